@@ -1,0 +1,27 @@
+"""What can go wrong in a way that the user has to hear about, in one sentence with the way out."""
+
+from __future__ import annotations
+
+
+class PacelineError(Exception):
+    """Base of all errors whose message is meant for the user; shown without a traceback."""
+
+
+class ConfigError(PacelineError, ValueError):
+    """A setting is unknown, out of range or contradicts another; found before any process starts."""
+
+
+class Stopped(Exception):  # noqa: N818  a state, not a fault
+    """The run is over; raised at the `yield` of whatever was still waiting."""
+
+
+class PeerLost(PacelineError):  # noqa: N818
+    """A party went away without saying goodbye."""
+
+
+class TimedOut(PacelineError):  # noqa: N818
+    """A wait outlasted its deadline; the message names what was waited for."""
+
+
+class ProtocolError(PacelineError):
+    """Bytes that are not a frame of this protocol, or a message nobody expects here."""

@@ -1,0 +1,86 @@
+"""Messages: frozen, slotted, keyword-built records, known by name so that a driver can carry them as bytes.
+
+Fields whose annotation is `Vector` are cut into slices for the shards and joined in a reply; everything else
+is a scalar and is copied.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, TypeVar, dataclass_transform, get_type_hints
+
+from paceline.core.vector import Memory, Vector
+
+T = TypeVar("T")
+
+_types: dict[str, type] = {}
+_vectors: dict[type, tuple[str, ...]] = {}
+_scalars: dict[type, tuple[str, ...]] = {}
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def message(cls: type[T]) -> type[T]:
+    """Class decorator: make `cls` a message and register it as `<module's last name>.<class name>`."""
+    made = dataclasses.dataclass(frozen=True, slots=True, kw_only=True)(cls)
+    name = name_of(made)
+    if name in _types and _types[name].__module__ != made.__module__:
+        raise ValueError(f"two messages are called {name}")
+    _types[name] = made
+    return made
+
+
+def name_of(cls: type) -> str:
+    return f"{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}"
+
+
+def named(name: str) -> type:
+    """The message class of that name. Raises KeyError when there is none."""
+    return _types[name]
+
+
+def vector_fields(cls: type) -> tuple[str, ...]:
+    if cls not in _vectors:
+        _learn(cls)
+    return _vectors[cls]
+
+
+def scalar_fields(cls: type) -> tuple[str, ...]:
+    if cls not in _scalars:
+        _learn(cls)
+    return _scalars[cls]
+
+
+def _learn(cls: type) -> None:
+    hints = get_type_hints(cls)
+    names = [f.name for f in dataclasses.fields(cls)]
+    _vectors[cls] = tuple(n for n in names if hints[n] is Vector)
+    _scalars[cls] = tuple(n for n in names if hints[n] is not Vector)
+
+
+def scatter(message: Any, shards: Sequence[slice]) -> list[Any]:
+    """The message each shard gets: vectors cut, scalars copied."""
+    fields = vector_fields(type(message))
+    if not fields or len(shards) == 1:
+        return [message] * len(shards)
+    return [dataclasses.replace(message, **{name: getattr(message, name)[part] for name in fields}) for part in shards]
+
+
+def gather(parts: Sequence[Any], memory: Memory) -> Any:
+    """One reply from the shards' replies: vectors joined, scalars from the shard that is furthest behind.
+
+    Scalars that differ between shards are counts that grow (versions, clocks), so the minimum is what every
+    shard has reached.
+    """
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    joined = {name: memory.join([getattr(p, name) for p in parts]) for name in vector_fields(type(first))}
+    for name in scalar_fields(type(first)):
+        joined[name] = min(getattr(p, name) for p in parts)
+    return dataclasses.replace(first, **joined)
+
+
+def size(message: Any) -> int:
+    """Bytes of its vectors."""
+    return sum(getattr(message, name).nbytes for name in vector_fields(type(message)))

@@ -1,0 +1,72 @@
+"""A role is one party of a scheme: the paper's loop box and its "upon receiving" box."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from paceline.core.effects import Effect, Reply, Tell
+from paceline.core.trace import Record
+
+
+class Update(Protocol):
+    """The rule that turns weights and a gradient into new weights: SGD, Adam, ..., with its state inside."""
+
+    def __call__(self, w: Any, g: Any, samples: int) -> Any:
+        """New weights from `w` and the mean gradient `g` over `samples` samples; `w` itself stays as it is.
+
+        `samples` moves the clock of the learning-rate schedule.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a role stands: who it is, who else takes part, and what its driver lends it.
+
+    me: rank of a worker, index of a shard, 0 for the coordinator.
+    workers: the ranks that take part.
+    w: the initial weights: all of them on a worker, its slice on a shard, nothing numeric on the coordinator.
+    update: the optimizer that belongs to this party.
+    seconds_per_step: measured before the start, by rank; empty when nobody measured.
+    note: takes trace records, in particular decisions with their reasons; None when nobody listens.
+    """
+
+    me: int
+    workers: tuple[int, ...]
+    w: Any
+    update: Update
+    seed: int = 0
+    seconds_per_step: tuple[float, ...] = ()
+    note: Callable[[Record], None] | None = None
+
+
+class Role:
+    """One party of a scheme.
+
+    `run` is resumed with the result of each effect it yields. It may be closed at any `yield` and started anew,
+    so what must survive lives on `self`. `on` handles one message to its end and never waits. `gone` says that a
+    worker takes no further part. `self.w` is the model as this party knows it.
+    """
+
+    def __init__(self, scheme: Any, place: Place) -> None:
+        self.scheme = scheme
+        self.place = place
+        self.me = place.me
+        self.workers = place.workers
+        self.w: Any = place.w
+        self.update = place.update
+        self.note = place.note
+        self.rng = random.Random(f"{place.seed}/{type(self).__qualname__}/{place.me}")
+
+    def run(self) -> Generator[Effect, Any, None]:
+        yield from ()
+
+    def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+        """`now` is this party's own monotonic clock in seconds; `src` is the sender's rank."""
+        raise TypeError(f"{type(self).__qualname__} got {type(message).__name__} and has no use for it")
+
+    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Worker `rank` has left for good."""
+        yield from ()

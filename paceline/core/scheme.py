@@ -1,0 +1,189 @@
+"""A scheme: a name, a paper, a few parameters and the paper's boxes; and the registry of all of them.
+
+@scheme("ssp", summary="...", paper=Paper(...))
+class SSP(Scheme):
+    staleness: int = parameter(3, "how many clocks a worker may run ahead", low=0)
+    Worker = ClockedWorker
+    class Server(ClockedServer): ...
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar, dataclass_transform, get_type_hints
+
+from paceline.core.errors import ConfigError
+from paceline.core.role import Role
+
+S = TypeVar("S", bound="type[Scheme]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paper:
+    """Where a scheme comes from."""
+
+    key: str
+    authors: str
+    title: str
+    venue: str
+    year: int
+    url: str = ""
+
+    def short(self) -> str:
+        first = self.authors.split(" and ")[0].split(",")[0]
+        return f"{first} et al. {self.year}" if " and " in self.authors else f"{first} {self.year}"
+
+    def bibtex(self) -> str:
+        lines = [
+            f"  author = {{{self.authors}}}",
+            f"  title = {{{self.title}}}",
+            f"  booktitle = {{{self.venue}}}",
+        ]
+        lines.append(f"  year = {{{self.year}}}")
+        if self.url:
+            lines.append(f"  url = {{{self.url}}}")
+        return f"@inproceedings{{{self.key},\n" + ",\n".join(lines) + "\n}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a parameter means and which values it takes."""
+
+    help: str
+    low: float = -math.inf
+    high: float = math.inf
+    choices: tuple[str, ...] = ()
+    check: Callable[[Any], Any] | None = None
+
+    def refuse(self, value: Any) -> str | None:
+        """Why `value` will not do, or None."""
+        if self.choices and value not in self.choices:
+            return f"must be one of {', '.join(self.choices)}"
+        if isinstance(value, int | float) and not self.low <= value <= self.high:
+            return f"must lie between {self.low:g} and {self.high:g}"
+        if self.check is not None:
+            try:
+                self.check(value)
+            except ValueError as error:
+                return str(error)
+        return None
+
+
+def parameter(default: Any, help: str, **limits: Any) -> Any:
+    """A field of a scheme: default, a sentence for `--help`, and `low`, `high`, `choices` or `check`."""
+    return dataclasses.field(default=default, metadata={"limits": Limits(help=help, **limits)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheme:
+    """Base of all schemes. Its fields are its parameters; raises ConfigError for a value out of range.
+
+    Worker, Server, Coordinator: the roles. A scheme without a Server keeps the model on its workers.
+    Equals: the worker's box when there are no servers, for schemes that also run on collectives alone.
+    needs_mean: the worker yields `Mean`. trains_locally: it yields `Train`, so the optimizer lives on the worker.
+    """
+
+    name: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    paper: ClassVar[Paper]
+    Worker: ClassVar[type[Role]]
+    Server: ClassVar[type[Role] | None] = None
+    Coordinator: ClassVar[type[Role] | None] = None
+    Equals: ClassVar[type[Role] | None] = None
+    needs_mean: ClassVar[bool] = False
+    trains_locally: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for name, limits in limits_of(type(self)).items():
+            refused = limits.refuse(getattr(self, name))
+            if refused:
+                raise ConfigError(f"{self.name}.{name} = {getattr(self, name)!r}: {refused}")
+
+    def check(self, workers: int, servers: int) -> None:
+        """Raise ConfigError, naming the way out, when this scheme cannot run on such a cluster."""
+        if servers == 0 and self.Server is not None and self.Equals is None:
+            raise ConfigError(f"{self.name} keeps its model on servers: give --servers 1 or more")
+
+    def worker(self, servers: int) -> type[Role]:
+        """The worker's box on a cluster with that many servers."""
+        return self.Equals if servers == 0 and self.Equals is not None else self.Worker
+
+    def server(self, servers: int) -> type[Role] | None:
+        return self.Server if servers else None
+
+    def model_on_servers(self, servers: int) -> bool:
+        return self.server(servers) is not None
+
+    def uses_mean(self, servers: int) -> bool:
+        return self.needs_mean or (servers == 0 and self.Equals is not None)
+
+    def parameters(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+
+_registry: dict[str, type[Scheme]] = {}
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(parameter,))
+def scheme(name: str, *, summary: str, paper: Paper) -> Callable[[S], S]:
+    """Class decorator: make the class a frozen dataclass and enter it into the registry under `name`."""
+
+    def enter(cls: S) -> S:
+        made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        made.name, made.summary, made.paper = name, summary, paper
+        _registry[name] = made
+        return made  # type: ignore[no-any-return]
+
+    return enter
+
+
+def names() -> list[str]:
+    return sorted(_registry)
+
+
+def lookup(name: str) -> type[Scheme]:
+    """Raises ConfigError with the nearest name when there is no such scheme."""
+    if name not in _registry:
+        raise ConfigError(f"unknown scheme {name!r}{nearest(name, names())}")
+    return _registry[name]
+
+
+def limits_of(cls: type[Scheme]) -> dict[str, Limits]:
+    return {f.name: f.metadata["limits"] for f in dataclasses.fields(cls) if "limits" in f.metadata}
+
+
+def types_of(cls: type[Scheme]) -> dict[str, type]:
+    """The type of each parameter."""
+    hints = get_type_hints(cls)
+    return {name: hints[name] for name in limits_of(cls)}
+
+
+def make(name: str, parameters: dict[str, Any]) -> Scheme:
+    """Build a scheme. Raises ConfigError for an unknown name, an unknown parameter or a bad value."""
+    cls = lookup(name)
+    known = types_of(cls)
+    for key in parameters:
+        if key not in known:
+            raise ConfigError(f"scheme {name} has no parameter {key!r}{nearest(key, known)}")
+    return cls(**{key: _coerce(f"{name}.{key}", value, known[key]) for key, value in parameters.items()})
+
+
+def _coerce(label: str, value: Any, wanted: type) -> Any:
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+        raise ConfigError(f"{label} = {value!r}: must be {wanted.__name__}, not {type(value).__name__}")
+    return value
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` or the list of what there is, to end an error message with."""
+    known = list(known)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; there are: {', '.join(known)}" if known else ""

@@ -1,0 +1,100 @@
+"""Typed records of what happened, the same from a live run and from the simulator.
+
+Every record is one line of `trace.jsonl`: `{"kind": <class name in lower case>, ...fields}`. `at` is seconds since
+training started, on the clock of the party that wrote it; no two parties' clocks are ever subtracted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """Base of all trace records."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span(Record):
+    """A worker spent `seconds`, ending at `at`, on one activity: computing, waiting or communicating."""
+
+    rank: int
+    activity: str
+    seconds: float
+    steps: int = 0
+    samples: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied(Record):
+    """Shard `shard` applied an update made of the contributions of `ranks`, giving `version`.
+
+    `staleness` counts versions applied between the weights the contribution was computed on and this update;
+    `weight` is what the staleness weighting made of it.
+    """
+
+    shard: int
+    ranks: tuple[int, ...]
+    version: int
+    staleness: int
+    weight: float
+    samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision(Record):
+    """`party` decided `verdict` about worker `rank`, because of `reason`; written when the verdict changes."""
+
+    party: str
+    rank: int
+    verdict: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated(Record):
+    """The model as it was at `at` on the test set. `samples`: training samples seen by then."""
+
+    accuracy: float
+    loss: float
+    samples: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership(Record):
+    """`party` joined, left or was lost."""
+
+    party: str
+    event: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended(Record):
+    """The run is over."""
+
+    reason: str
+
+
+KINDS: dict[str, type[Record]] = {
+    cls.__name__.lower(): cls for cls in (Span, Applied, Decision, Evaluated, Membership, Ended)
+}
+
+
+def to_dict(record: Record) -> dict[str, Any]:
+    fields = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
+    return {"kind": type(record).__name__.lower(), **fields}
+
+
+def from_dict(line: dict[str, Any]) -> Record:
+    """Raises KeyError for an unknown kind and TypeError for missing or unknown fields."""
+    fields = dict(line)
+    cls = KINDS[fields.pop("kind")]
+    if "ranks" in fields:
+        fields["ranks"] = tuple(fields["ranks"])
+    return cls(**fields)

@@ -1,0 +1,75 @@
+"""What a scheme may do with a slice of the model.
+
+A vector is a value: arithmetic gives a new one and nothing changes afterwards. A scheme writes arithmetic on
+whatever it is given: a `paceline.engine.vector.Flat` (a torch buffer), a numpy array, or a `Ghost`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class Vector(Protocol):
+    """A flat run of float32 numbers, or something with the size of one."""
+
+    @property
+    def nbytes(self) -> int: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, part: slice, /) -> Any: ...
+    def __add__(self, other: Any, /) -> Any: ...
+    def __sub__(self, other: Any, /) -> Any: ...
+    def __mul__(self, factor: float, /) -> Any: ...
+
+
+class Ghost:
+    """A vector with a size and no numbers, so that a timing-only run of thousands of workers needs no memory."""
+
+    __slots__ = ("_length",)
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * self._length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, part: slice) -> Ghost:
+        return Ghost(len(range(*part.indices(self._length))))
+
+    def _same(self, _other: object) -> Ghost:
+        return self
+
+    __add__ = __sub__ = __mul__ = __rmul__ = _same
+
+    def __repr__(self) -> str:
+        return f"Ghost({self._length})"
+
+
+class Memory(Protocol):
+    """Where a driver gets room for vectors that arrive, and how it reads the bytes of those that leave."""
+
+    def empty(self, length: int) -> Any:
+        """A vector of `length` elements whose numbers are about to be written."""
+
+    def bytes_of(self, v: Any) -> memoryview:
+        """The bytes of `v`, writable only if it came from `empty` just now."""
+
+    def join(self, parts: Sequence[Any]) -> Any:
+        """One vector from consecutive parts; no copy when they already lie side by side in one buffer."""
+
+
+def cut(length: int, shards: int) -> tuple[slice, ...]:
+    """`shards` consecutive slices that cover `length` elements; sizes differ by at most one.
+
+    Raises ValueError when there would be an empty shard.
+    """
+    if not 1 <= shards <= max(length, 1):
+        raise ValueError(f"cannot cut {length} parameters into {shards} shards")
+    edges = [length * s // shards for s in range(shards + 1)]
+    return tuple(slice(a, b) for a, b in itertools.pairwise(edges))

@@ -1,0 +1,62 @@
+"""What to train, by names and numbers only: this is what a run saves and what travels, never an object.
+
+No torch in here, so that configuration is checked before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DATASETS = ("digits", "mnist", "fashion-mnist", "synthetic")
+MODELS = ("mlp", "lenet", "cnn", "resnet18")
+OPTIMIZERS = ("sgd", "adam", "adamw")
+SCHEDULES = ("constant", "step", "cosine")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataRecipe:
+    """Which samples. `directory` holds the files of mnist and fashion-mnist; `samples` sizes synthetic data."""
+
+    name: str = "digits"
+    directory: str = ""
+    samples: int = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRecipe:
+    """Which network. `width` multiplies the channels or hidden units of the standard one."""
+
+    name: str = "mlp"
+    width: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerRecipe:
+    """SGD with momentum, Nesterov and weight decay; Adam; AdamW. Meanings and defaults as in torch.optim."""
+
+    name: str = "sgd"
+    lr: float = 0.05
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRecipe:
+    """Factor on the learning rate, on one clock: training samples seen by all workers together.
+
+    All lengths are in samples, so a schedule means the same under every scheme and any number of workers.
+
+    constant: 1.  step: `factor` ** (samples // every).  cosine: from 1 down to `floor` at `total`, then `floor`.
+    Each is preceded by a linear warm-up from 0 over `warmup` samples.
+    """
+
+    name: str = "constant"
+    warmup: int = 0
+    every: int = 0
+    factor: float = 0.1
+    total: int = 0
+    floor: float = 0.0
