@@ -34,19 +34,29 @@ class Averaged:
     weight: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Meeting:
+    among: tuple[int, ...]
+    tag: Hashable
     absent: set[int]
     sum: Any = None
     weight: float = 0.0
-    present: list[int] = field(default_factory=list)
+    present: dict[int, None] = field(default_factory=dict)  # in order of arrival
+    result: Averaged | None = None
 
     def add(self, rank: int, part: Part) -> None:
+        """A repeat, by a member that was restarted while it waited, changes nothing."""
+        if rank in self.present:
+            return
         weighted = part.v * part.weight
         self.sum = weighted if self.sum is None else self.sum + weighted
         self.weight += part.weight
         self.absent.discard(rank)
-        self.present.append(rank)
+        self.present[rank] = None
+
+    def is_of(self, part: Part) -> bool:
+        # The identity test spares a comparison of all ranks wherever the members share one tuple.
+        return self.tag == part.tag and (self.among is part.among or self.among == part.among)
 
 
 def weighted_mean(total: Any, weight: float) -> Any:
@@ -55,37 +65,59 @@ def weighted_mean(total: Any, weight: float) -> Any:
 
 
 class MeanServer(Role):
-    """Closes a meeting when every member that still takes part has come."""
+    """Closes a meeting when every member that still takes part has come.
+
+    Each member's last result is kept until its next one, for a member that was restarted before the answer
+    reached it and asks again.
+    """
 
     def __init__(self, scheme: Any, place: Place) -> None:
         super().__init__(scheme, place)
-        self.meetings: dict[tuple[tuple[int, ...], Hashable], _Meeting] = {}
+        self.meetings: dict[Hashable, list[_Meeting]] = {}  # those still open, by tag
+        self.closed: dict[int, _Meeting] = {}  # the last one of each rank
         self.left: set[int] = set()
 
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
         match message:
-            case Part(among=among, tag=tag):
-                meeting = self.meetings.setdefault((among, tag), _Meeting(set(among) - self.left))
+            case Part():
+                last = self.closed.get(src)
+                if last is not None and last.is_of(message):
+                    yield Reply(src, last.result)
+                    return
+                meeting = self._meeting(message)
                 meeting.add(src, message)
-                yield from self._close((among, tag))
+                yield from self._close(meeting)
             case _:
                 yield from super().on(now, src, message)
 
     def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.left.add(rank)
-        for key, meeting in list(self.meetings.items()):
+        self.closed.pop(rank, None)
+        for meeting in [meeting for same_tag in self.meetings.values() for meeting in same_tag]:
             meeting.absent.discard(rank)
-            yield from self._close(key)
+            yield from self._close(meeting)
 
-    def _close(self, key: tuple[tuple[int, ...], Hashable]) -> Iterator[Reply]:
-        meeting = self.meetings[key]
+    def _meeting(self, part: Part) -> _Meeting:
+        same_tag = self.meetings.setdefault(part.tag, [])
+        for meeting in same_tag:
+            if meeting.is_of(part):
+                return meeting
+        same_tag.append(_Meeting(part.among, part.tag, set(part.among) - self.left))
+        return same_tag[-1]
+
+    def _close(self, meeting: _Meeting) -> Iterator[Reply]:
         if meeting.absent:
             return
-        del self.meetings[key]
-        result = Averaged(v=weighted_mean(meeting.sum, meeting.weight), weight=meeting.weight)
-        self.on_mean(key[1], result)
+        same_tag = self.meetings[meeting.tag]
+        same_tag.remove(meeting)
+        if not same_tag:
+            del self.meetings[meeting.tag]
+        result = meeting.result = Averaged(v=weighted_mean(meeting.sum, meeting.weight), weight=meeting.weight)
+        meeting.sum = None
+        self.on_mean(meeting.tag, result)
         for rank in meeting.present:
             if rank not in self.left:
+                self.closed[rank] = meeting
                 yield Reply(rank, result)
 
     def on_mean(self, tag: Hashable, result: Averaged) -> None:

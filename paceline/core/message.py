@@ -60,10 +60,13 @@ def _learn(cls: type) -> None:
 
 def scatter(message: Any, shards: Sequence[slice]) -> list[Any]:
     """The message each shard gets: vectors cut, scalars copied."""
-    fields = vector_fields(type(message))
+    cls = type(message)
+    fields = vector_fields(cls)
     if not fields or len(shards) == 1:
         return [message] * len(shards)
-    return [dataclasses.replace(message, **{name: getattr(message, name)[part] for name in fields}) for part in shards]
+    scalars = {name: getattr(message, name) for name in scalar_fields(cls)}
+    vectors = [(name, getattr(message, name)) for name in fields]
+    return [cls(**scalars, **{name: v[part] for name, v in vectors}) for part in shards]
 
 
 def gather(parts: Sequence[Any], memory: Memory) -> Any:
@@ -75,12 +78,16 @@ def gather(parts: Sequence[Any], memory: Memory) -> Any:
     first = parts[0]
     if len(parts) == 1:
         return first
-    joined = {name: memory.join([getattr(p, name) for p in parts]) for name in vector_fields(type(first))}
-    for name in scalar_fields(type(first)):
-        joined[name] = min(getattr(p, name) for p in parts)
-    return dataclasses.replace(first, **joined)
+    cls = type(first)
+    joined = {name: memory.join([getattr(p, name) for p in parts]) for name in vector_fields(cls)}
+    for name in scalar_fields(cls):
+        joined[name] = min([getattr(p, name) for p in parts])
+    return cls(**joined)
 
 
 def size(message: Any) -> int:
     """Bytes of its vectors."""
-    return sum(getattr(message, name).nbytes for name in vector_fields(type(message)))
+    total = 0
+    for name in vector_fields(type(message)):
+        total += getattr(message, name).nbytes
+    return total

@@ -1,1 +1,45 @@
-""""""
+"""Samples, who gets which of them, and in which batches.
+
+load       the named data sets                     shares     which rank gets which samples, epoch by epoch
+dataset    `Dataset`, `Splits`                     batches    a worker's stream of mini-batches over its share
+digits, idx, synthetic    one source each          partition  the arithmetic behind shares
+
+Nothing heavy is imported here, so that `shares` can be checked before torch is loaded.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from paceline.core.errors import ConfigError
+from paceline.core.scheme import nearest
+from paceline.engine.recipes import DATASETS, DataRecipe
+
+if TYPE_CHECKING:
+    from paceline.engine.data.dataset import Splits
+
+__all__ = ["load"]
+
+
+@functools.cache
+def load(recipe: DataRecipe) -> Splits:
+    """The data set of that recipe. Raises ConfigError when there is none or its files will not do.
+
+    Cached per recipe: a process that loads first and forks then shares the memory with its children.
+    """
+    match recipe.name:
+        case "digits":
+            from paceline.engine.data import digits
+
+            return digits.load()
+        case "mnist" | "fashion-mnist":
+            from paceline.engine.data import idx
+
+            return idx.load(recipe.name, recipe.directory)
+        case "synthetic":
+            from paceline.engine.data import synthetic
+
+            return synthetic.load(recipe.samples)
+        case _:
+            raise ConfigError(f"unknown data set {recipe.name!r}{nearest(recipe.name, DATASETS)}")

@@ -1,1 +1,40 @@
-""""""
+"""The networks a run can name; one file a family. Each maps float32 [n, c, h, w] to logits [n, classes]."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from paceline.core.errors import ConfigError
+from paceline.core.scheme import nearest
+from paceline.engine.models.cnn import cnn
+from paceline.engine.models.lenet import lenet
+from paceline.engine.models.mlp import mlp
+from paceline.engine.models.resnet import resnet18
+from paceline.engine.recipes import ModelRecipe
+
+__all__ = ["build"]
+
+Builder = Callable[[tuple[int, int, int], int, float], nn.Module]
+_BUILDERS: dict[str, Builder] = {"mlp": mlp, "lenet": lenet, "cnn": cnn, "resnet18": resnet18}
+
+
+def build(recipe: ModelRecipe, shape: tuple[int, int, int], classes: int, seed: int) -> nn.Module:
+    """The network on the CPU, its initial weights decided by `seed`; the global generators are left as they were.
+
+    shape: [c, h, w] of one sample. Raises ConfigError for an unknown name, a width that is not positive, or an
+    empty shape.
+    """
+    if recipe.name not in _BUILDERS:
+        raise ConfigError(f"unknown model {recipe.name!r}{nearest(recipe.name, _BUILDERS)}")
+    if not (math.isfinite(recipe.width) and recipe.width > 0):
+        raise ConfigError(f"model width {recipe.width}: must be positive")
+    if min(*shape, classes) < 1:
+        raise ConfigError(f"a model for samples of {list(shape)} and {classes} classes: each must be 1 or more")
+    # torch.manual_seed would also reseed every GPU, and forking their states would start CUDA for nothing.
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(seed)
+        return _BUILDERS[recipe.name](shape, classes, recipe.width)

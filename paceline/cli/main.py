@@ -1,0 +1,64 @@
+"""`paceline VERB ...`: picks the verb, turns errors into one line and an exit code.
+
+Exit codes: 0 done, 1 the run failed, 2 wrong usage, 130 and 143 ended by Ctrl-C and SIGTERM.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from paceline import __version__
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.scheme import nearest
+
+VERBS = {
+    "train": "train one model on this machine under one scheme",
+    "race": "train under several schemes in turn and see which one wins, and why",
+    "launch": "start a training script of your own as several workers",
+    "schemes": "the catalogue: name, what it does, paper, parameters",
+    "cite": "how to cite a scheme",
+}
+
+HELP = """usage: paceline VERB [options]
+
+Trains one PyTorch model on machines that are not alike, under any published synchronisation scheme.
+
+verbs:
+{verbs}
+
+`paceline VERB --help` tells more. For example:
+
+  paceline train --scheme esync --workers 4 --slowdown 1,1,2,8 --step-ms 20
+  paceline race --schemes bsp,asp,gsp,esync --workers 4 --slowdown 1,1,2,8 --step-ms 20
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _dispatch(words)
+    except ConfigError as error:
+        print(f"paceline: {error}", file=sys.stderr)
+        return 2
+    except PacelineError as error:
+        print(f"paceline: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        return 1  # the reader of our output has had enough
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(HELP.format(verbs="\n".join(f"  {verb:<9} {text}" for verb, text in VERBS.items())))
+        return 0 if words else 2
+    if words[0] == "--version":
+        print(f"paceline {__version__}")
+        return 0
+    if words[0] not in VERBS:
+        raise ConfigError(f"unknown verb {words[0]!r}{nearest(words[0], VERBS)}")
+    try:
+        return int(importlib.import_module(f"paceline.cli.{words[0]}").main(words[1:]))
+    except SystemExit as end:  # argparse after --help
+        return int(end.code or 0)

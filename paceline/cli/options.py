@@ -1,0 +1,92 @@
+"""Flags from the configuration: every setting is a flag, with its help, its default and its limits."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from paceline import config as configuration
+from paceline.config import Config, Setting
+from paceline.core.errors import ConfigError
+from paceline.core.scheme import nearest
+
+TITLES = {
+    "run": "what to run",
+    "cluster": "the cluster",
+    "data": "data",
+    "model": "model",
+    "optimizer": "optimizer",
+    "schedule": "learning-rate schedule (lengths in epochs of all workers together)",
+    "stop": "when to stop (whichever comes first, 0 is never)",
+    "evaluation": "evaluation",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors become ConfigError, and an unknown option names the nearest one that there is."""
+
+    def __init__(self, **settings: Any) -> None:
+        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+    def parse_all(self, arguments: list[str]) -> argparse.Namespace:
+        """Like `parse_args`. Raises ConfigError."""
+        namespace, unknown = self.parse_known_args(arguments)
+        for word in unknown:
+            known = [option for action in self._actions for option in action.option_strings if option.startswith("--")]
+            if word.startswith("-"):
+                raise ConfigError(f"unknown option {word}{_nearest_option(word.partition('=')[0], known)}")
+            raise ConfigError(f"unexpected argument {word!r}; see --help")
+        return namespace
+
+
+def _nearest_option(word: str, known: list[str]) -> str:
+    hint = nearest(word, known)
+    return hint if "did you mean" in hint else "; see --help"
+
+
+def add_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ()) -> None:
+    """A flag for every setting but those in `leave_out`; `--config FILE` for all of them."""
+    parser.add_argument("--config", metavar="FILE", help="TOML file with any of the settings; flags go before it")
+    groups: dict[str, Any] = {}
+    for setting in configuration.settings():
+        if setting.flag in leave_out:
+            continue
+        title = TITLES.get(setting.section, f"scheme {setting.section}")
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        _add_setting(groups[title], setting)
+
+
+def _add_setting(group: Any, setting: Setting) -> None:
+    limits = setting.limits
+    default = ",".join(map(str, setting.default)) if isinstance(setting.default, tuple) else setting.default
+    shown = "" if default in ("", False) else f" (default: {default})"
+    text = f"{limits.help}{shown}".replace("%", "%%")
+    kind: dict[str, Any] = {"dest": f"{setting.section}.{setting.key}", "default": None, "help": text}
+    if setting.type is bool:
+        group.add_argument(f"--{setting.flag}", nargs="?", const="true", metavar="BOOL", **kind)
+    else:
+        metavar = "{" + ",".join(limits.choices) + "}" if limits.choices else setting.key.upper().replace("_", "-")
+        group.add_argument(f"--{setting.flag}", metavar=metavar, **kind)
+
+
+def values_of(namespace: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Settings by section and key: those of the file, then those of the flags. Raises ConfigError."""
+    values = configuration.load(namespace.config) if namespace.config else {}
+    for setting in configuration.settings():
+        text = getattr(namespace, f"{setting.section}.{setting.key}", None)
+        if text is not None:
+            values.setdefault(setting.section, {})[setting.key] = setting.parse(text)
+    return values
+
+
+def config_of(namespace: argparse.Namespace, **run: Any) -> Config:
+    """The checked configuration; `run` overrides keys of the section of that name. Raises ConfigError."""
+    values = values_of(namespace)
+    values["run"] = {**values.get("run", {}), **run}
+    return configuration.build(values)

@@ -1,0 +1,84 @@
+"""`paceline race`: the same model and cluster under several schemes in turn; which one wins, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+
+from paceline.cli.options import Parser, add_settings, config_of, values_of
+from paceline.cli.running import Interrupted, new_folder, run_once
+from paceline.config import Config
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.scheme import names
+from paceline.launch.local import LocalHost
+from paceline.observe.summary import Summary
+
+EPILOG = """examples:
+  paceline race                                               every scheme, 4 uneven workers, handwritten digits
+  paceline race --schemes bsp,asp,gsp,esync --workers 4 --slowdown 1,1,2,10 --step-ms 20 --target-accuracy 0.9
+
+Leaves one folder a scheme, race.json (their summaries) and race.png in --out. Exits with 1 if a run failed.
+"""
+
+
+def main(arguments: list[str]) -> int:
+    parser = Parser(prog="paceline race", description=__doc__, epilog=EPILOG)
+    parser.add_argument("--schemes", default="all", help="names separated by commas, or all (default: all)")
+    add_settings(parser, leave_out=("scheme",))
+    namespace = parser.parse_all(arguments)
+    chosen = names() if namespace.schemes == "all" else [word.strip() for word in namespace.schemes.split(",")]
+    if len(set(chosen)) != len(chosen) or not chosen:
+        raise ConfigError(f"--schemes {namespace.schemes}: name each scheme once")
+    out = values_of(namespace).get("run", {}).get("out") or f"runs/{time.strftime('%Y%m%d-%H%M%S')}-race"
+    # All are checked before the first one starts.
+    configs = [config_of(namespace, scheme=name, out=str(Path(out) / name)) for name in chosen]
+    _claim(configs[0], out)
+    return _race(configs, Path(out))
+
+
+def _claim(config: Config, out: str) -> None:
+    """The race's own folder. Raises ConfigError when it holds something."""
+    new_folder(dataclasses.replace(config, run=dataclasses.replace(config.run, out=out)))
+
+
+def _race(configs: list[Config], out: Path) -> int:
+    summaries: list[Summary] = []
+    failed = False
+    with LocalHost() as host:
+        for number, config in enumerate(configs, 1):
+            print(f"[{number}/{len(configs)}] {config.run.scheme}", file=sys.stderr)
+            try:
+                summaries.append(run_once(new_folder(config), host))
+            except Interrupted as end:
+                summaries += [end.summary] if end.summary else []
+                _leave_behind(summaries, out)
+                print("paceline: interrupted", file=sys.stderr)
+                return end.exit_code
+            except ConfigError:
+                raise
+            except PacelineError as error:
+                failed = True
+                print(f"paceline: {config.run.scheme}: {error}", file=sys.stderr)
+    _leave_behind(summaries, out)
+    return 1 if failed else 0
+
+
+def _leave_behind(summaries: list[Summary], out: Path) -> None:
+    """race.json, race.png and the table."""
+    if not summaries:
+        return
+    from rich.console import Console
+
+    from paceline.observe import figures, race, store
+
+    document = [json.loads(summary.to_json()) for summary in summaries]
+    (out / "race.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    figures.race([(s, store.read_trace(out / s.scheme / store.TRACE)) for s in summaries], out / "race.png")
+    if sys.stdout.isatty():
+        Console().print(race.race_table(summaries))
+    else:
+        print(race.race_text(summaries))
+    print(f"left in {out}: race.json race.png and a folder for each scheme")

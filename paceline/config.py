@@ -1,0 +1,316 @@
+"""One typed configuration: defaults, then a TOML file, then flags; unknown keys are errors; saved with every run.
+
+A section is a frozen dataclass; each field carries its help, its limits and, where the plain field name would not do,
+its flag. Parameters of schemes live in sections named after the scheme: `[ssp] staleness = 2` or `--ssp.staleness 2`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from paceline import schemes  # noqa: F401  enters the catalogue
+from paceline.core.errors import ConfigError
+from paceline.core.scheme import Limits, Scheme, limits_of, lookup, make, names, nearest, types_of
+from paceline.engine import recipes
+from paceline.engine.data.shares import parse_shares
+
+
+def option(default: Any, help: str, *, flag: str = "", **limits: Any) -> Any:
+    """A field of a section: default, help, flag (the field's name by default), and limits as for a scheme."""
+    return field(default=default, metadata={"limits": Limits(help=help, **limits), "flag": flag})
+
+
+def check_device(text: str) -> None:
+    for device in text.split(","):
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+            raise ValueError(f"{device!r} is no device; there are auto, cpu, cuda and cuda:N")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    scheme: str = option("esync", "synchronisation scheme; see `paceline schemes`", check=lookup)
+    seed: int = option(1, "seeds weights, shares and batches", low=0)
+    out: str = option("", "folder for what the run leaves (default: runs/<time>-<scheme>)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    workers: int = option(4, "number of workers", low=1, high=100_000)
+    servers: int = option(1, "number of server shards; 0 trains by collectives alone", low=0, high=10_000)
+    slowdown: tuple[float, ...] = option((), "emulate: how many times slower each worker is, e.g. 1,1,2,8", low=1e-3)
+    step_ms: float = option(0.0, "emulate: a step lasts at least this many ms times the worker's slowdown", low=0)
+    device: str = option("auto", "auto, cpu, cuda:N, or one for each worker: cuda:0,cuda:1,cpu,cpu", check=check_device)
+    threads: int = option(1, "CPU threads of each worker", low=1)
+    mean: str = option("auto", "who averages among equals", choices=("auto", "servers", "gloo", "nccl"))
+    timeout: float = option(600.0, "seconds any single wait may take", low=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    name: str = option("digits", "data set", flag="data", choices=recipes.DATASETS)
+    directory: str = option("", "folder with the files of mnist or fashion-mnist (default: download)", flag="data-dir")
+    samples: int = option(4096, "size of synthetic data", low=16)
+    shares: str = option(
+        "uniform",
+        "who gets which samples: uniform, speed, class, dirichlet:ALPHA, fractions:A,B,..., file:PATH",
+        check=parse_shares,
+    )
+    batch_size: int = option(32, "samples a worker's step", low=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    name: str = option("mlp", "network", flag="model", choices=recipes.MODELS)
+    width: float = option(1.0, "multiplies the network's channels or hidden units", low=1e-3, high=64)
+    buffers: str = option("average", "batch-norm statistics of the workers' models", choices=("average", "local"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimizer:
+    name: str = option("sgd", "optimizer", flag="optimizer", choices=recipes.OPTIMIZERS)
+    lr: float = option(0.05, "learning rate on the mean loss", low=0)
+    momentum: float = option(0.0, "SGD's momentum", low=0, high=1)
+    nesterov: bool = option(False, "SGD with Nesterov's momentum")
+    weight_decay: float = option(0.0, "weight decay", low=0)
+    beta1: float = option(0.9, "Adam's first decay", low=0, high=1)
+    beta2: float = option(0.999, "Adam's second decay", low=0, high=1)
+    eps: float = option(1e-8, "Adam's epsilon", low=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Lengths in epochs: passes over the training set by all workers together."""
+
+    name: str = option("constant", "learning-rate schedule", flag="schedule", choices=recipes.SCHEDULES)
+    warmup: float = option(0.0, "epochs of linear warm-up", low=0)
+    every: float = option(30.0, "step: epochs between two reductions", flag="schedule-every", low=1e-6)
+    factor: float = option(0.1, "step: what each reduction multiplies by", flag="schedule-factor", low=0, high=1)
+    floor: float = option(0.0, "cosine: the last factor", flag="schedule-floor", low=0, high=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Whichever comes first; 0 means never."""
+
+    epochs: float = option(20.0, "stop after this many passes over the training set, all workers together", low=0)
+    seconds: float = option(0.0, "stop after this many seconds of training", low=0)
+    steps: int = option(0, "stop each worker after this many steps of its own", low=0)
+    target_accuracy: float = option(0.0, "stop when the test accuracy reaches this", low=0, high=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    every: float = option(1.0, "seconds between two evaluations", flag="eval-every", low=0.05)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Everything that decides what a run does. `parameters`: section of each scheme, by scheme and parameter."""
+
+    run: Run = field(default_factory=Run)
+    cluster: Cluster = field(default_factory=Cluster)
+    data: Data = field(default_factory=Data)
+    model: Model = field(default_factory=Model)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    schedule: Schedule = field(default_factory=Schedule)
+    stop: Stop = field(default_factory=Stop)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def scheme(self) -> Scheme:
+        return make(self.run.scheme, self.parameters.get(self.run.scheme, {}))
+
+    def slowdown_of(self, rank: int) -> float:
+        return self.cluster.slowdown[rank] if self.cluster.slowdown else 1.0
+
+    def device_of(self, rank: int) -> str:
+        devices = self.cluster.device.split(",")
+        return devices[rank] if len(devices) > 1 else devices[0]
+
+    def check(self) -> Config:
+        """Raises ConfigError for settings that contradict one another; returns itself."""
+        workers, stop = self.cluster.workers, self.stop
+        for flag, entries in (("slowdown", self.cluster.slowdown), ("device", self.cluster.device.split(","))):
+            if len(entries) > 1 and len(entries) != workers:
+                raise ConfigError(f"--{flag} names {len(entries)} workers, --workers says {workers}")
+        if self.cluster.slowdown and len(self.cluster.slowdown) != workers:
+            raise ConfigError(f"--slowdown names {len(self.cluster.slowdown)} workers, --workers says {workers}")
+        if not (stop.epochs or stop.seconds or stop.steps or stop.target_accuracy):
+            raise ConfigError("nothing would end the run: give --epochs, --seconds, --steps or --target-accuracy")
+        if self.optimizer.nesterov and not self.optimizer.momentum:
+            raise ConfigError("--nesterov needs --momentum above 0")
+        if self.schedule.name == "cosine" and not stop.epochs:
+            raise ConfigError("--schedule cosine needs --epochs, to know where it ends")
+        if self.data.directory and not Path(self.data.directory).is_dir():
+            raise ConfigError(f"--data-dir {self.data.directory}: no such folder")
+        self._check_mean()
+        self.scheme().check(workers, self.cluster.servers)
+        return self
+
+    def _check_mean(self) -> None:
+        if self.cluster.mean == "servers" and not self.cluster.servers:
+            raise ConfigError("--mean servers needs --servers 1 or more")
+        if self.cluster.mean == "nccl" and "cpu" in self.cluster.device:
+            raise ConfigError("--mean nccl needs a GPU of its own for every worker: give --device cuda:0,cuda:1,...")
+
+
+SECTIONS: dict[str, Any] = {
+    name: hint for name, hint in get_type_hints(Config).items() if dataclasses.is_dataclass(hint)
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One key of the configuration: where it is kept, its flag, type, default and limits."""
+
+    section: str
+    key: str
+    flag: str
+    type: Any
+    default: Any
+    limits: Limits
+
+    def parse(self, text: str) -> Any:
+        """The value written as `text` on a command line. Raises ConfigError."""
+        try:
+            return self.check(_parse(text, self.type))
+        except ValueError as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(f"--{self.flag} {text}: must be {_described(self.type)}") from None
+
+    def check(self, value: Any) -> Any:
+        """`value` in the type of this setting. Raises ConfigError when it does not fit."""
+        try:
+            value = _convert(value, self.type)
+        except ValueError:
+            raise ConfigError(f"{self.flag} = {value!r}: must be {_described(self.type)}") from None
+        for single in value if isinstance(value, tuple) else (value,):
+            refused = self.limits.refuse(single)
+            if refused:
+                raise ConfigError(f"--{self.flag} {single}: {refused}{self._hint(single)}")
+        return value
+
+    def _hint(self, value: Any) -> str:
+        return nearest(value, self.limits.choices) if self.limits.choices and isinstance(value, str) else ""
+
+
+def settings() -> Iterator[Setting]:
+    """Every setting there is, those of all schemes included."""
+    for section, cls in SECTIONS.items():
+        hints = get_type_hints(cls)
+        for f in dataclasses.fields(cls):
+            flag = f.metadata["flag"] or f.name.replace("_", "-")
+            yield Setting(
+                section=section,
+                key=f.name,
+                flag=flag,
+                type=hints[f.name],
+                default=f.default,
+                limits=f.metadata["limits"],
+            )
+    for name in names():
+        yield from scheme_settings(name)
+
+
+def scheme_settings(name: str) -> Iterator[Setting]:
+    cls = lookup(name)
+    defaults = {f.name: f.default for f in dataclasses.fields(cls)}
+    hints = types_of(cls)
+    for key, limits in limits_of(cls).items():
+        flag = f"{name}.{key.replace('_', '-')}"
+        yield Setting(section=name, key=key, flag=flag, type=hints[key], default=defaults[key], limits=limits)
+
+
+def build(values: Mapping[str, Mapping[str, Any]]) -> Config:
+    """A checked configuration from values by section and key, such as a parsed TOML file.
+
+    Raises ConfigError for unknown sections and keys, naming the nearest one, and for values that do not fit.
+    """
+    known: dict[str, dict[str, Setting]] = {}
+    for setting in settings():
+        known.setdefault(setting.section, {})[setting.key] = setting
+    known.update({name: {} for name in names() if name not in known})
+    checked: dict[str, dict[str, Any]] = {}
+    for section, entries in values.items():
+        if section not in known:
+            raise ConfigError(f"unknown section [{section}]{nearest(section, known)}")
+        if not isinstance(entries, Mapping):
+            raise ConfigError(f"{section} = {entries!r} stands outside a section{nearest(section, known)}")
+        for key, value in entries.items():
+            if key not in known[section]:
+                raise ConfigError(f"unknown key {key!r} in [{section}]{nearest(key, known[section])}")
+            checked.setdefault(section, {})[key] = known[section][key].check(value)
+    sections = {name: cls(**checked.get(name, {})) for name, cls in SECTIONS.items()}
+    parameters = {name: checked[name] for name in names() if name in checked}
+    return Config(**sections, parameters=parameters).check()
+
+
+def load(path: str | Path) -> dict[str, dict[str, Any]]:
+    """The values of a TOML file. Raises ConfigError when it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def to_dict(config: Config) -> dict[str, dict[str, Any]]:
+    """Values by section and key, every default written out; `build` gives the same configuration back."""
+    values: dict[str, dict[str, Any]] = {name: dataclasses.asdict(getattr(config, name)) for name in SECTIONS}
+    for section in values.values():
+        section.update({key: list(value) for key, value in section.items() if isinstance(value, tuple)})
+    used = config.scheme()
+    values[config.run.scheme] = used.parameters()
+    values.update({name: dict(entries) for name, entries in config.parameters.items() if name != config.run.scheme})
+    return {name: entries for name, entries in values.items() if entries}
+
+
+def save(config: Config, path: Path) -> None:
+    import tomli_w
+
+    path.write_text(tomli_w.dumps(to_dict(config)), encoding="utf-8")
+
+
+_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def _parse(text: str, wanted: Any) -> Any:
+    if wanted is bool:
+        if text.lower() not in _WORDS:
+            raise ValueError(text)
+        return _WORDS[text.lower()]
+    if wanted is int or wanted is float:
+        return wanted(text)
+    if wanted == tuple[float, ...]:
+        return tuple(float(part) for part in text.split(",") if part.strip())
+    return text
+
+
+def _convert(value: Any, wanted: Any) -> Any:
+    """TOML's types into ours. Raises ValueError."""
+    if wanted == tuple[float, ...]:
+        if not isinstance(value, list | tuple):
+            raise ValueError(value)
+        return tuple(_convert(item, float) for item in value)
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+        raise ValueError(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(value)
+    return value
+
+
+def _described(wanted: Any) -> str:
+    known = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    return known.get(wanted, "numbers separated by commas")

@@ -1,0 +1,103 @@
+"""A worker's stream of mini-batches over its share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import default_collate
+
+from paceline.core.errors import ConfigError
+from paceline.engine.data.dataset import Dataset
+from paceline.engine.data.shares import Shares
+
+
+class MapStyle(Protocol):
+    """A user's torch Dataset: item i is (x, y). `__getitems__(list of i)` is used where there is one."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+class Batches(Iterator[tuple[Tensor, Tensor]]):
+    """Iterator of (x [b, ...], y [b]) over the share of `rank`, epoch after epoch, on `device`.
+
+    b is `batch_size` but for the last batch of an epoch, which holds what is left. Endless, unless `epochs` says
+    how many passes; an empty share gives nothing. The order of an epoch depends on the shares alone.
+
+    epoch: passes finished. samples: samples handed out.
+    Raises ConfigError for a batch size below 1, a negative number of epochs, or a rank without a share.
+    """
+
+    def __init__(
+        self,
+        data: Dataset | MapStyle,
+        shares: Shares,
+        rank: int,
+        batch_size: int,
+        *,
+        device: torch.device | str = "cpu",
+        epochs: int | None = None,
+    ) -> None:
+        if batch_size < 1:
+            raise ConfigError(f"batch size {batch_size}: must be 1 or more")
+        if epochs is not None and epochs < 0:
+            raise ConfigError(f"{epochs} epochs: must be 0 or more")
+        try:
+            self.share_size = shares.size(rank)
+        except IndexError as error:
+            raise ConfigError(str(error)) from None
+        self.data = data
+        self.shares = shares
+        self.rank = rank
+        self.batch_size = batch_size
+        self.device = torch.device(device)
+        self.epochs = epochs
+        self.epoch = 0
+        self.samples = 0
+        self._order: Tensor | None = None  # the indices of this epoch, where the samples lie
+        self._at = 0
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.share_size // self.batch_size)
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> tuple[Tensor, Tensor]:
+        if self.share_size == 0 or self.epoch == self.epochs:
+            raise StopIteration
+        if self._order is None:
+            self._order = self._draw()
+        part = self._order[self._at : self._at + self.batch_size]
+        batch = self._select(part)
+        self._at += len(part)
+        self.samples += len(part)
+        if self._at == self.share_size:
+            self._at, self._order = 0, None
+            self.epoch += 1
+        return batch
+
+    def _draw(self) -> Tensor:
+        order = torch.from_numpy(self.shares.indices(self.rank, self.epoch))
+        return order.to(self.data.x.device) if isinstance(self.data, Dataset) else order
+
+    def _select(self, part: Tensor) -> tuple[Tensor, Tensor]:
+        if isinstance(self.data, Dataset):
+            x, y = self.data.x.index_select(0, part), self.data.y.index_select(0, part)
+        else:
+            x, y = _collate(self.data, part.tolist())
+        return x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
+
+
+def _collate(data: MapStyle, indices: list[int]) -> tuple[Tensor, Tensor]:
+    many = getattr(data, "__getitems__", None)
+    batch = default_collate(many(indices) if many else [data[i] for i in indices])
+    match batch:
+        case [Tensor() as x, Tensor() as y]:
+            return x, y
+        case _:
+            raise TypeError(f"an item of {type(data).__name__} must be (x, y), two tensors or numbers")

@@ -1,0 +1,78 @@
+"""Public files, fetched once, checked, and put into place whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import urllib.request
+from collections.abc import Mapping, Sequence
+from http.client import HTTPException
+from pathlib import Path
+
+from paceline.core.errors import ConfigError
+
+CACHE = Path("~/.cache/paceline")
+TIMEOUT_S = 30.0
+BYTES_MAX = 64 << 20
+_CHUNK = 1 << 18
+
+
+def fetch(folder: Path, mirrors: Sequence[str], md5s: Mapping[str, str]) -> Path:
+    """`folder`, holding every file of `md5s` (name -> checksum); what is there and right is not fetched again.
+
+    Raises ConfigError when no mirror gives a file with the right checksum, or `folder` cannot be written.
+    """
+    folder = folder.expanduser()
+    for name, md5 in md5s.items():
+        if _md5(folder / name) == md5:
+            continue
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot write to {folder} ({error}); give --data-dir") from None
+        _fetch_one(folder / name, mirrors, md5)
+    return folder
+
+
+def _fetch_one(path: Path, mirrors: Sequence[str], md5: str) -> None:
+    refusals = []
+    for mirror in mirrors:
+        try:
+            _download(mirror + path.name, path, md5)
+            return
+        except (OSError, HTTPException, ValueError) as error:  # URLError is an OSError
+            refusals.append(f"{mirror}: {error}")
+    raise ConfigError(
+        f"cannot download {path.name} ({'; '.join(refusals)}); give --data-dir, a folder that holds the files"
+    )
+
+
+def _download(url: str, path: Path, md5: str) -> None:
+    """Other processes may be at the same file, so each writes its own and the last rename wins."""
+    handle, part = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as out, urllib.request.urlopen(url, timeout=TIMEOUT_S) as source:
+            length = 0
+            while chunk := source.read(_CHUNK):
+                length += len(chunk)
+                if length > BYTES_MAX:
+                    raise ValueError(f"longer than {BYTES_MAX} bytes")
+                out.write(chunk)
+        found = _md5(Path(part))
+        if found != md5:
+            raise ValueError(f"md5 {found} instead of {md5}")
+        os.replace(part, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)
+
+
+def _md5(path: Path) -> str | None:
+    """None when there is no such file or it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    except OSError:
+        return None

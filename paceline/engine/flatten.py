@@ -1,0 +1,224 @@
+"""`FlatModel`: a module whose parameters are views of one buffer and whose gradients are views of another.
+
+What a scheme exchanges is then one tensor, and nothing on the hot path loops over parameters but a check that the
+views are still in place (tens of nanoseconds each). The module stays the user's: forward, backward, `parameters()`
+and `state_dict()` work as before.
+
+The gradient is handed out without a copy. As nothing that was handed out may change, the buffer is used again only
+when nobody refers to it any more; until then the next gradient grows in another one.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import weakref
+from collections.abc import Iterable, Sequence
+from operator import attrgetter, is_
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from paceline.core.errors import ConfigError
+from paceline.engine.pool import Loan, spare
+from paceline.engine.vector import Flat
+
+_grad_of = attrgetter("grad")
+_version_of = attrgetter("_version")
+_IDLE_GRADIENTS_MAX = 2
+
+
+def views_of(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Consecutive pieces of `flat`, shaped like `tensors`."""
+    pieces = torch.split(flat, [t.numel() for t in tensors])
+    return [piece.view(t.shape) for piece, t in zip(pieces, tensors, strict=True)]
+
+
+def copies_when_saved(module: nn.Module, names: Iterable[str]) -> None:
+    """Let `module.state_dict()` hold copies of its own tensors `names`, not views of a buffer shared by all.
+
+    A file would otherwise contain the whole buffer once per view, or be refused (safetensors).
+    """
+    module.register_state_dict_post_hook(functools.partial(_copy_out, tuple(names)))  # type: ignore[no-untyped-call]
+
+
+def _copy_out(names: tuple[str, ...], _module: nn.Module, state: dict[str, Any], prefix: str, _meta: Any) -> None:
+    for key in (prefix + name for name in names):
+        if isinstance(state.get(key), Tensor) and not isinstance(state[key], nn.Parameter):
+            state[key] = state[key].clone()
+
+
+class _Gradient:
+    """One gradient buffer and its views, one for each parameter."""
+
+    def __init__(self, parameters: Sequence[Tensor], length: int, device: torch.device) -> None:
+        self.tensor = spare(length, device).zero_()
+        self.views = views_of(self.tensor, parameters)
+        self._loan: weakref.ref[Loan] | None = None
+
+    @property
+    def lent(self) -> bool:
+        return self._loan is not None and self._loan() is not None
+
+    def lend(self) -> Flat:
+        loan = self._loan() if self._loan is not None else None
+        if loan is None:
+            loan = Loan(self.tensor)
+            self._loan = weakref.ref(loan)
+        return Flat(loan.tensor())
+
+
+class FlatModel:
+    """`module` on `device`, in flat form. Parameters lie in the order of `named_parameters()`, tied ones once.
+
+    Frozen parameters (`requires_grad` False) have their place in the vector and a gradient of zero; note that an
+    optimizer with weight decay still shrinks them. Do not move or convert the module afterwards.
+
+    Raises ConfigError, naming the parameter, for one that is not float32, has no numbers yet, lies on another device
+    than the others or overlaps one.
+    """
+
+    def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
+        named = dict(module.named_parameters())
+        _refuse_unfit(named)
+        module.to(torch.device(device))
+        self.module = module
+        self._names = tuple(named)
+        self._parameters = list(named.values())
+        self.device = self._parameters[0].device
+        self._length = sum(p.numel() for p in self._parameters)
+        solid = [p for p in self._parameters if p.numel()]  # an empty parameter has no address
+        self._ends = solid[0], solid[-1]
+        self._w = spare(self._length, self.device)
+        self._move_in()
+        self.flat_parameter = nn.Parameter(self._w)
+        self._loaded: Flat | None = None
+        self._loaded_version = -1
+        self._idle: list[_Gradient] = []
+        self._gradient = _Gradient(self._parameters, self._length, self.device)
+        self._bind(self._gradient)
+
+    def _move_in(self) -> None:
+        with torch.no_grad():
+            for p, view in zip(self._parameters, views_of(self._w, self._parameters), strict=True):
+                view.copy_(p)
+                p.data = view
+        for part in self.module.modules():
+            names = [name for name, _ in part.named_parameters(recurse=False, remove_duplicate=False)]
+            if names:
+                copies_when_saved(part, names)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def layout(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Name and shape of every parameter, in the order of the vector."""
+        return [(name, tuple(p.shape)) for name, p in zip(self._names, self._parameters, strict=True)]
+
+    def fingerprint(self) -> str:
+        """The same in two processes exactly when their vectors mean the same parameters."""
+        return hashlib.sha256(repr(self.layout()).encode()).hexdigest()[:16]
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        return tuple(n for n, p in zip(self._names, self._parameters, strict=True) if not p.requires_grad)
+
+    # ---- weights -----------------------------------------------------------------------------------------
+    def load(self, w: Flat) -> None:
+        """Take the weights `w`: one copy, or none when they are in place already. Raises ValueError on its length."""
+        if self._loaded is not None and w.same_as(self._loaded) and self._version() == self._loaded_version:
+            return
+        if len(w) != self._length:
+            raise ValueError(f"{len(w)} weights for a model of {self._length} parameters")
+        self._check_place()
+        w.copy_into(self._w)
+        self._remember(w)
+
+    def weights(self) -> Flat:
+        """The weights as they are now: one copy, or none when they are what was loaded or asked for last."""
+        if self._loaded is None or self._version() != self._loaded_version:
+            self._check_place()
+            self._remember(Flat.copy_of(self._w))
+        assert self._loaded is not None
+        return self._loaded
+
+    def touched(self) -> None:
+        """Say that the weights were changed behind torch's back (`p.data`, numpy); torch's own ways are noticed."""
+        self._loaded = None
+
+    def _remember(self, w: Flat) -> None:
+        self._loaded, self._loaded_version = w, self._version()
+
+    def _version(self) -> int:
+        return int(sum(map(_version_of, self._parameters), self.flat_parameter._version))
+
+    def _check_place(self) -> None:
+        start, end = self._w.data_ptr(), self._w.data_ptr() + self._w.nbytes
+        first, last = self._ends
+        if first.data_ptr() != start or last.data_ptr() + last.nbytes != end:
+            raise ConfigError("the module was moved or converted after it was handed over: do that before")
+
+    # ---- gradient ----------------------------------------------------------------------------------------
+    def zero_grad(self) -> None:
+        """Before every backward pass: one pass over the buffer; another buffer when somebody still holds this one."""
+        if self._gradient.lent:
+            self._switch()
+        elif not self._attached():
+            self._bind(self._gradient)
+        self._gradient.tensor.zero_()
+
+    def gradient(self) -> Flat:
+        """The gradient that the last backward passes left, without a copy. Call `zero_grad` before the next one."""
+        self.collect()
+        return self._gradient.lend()
+
+    def collect(self) -> None:
+        """Bring gradients home that the module's owner replaced (`optimizer.zero_grad()` drops them, say)."""
+        if self._attached():
+            return
+        found = list(map(_grad_of, self._parameters))
+        if self._gradient.lent:
+            self._switch()
+        for p, grad, view in zip(self._parameters, found, self._gradient.views, strict=True):
+            if grad is None or not p.requires_grad:
+                view.zero_()
+            elif grad is not view:
+                view.copy_((grad.to_dense() if grad.is_sparse else grad).detach())
+        self._bind(self._gradient)
+
+    def _attached(self) -> bool:
+        return all(map(is_, map(_grad_of, self._parameters), self._expected))
+
+    def _bind(self, gradient: _Gradient) -> None:
+        self._expected: list[Tensor | None] = []
+        for p, view in zip(self._parameters, gradient.views, strict=True):
+            p.grad = view if p.requires_grad else None
+            self._expected.append(p.grad)
+        self.flat_parameter.grad = gradient.tensor
+
+    def _switch(self) -> None:
+        self._idle.append(self._gradient)
+        free = next((g for g in self._idle if not g.lent), None)
+        if free is None:
+            free = _Gradient(self._parameters, self._length, self.device)
+        self._idle = [g for g in self._idle if g is not free][-_IDLE_GRADIENTS_MAX:]
+        self._gradient = free
+        self._bind(free)
+
+
+def _refuse_unfit(named: dict[str, nn.Parameter]) -> None:
+    if not any(is_lazy(p) or p.numel() for p in named.values()):
+        raise ConfigError("the model has no parameters to train")
+    device = next(iter(named.values())).device
+    owners: dict[int, str] = {}
+    for name, p in named.items():
+        if is_lazy(p) or p.is_meta:
+            raise ConfigError(f"parameter {name} has no numbers yet: run one batch through the model first")
+        if p.dtype != torch.float32:
+            raise ConfigError(f"parameter {name} is {p.dtype}, not torch.float32: call .float() on the model first")
+        if p.device != device:
+            raise ConfigError(f"parameter {name} is on {p.device} but others are on {device}: use one device")
+        if p.numel() and owners.setdefault(p.data_ptr(), name) != name:
+            raise ConfigError(f"parameter {name} shares memory with {owners[p.data_ptr()]}: tie one Parameter object")

@@ -1,0 +1,101 @@
+"""Room for vectors, used again and again: to the host what torch's caching allocator is to a GPU.
+
+Fresh pages cost more than the arithmetic that fills them, so a buffer is kept when nobody needs it any more. Who
+needs it is not counted here: a buffer is lent as a tensor over the same memory whose storage keeps a `Loan` alive.
+Every tensor, view, numpy array or memoryview of that memory keeps the storage, so the loan ends exactly when the
+last of them is gone, on whatever thread that happens.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Loan:
+    """One lending of `buffer`, a contiguous 1-D float32 tensor of at least one element.
+
+    `tensor()` makes a tensor over the buffer's memory that keeps this loan alive. When the last such tensor, and
+    everything made from it, is gone, so is the loan, and `give_back(buffer)` is called. It may be called on any
+    thread and in the middle of anything, so it must neither wait nor take a lock.
+    """
+
+    __slots__ = ("__weakref__", "_give_back", "buffer")
+
+    def __init__(self, buffer: Tensor, give_back: Callable[[Tensor], object] | None = None) -> None:
+        self.buffer = buffer
+        self._give_back = give_back
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        place = (self.buffer.data_ptr(), False)
+        return {"shape": (self.buffer.numel(),), "typestr": "<f4", "data": place, "version": 3}
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self.__array_interface__
+
+    def tensor(self) -> Tensor:
+        if self.buffer.is_cuda:
+            return torch.as_tensor(self, device=self.buffer.device)
+        return torch.from_numpy(np.asarray(self))
+
+    def __del__(self) -> None:
+        if self._give_back is not None:
+            self._give_back(self.buffer)
+
+
+class Pool:
+    """Idle host buffers by length; at most `idle_max` of each length, the rest goes back to the system.
+
+    length_min: for anything shorter, the C library's own recycling is faster. made: buffers allocated so far.
+    """
+
+    def __init__(self, *, idle_max: int = 4, length_min: int = 16384) -> None:
+        self.idle_max = idle_max
+        self.length_min = max(1, length_min)
+        self.made = 0
+        self._idle: dict[int, deque[Tensor]] = {}
+
+    def take(self, length: int) -> Tensor:
+        """A float32 tensor of `length` arbitrary numbers; its memory is recycled when nobody refers to it."""
+        if length < self.length_min:
+            return torch.empty(length, dtype=torch.float32)
+        try:
+            buffer = self._idle[length].pop()  # the one used last is the one most likely in cache
+        except (KeyError, IndexError):
+            self.made += 1
+            buffer = torch.empty(length, dtype=torch.float32)
+        return Loan(buffer, self._give_back).tensor()
+
+    def idle(self, length: int) -> int:
+        return len(self._idle.get(length, ()))
+
+    def clear(self) -> None:
+        """Give all idle memory back to the system."""
+        self._idle.clear()
+
+    def _give_back(self, buffer: Tensor) -> None:
+        # Each of these operations is atomic. A lock would deadlock when garbage collection strikes while it is held.
+        self._idle.setdefault(buffer.numel(), deque(maxlen=self.idle_max)).append(buffer)
+
+
+# One for the process, as any allocator: nothing in it can be observed but speed.
+_HOST = Pool()
+
+
+def spare(length: int, device: torch.device | None = None, *, pinned: bool = False) -> Tensor:
+    """`length` float32 numbers to be overwritten, on `device` (the host when None).
+
+    pinned: in page-locked host memory, for traffic with a GPU. That and device memory torch recycles itself.
+    """
+    if pinned:
+        return torch.empty(length, dtype=torch.float32, pin_memory=True)
+    if device is not None and device.type != "cpu":
+        return torch.empty(length, dtype=torch.float32, device=device)
+    return _HOST.take(length)

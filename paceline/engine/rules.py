@@ -1,0 +1,186 @@
+"""Optimizers in the two places they live: on a server as `Update` rules over values, on a worker in place.
+
+Plain SGD is one pass: w - lr g. Everything else is torch.optim itself over one flat parameter, with its fused kernel,
+so that results are torch's own. The optimizers here all work element by element; a shard therefore needs nothing
+but its slice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from paceline.core.errors import ConfigError
+from paceline.engine import schedule as schedules
+from paceline.engine.flatten import FlatModel
+from paceline.engine.pool import spare
+from paceline.engine.recipes import OPTIMIZERS, OptimizerRecipe, ScheduleRecipe
+from paceline.engine.vector import Flat
+
+CONSTANT = ScheduleRecipe()
+
+
+class Rule:
+    """Plain SGD, and the base of the others: a learning rate on the clock of samples seen.
+
+    Calling it gives new weights and leaves `w` and `g` as they are. The schedule's factor is that of the samples seen
+    before the update.
+    """
+
+    def __init__(self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> None:
+        schedules.check(schedule)
+        self.recipe = recipe
+        self.schedule = schedule
+        self.lr = recipe.lr
+        self.samples_seen = 0
+
+    def __call__(self, w: Flat, g: Flat, samples: int) -> Flat:
+        lr = self.lr * schedules.factor(self.schedule, self.samples_seen)
+        new = self.apply(w, g, lr)
+        self.samples_seen += samples
+        return new
+
+    def apply(self, w: Flat, g: Flat, lr: float) -> Flat:
+        return w - g * lr
+
+    def set_lr(self, lr: float) -> None:
+        """The base learning rate from now on; the schedule still applies."""
+        self.lr = lr
+
+    def state(self) -> dict[str, Tensor | float | int]:
+        """All that a checkpoint must keep; tensors are copies."""
+        return {"samples_seen": self.samples_seen, "lr": self.lr}
+
+    def load_state(self, state: dict[str, Tensor | float | int]) -> None:
+        """Go on where `state()` was taken. Raises KeyError when something is missing."""
+        self.samples_seen = int(state["samples_seen"])
+        self.lr = float(state["lr"])
+
+
+class TorchRule(Rule):
+    """A rule carried out by torch.optim on a fresh copy of the weights."""
+
+    def __init__(self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> None:
+        super().__init__(recipe, schedule)
+        self._parameter = nn.Parameter(torch.empty(0))
+        self._optimizer = _torch_optimizer(recipe, self._parameter)
+
+    def apply(self, w: Flat, g: Flat, lr: float) -> Flat:
+        fresh = spare(len(w), w.device)
+        w.copy_into(fresh)
+        self._parameter.grad = None  # of another length before the first call
+        self._parameter.data = fresh
+        self._parameter.grad = g.value().to(w.device)
+        self._optimizer.param_groups[0]["lr"] = lr
+        self._optimizer.step()
+        self._parameter.grad = None  # lest it hold the buffer until the next update
+        self._parameter.data = torch.empty(0)
+        return Flat(fresh)
+
+    def state(self) -> dict[str, Tensor | float | int]:
+        return {**super().state(), **_state_of(self._optimizer, self._parameter)}
+
+    def load_state(self, state: dict[str, Tensor | float | int]) -> None:
+        super().load_state(state)
+        _set_state(self._optimizer, self._parameter, state)
+
+
+def make_rule(recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> Rule:
+    """The rule of `recipe`. Raises ConfigError for a recipe or schedule that describes none."""
+    check(recipe)
+    plain = recipe.name == "sgd" and not (recipe.momentum or recipe.weight_decay)
+    return Rule(recipe, schedule) if plain else TorchRule(recipe, schedule)
+
+
+class LocalOptimizer:
+    """The optimizer of a worker that trains locally: one fused kernel, in place, over the whole model.
+
+    Raises ConfigError for a bad recipe or schedule, and for weight decay on a model with frozen parameters, which in
+    one flat vector would decay too.
+    """
+
+    def __init__(self, model: FlatModel, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> None:
+        check(recipe)
+        schedules.check(schedule)
+        if recipe.weight_decay and model.frozen:
+            raise ConfigError(f"weight decay would shrink the frozen parameter {model.frozen[0]}: set it to 0")
+        self.model = model
+        self.schedule = schedule
+        self.lr = recipe.lr
+        self._optimizer = _torch_optimizer(recipe, model.flat_parameter)
+
+    def step(self, samples_seen: int) -> None:
+        """One update with the model's gradient; `samples_seen` by all workers before it sets the learning rate."""
+        self.model.collect()
+        self._optimizer.param_groups[0]["lr"] = self.lr * schedules.factor(self.schedule, samples_seen)
+        self._optimizer.step()
+        self.model.touched()
+
+    def set_lr(self, lr: float) -> None:
+        self.lr = lr
+
+    def state(self) -> dict[str, Tensor | float | int]:
+        return {"lr": self.lr, **_state_of(self._optimizer, self.model.flat_parameter)}
+
+    def load_state(self, state: dict[str, Tensor | float | int]) -> None:
+        """Raises KeyError when something is missing."""
+        self.lr = float(state["lr"])
+        _set_state(self._optimizer, self.model.flat_parameter, state)
+
+
+def check(recipe: OptimizerRecipe) -> None:
+    """Raises ConfigError when `recipe` describes no optimizer."""
+    if recipe.name not in OPTIMIZERS:
+        raise ConfigError(f"optimizer.name = {recipe.name!r}: must be one of {', '.join(OPTIMIZERS)}")
+    if recipe.name != "sgd" and (recipe.momentum or recipe.nesterov):
+        raise ConfigError(f"optimizer.momentum: {recipe.name} has beta1 instead")
+    try:
+        _torch_optimizer(recipe, nn.Parameter(torch.empty(0)))
+    except ValueError as error:
+        raise ConfigError(f"optimizer: {error}") from None
+
+
+def _torch_optimizer(recipe: OptimizerRecipe, parameter: nn.Parameter) -> torch.optim.Optimizer:
+    common: dict[str, Any] = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
+    common["fused"] = parameter.device.type in ("cpu", "cuda") or None
+    if recipe.name == "sgd":
+        return torch.optim.SGD([parameter], momentum=recipe.momentum, nesterov=recipe.nesterov, **common)
+    kind = torch.optim.Adam if recipe.name == "adam" else torch.optim.AdamW
+    return kind([parameter], betas=(recipe.beta1, recipe.beta2), eps=recipe.eps, **common)
+
+
+def _state_of(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Tensor]:
+    return {k: v.detach().clone() for k, v in optimizer.state[parameter].items() if isinstance(v, Tensor)}
+
+
+def _set_state(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, state: dict[str, Any]) -> None:
+    optimizer.state[parameter] = {k: v.clone() for k, v in state.items() if isinstance(v, Tensor)}
+
+
+def recipe_of(optimizer: torch.optim.Optimizer) -> OptimizerRecipe:
+    """What `optimizer` does, as names and numbers.
+
+    Raises ConfigError, with the way out, for what a recipe cannot say.
+    """
+    kinds: dict[type, str] = {torch.optim.SGD: "sgd", torch.optim.Adam: "adam", torch.optim.AdamW: "adamw"}
+    name = kinds.get(type(optimizer))
+    if name is None:
+        raise ConfigError(f"{type(optimizer).__name__} is not supported: use torch.optim.SGD, Adam or AdamW")
+    if len(optimizer.param_groups) != 1:
+        raise ConfigError(f"the optimizer has {len(optimizer.param_groups)} parameter groups: put all into one")
+    group = optimizer.param_groups[0]
+    for option in ("amsgrad", "maximize", "dampening", "differentiable"):
+        if group.get(option):
+            raise ConfigError(f"{type(optimizer).__name__}({option}={group[option]}) is not supported: leave it out")
+    lr, weight_decay = float(group["lr"]), float(group["weight_decay"])
+    if name == "sgd":
+        momentum, nesterov = float(group["momentum"]), bool(group["nesterov"])
+        return OptimizerRecipe(name=name, lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
+    if group.get("decoupled_weight_decay"):  # Adam with this option is AdamW by another name
+        name = "adamw"
+    beta1, beta2 = map(float, group["betas"])
+    return OptimizerRecipe(
+        name=name, lr=lr, weight_decay=weight_decay, beta1=beta1, beta2=beta2, eps=float(group["eps"])
+    )

@@ -1,0 +1,110 @@
+"""`Mean` carried by torch.distributed: Gloo on CPUs, NCCL where every member has a GPU of its own.
+
+A mean is two all-reduces: the weights first, which is where a fast worker waits for the slow ones, then the vectors,
+which is communication; so the trace can tell the two apart. A worker that has left keeps taking part with weight
+zero until everybody has (`drain`), so nobody hangs on uneven work.
+
+The rendezvous is a file of the run's own folder and the group binds to the loopback address: torch's TCPStore would
+listen on every interface.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from paceline.core.effects import Mean
+from paceline.core.errors import PeerLost
+from paceline.core.mean import Averaged
+from paceline.engine.pool import spare
+from paceline.engine.vector import Flat, FlatMemory
+from paceline.live.pending import Pending
+
+torch_distributed: Any = dist  # parts of it carry no types
+
+
+class CollectiveCarrier:
+    """One process group over all workers; means run one after the other on a thread of their own."""
+
+    def __init__(
+        self, backend: str, rank: int, workers: int, length: int, rendezvous: str, device: torch.device
+    ) -> None:
+        """Blocks until all `workers` are there."""
+        store: Any = torch_distributed.FileStore(str(Path(rendezvous) / "collectives"), workers)
+        self._device, self._length = device, length
+        self._group = _group(backend, store, rank, workers)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mean")
+        self.seconds_communicating = 0.0
+
+    def begin(self, effect: Mean) -> Pending:
+        v: Any = effect.v
+        pending = _Collective(f"Mean {effect.tag} over all workers", 1, FlatMemory())
+        self._thread.submit(self._carry, v, effect.weight, pending)
+        return pending
+
+    def drain(self) -> None:
+        """Take part without contributing until nobody contributes any more."""
+        zero = Flat.wrap(torch.zeros(self._length, device=self._device))
+        while self._thread.submit(self._mean, zero, 0.0).result()[0].weight:
+            pass
+
+    def close(self) -> None:
+        self._thread.shutdown()
+
+    def _carry(self, v: Flat, weight: float, pending: _Collective) -> None:
+        try:
+            answer, seconds = self._mean(v, weight)
+            pending.communicated = seconds
+            pending.put(0, answer, 0.0)
+        except RuntimeError as error:
+            pending.fail(PeerLost(f"{pending.what} failed: {error}"))
+
+    def _mean(self, v: Flat, weight: float) -> tuple[Averaged, float]:
+        """The mean and the seconds its vectors took."""
+        total = torch.tensor([weight], dtype=torch.float64, device=self._device)
+        self._sum(total)
+        began = time.monotonic()
+        weights = float(total.item())
+        mean = spare(len(v), self._device)
+        if weights:
+            (v * (weight / weights)).copy_into(mean)
+            self._sum(mean)
+        return Averaged(v=Flat(mean), weight=weights), time.monotonic() - began
+
+    def _sum(self, tensor: torch.Tensor) -> None:
+        self._group.allreduce([tensor]).wait()
+
+
+class _Collective(Pending):
+    communicated = 0.0
+
+    def seconds_communicating(self) -> float:
+        return self.communicated
+
+
+def _group(backend: str, store: Any, rank: int, workers: int) -> Any:
+    if backend == "nccl":
+        return torch_distributed.ProcessGroupNCCL(store, rank, workers, torch_distributed.ProcessGroupNCCL.Options())
+    options = torch_distributed.ProcessGroupGloo._Options()
+    options._devices = [torch_distributed.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+    return torch_distributed.ProcessGroupGloo(store, rank, workers, options)
+
+
+class Alone:
+    """The carrier of a run of one worker: a mean over oneself."""
+
+    def begin(self, effect: Mean) -> Pending:
+        pending = _Collective("oneself", 1, FlatMemory())
+        pending.put(0, Averaged(v=effect.v, weight=effect.weight), 0.0)
+        return pending
+
+    def drain(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

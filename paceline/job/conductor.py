@@ -1,0 +1,270 @@
+"""Brings a run up, watches it and ends it: the coordinator, its crew, and what the run leaves behind."""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline import config as configuration
+from paceline.config import Config
+from paceline.core.errors import PacelineError
+from paceline.core.role import Place, Role
+from paceline.core.trace import Record
+from paceline.job.crew import Crew, Ended
+from paceline.job.ledger import Ledger
+from paceline.job.seat import Seat
+from paceline.live import party
+from paceline.live.control import Hello, Progress
+from paceline.live.coordinator import Coordinator, Phase, StopRule
+from paceline.live.node import Node
+from paceline.live.party import Party
+from paceline.live.transport import Transport
+from paceline.observe.figures import curve
+from paceline.observe.progress import View
+from paceline.observe.store import TraceWriter
+from paceline.observe.summary import Summary, write_summary
+
+SETUP_SECONDS = 120.0
+GRACE_SECONDS = 0.4  # between the first sign of a failure and the search for its cause
+END_SECONDS = 2.0
+INTERRUPT_SECONDS = 3.0
+SHOW_SECONDS = 0.25
+
+
+class RunFailed(PacelineError):  # noqa: N818
+    """The run could not go on; the message names the first cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failure:
+    who: Party
+    cause: str
+    details: str
+    rank: int  # how close to the root: 0 a process that died, 1 an error of its own, 2 the loss of another
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Interrupted:
+    signal: str
+
+
+class Conductor:
+    """One run. `run()` blocks until it is over; `interrupt()` may be called from a signal handler."""
+
+    def __init__(
+        self,
+        config: Config,
+        transport: Callable[[str, Callable[[BaseException], None]], Transport],
+        crew: Crew,
+        view: View,
+        *,
+        evaluator: bool = True,
+    ) -> None:
+        """`transport` makes the coordinator's from the run's token and a place to report errors to.
+
+        Raises ConfigError when the data cannot be had.
+        """
+        train_samples = crew.prepare(config)
+        self._config, self._crew, self._view = config, crew, view
+        self._out = Path(config.run.out)
+        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._token = secrets.token_hex(16)
+        self._evaluator = evaluator
+        self._ledger = Ledger(config, train_samples)
+        self._transport = transport(self._token, self._coordinator_failed)
+        self._trace: TraceWriter | None = None
+        self._interrupted = ""
+        cluster, stop = config.cluster, config.stop
+        self._coordinator = Coordinator(
+            self._transport,
+            Node(self._transport, _NoMemory()),
+            self,
+            workers=cluster.workers,
+            servers=cluster.servers,
+            evaluator=evaluator,
+            stop_rule=StopRule(
+                samples=round(stop.epochs * train_samples) or None,
+                seconds=stop.seconds or None,
+                target_accuracy=stop.target_accuracy or None,
+            ),
+            make_role=self._role,
+            seed=config.run.seed,
+        )
+
+    def _role(self, place: Place) -> Role:
+        scheme = self._config.scheme()
+        return (scheme.Coordinator or Role)(scheme, place)
+
+    # ---- the run -----------------------------------------------------------------------------------------
+    def run(self) -> Summary:
+        """Raises RunFailed with the first cause; nobody of the crew is left either way."""
+        self._out.mkdir(parents=True, exist_ok=True)
+        configuration.save(self._config, self._out / "config.toml")
+        with (
+            tempfile.TemporaryDirectory(prefix="paceline-") as rendezvous,
+            TraceWriter(self._out / "trace.jsonl") as trace,
+        ):
+            self._trace = trace
+            try:
+                address = self._coordinator.open()
+                for seat in self._seats(address, rendezvous):
+                    self._crew.start(self._config, seat)
+                self._watch()
+            finally:
+                self._crew.end(END_SECONDS)
+                self._transport.close()
+                self._view.close()
+        return self._leave_behind()
+
+    def interrupt(self, signal: str) -> None:
+        """First: stop, keep what there is. Second: end at once."""
+        self._events.put(_Interrupted(signal))
+
+    @property
+    def interrupted(self) -> str:
+        """The signal that ended the run, if one did."""
+        return self._interrupted
+
+    def _seats(self, address: str, rendezvous: str) -> list[Seat]:
+        cluster, config = self._config.cluster, self._config
+
+        def seat(who: Party, rank: int | None = None) -> Seat:
+            return Seat(
+                party=str(who),
+                workers=cluster.workers,
+                servers=cluster.servers,
+                coordinator=address,
+                token=self._token,
+                rendezvous=rendezvous,
+                device="cpu" if rank is None else config.device_of(rank),
+                step_seconds=0.0 if rank is None else cluster.step_ms / 1000 * config.slowdown_of(rank),
+                steps=config.stop.steps,
+                mean=cluster.mean,
+                buffers=config.model.buffers,
+                timeout_s=cluster.timeout,
+            )
+
+        seats = [seat(party.server(shard)) for shard in range(cluster.servers)]
+        seats += [seat(party.worker(rank), rank) for rank in range(cluster.workers)]
+        return seats + ([seat(party.EVALUATOR)] if self._evaluator else [])
+
+    def _watch(self) -> None:
+        """Until the run is over. Raises RunFailed."""
+        deadline: float | None = time.monotonic() + SETUP_SECONDS
+        while True:
+            event = self._next_event(SHOW_SECONDS)
+            match event:
+                case None if self._coordinator.phase in (Phase.TRAINING, Phase.FINISHING):
+                    deadline = deadline if self._interrupted else None
+                    self._view.show(self._ledger.snapshot(self._coordinator.node.now()))
+                case _Finished():
+                    return
+                case Ended(who=who, why=why) if why or self._coordinator.phase is not Phase.OVER:
+                    self._fail(self._death(who, why or f"{who} ended too early"))
+                case _Failure():
+                    self._fail(event)
+                case _Interrupted(signal=signal):
+                    if self._interrupted or self._coordinator.phase is not Phase.TRAINING:
+                        self._interrupted = signal
+                        raise RunFailed(f"interrupted by {signal}")
+                    self._interrupted = signal
+                    self._coordinator.stop(f"interrupted by {signal}")
+                    deadline = time.monotonic() + INTERRUPT_SECONDS
+            if deadline is not None and time.monotonic() > deadline:
+                self._too_late()
+
+    def _too_late(self) -> None:
+        missing = ", ".join(str(who) for who in self._coordinator.missing()[:4]) or "the workers"
+        if self._interrupted:
+            raise RunFailed(
+                f"interrupted by {self._interrupted}; {missing} did not stop within {INTERRUPT_SECONDS:.0f} s"
+            )
+        raise RunFailed(f"waited {SETUP_SECONDS:.0f} s for {missing} while {self._coordinator.phase.value}")
+
+    def _next_event(self, seconds: float) -> Any:
+        try:
+            return self._crew.ended.get_nowait()
+        except queue.Empty:
+            pass
+        try:
+            return self._events.get(timeout=seconds)
+        except queue.Empty:
+            return None
+
+    def _fail(self, first: _Failure) -> None:
+        """Gather what else went wrong in the same moment and name the root: a dead process explains lost links."""
+        failures = [first]
+        deadline = time.monotonic() + GRACE_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            match self._next_event(min(left, 0.05)):
+                case Ended(who=who, why=why) if why:
+                    failures.append(self._death(who, why))
+                case _Failure() as another:
+                    failures.append(another)
+        failures.sort(key=lambda failure: failure.rank)
+        root = failures[0]
+        details = next((f.details for f in failures if f.who == root.who and f.details), "")
+        own = next((f.cause for f in failures if f.who == root.who and f.rank == 1), "")
+        raise RunFailed("\n".join(part for part in (own or root.cause, details.rstrip()) if part))
+
+    def _death(self, who: Party, why: str) -> _Failure:
+        steps = self._ledger.steps(who)
+        after = f" after {steps} steps" if steps else ""
+        return _Failure(who=who, cause=f"{why}{after}", details="", rank=0)
+
+    # ---- what the coordinator tells, on its own thread ---------------------------------------------------
+    def joined(self, who: Party, hello: Hello) -> None:
+        self._ledger.joined(who, hello)
+
+    def started(self) -> None:
+        self._ledger.started()
+
+    def progressed(self, rank: int, progress: Progress) -> None:
+        self._ledger.progressed(rank, progress, self._coordinator.node.now())
+
+    def recorded(self, record: Record) -> None:
+        if self._trace is not None:
+            self._trace.append(record)
+        self._ledger.recorded(record)
+
+    def failed(self, who: Party, cause: str, details: str) -> None:
+        rank = 2 if "lost " in cause else 1
+        self._events.put(_Failure(who=who, cause=cause, details=details, rank=rank))
+
+    def finished(self, reason: str, seconds: float) -> None:
+        self._ledger.finished(reason, seconds)
+        self._events.put(_Finished())
+
+    def _coordinator_failed(self, error: BaseException) -> None:
+        self._events.put(_Failure(who=party.COORDINATOR, cause=str(error) or repr(error), details="", rank=1))
+
+    # ---- afterwards --------------------------------------------------------------------------------------
+    def _leave_behind(self) -> Summary:
+        summary = self._ledger.summary()
+        write_summary(summary, self._out / "summary.json")
+        curve(self._out, self._out / "curve.png")
+        return summary
+
+
+class _NoMemory:
+    """The coordinator receives no vectors."""
+
+    def empty(self, length: int) -> Any:
+        raise AssertionError("the coordinator receives no vectors")
+
+    def bytes_of(self, v: Any) -> memoryview:
+        return memoryview(self.empty(0))
+
+    def join(self, parts: Sequence[Any]) -> Any:
+        return self.empty(0)

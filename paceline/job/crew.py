@@ -1,0 +1,33 @@
+"""How a conductor starts and ends the other parties of a run."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import dataclass
+from typing import Protocol
+
+from paceline.config import Config
+from paceline.job.seat import Seat
+from paceline.live.party import Party
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A party's process has ended; `why` is empty when all went well."""
+
+    who: Party
+    why: str
+
+
+class Crew(Protocol):
+    """The processes (or threads) of one run."""
+
+    ended: queue.SimpleQueue[Ended]
+
+    def prepare(self, config: Config) -> int:
+        """Load the data, so that everybody starts at once; the number of training samples. Raises ConfigError."""
+
+    def start(self, config: Config, seat: Seat) -> None: ...
+
+    def end(self, seconds: float) -> None:
+        """End everybody who is still there: asked first, killed after `seconds`. Returns when nobody is left."""

@@ -1,0 +1,163 @@
+"""What is known of a run while it goes on, and its summary afterwards."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from paceline.config import Config
+from paceline.core.trace import Evaluated, Record
+from paceline.live.control import Hello, Progress
+from paceline.live.party import Party
+from paceline.observe.progress import Snapshot, WorkerRow
+from paceline.observe.summary import Staleness, Summary, WorkerSummary, seconds_to_target
+
+NOTHING = Progress(
+    steps=0,
+    samples=0,
+    exchanges=0,
+    seconds_computing=0.0,
+    seconds_waiting=0.0,
+    seconds_communicating=0.0,
+    bytes_up=0,
+    bytes_down=0,
+)
+WINDOW = 12  # progress reports over which a rate is taken
+
+
+@dataclass(slots=True)
+class _Worker:
+    device: str = "cpu"
+    latest: Progress = NOTHING
+    history: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
+
+    def samples_per_second(self) -> float:
+        if len(self.history) < 2:
+            return 0.0
+        (t0, n0), (t1, n1) = self.history[0], self.history[-1]
+        return (n1 - n0) / (t1 - t0) if t1 > t0 else 0.0
+
+
+class Ledger:
+    """Written by the coordinator's thread, read by the one that shows."""
+
+    def __init__(self, config: Config, train_samples: int) -> None:
+        self._config, self._train_samples = config, train_samples
+        self._workers = [_Worker() for _ in range(config.cluster.workers)]
+        self._staleness = Staleness()
+        self._evaluations: list[Evaluated] = []
+        self._reason, self._seconds = "", 0.0
+        self._is_started = False
+
+    def joined(self, who: Party, hello: Hello) -> None:
+        if who.kind == "worker":
+            self._workers[who.index].device = hello.device
+
+    def started(self) -> None:
+        self._is_started = True
+
+    def steps(self, who: Party) -> int:
+        return self._workers[who.index].latest.steps if who.kind == "worker" else 0
+
+    def progressed(self, rank: int, progress: Progress, now: float) -> None:
+        worker = self._workers[rank]
+        worker.latest = progress
+        worker.history.append((now, progress.samples))
+
+    def recorded(self, record: Record) -> None:
+        self._staleness.add(record)
+        if isinstance(record, Evaluated):
+            self._evaluations.append(record)
+
+    def finished(self, reason: str, seconds: float) -> None:
+        self._reason, self._seconds = reason, seconds
+
+    @property
+    def samples(self) -> int:
+        return sum(worker.latest.samples for worker in self._workers)
+
+    # ---- while it goes on --------------------------------------------------------------------------------
+    def snapshot(self, elapsed_s: float) -> Snapshot:
+        fraction = self._fraction_done(elapsed_s)
+        return Snapshot(
+            scheme=self._config.run.scheme,
+            elapsed_s=elapsed_s,
+            samples=self.samples,
+            epochs=self.samples / max(1, self._train_samples),
+            accuracy=self._evaluations[-1].accuracy if self._evaluations else None,
+            target=self._config.stop.target_accuracy or None,
+            fraction_done=fraction,
+            seconds_left=elapsed_s * (1 - fraction) / fraction if fraction else None,
+            workers=tuple(self._row(rank, worker) for rank, worker in enumerate(self._workers)),
+        )
+
+    def _fraction_done(self, elapsed_s: float) -> float | None:
+        """How far the run is towards the nearest of its ends; the target accuracy cannot be foretold."""
+        stop = self._config.stop
+        fractions = []
+        if stop.epochs:
+            fractions.append(self.samples / (stop.epochs * self._train_samples))
+        if stop.seconds:
+            fractions.append(elapsed_s / stop.seconds)
+        if stop.steps:
+            fractions.append(min(worker.latest.steps for worker in self._workers) / stop.steps)
+        return min(1.0, max(fractions)) if fractions else None
+
+    def _row(self, rank: int, worker: _Worker) -> WorkerRow:
+        summary = self._summary_of(rank, worker)
+        shares = summary.shares
+        return WorkerRow(
+            rank=rank,
+            device=worker.device,
+            slowdown=summary.slowdown,
+            steps=summary.steps,
+            samples_per_second=worker.samples_per_second(),
+            computing=shares.computing,
+            waiting=shares.waiting,
+            communicating=shares.communicating,
+            staleness_mean=summary.staleness_mean,
+            staleness_max=summary.staleness_max,
+            state="training" if self._is_started else "joining",
+        )
+
+    # ---- afterwards --------------------------------------------------------------------------------------
+    def _summary_of(self, rank: int, worker: _Worker) -> WorkerSummary:
+        p = worker.latest
+        return WorkerSummary(
+            rank=rank,
+            device=worker.device,
+            slowdown=self._config.slowdown_of(rank),
+            steps=p.steps,
+            exchanges=p.exchanges,
+            samples=p.samples,
+            seconds_computing=p.seconds_computing,
+            seconds_waiting=p.seconds_waiting,
+            seconds_communicating=p.seconds_communicating,
+            staleness_mean=self._staleness.mean(rank),
+            staleness_max=self._staleness.max(rank),
+        )
+
+    def summary(self) -> Summary:
+        config = self._config
+        target = config.stop.target_accuracy or None
+        return Summary(
+            scheme=config.run.scheme,
+            driver="live",
+            seed=config.run.seed,
+            reason=self._reason,
+            seconds=self._seconds,
+            samples=self.samples,
+            samples_per_second=self.samples / self._seconds if self._seconds else 0.0,
+            test_accuracy=self._evaluations[-1].accuracy if self._evaluations else None,
+            target_accuracy=target,
+            seconds_to_target=seconds_to_target(self._evaluations, target),
+            bytes_up=sum(worker.latest.bytes_up for worker in self._workers),
+            bytes_down=sum(worker.latest.bytes_down for worker in self._workers),
+            workers=tuple(self._summary_of(rank, worker) for rank, worker in enumerate(self._workers)),
+            model=config.model.name,
+            data=config.data.name,
+            servers=config.cluster.servers,
+            step_ms=config.cluster.step_ms or None,
+            learning_rate=config.optimizer.lr,
+            parameters=config.scheme().parameters(),
+        )

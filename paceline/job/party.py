@@ -1,0 +1,73 @@
+"""The main of every party but the coordinator: takes its seat, does its part, and tells when it cannot."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+import traceback
+
+import torch
+
+from paceline.config import Config
+from paceline.core.errors import PacelineError, PeerLost, Stopped
+from paceline.job.evaluator import evaluate
+from paceline.job.seat import Seat
+from paceline.job.server import serve
+from paceline.job.worker import train
+from paceline.live import control, party
+from paceline.live.transport import Envelope, Kind, Transport
+
+
+def take_part(config: Config, seat: Seat, transport: Transport) -> str:
+    """Until the run is over; returns why it failed, or nothing.
+
+    The coordinator hears of a failure, with a traceback where the cause is not one the user can read as it is.
+    """
+    try:
+        session = seat.session(transport)
+        session.hello(seat.coordinator, seat.device)
+        match seat.who.kind:
+            case "worker":
+                train(config, seat, session)
+            case "server":
+                serve(seat, session)
+            case _:
+                evaluate(config, seat, session)
+    except Stopped:
+        return ""
+    except PeerLost as error:
+        return _tell(transport, f"lost somebody: {error}", "")
+    except PacelineError as error:
+        return _tell(transport, str(error), "")
+    except Exception as error:
+        return _tell(transport, f"{type(error).__name__}: {error}", traceback.format_exc())
+    finally:
+        transport.close()
+    return ""
+
+
+def _tell(transport: Transport, cause: str, details: str) -> str:
+    cause = f"{transport.me}: {cause}"
+    print(cause, details, sep="\n", file=sys.stderr)
+    with contextlib.suppress(PacelineError):  # if the coordinator is gone, so is whoever would have read this
+        transport.send(party.COORDINATOR, Envelope(Kind.CONTROL, control.Failed(cause=cause, details=details[-8000:])))
+    return cause
+
+
+def main(config: Config, seat: Seat) -> int:
+    """The whole life of a process; returns its exit code."""
+    torch.set_num_threads(config.cluster.threads)
+    if seat.who.kind == "evaluator":
+        os.nice(5)  # training comes first on a machine with few cores
+    seat = dataclasses.replace(seat, device=device_for(seat.device, seat.who.index))
+    return 1 if take_part(config, seat, seat.transport()) else 0
+
+
+def device_for(wanted: str, rank: int) -> str:
+    """`auto` is a GPU of the worker's own while there are any, then the CPU."""
+    if wanted != "auto":
+        return wanted
+    count = torch.cuda.device_count()
+    return f"cuda:{rank}" if rank < count else "cpu"

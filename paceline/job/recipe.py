@@ -1,0 +1,35 @@
+"""What all workers of a run have to agree on; worker 0's goes to everybody, by names and numbers."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from paceline.core.scheme import Scheme, make
+from paceline.engine.recipes import OptimizerRecipe, ScheduleRecipe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    scheme: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    optimizer: OptimizerRecipe = field(default_factory=OptimizerRecipe)
+    schedule: ScheduleRecipe = field(default_factory=ScheduleRecipe)
+    seed: int = 0
+
+    def make_scheme(self) -> Scheme:
+        """Raises ConfigError for an unknown scheme or a bad parameter."""
+        return make(self.scheme, self.parameters)
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self, order="deterministic").decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> Recipe:
+        return msgspec.json.decode(text, type=cls)
+
+    def digest(self) -> str:
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]

@@ -1,0 +1,57 @@
+"""Where a process stands in its run, and how it gets there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from paceline.live.node import Node
+from paceline.live.party import Party
+from paceline.live.session import Session
+from paceline.live.tcp import TcpTransport
+from paceline.live.transport import Transport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """What a process has to know to take part.
+
+    step_seconds: emulation: a step lasts at least that long; 0 for as fast as it goes.
+    steps: leave after so many steps of one's own; 0 for never.
+    rendezvous: a folder of this run's, where collectives find one another.
+    """
+
+    party: str
+    workers: int
+    servers: int
+    coordinator: str
+    token: str
+    rendezvous: str = ""
+    device: str = "cpu"
+    step_seconds: float = 0.0
+    steps: int = 0
+    mean: str = "auto"
+    buffers: str = "average"
+    timeout_s: float = 600.0
+
+    @property
+    def who(self) -> Party:
+        return Party.parse(self.party)
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> Seat:
+        return msgspec.json.decode(text, type=cls)
+
+    def transport(self) -> TcpTransport:
+        from paceline.engine.vector import FlatMemory  # torch: not for the conductor, who hands seats out
+
+        return TcpTransport(self.who, self.token, FlatMemory())
+
+    def session(self, transport: Transport) -> Session:
+        from paceline.engine.vector import FlatMemory
+
+        return Session(transport, Node(transport, FlatMemory(), timeout_s=self.timeout_s))

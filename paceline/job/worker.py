@@ -1,0 +1,80 @@
+"""A worker of `paceline train`: the loop of examples/02 on a model and data chosen by name."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from paceline.config import Config
+from paceline.engine import data, models
+from paceline.engine.data.dataset import Splits
+from paceline.engine.recipes import DataRecipe, ModelRecipe, OptimizerRecipe, ScheduleRecipe
+from paceline.job.pace import Pace, measured_step
+from paceline.job.recipe import Recipe
+from paceline.job.seat import Seat
+from paceline.live.session import Session
+
+
+def data_recipe(config: Config) -> DataRecipe:
+    return DataRecipe(name=config.data.name, directory=config.data.directory, samples=config.data.samples)
+
+
+def load_data(config: Config) -> Splits:
+    return data.load(data_recipe(config))
+
+
+def build_model(config: Config, splits: Splits) -> nn.Module:
+    """The same weights in every process, by the run's seed."""
+    recipe = ModelRecipe(name=config.model.name, width=config.model.width)
+    channels, height, width = splits.train.x.shape[1:]
+    return models.build(recipe, (channels, height, width), splits.train.classes, config.run.seed)
+
+
+def recipe_of(config: Config, train_samples: int) -> Recipe:
+    """What the workers agree on; the schedule's epochs become samples here."""
+    o, s = config.optimizer, config.schedule
+    return Recipe(
+        scheme=config.run.scheme,
+        parameters=config.scheme().parameters(),
+        optimizer=OptimizerRecipe(
+            name=o.name,
+            lr=o.lr,
+            momentum=o.momentum,
+            nesterov=o.nesterov,
+            weight_decay=o.weight_decay,
+            beta1=o.beta1,
+            beta2=o.beta2,
+            eps=o.eps,
+        ),
+        schedule=ScheduleRecipe(
+            name=s.name,
+            warmup=round(s.warmup * train_samples),
+            every=max(1, round(s.every * train_samples)),
+            factor=s.factor,
+            total=round(config.stop.epochs * train_samples),
+            floor=s.floor,
+        ),
+        seed=config.run.seed,
+    )
+
+
+def train(config: Config, seat: Seat, session: Session) -> None:
+    """Train until the run is over."""
+    splits = load_data(config)
+    model = build_model(config, splits).to(seat.device)
+    x, y = splits.train.x[: config.data.batch_size], splits.train.y[: config.data.batch_size]
+    x, y = x.to(seat.device), y.to(seat.device)
+    loss_of = nn.CrossEntropyLoss()
+
+    def trial() -> None:
+        loss_of(model(x), y).backward()
+        if x.is_cuda:
+            torch.cuda.synchronize()
+
+    recipe = recipe_of(config, len(splits.train))
+    with Pace(model, recipe, seat, session, measure=lambda: measured_step(trial)) as pace:
+        for x_batch, y_batch in pace.batches(
+            splits.train, config.data.batch_size, epochs=None, shares=config.data.shares
+        ):
+            loss_of(model(x_batch), y_batch).backward()
+            pace.step()

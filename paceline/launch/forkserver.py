@@ -1,0 +1,164 @@
+"""A warm process that the parties of a run are forked from.
+
+Importing torch takes seconds and a data set tens of megabytes; this process does both once, has one thread and runs
+no tensor operation, and then forks a party in milliseconds. It ends all it forked when its owner's end of the socket
+closes, and the kernel ends them when it dies itself, so that nothing outlives a run whatever happens.
+
+Over the socket go JSON lines: requests `prepare`, `start`, `signal`; answers `prepared`, `error`, `started`, `ended`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
+
+
+class ForkServer:
+    """The side that forks."""
+
+    def __init__(self, owner: socket.socket) -> None:
+        self._owner = owner
+        self._unread = b""
+        self._children: dict[int, str] = {}  # pid -> party
+
+    def run(self) -> None:
+        """Until the owner closes its end."""
+        ear, bell = socket.socketpair()
+        for end in (ear, bell):
+            end.setblocking(False)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides what Ctrl-C means
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(bell.fileno())
+        self._own = (ear, bell)
+        import selectors
+
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._owner, selectors.EVENT_READ)
+            selector.register(ear, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select():
+                    if key.fileobj is ear:
+                        with contextlib.suppress(BlockingIOError):
+                            ear.recv(4096)
+                        self._reap()
+                    elif not self._read():
+                        self._end_all()
+                        return
+
+    def _read(self) -> bool:
+        """Handle the requests that have come; False when the owner is gone."""
+        data = self._owner.recv(1 << 16)
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            self._handle(json.loads(line))
+        return bool(data)
+
+    def _handle(self, request: dict[str, Any]) -> None:
+        match request.pop("do"):
+            case "prepare":
+                self._prepare(request["config"])
+            case "start":
+                self._start(**request)
+            case "signal":
+                if request["pid"] in self._children:
+                    os.kill(request["pid"], request["number"])
+
+    def _prepare(self, values: dict[str, Any]) -> None:
+        from paceline import config as configuration
+        from paceline.core.errors import PacelineError
+        from paceline.job import party  # noqa: F401  imports torch, so that nobody after us has to
+        from paceline.job.worker import load_data
+
+        try:
+            splits = load_data(configuration.build(values))
+            self._say(event="prepared", train_samples=len(splits.train))
+        except PacelineError as error:
+            self._say(event="error", why=str(error))
+
+    def _start(self, config: dict[str, Any], seat: str, party: str, log: str) -> None:
+        pid = os.fork()
+        if pid == 0:
+            self._become(config, seat, party, log)
+        self._children[pid] = party
+        self._say(event="started", party=party, pid=pid)
+
+    def _become(self, config: dict[str, Any], seat: str, party: str, log: str) -> None:
+        """The child: never returns."""
+        code = 1
+        try:
+            _die_with_parent(f"pace {party}")
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            for end in (self._owner, *self._own):
+                end.close()
+            _redirect(log)
+            faulthandler.enable()
+
+            from paceline import config as configuration
+            from paceline.job import party as job
+            from paceline.job.seat import Seat
+
+            code = job.main(configuration.build(config), Seat.from_json(seat))
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _reap(self) -> None:
+        while self._children:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            party = self._children.pop(pid, None)
+            if party:
+                self._say(event="ended", party=party, pid=pid, code=os.waitstatus_to_exitcode(status))
+
+    def _end_all(self) -> None:
+        for pid in self._children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _say(self, **event: Any) -> None:
+        with contextlib.suppress(OSError):
+            self._owner.sendall(json.dumps(event).encode() + b"\n")
+
+
+def _die_with_parent(name: str) -> None:
+    """Linux: be killed when the parent dies, and show a telling name in `ps` and `top`."""
+    if sys.platform == "linux":
+        parent = os.getppid()
+        libc = ctypes.CDLL(None)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        libc.prctl(PR_SET_NAME, name.encode()[:15])
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def _redirect(log: str) -> None:
+    """What a party prints goes to its own log, not over the progress display."""
+    Path(log).parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for standard in (1, 2):
+        os.dup2(descriptor, standard)
+    os.close(descriptor)
+
+
+if __name__ == "__main__":
+    ForkServer(socket.socket(fileno=int(sys.argv[1]))).run()

@@ -1,0 +1,161 @@
+"""The crew of a run on this machine, forked from one warm process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from paceline import config as configuration
+from paceline.config import Config
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.job.crew import Ended
+from paceline.job.seat import Seat
+from paceline.live.party import Party
+
+PREPARE_SECONDS = 120.0
+
+
+class LocalHost:
+    """Owns the fork server; serves one run after the other, such as those of a race."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._socket = ours
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "paceline.launch.forkserver", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+        self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._crew: LocalCrew | None = None
+        self._reader = threading.Thread(target=self._read, name="fork server", daemon=True)
+        self._reader.start()
+
+    def crew(self) -> LocalCrew:
+        """For the next run."""
+        self._crew = LocalCrew(self)
+        return self._crew
+
+    def ask(self, **request: Any) -> None:
+        try:
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
+        except OSError as error:
+            raise PacelineError(f"the process that starts the others is gone ({error})") from None
+
+    def answer(self) -> dict[str, Any]:
+        try:
+            return self._answers.get(timeout=PREPARE_SECONDS)
+        except queue.Empty:
+            raise PacelineError(f"waited {PREPARE_SECONDS:.0f} s for the process that starts the others") from None
+
+    def close(self) -> None:
+        """Ends the fork server and whoever it still has."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._reader.join(2.0)
+        self._socket.close()
+        try:
+            self._process.wait(2.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> LocalHost:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self) -> None:
+        with self._socket.makefile("r", encoding="utf-8") as lines, contextlib.suppress(OSError):
+            for line in lines:
+                event = json.loads(line)
+                if event["event"] in ("started", "ended") and self._crew is not None:
+                    self._crew.heard(event)
+                else:
+                    self._answers.put(event)
+        self._answers.put({"event": "error", "why": "the process that starts the others has ended"})
+
+
+class LocalCrew:
+    """The processes of one run."""
+
+    def __init__(self, host: LocalHost) -> None:
+        self.ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+        self._host = host
+        self._pids: dict[str, int] = {}
+        self._alive: set[str] = set()
+        self._logs: dict[str, Path] = {}
+        self._change = threading.Condition()
+        self._ending = False
+
+    def prepare(self, config: Config) -> int:
+        self._host.ask(do="prepare", config=configuration.to_dict(config))
+        answer = self._host.answer()
+        if answer["event"] == "error":
+            raise ConfigError(answer["why"])
+        return int(answer["train_samples"])
+
+    def start(self, config: Config, seat: Seat) -> None:
+        log = Path(config.run.out).resolve() / "logs" / f"{seat.party.replace(' ', '-')}.log"
+        with self._change:
+            self._alive.add(seat.party)
+            self._logs[seat.party] = log
+        self._host.ask(
+            do="start", config=configuration.to_dict(config), seat=seat.to_json(), party=seat.party, log=str(log)
+        )
+
+    def heard(self, event: dict[str, Any]) -> None:
+        """On the reader's thread."""
+        party = event["party"]
+        with self._change:
+            if event["event"] == "started":
+                self._pids[party] = event["pid"]
+                return
+            self._alive.discard(party)
+            self._change.notify_all()
+        why = "" if self._ending else death(party, event["pid"], event["code"], self._logs[party])
+        self.ended.put(Ended(who=Party.parse(party), why=why))
+
+    def end(self, seconds: float) -> None:
+        if self._wait(0.2):
+            return  # they all have ended by themselves
+        self._ending = True
+        for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, 2.0)):
+            for party in sorted(self._alive):
+                self._host.ask(do="signal", pid=self._pids.get(party, 0), number=int(number))
+            if self._wait(patience):
+                return
+
+    def _wait(self, seconds: float) -> bool:
+        """Until nobody is left, for so long at most."""
+        deadline = time.monotonic() + seconds
+        with self._change:
+            return self._change.wait_for(lambda: not self._alive, max(0.0, deadline - time.monotonic()))
+
+
+def death(party: str, pid: int, code: int, log: Path) -> str:
+    """What an exit code says, with the last words in the log; empty for 0."""
+    if code == 0:
+        return ""
+    if code < 0:
+        return f"{party} (pid {pid}) was killed by {signal.Signals(-code).name}"
+    return f"{party} (pid {pid}) ended with exit code {code}{last_words(log)}"
+
+
+def last_words(log: Path) -> str:
+    try:
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return ""
+    return f": {lines[-1].strip()} (log: {log})" if lines else f" (log: {log})"

@@ -1,0 +1,137 @@
+"""Messages of the control plane: everything between the parties and the coordinator that is not the scheme's.
+
+party -> coordinator                              coordinator -> party
+Hello      I am here, reach me there              Roster   where everybody is
+Ready      my model and its speed (workers)       Plan     what each of you does
+Prepared   my role is in place                    Go       training starts now
+Progress   what I have done so far (workers)      Total    samples trained by all workers
+Records    lines of the trace                     Gone     a worker takes no further part (servers)
+Judged     an evaluation (evaluator)              Stop     the run is over
+Left       I take no further part (workers)       Finish   evaluate and save the last model (evaluator)
+Saved      the model is on disk (evaluator)       Exit     end your process
+Failed     I cannot go on, because
+"""
+
+from __future__ import annotations
+
+from paceline.core.message import message
+
+
+@message
+class Hello:
+    address: str
+    pid: int
+    host: str
+    device: str
+
+
+@message
+class Roster:
+    """Addresses by party, those of the servers and workers."""
+
+    addresses: dict[str, str]
+
+
+@message
+class Ready:
+    """`length` parameters; `fingerprint` of their names and shapes; `optimizer`: recipe as JSON, of rank 0."""
+
+    length: int
+    fingerprint: str
+    seconds_per_step: float
+    optimizer: str
+
+
+@message
+class Plan:
+    """`seconds_per_step` by rank, empty when unknown."""
+
+    workers: int
+    servers: int
+    length: int
+    seconds_per_step: tuple[float, ...]
+    optimizer: str
+
+
+@message
+class Prepared:
+    pass
+
+
+@message
+class Go:
+    pass
+
+
+@message
+class Progress:
+    """Sums since the start. `seconds_*` add up to the time the worker has been training."""
+
+    steps: int
+    samples: int
+    exchanges: int
+    seconds_computing: float
+    seconds_waiting: float
+    seconds_communicating: float
+    bytes_up: int
+    bytes_down: int
+
+
+@message
+class Total:
+    samples: int
+
+
+@message
+class Records:
+    """`lines`: trace records as JSON lines."""
+
+    lines: str
+
+
+@message
+class Judged:
+    """The model as it was `at` seconds after the start."""
+
+    at: float
+    accuracy: float
+    loss: float
+    seconds: float
+
+
+@message
+class Stop:
+    reason: str
+
+
+@message
+class Left:
+    reason: str
+
+
+@message
+class Gone:
+    rank: int
+
+
+@message
+class Finish:
+    """To workers and the evaluator; each answers Saved once it has what it wants of the last model."""
+
+
+@message
+class Saved:
+    pass
+
+
+@message
+class Exit:
+    pass
+
+
+@message
+class Failed:
+    """`cause`: one line; `details`: a traceback or nothing."""
+
+    cause: str
+    details: str

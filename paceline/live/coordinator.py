@@ -1,0 +1,259 @@
+"""The coordinator's end of the control plane: brings a run up, watches it, ends it.
+
+    gathering -> readying -> placing servers -> placing workers -> training -> finishing -> over
+        Hello      Ready         Prepared          Prepared                     Saved
+
+Each step waits for a message from every party concerned. Everything runs on the transport's thread; what happens is
+told to a Listener.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from paceline.core.errors import ConfigError, ProtocolError
+from paceline.core.role import Place, Role
+from paceline.core.trace import Ended, Evaluated, Membership, Record, from_dict
+from paceline.live import control, party
+from paceline.live.node import Node
+from paceline.live.party import Party
+from paceline.live.transport import Envelope, Kind, Transport
+
+
+class Phase(enum.Enum):
+    GATHERING = "waiting for everybody to say hello"
+    READYING = "waiting for the models"
+    PLACING_SERVERS = "placing the servers"
+    PLACING_WORKERS = "placing the workers"
+    TRAINING = "training"
+    FINISHING = "looking at the last model"
+    OVER = "over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRule:
+    """Whichever comes first; None is never. `samples` counts over all workers."""
+
+    samples: int | None = None
+    seconds: float | None = None
+    target_accuracy: float | None = None
+
+
+class Listener(Protocol):
+    """Hears of everything, on the coordinator's thread."""
+
+    def joined(self, who: Party, hello: control.Hello) -> None: ...
+    def started(self) -> None: ...
+    def progressed(self, rank: int, progress: control.Progress) -> None: ...
+    def recorded(self, record: Record) -> None: ...
+    def failed(self, who: Party, cause: str, details: str) -> None: ...
+    def finished(self, reason: str, seconds: float) -> None: ...
+
+
+class Coordinator:
+    """Brings up and ends a run of `workers` workers and `servers` servers, with an evaluator or without."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        node: Node,
+        listener: Listener,
+        *,
+        workers: int,
+        servers: int,
+        evaluator: bool,
+        stop_rule: StopRule,
+        make_role: Callable[[Place], Role],
+        seed: int = 0,
+    ) -> None:
+        self.node = node
+        self._transport, self._listener = transport, listener
+        self._workers = [party.worker(rank) for rank in range(workers)]
+        self._servers = [party.server(shard) for shard in range(servers)]
+        self._evaluator = [party.EVALUATOR] if evaluator else []
+        self._stop_rule, self._make_role, self._seed = stop_rule, make_role, seed
+        self.phase = Phase.GATHERING
+        self._answers: dict[Party, Any] = {}  # what each party said in this phase
+        self._samples: dict[int, int] = {}
+        self._training = set(self._workers)
+        self._reason = ""
+        self._seconds = 0.0
+
+    def open(self) -> str:
+        """Begin; returns the address for the others."""
+        self._transport.open(self)
+        return self._transport.address
+
+    @property
+    def samples(self) -> int:
+        """Trained by all workers together, as far as reported."""
+        return sum(self._samples.values())
+
+    def missing(self) -> list[Party]:
+        """Who has not answered in this phase."""
+        return [who for who in self._concerned() if who not in self._answers]
+
+    def stop(self, reason: str) -> None:
+        """End the run; from any thread."""
+        self._transport.call_later(0.0, lambda: self._stop(reason))
+
+    # ---- messages ----------------------------------------------------------------------------------------
+    def deliver(self, src: Party, envelope: Envelope) -> None:
+        if envelope.kind != Kind.CONTROL:
+            self.node.deliver(src, envelope)
+            return
+        match envelope.message:
+            case control.Hello() as hello:
+                self._listener.joined(src, hello)
+                self._listener.recorded(Membership(at=0.0, party=str(src), event="joined"))
+                self._answer(src, hello)
+            case control.Ready() | control.Prepared() | control.Saved() as answer:
+                self._answer(src, answer)
+            case control.Progress() as progress:
+                self._progress(src, progress)
+            case control.Records(lines=lines):
+                for line in lines.split("\n"):
+                    self._listener.recorded(from_dict(json.loads(line)))
+            case control.Judged() as judged:
+                self._judged(judged)
+            case control.Left(reason=reason):
+                self._left(src, reason)
+            case control.Failed(cause=cause, details=details):
+                self._listener.failed(src, cause, details)
+            case other:
+                raise ProtocolError(f"{src} sent {type(other).__name__}")
+
+    def room_for(self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int]) -> list[Any]:
+        raise ProtocolError(f"{src} sends vectors to the coordinator")
+
+    def lost(self, src: Party, why: str) -> None:
+        if self.phase is not Phase.OVER:
+            self._listener.failed(src, f"lost {src}: {why}", "")
+
+    # ---- bringing up -------------------------------------------------------------------------------------
+    def _concerned(self) -> list[Party]:
+        """Who has to answer before the next phase."""
+        match self.phase:
+            case Phase.GATHERING:
+                return [*self._workers, *self._servers, *self._evaluator]
+            case Phase.PLACING_SERVERS:
+                return [*self._servers]
+            case Phase.READYING | Phase.PLACING_WORKERS:
+                return [*self._workers]
+            case Phase.FINISHING:
+                return [*self._workers, *self._evaluator]
+            case _:
+                return []
+
+    def _answer(self, src: Party, answer: Any) -> None:
+        self._answers[src] = answer
+        while self.phase not in (Phase.TRAINING, Phase.OVER) and not self.missing():
+            answers, self._answers = self._answers, {}
+            self._next(answers)
+
+    def _next(self, answers: dict[Party, Any]) -> None:
+        match self.phase:
+            case Phase.GATHERING:
+                self.phase = Phase.READYING
+                self._tell_all(control.Roster(addresses={str(who): a.address for who, a in answers.items()}))
+            case Phase.READYING:
+                self._plan = self._make_plan([answers[who] for who in self._workers])
+                self.phase = Phase.PLACING_SERVERS
+                self._tell(self._servers, self._plan)
+            case Phase.PLACING_SERVERS:
+                self.phase = Phase.PLACING_WORKERS
+                self._tell([*self._workers, *self._evaluator], self._plan)
+            case Phase.PLACING_WORKERS:
+                self._start()
+            case Phase.FINISHING:
+                self.phase = Phase.OVER
+                self._tell_all(control.Exit())
+                self._listener.finished(self._reason, self._seconds)
+            case _:
+                raise AssertionError(self.phase)
+
+    def _make_plan(self, ready: list[control.Ready]) -> control.Plan:
+        for rank, answer in enumerate(ready):
+            if (answer.fingerprint, answer.length) != (ready[0].fingerprint, ready[0].length):
+                raise ConfigError(
+                    f"worker {rank} trains another model than worker 0 "
+                    f"({answer.length} against {ready[0].length} parameters, or other names or shapes)"
+                )
+        seconds = tuple(answer.seconds_per_step for answer in ready)
+        return control.Plan(
+            workers=len(self._workers),
+            servers=len(self._servers),
+            length=ready[0].length,
+            seconds_per_step=seconds if all(s > 0 for s in seconds) else (),
+            optimizer=ready[0].optimizer,
+        )
+
+    def _start(self) -> None:
+        self.phase = Phase.TRAINING
+        place = Place(
+            me=0,
+            workers=tuple(range(len(self._workers))),
+            w=None,
+            update=_no_update,
+            seed=self._seed,
+            seconds_per_step=self._plan.seconds_per_step,
+            note=self._listener.recorded,
+        )
+        self.node.place(self._make_role(place), ())
+        self.node.start_clock()
+        self._listener.started()
+        self._tell_all(control.Go())
+        if self._stop_rule.seconds is not None:
+            self._transport.call_later(self._stop_rule.seconds, lambda: self._stop("seconds"))
+
+    # ---- training ----------------------------------------------------------------------------------------
+    def _progress(self, src: Party, progress: control.Progress) -> None:
+        self._samples[src.index] = progress.samples
+        self._listener.progressed(src.index, progress)
+        if self.phase is Phase.TRAINING:
+            self._tell([src], control.Total(samples=self.samples))
+            if self._stop_rule.samples is not None and self.samples >= self._stop_rule.samples:
+                self._stop("epochs")
+
+    def _judged(self, judged: control.Judged) -> None:
+        at = min(judged.at, self._seconds) if self._seconds else judged.at
+        self._listener.recorded(
+            Evaluated(at=at, accuracy=judged.accuracy, loss=judged.loss, samples=self.samples, seconds=judged.seconds)
+        )
+        target = self._stop_rule.target_accuracy
+        if target is not None and judged.accuracy >= target:
+            self._stop("target accuracy")
+
+    def _left(self, src: Party, reason: str) -> None:
+        self._listener.recorded(Membership(at=self.node.now(), party=str(src), event="left", reason=reason))
+        self._training.discard(src)
+        if self.phase is Phase.TRAINING and not self._reason:
+            self._tell(self._servers, control.Gone(rank=src.index))
+            self.node.gone(src.index)
+        if not self._training:
+            self._stop(reason)
+            self.phase = Phase.FINISHING
+            self._tell([*self._workers, *self._evaluator], control.Finish())
+
+    def _stop(self, reason: str) -> None:
+        """Workers are told once; what follows waits until the last of them has left."""
+        if self._reason or self.phase is not Phase.TRAINING:
+            return
+        self._reason, self._seconds = reason, self.node.now()
+        self._listener.recorded(Ended(at=self._seconds, reason=reason))
+        self._tell(sorted(self._training), control.Stop(reason=reason))
+
+    def _tell_all(self, message: Any) -> None:
+        self._tell([*self._servers, *self._workers, *self._evaluator], message)
+
+    def _tell(self, to: Iterable[Party], message: Any) -> None:
+        for who in to:
+            self._transport.send(who, Envelope(Kind.CONTROL, message))
+
+
+def _no_update(w: Any, g: Any, samples: int) -> Any:
+    raise AssertionError("the coordinator holds no model")

@@ -1,0 +1,117 @@
+"""Parties as threads of one process: messages pass by reference, which value semantics makes safe."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from paceline.core.errors import PeerLost
+from paceline.core.message import size
+from paceline.live.party import Party
+from paceline.live.transport import Envelope, Handler
+
+
+class Hub:
+    """The meeting place of all parties of one run in this process."""
+
+    def __init__(self) -> None:
+        self._members: dict[Party, HubTransport] = {}
+
+    def transport(self, me: Party, failed: Callable[[BaseException], None] | None = None) -> HubTransport:
+        """`failed` hears of an exception that escaped the handler."""
+        member = HubTransport(self, me, failed)
+        self._members[me] = member
+        return member
+
+    def find(self, party: Party) -> HubTransport | None:
+        return self._members.get(party)
+
+    def leave(self, party: Party, why: str) -> None:
+        """Everyone else hears that `party` is lost."""
+        if self._members.pop(party, None):
+            for member in list(self._members.values()):
+                member.post_lost(party, why)
+
+
+class HubTransport:
+    """One party's mailbox and the thread that empties it."""
+
+    def __init__(self, hub: Hub, me: Party, failed: Callable[[BaseException], None] | None) -> None:
+        self.me, self._hub, self._failed = me, hub, failed
+        self._inbox: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._sequence = itertools.count()
+        self._thread = threading.Thread(target=self._run, name=f"net of {me}", daemon=True)
+        self._handler: Handler | None = None
+        self._sent = self._received = 0
+
+    @property
+    def address(self) -> str:
+        return f"hub:{self.me}"
+
+    def open(self, handler: Handler) -> None:
+        self._handler = handler
+        self._thread.start()
+
+    def connect(self, party: Party, address: str) -> None:
+        if self._hub.find(party) is None:
+            raise PeerLost(f"{self.me} cannot reach {party}: it is not in this process")
+
+    def send(self, to: Party, envelope: Envelope) -> None:
+        member = self._hub.find(to)
+        if member is None:
+            raise PeerLost(f"{self.me} has no connection to {to}")
+        self._sent += size(envelope.message)
+        envelope.sent_at = time.monotonic()
+        member.post(self.me, Envelope(envelope.kind, envelope.message, envelope.id))
+
+    def post(self, src: Party, envelope: Envelope) -> None:
+        self._inbox.put(lambda: self._deliver(src, envelope))
+
+    def post_lost(self, party: Party, why: str) -> None:
+        assert self._handler is not None
+        handler = self._handler
+        self._inbox.put(lambda: handler.lost(party, why))
+
+    def _deliver(self, src: Party, envelope: Envelope) -> None:
+        assert self._handler is not None
+        self._received += size(envelope.message)
+        self._handler.deliver(src, envelope)
+
+    def call_later(self, seconds: float, action: Callable[[], None]) -> None:
+        when = time.monotonic() + seconds
+        self._inbox.put(lambda: heapq.heappush(self._timers, (when, next(self._sequence), action)))
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes of vectors only: there is no socket here to count at."""
+        return self._sent, self._received
+
+    def close(self) -> None:
+        self._hub.leave(self.me, "it left")
+        self._inbox.put(None)
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(1.0)
+
+    def _run(self) -> None:
+        try:
+            self._deliver_all()
+        except BaseException as error:
+            if self._failed is None:
+                raise
+            self._failed(error)
+
+    def _deliver_all(self) -> None:
+        while True:
+            wait = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+            try:
+                action = self._inbox.get(timeout=wait)
+            except queue.Empty:
+                heapq.heappop(self._timers)[2]()
+                continue
+            if action is None:
+                return
+            action()

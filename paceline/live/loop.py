@@ -1,0 +1,103 @@
+"""The thread that moves bytes: one selector, one wake-up, a heap of timers. No polling."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+Action = Callable[[], None]
+
+
+class Loop:
+    """Runs callbacks for readable and writable sockets and for timers, all on one thread."""
+
+    def __init__(self, name: str, failed: Callable[[BaseException], None]) -> None:
+        """`failed` hears of an exception that a callback let escape; the loop ends with it."""
+        self._selector = selectors.DefaultSelector()
+        self._soon: deque[Action] = deque()
+        self._timers: list[tuple[float, int, Action]] = []
+        self._sequence = itertools.count()
+        self._failed = failed
+        self._ending = False
+        self._bell, self._ear = socket.socketpair()
+        self._bell.setblocking(False)
+        self._ear.setblocking(False)
+        self._selector.register(self._ear, selectors.EVENT_READ, self._hear)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def here(self) -> bool:
+        """Is this the loop's own thread?"""
+        return threading.current_thread() is self._thread
+
+    def call_soon(self, action: Action) -> None:
+        """Run `action` on the loop; from any thread."""
+        self._soon.append(action)
+        if not self.here:
+            self._ring()
+
+    def call_later(self, seconds: float, action: Action) -> None:
+        when = time.monotonic() + seconds
+        self.call_soon(lambda: heapq.heappush(self._timers, (when, next(self._sequence), action)))
+
+    def watch(self, sock: socket.socket, events: int, callback: Callable[[int], None]) -> None:
+        """On the loop's thread only; `events` = 0 stops watching."""
+        watched = self._selector.get_map()  # None once the loop has ended
+        if watched is None or sock.fileno() < 0:
+            return
+        known = sock.fileno() in watched
+        if not events:
+            if known:
+                self._selector.unregister(sock)
+        elif known:
+            self._selector.modify(sock, events, callback)
+        else:
+            self._selector.register(sock, events, callback)
+
+    def end(self, timeout_s: float = 1.0) -> None:
+        """Stop after what is due now, and close the selector."""
+        self._ending = True
+        self._ring()
+        if self._thread.is_alive() and not self.here:
+            self._thread.join(timeout_s)
+
+    def _ring(self) -> None:
+        # A full pipe already rings; a closed one means that the loop has ended.
+        with contextlib.suppress(BlockingIOError, OSError):
+            self._bell.send(b"\0")
+
+    def _hear(self, _events: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._ear.recv(4096)
+
+    def _run(self) -> None:
+        try:
+            while not self._ending:
+                self._turn()
+        except BaseException as error:
+            self._failed(error)
+        finally:
+            self._selector.close()
+            self._bell.close()
+            self._ear.close()
+
+    def _turn(self) -> None:
+        while self._soon:
+            self._soon.popleft()()
+        wait = self._timers[0][0] - time.monotonic() if self._timers else None
+        if wait is None or wait > 0:
+            for key, events in self._selector.select(wait):
+                key.data(events)
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            heapq.heappop(self._timers)[2]()

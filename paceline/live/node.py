@@ -1,0 +1,275 @@
+"""One party of a run: its roles, the calls it has open and those it has not answered yet.
+
+Two threads meet here. The transport's thread brings messages (`deliver`); the party's own thread moves the loop
+box on (`advance`). A lock keeps the roles to one of them at a time, so `on` is never interleaved with `run`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, Protocol, assert_never
+
+from paceline.core.effects import SERVERS, Call, Compute, Effect, Mean, Reply, Start, Tell, To, Train, Wait
+from paceline.core.errors import ProtocolError, Stopped
+from paceline.core.mean import MeanServer, Part
+from paceline.core.message import message, scatter
+from paceline.core.role import Role
+from paceline.core.vector import Memory, Vector
+from paceline.live import party
+from paceline.live.party import Party
+from paceline.live.pending import Pending
+from paceline.live.transport import Envelope, Kind, Transport
+
+
+@message
+class Peek:
+    """Ask for an exhibit of a party; answered at once, past its role."""
+
+    what: str
+
+
+@message
+class Exhibit:
+    v: Vector
+
+
+class Carrier(Protocol):
+    """Who carries `Mean` when the servers do not."""
+
+    def begin(self, effect: Mean) -> Pending: ...
+
+
+class Times:
+    """Seconds this party has spent waiting and communicating."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.waiting = 0.0
+        self.communicating = 0.0
+
+
+class Node:
+    """Carries effects out over a transport."""
+
+    def __init__(self, transport: Transport, memory: Memory, *, timeout_s: float = 600.0) -> None:
+        """`timeout_s` bounds every single wait."""
+        self.me = transport.me
+        self.times = Times()
+        self._transport, self._memory, self._timeout_s = transport, memory, timeout_s
+        self.on_wait: Callable[[float, float], None] | None = None  # (seconds waiting, seconds communicating)
+        self._role: Role | None = None
+        self._mean_server: MeanServer | None = None
+        self._shards: Sequence[slice] = ()
+        self._carrier: Carrier | None = None
+        self._generator: Generator[Effect, Any, None] | None = None
+        self._lock = threading.RLock()
+        self._ids = itertools.count(1)
+        self._calls: dict[int, tuple[Pending, int]] = {}  # open calls of ours: id -> (result, which part)
+        self._unanswered: dict[tuple[Role, int], deque[int]] = defaultdict(deque)  # calls at us: oldest first
+        self._stopped: BaseException | None = None
+        self._began = time.monotonic()
+        self.exhibits: dict[str, Callable[[], Any]] = {"weights": self.model}
+
+    # ---- setting up --------------------------------------------------------------------------------------
+    def place(self, role: Role | None, shards: Sequence[slice], carrier: Carrier | None = None) -> None:
+        """Take up `role`. `shards` are the slices of the servers; without a carrier they carry `Mean`."""
+        with self._lock:
+            self._role, self._shards, self._carrier = role, shards, carrier
+
+    def serve_mean(self, mean_server: MeanServer) -> None:
+        self._mean_server = mean_server
+
+    def start_clock(self) -> None:
+        """From now on `now()` counts from zero."""
+        self._began = time.monotonic()
+
+    def now(self) -> float:
+        """Seconds since training started, on this party's monotonic clock."""
+        return time.monotonic() - self._began
+
+    @property
+    def role(self) -> Role:
+        assert self._role is not None
+        return self._role
+
+    def model(self) -> Any:
+        """The weights as this party knows them: a value that nobody will change."""
+        with self._lock:
+            return self.role.w
+
+    # ---- the party's own thread: the loop box ------------------------------------------------------------
+    def advance(self, result: Any = None) -> Compute | Train:
+        """Resume the loop box and carry out effects until it wants local work done; returns that.
+
+        Raises Stopped when the run is over, PeerLost or TimedOut when somebody is missing.
+        """
+        value = result
+        while True:
+            effect = self._resume(value)
+            match effect:
+                case Compute() | Train():
+                    return effect
+                case Call():
+                    value = self._finish(self._call(effect.to, effect.message))
+                case Mean():
+                    value = self._finish(self._mean(effect))
+                case Tell():
+                    self._tell(effect.to, effect.message)
+                    value = None
+                case Reply():
+                    self._reply(self.role, effect)
+                    value = None
+                case Start(effect=inner):
+                    value = self._call(inner.to, inner.message) if isinstance(inner, Call) else self._mean(inner)
+                case Wait(ticket=ticket):
+                    assert isinstance(ticket, Pending)
+                    value = self._finish(ticket)
+                case _:
+                    assert_never(effect)
+
+    def mean(self, effect: Mean) -> Any:
+        """Carry out one `Mean` outside any scheme, such as that of the initial weights."""
+        return self._finish(self._mean(effect))
+
+    def peek(self, to: To, what: str) -> Any:
+        """A look at what `to` holds, such as its weights, without its role noticing; also when the run is over."""
+        return self._call(to, Peek(what=what)).wait(self._timeout_s).v
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """Wake whoever waits with `error` (Stopped by default); every later effect raises it too."""
+        with self._lock:
+            self._stopped = self._stopped or error or Stopped()
+            calls, self._calls = list(self._calls.values()), {}
+        for pending, _ in calls:
+            pending.fail(self._stopped)
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped is not None
+
+    def _resume(self, value: Any) -> Effect:
+        with self._lock:
+            if self._stopped is not None:
+                raise self._stopped
+            if self._generator is None:
+                self._generator, value = self.role.run(), None
+            try:
+                return self._generator.send(value)
+            except StopIteration:
+                raise Stopped from None
+
+    def _finish(self, pending: Pending) -> Any:
+        began = time.monotonic()
+        answer = pending.wait(self._timeout_s)
+        passed = time.monotonic() - began
+        communicating = min(passed, pending.seconds_communicating())
+        self.times.communicating += communicating
+        self.times.waiting += passed - communicating
+        if self.on_wait:
+            self.on_wait(passed - communicating, communicating)
+        return answer
+
+    # ---- sending -----------------------------------------------------------------------------------------
+    def _targets(self, to: To) -> list[Party]:
+        if to == SERVERS:
+            return [party.server(s) for s in range(len(self._shards))]
+        return [party.COORDINATOR] if isinstance(to, str) else [party.worker(to)]
+
+    def _split(self, to: To, whole: Any) -> Iterable[tuple[Party, Any]]:
+        pieces = scatter(whole, self._shards) if to == SERVERS else [whole]
+        return zip(self._targets(to), pieces, strict=True)
+
+    def _call(self, to: To, whole: Any) -> Pending:
+        targets = list(self._split(to, whole))
+        pending = Pending(f"the answer of {to} to {type(whole).__name__}", len(targets), self._memory)
+        for part, (target, piece) in enumerate(targets):
+            envelope = Envelope(Kind.CALL, piece, next(self._ids))
+            with self._lock:
+                if self._stopped is not None and not isinstance(whole, Peek):
+                    raise self._stopped
+                self._calls[envelope.id] = (pending, part)
+            pending.sent.append(envelope)
+            self._transport.send(target, envelope)
+        return pending
+
+    def _mean(self, effect: Mean) -> Pending:
+        if self._carrier is not None:
+            return self._carrier.begin(effect)
+        part = Part(v=effect.v, among=effect.among, tag=str(effect.tag), weight=effect.weight)
+        return self._call(SERVERS, part)
+
+    def _tell(self, to: To, whole: Any) -> None:
+        for target, piece in self._split(to, whole):
+            self._transport.send(target, Envelope(Kind.TELL, piece))
+
+    def _reply(self, role: Role, effect: Reply) -> None:
+        id = self._unanswered[role, effect.to].popleft()
+        self._transport.send(party.worker(effect.to), Envelope(Kind.REPLY, effect.message, id))
+
+    # ---- the transport's thread: the "upon receiving" box ------------------------------------------------
+    def deliver(self, src: Party, envelope: Envelope) -> None:
+        """Raises ProtocolError for an answer to no question."""
+        if envelope.kind == Kind.REPLY:
+            self._answered(src, envelope)
+            return
+        if isinstance(envelope.message, Peek):
+            exhibit = self.exhibits[envelope.message.what]()
+            self._transport.send(src, Envelope(Kind.REPLY, Exhibit(v=exhibit), envelope.id))
+            return
+        with self._lock:
+            role = self._role_for(envelope.message)
+            if envelope.kind == Kind.CALL:
+                self._unanswered[role, src.index].append(envelope.id)
+            self._carry_out(role, role.on(self.now(), src.index, envelope.message))
+
+    def gone(self, rank: int) -> None:
+        """Worker `rank` takes no further part."""
+        with self._lock:
+            for role in (self._role, self._mean_server):
+                if role is not None:
+                    self._unanswered.pop((role, rank), None)
+                    self._carry_out(role, role.gone(self.now(), rank))
+
+    def _role_for(self, message: Any) -> Role:
+        if isinstance(message, Part) and self._mean_server is not None:
+            return self._mean_server
+        if self._role is None:
+            raise ProtocolError(f"{self.me} got {type(message).__name__} before it had a role")
+        return self._role
+
+    def _carry_out(self, role: Role, effects: Iterable[Tell | Reply]) -> None:
+        for effect in effects:
+            match effect:
+                case Reply():
+                    self._reply(role, effect)
+                case Tell():
+                    self._tell(effect.to, effect.message)
+                case _:
+                    assert_never(effect)
+
+    def _answered(self, src: Party, envelope: Envelope) -> None:
+        with self._lock:
+            call = self._calls.pop(envelope.id, None)
+            if call is None:
+                if self._stopped is not None:
+                    return  # an answer that came too late to matter
+                raise ProtocolError(f"{src} answered a question that {self.me} did not ask")
+        pending, part = call
+        pending.put(part, envelope.message, envelope.seconds_receiving)
+
+    def room_for(self, src: Party, kind: Kind, id: int, lengths: Sequence[int]) -> list[Any]:
+        """Vectors to receive into. Raises ProtocolError for more than the model can explain."""
+        if self._shards and max(lengths) > self._shards[-1].stop:
+            raise ProtocolError(
+                f"{src} sends a vector of {max(lengths)} elements, the model has {self._shards[-1].stop}"
+            )
+        call = self._calls.get(id) if kind == Kind.REPLY else None
+        if call is not None:
+            return call[0].room(call[1], self._shards, lengths)
+        return [self._memory.empty(length) for length in lengths]

@@ -1,0 +1,36 @@
+"""Who there is: `worker 3`, `server 0`, `coordinator`, `evaluator`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KINDS = ("worker", "server", "coordinator", "evaluator")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Party:
+    kind: str
+    index: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.index}" if self.kind in ("worker", "server") else self.kind
+
+    @classmethod
+    def parse(cls, text: str) -> Party:
+        """Inverse of `str`. Raises ValueError."""
+        kind, _, index = text.partition(" ")
+        if kind not in KINDS:
+            raise ValueError(f"{text!r} is not a party")
+        return cls(kind, int(index or 0))
+
+
+def worker(rank: int) -> Party:
+    return Party("worker", rank)
+
+
+def server(shard: int) -> Party:
+    return Party("server", shard)
+
+
+COORDINATOR = Party("coordinator")
+EVALUATOR = Party("evaluator")

@@ -1,0 +1,173 @@
+"""A party's end of the control plane: says hello, learns the plan, reports, and hears when it is over."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
+from paceline.core.trace import Record, to_dict
+from paceline.live import control, party
+from paceline.live.node import Node
+from paceline.live.party import Party
+from paceline.live.transport import Envelope, Kind, Transport
+
+M = TypeVar("M")
+
+REPORT_SECONDS = 0.25
+RECORDS_BYTES = 32 * 1024  # a header holds twice that
+
+
+class Session:
+    """Connects a node to the coordinator. Its methods block the party's own thread, never the transport's."""
+
+    def __init__(self, transport: Transport, node: Node, *, timeout_s: float = 600.0) -> None:
+        """`timeout_s` bounds each wait for the coordinator while the run is being set up."""
+        self.node = node
+        self.over = threading.Event()  # the run is over: Stop, Exit, or no coordinator any more
+        self.stop_reason = ""
+        self.total_samples = 0
+        self._transport, self._timeout_s = transport, timeout_s
+        self._inbox: queue.Queue[Any] = queue.Queue()
+        self._exit = threading.Event()
+        self._records: deque[Record] = deque()
+        self._report: Callable[[], control.Progress] | None = None
+        self._lost: str | None = None
+
+    # ---- setting up --------------------------------------------------------------------------------------
+    def hello(self, coordinator_address: str, device: str) -> None:
+        """Make this party known. Raises PeerLost when the coordinator cannot be reached."""
+        self._transport.open(self)
+        self._transport.connect(party.COORDINATOR, coordinator_address)
+        hello = control.Hello(
+            address=self._transport.address, pid=os.getpid(), host=socket.gethostname(), device=device
+        )
+        self.tell(hello)
+
+    def connect(self, parties: Sequence[Party]) -> None:
+        """Learn where everybody is, and connect to these."""
+        roster = self.expect(control.Roster)
+        for other in parties:
+            self._transport.connect(other, roster.addresses[str(other)])
+
+    def expect(self, wanted: type[M]) -> M:
+        """The next message for this party's own thread. Raises Stopped, PeerLost or TimedOut."""
+        message = self.within(self._timeout_s)
+        if message is None:
+            raise TimedOut(f"{self.node.me} waited {self._timeout_s:.0f} s for {wanted.__name__}")
+        if not isinstance(message, wanted):
+            raise ProtocolError(f"{self.node.me} expected {wanted.__name__}, got {type(message).__name__}")
+        return message
+
+    def begin(self, report: Callable[[], control.Progress] | None = None) -> None:
+        """Training starts: from now on report progress and trace records a few times a second."""
+        self.node.start_clock()
+        self._report = report
+        self._transport.call_later(REPORT_SECONDS, self._report_again)
+
+    # ---- reporting ---------------------------------------------------------------------------------------
+    def tell(self, message: Any) -> None:
+        self._transport.send(party.COORDINATOR, Envelope(Kind.CONTROL, message))
+
+    def note(self, record: Record) -> None:
+        """Keep a trace record until the next report."""
+        self._records.append(record)
+
+    def flush(self) -> None:
+        """Report now."""
+        if self._report is not None:
+            self.tell(self._report())
+        while self._records:
+            lines, size = [], 0
+            while self._records and size < RECORDS_BYTES:
+                lines.append(msgspec.json.encode(to_dict(self._records.popleft())).decode())
+                size += len(lines[-1])
+            self.tell(control.Records(lines="\n".join(lines)))
+
+    def _report_again(self) -> None:
+        if not self._exit.is_set():
+            self.flush()
+            self._transport.call_later(REPORT_SECONDS, self._report_again)
+
+    def leave(self, reason: str) -> None:
+        """Say that this worker takes no further part."""
+        self.flush()
+        self.tell(control.Left(reason=reason))
+
+    def wait_for_finish(self) -> None:
+        """Until nobody trains any more, so that the model is final; the coordinator watches over this wait.
+
+        Raises PeerLost when the coordinator vanished.
+        """
+        while not isinstance(message := self._inbox.get(), control.Finish):
+            if isinstance(message, PeerLost):
+                raise message
+
+    def within(self, seconds: float) -> Any | None:
+        """The next message for this party's own thread if one comes within `seconds`; raises it if it is an error."""
+        try:
+            message = self._inbox.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if isinstance(message, BaseException):
+            raise message
+        return message
+
+    def done(self) -> None:
+        """Say that this party needs the others no longer, and wait until it may end."""
+        self.tell(control.Saved())
+        self._exit.wait(self._timeout_s)
+
+    def serve(self) -> None:
+        """For parties that only answer: until Exit. Raises PeerLost when the coordinator vanished."""
+        self._exit.wait()
+        if self._lost:
+            raise PeerLost(self._lost)
+
+    def traffic(self) -> tuple[int, int]:
+        return self._transport.traffic()
+
+    def close(self) -> None:
+        self._exit.set()
+        self._transport.close()
+
+    # ---- on the transport's thread -----------------------------------------------------------------------
+    def deliver(self, src: Party, envelope: Envelope) -> None:
+        if envelope.kind != Kind.CONTROL:
+            self.node.deliver(src, envelope)
+            return
+        match envelope.message:
+            case control.Total(samples=samples):
+                self.total_samples = samples
+            case control.Gone(rank=rank):
+                self.node.gone(rank)
+            case control.Stop(reason=reason):
+                self.stop_reason = reason
+                self._end(Stopped(reason))
+            case control.Exit():
+                self.over.set()
+                self._exit.set()
+            case message:
+                self._inbox.put(message)
+
+    def room_for(self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int]) -> list[Any]:
+        return self.node.room_for(src, kind, id, lengths)
+
+    def lost(self, src: Party, why: str) -> None:
+        """Losing the coordinator ends this party; for anybody else the coordinator decides what follows."""
+        if src == party.COORDINATOR:
+            self._lost = f"the coordinator is gone ({why})"
+            self._end(PeerLost(self._lost))
+            self._exit.set()
+
+    def _end(self, error: BaseException) -> None:
+        self.over.set()
+        self.node.stop(error)
+        self._inbox.put(error)

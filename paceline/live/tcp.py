@@ -1,0 +1,169 @@
+"""Parties in processes of their own, over TCP.
+
+Every pair of parties shares one connection, made by whoever calls `connect`; its first frame is a Hello with the
+run's token, and until that has been checked the connection may carry nothing but a short header.
+"""
+
+from __future__ import annotations
+
+import hmac
+import selectors
+import socket
+import time
+from collections.abc import Callable
+
+from paceline.core.errors import PeerLost, ProtocolError
+from paceline.core.message import message
+from paceline.core.vector import Memory
+from paceline.live.connection import Connection
+from paceline.live.loop import Loop
+from paceline.live.party import Party
+from paceline.live.transport import Envelope, Handler, Kind
+
+CONNECT_SECONDS = 10.0
+BACKLOG = 256
+
+
+@message
+class Greeting:
+    """First frame of a connection: who calls, and the run's token."""
+
+    party: str
+    token: str
+
+
+class TcpTransport:
+    """Listens on `host`:`port` (0 picks a free port) and keeps one connection per known party."""
+
+    def __init__(
+        self,
+        me: Party,
+        token: str,
+        memory: Memory,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        body_bytes_max: int = 1 << 36,
+        failed: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        """`failed` hears of an exception that escaped the handler. Raises OSError when the port is taken."""
+        self.me, self._token, self._memory = me, token, memory
+        self._body_bytes_max = body_bytes_max
+        self._loop = Loop(f"net of {me}", failed or self._raise)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        self._listener.setblocking(False)
+        self._connections: dict[Party, Connection] = {}
+        self._strangers: set[Connection] = set()
+        self._gone = [0, 0]  # traffic of connections that are closed
+        self._handler: Handler | None = None
+
+    @staticmethod
+    def _raise(error: BaseException) -> None:
+        raise error
+
+    @property
+    def address(self) -> str:
+        host, port = self._listener.getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def open(self, handler: Handler) -> None:
+        self._handler = handler
+        self._loop.call_soon(lambda: self._loop.watch(self._listener, selectors.EVENT_READ, self._accept))
+        self._loop.start()
+
+    # ---- connections -------------------------------------------------------------------------------------
+    def connect(self, party: Party, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        try:
+            sock = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)
+        except (OSError, ValueError) as error:
+            raise PeerLost(f"{self.me} cannot reach {party} at {address}: {error}") from None
+        connection = self._wrap(sock, party)
+        self._connections[party] = connection
+        connection.send(Envelope(Kind.CONTROL, Greeting(party=str(self.me), token=self._token)))
+
+    def _accept(self, _events: int) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        self._strangers.add(self._wrap(sock, None))
+
+    def _wrap(self, sock: socket.socket, party: Party | None) -> Connection:
+        """Callbacks look the peer up in `known`, which a stranger enters by its greeting."""
+        known: list[Party] = [party] if party else []
+        assert self._handler is not None, "open() comes before connect()"
+        handler = self._handler
+
+        def arrived(envelope: Envelope) -> None:
+            if known:
+                handler.deliver(known[0], envelope)
+            else:
+                known.append(self._greeted(connection, envelope))
+
+        def closed(why: str) -> None:
+            self._strangers.discard(connection)
+            self._gone[0] += connection.bytes_sent
+            self._gone[1] += connection.bytes_received
+            if known and self._connections.get(known[0]) is connection:
+                del self._connections[known[0]]
+                handler.lost(known[0], why)
+
+        connection = Connection(
+            sock,
+            self._loop,
+            self._memory,
+            arrived=arrived,
+            room=lambda kind, id, cls, lengths: handler.room_for(known[0], kind, id, cls, lengths),
+            closed=closed,
+            body_bytes_max=self._body_bytes_max if party else 0,
+        )
+        return connection
+
+    def _greeted(self, connection: Connection, envelope: Envelope) -> Party:
+        greeting = envelope.message
+        if not isinstance(greeting, Greeting) or not hmac.compare_digest(greeting.token, self._token):
+            raise ProtocolError("a stranger without the token of this run")
+        try:
+            party = Party.parse(greeting.party)
+        except ValueError as error:
+            raise ProtocolError(str(error)) from None
+        if party in self._connections:
+            raise ProtocolError(f"{party} is connected already")
+        self._strangers.discard(connection)
+        connection.body_bytes_max = self._body_bytes_max
+        self._connections[party] = connection
+        return party
+
+    # ---- what the driver asks for ------------------------------------------------------------------------
+    def send(self, to: Party, envelope: Envelope) -> None:
+        connection = self._connections.get(to)
+        if connection is None:
+            raise PeerLost(f"{self.me} has no connection to {to}")
+        connection.send(envelope)
+
+    def call_later(self, seconds: float, action: Callable[[], None]) -> None:
+        self._loop.call_later(seconds, action)
+
+    def traffic(self) -> tuple[int, int]:
+        live = [*self._connections.values(), *self._strangers]
+        return (
+            self._gone[0] + sum(c.bytes_sent for c in live),
+            self._gone[1] + sum(c.bytes_received for c in live),
+        )
+
+    def close(self) -> None:
+        deadline = time.monotonic() + 1.0
+        for connection in list(self._connections.values()):
+            connection.idle.wait(max(0.0, deadline - time.monotonic()))
+        self._loop.call_soon(self._close_all)
+        self._loop.end()
+        self._close_all()
+
+    def _close_all(self) -> None:
+        self._listener.close()
+        connections = [*self._connections.values(), *self._strangers]
+        self._connections.clear()  # nobody is told of a close that we asked for
+        for connection in connections:
+            connection.close("closed by this side")

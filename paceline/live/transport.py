@@ -1,0 +1,77 @@
+"""What the live driver needs of whatever carries its messages, and what that may ask of the driver.
+
+Contracts: FIFO per ordered pair of parties; a handler's methods are called on one thread of the party, never two
+at a time; what was sent is not changed by anyone until it has left.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from paceline.live.party import Party
+
+
+class Kind(enum.IntEnum):
+    TELL = 1
+    CALL = 2
+    REPLY = 3
+    CONTROL = 4
+
+
+@dataclass(slots=True)
+class Envelope:
+    """A message on its way. `id` pairs a REPLY with its CALL.
+
+    Filled in by the transport: `sent_at`, when the last byte was handed over; `seconds_receiving`, from the first
+    byte read to the last.
+    """
+
+    kind: Kind
+    message: Any
+    id: int = 0
+    sent_at: float = 0.0
+    seconds_receiving: float = field(default=0.0)
+
+
+class Handler(Protocol):
+    """The party behind a transport."""
+
+    def deliver(self, src: Party, envelope: Envelope) -> None:
+        """A whole message has arrived."""
+
+    def room_for(self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int]) -> list[Any]:
+        """Vectors of these lengths to receive into; raises ProtocolError when such a message is not expected."""
+
+    def lost(self, src: Party, why: str) -> None:
+        """The connection to `src` is gone."""
+
+
+class Transport(Protocol):
+    """One party's way to the others."""
+
+    me: Party
+
+    @property
+    def address(self) -> str:
+        """Where others reach this party."""
+
+    def open(self, handler: Handler) -> None:
+        """Begin to deliver."""
+
+    def connect(self, party: Party, address: str) -> None:
+        """Make `party` reachable; returns when it is. Raises PeerLost when it cannot be."""
+
+    def send(self, to: Party, envelope: Envelope) -> None:
+        """Hand over at once; never waits for the receiver. Raises PeerLost when there is no way to `to`."""
+
+    def call_later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Run `action` on the thread that delivers, about `seconds` from now."""
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes sent and received so far, frames and all, as counted at the socket."""
+
+    def close(self) -> None:
+        """Send what is queued, then close; bounded by a second."""

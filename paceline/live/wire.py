@@ -1,0 +1,124 @@
+"""Frames: how a message becomes bytes and back.
+
+    prefix   28 bytes, big-endian: magic "PACE", version, kind, 0, header length, id, body length
+    header   msgpack: [message name, [vector lengths], scalars]     at most 64 KiB
+    body     the vectors, float32, one after the other, straight from and into the final buffers
+
+Nothing is unpickled; scalars are decoded into the declared types of the message and nothing else; every length is
+checked before memory is taken.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable
+from typing import Any, get_type_hints
+
+import msgspec
+
+from paceline.core.errors import ProtocolError
+from paceline.core.message import name_of, named, scalar_fields, vector_fields
+from paceline.core.vector import Memory
+from paceline.live.transport import Envelope, Kind
+
+MAGIC = b"PACE"
+VERSION = 1
+PREFIX = struct.Struct("!4sBBHIQQ")
+HEADER_BYTES_MAX = 64 * 1024
+ITEM_BYTES = 4
+
+
+class Prefix(msgspec.Struct, frozen=True):
+    kind: Kind
+    header_bytes: int
+    id: int
+    body_bytes: int
+
+
+class _Header(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    name: str
+    lengths: tuple[int, ...]
+    scalars: msgspec.Raw
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_header = msgspec.msgpack.Decoder(_Header).decode
+
+
+class Codec(msgspec.Struct, frozen=True):
+    """How one message class is encoded: its vectors as they are, its scalars as a typed array."""
+
+    cls: type
+    name: str
+    vectors: tuple[str, ...]
+    scalars: tuple[str, ...]
+    decode: Callable[[bytes], Any]
+
+
+@functools.cache
+def codec_of(cls: Any) -> Codec:
+    hints = get_type_hints(cls)
+    fields = [(name, hints[name]) for name in scalar_fields(cls)]
+    struct_type = msgspec.defstruct(cls.__name__, fields, array_like=True, forbid_unknown_fields=True)
+    decode = msgspec.msgpack.Decoder(struct_type).decode
+    return Codec(cls, name_of(cls), vector_fields(cls), scalar_fields(cls), decode)
+
+
+def encode(envelope: Envelope, memory: Memory) -> list[memoryview]:
+    """The buffers of a frame: one for prefix and header, one for each vector. No vector is copied.
+
+    Raises ProtocolError when the header is too long.
+    """
+    message = envelope.message
+    codec = codec_of(type(message))  # type: ignore[arg-type]
+    vectors = [getattr(message, name) for name in codec.vectors]
+    body = [memory.bytes_of(v) for v in vectors]
+    scalars = msgspec.Raw(_encode([getattr(message, name) for name in codec.scalars]))
+    header = _encode(_Header(codec.name, tuple(len(v) for v in vectors), scalars))
+    if len(header) > HEADER_BYTES_MAX:
+        raise ProtocolError(f"the header of {codec.name} has {len(header)} bytes, more than {HEADER_BYTES_MAX}")
+    size = sum(view.nbytes for view in body)
+    prefix = PREFIX.pack(MAGIC, VERSION, envelope.kind, 0, len(header), envelope.id, size)
+    return [memoryview(prefix + header), *(view for view in body if view.nbytes)]
+
+
+def decode_prefix(data: bytes | memoryview, body_bytes_max: int) -> Prefix:
+    """Raises ProtocolError for anything but a frame of this protocol within the limits."""
+    magic, version, kind, zero, header_bytes, id, body_bytes = PREFIX.unpack(data)
+    if magic != MAGIC or zero:
+        raise ProtocolError("not a Paceline frame")
+    if version != VERSION:
+        raise ProtocolError(f"protocol version {version}, this side speaks {VERSION}")
+    if header_bytes > HEADER_BYTES_MAX:
+        raise ProtocolError(f"a header of {header_bytes} bytes, the limit is {HEADER_BYTES_MAX}")
+    if body_bytes > body_bytes_max:
+        raise ProtocolError(f"a body of {body_bytes} bytes, the limit here is {body_bytes_max}")
+    try:
+        return Prefix(Kind(kind), header_bytes, id, body_bytes)
+    except ValueError:
+        raise ProtocolError(f"unknown kind of frame {kind}") from None
+
+
+def decode_header(data: bytes | memoryview, body_bytes: int) -> tuple[Codec, tuple[int, ...], Any]:
+    """Codec of the message, lengths of its vectors and its scalars. Raises ProtocolError."""
+    try:
+        header = _decode_header(data)
+        codec = codec_of(named(header.name))
+        scalars = codec.decode(header.scalars)
+    except (msgspec.MsgspecError, KeyError) as error:
+        raise ProtocolError(f"a header that cannot be read: {error}") from None
+    lengths = header.lengths
+    if len(lengths) != len(codec.vectors) or min(lengths, default=0) < 0 or ITEM_BYTES * sum(lengths) != body_bytes:
+        raise ProtocolError(f"{codec.name}: vectors of {list(lengths)} elements do not make {body_bytes} bytes")
+    return codec, lengths, scalars
+
+
+def assemble(codec: Codec, scalars: Any, vectors: list[Any]) -> Any:
+    """The message from its parts. Raises ProtocolError when the message itself refuses them."""
+    fields = {name: getattr(scalars, name) for name in codec.scalars}
+    fields.update(zip(codec.vectors, vectors, strict=True))
+    try:
+        return codec.cls(**fields)
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(f"{codec.name}: {error}") from None

@@ -1,0 +1,141 @@
+"""`trace.jsonl`: one record a line, written while the run goes on and readable while, and after, it is killed.
+
+The rule of this file: whoever appends never waits for the disk. Records are kept as they are, and a thread of the
+writer's own turns them into text, so that a worker or server pays for one list append.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from paceline.core.errors import PacelineError
+from paceline.core.trace import Record, from_dict, to_dict
+
+TRACE = "trace.jsonl"
+FLUSH_S = 1.0
+"""The longest a record stays in memory; what a killed run may lose."""
+BUFFERED_MAX = 8192
+"""Records that make the writer flush early, so that a burst cannot eat the memory."""
+
+
+class TraceWriter:
+    """Appends records to `path`, from any thread. What comes after `close` is dropped: the story has ended.
+
+    Raises PacelineError, at the next `append` or at `close`, when the file cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._buffer: list[Record] = []
+        self._closed = False
+        self._failed: Exception | None = None
+        self._changed = threading.Condition()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            _mend(self.path)
+            self._file = self.path.open("ab")
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+        self._thread = threading.Thread(target=self._drain, name="trace writer", daemon=True)
+        self._thread.start()
+
+    def append(self, record: Record) -> None:
+        with self._changed:
+            if self._failed is not None:
+                raise _unwritable(self.path, self._failed) from self._failed
+            if self._closed:
+                return
+            self._buffer.append(record)
+            if len(self._buffer) in (1, BUFFERED_MAX):
+                self._changed.notify()
+
+    def close(self) -> None:
+        """Everything appended so far is in the file afterwards. Closing twice is harmless."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+        if self._failed is not None:
+            raise _unwritable(self.path, self._failed) from self._failed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    def _drain(self) -> None:
+        with self._file:
+            while self._wait():
+                with self._changed:
+                    records, self._buffer = self._buffer, []
+                try:
+                    self._file.write(b"".join(_encode(record) for record in records))
+                    self._file.flush()
+                except (OSError, TypeError, ValueError) as error:
+                    with self._changed:
+                        self._failed, self._closed = error, True
+                    return
+
+    def _wait(self) -> bool:
+        """Until there is something to write and it has been gathered for long enough; False when all is written."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._buffer or self._closed)
+            self._changed.wait_for(lambda: self._closed or len(self._buffer) >= BUFFERED_MAX, timeout=FLUSH_S)
+            return bool(self._buffer)
+
+
+def read_trace(path: str | os.PathLike[str]) -> Iterator[Record]:
+    """Every record, in the order it was written; a torn last line (the run was killed) is left out.
+
+    Raises PacelineError, naming file and line, for anything else that is not a record.
+    """
+    try:
+        with Path(path).open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    yield _decode(line)
+                except (ValueError, KeyError, TypeError) as error:
+                    if not line.endswith(b"\n"):
+                        return
+                    raise PacelineError(f"{path}, line {number}: not a trace record ({_what(error)})") from error
+    except OSError as error:
+        raise PacelineError(f"{path}: the trace cannot be read ({error.strerror})") from error
+
+
+def _encode(record: Record) -> bytes:
+    # default: the scalars of numpy and torch, which like to hide among plain numbers
+    return json.dumps(to_dict(record), separators=(",", ":"), default=float).encode() + b"\n"
+
+
+def _decode(line: bytes) -> Record:
+    fields = json.loads(line)
+    if not isinstance(fields, dict):
+        raise ValueError("not an object")
+    return from_dict(fields)
+
+
+def _what(error: Exception) -> str:
+    return f"no kind {error.args[0]!r}" if isinstance(error, KeyError) else str(error).splitlines()[0]
+
+
+def _mend(path: Path) -> None:
+    """Cut off the torn last line of a killed run, which would otherwise spoil the first line written now."""
+    if not path.exists():
+        return
+    with path.open("rb+") as file:
+        tail = b""
+        for line in file:
+            tail = line
+        if tail and not tail.endswith(b"\n"):
+            file.truncate(file.seek(0, os.SEEK_END) - len(tail))
+
+
+def _unwritable(path: Path, error: Exception) -> PacelineError:
+    return PacelineError(f"{path}: the trace cannot be written ({getattr(error, 'strerror', None) or error})")

@@ -1,0 +1,162 @@
+"""One run in a few numbers: `summary.json`, which tables and figures compare runs by."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from paceline.core.errors import PacelineError
+from paceline.core.trace import Applied, Evaluated, Record
+
+SUMMARY = "summary.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """Where the time of one worker, or of several together, went; each between 0 and 1."""
+
+    computing: float
+    communicating: float
+    waiting: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSummary:
+    """One worker. `slowdown`: how many times slower it was made; staleness is None where nothing is ever stale."""
+
+    rank: int
+    device: str
+    slowdown: float
+    steps: int
+    exchanges: int
+    samples: int
+    seconds_computing: float
+    seconds_waiting: float
+    seconds_communicating: float
+    staleness_mean: float | None = None
+    staleness_max: int | None = None
+
+    @property
+    def shares(self) -> Shares:
+        return shares_of((self,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """`seconds_to_target` is None when the target was missed or never set, `test_accuracy` without evaluations.
+
+    `driver` is live or sim; `step_ms` the step of a worker with slowdown 1; `bytes_up` is what workers sent.
+    """
+
+    scheme: str
+    driver: str
+    seed: int
+    reason: str
+    seconds: float
+    samples: int
+    samples_per_second: float
+    test_accuracy: float | None
+    target_accuracy: float | None
+    seconds_to_target: float | None
+    bytes_up: int
+    bytes_down: int
+    workers: tuple[WorkerSummary, ...]
+    model: str
+    data: str
+    servers: int
+    step_ms: float | None
+    learning_rate: float
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def shares(self) -> Shares:
+        """Of all workers together."""
+        return shares_of(self.workers)
+
+    @property
+    def staleness_mean(self) -> float | None:
+        """Over all contributions that had a staleness, taking a worker's exchanges as their number."""
+        stale = [(w.staleness_mean, max(1, w.exchanges)) for w in self.workers if w.staleness_mean is not None]
+        return sum(mean * count for mean, count in stale) / sum(count for _, count in stale) if stale else None
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Raises ValueError, KeyError or TypeError for a text that is not a summary."""
+        fields = json.loads(text)
+        fields["workers"] = tuple(WorkerSummary(**worker) for worker in fields["workers"])
+        return cls(**fields)
+
+
+def shares_of(workers: Iterable[WorkerSummary]) -> Shares:
+    """All zero when no time was recorded."""
+    workers = tuple(workers)
+    computing = sum(w.seconds_computing for w in workers)
+    communicating = sum(w.seconds_communicating for w in workers)
+    waiting = sum(w.seconds_waiting for w in workers)
+    total = computing + communicating + waiting or 1.0
+    return Shares(computing=computing / total, communicating=communicating / total, waiting=waiting / total)
+
+
+def write_summary(summary: Summary, path: str | os.PathLike[str]) -> None:
+    """All or nothing: a reader sees the old file or the new one, also when this process is killed half-way."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(summary.to_json(), encoding="utf-8")
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def read_summary(path: str | os.PathLike[str]) -> Summary:
+    """Raises PacelineError when there is no summary at `path`."""
+    try:
+        return Summary.from_json(Path(path).read_bytes())
+    except OSError as error:
+        raise PacelineError(f"{path}: the summary cannot be read ({error.strerror})") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise PacelineError(f"{path}: not a summary of this version of paceline ({error})") from error
+
+
+def seconds_to_target(evaluations: Iterable[Evaluated], target: float | None) -> float | None:
+    """When the accuracy first was `target` or better; None when it never was."""
+    if target is None:
+        return None
+    return next((e.at for e in evaluations if e.accuracy >= target), None)
+
+
+class Staleness:
+    """Mean and largest staleness of every rank, one record at a time.
+
+    Reads the `Applied` records of shard 0 only: every contribution goes to every shard, once each is enough. A
+    contribution dropped for being late counts too, since its lateness is what one wants to see.
+    """
+
+    def __init__(self) -> None:
+        self._count: dict[int, int] = {}
+        self._sum: dict[int, int] = {}
+        self._max: dict[int, int] = {}
+
+    def add(self, record: Record) -> None:
+        if not isinstance(record, Applied) or record.shard != 0:
+            return
+        for rank in record.ranks:
+            self._count[rank] = self._count.get(rank, 0) + 1
+            self._sum[rank] = self._sum.get(rank, 0) + record.staleness
+            self._max[rank] = max(self._max.get(rank, 0), record.staleness)
+
+    def mean(self, rank: int) -> float | None:
+        count = self._count.get(rank)
+        return self._sum[rank] / count if count else None
+
+    def max(self, rank: int) -> int | None:
+        return self._max.get(rank)

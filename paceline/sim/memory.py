@@ -1,0 +1,50 @@
+"""Room for vectors in a simulation: numpy arrays, or Ghosts where only time is of interest.
+
+Arrays are handled through their own methods, so this package needs no numpy for a timing-only run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from paceline.core.vector import Ghost, Memory
+
+
+class ArrayMemory:
+    """Memory of numpy arrays with the type of `like`."""
+
+    def __init__(self, like: Any) -> None:
+        self._one = like[:1]
+
+    def empty(self, length: int) -> Any:
+        return self._one.repeat(length)
+
+    def bytes_of(self, v: Any) -> memoryview:
+        return memoryview(v).cast("B")
+
+    def join(self, parts: Sequence[Any]) -> Any:
+        whole = self.empty(sum(map(len, parts)))
+        begin = 0
+        for part in parts:
+            whole[begin : begin + len(part)] = part
+            begin += len(part)
+        return whole
+
+
+class GhostMemory:
+    """Memory of nothing."""
+
+    def empty(self, length: int) -> Ghost:
+        return Ghost(length)
+
+    def bytes_of(self, v: Ghost) -> memoryview:
+        raise TypeError(f"{v!r} has a size and no bytes")
+
+    def join(self, parts: Sequence[Ghost]) -> Ghost:
+        return Ghost(sum(map(len, parts)))
+
+
+def memory_for(w: Any) -> Memory:
+    """The memory for vectors of the kind of `w`."""
+    return GhostMemory() if isinstance(w, Ghost) else ArrayMemory(w)

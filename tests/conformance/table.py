@@ -1,0 +1,142 @@
+"""The one conformance table: a scheme that has a row here is held to everything in this folder, on every driver.
+
+Nothing in this file knows a driver. The problem is a quadratic with one optimum shared by all workers, so that
+every scheme must find it however it mixes their work; the gradient has no noise, so that runs can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from paceline.core.effects import COORDINATOR, SERVERS, Call, Compute, Effect, Mean, Start, Tell, Train
+from paceline.core.scheme import Scheme, make
+
+DIMENSION = 12
+OPTIMUM = np.random.default_rng(7).normal(size=DIMENSION).astype(np.float32)
+W0 = np.zeros(DIMENSION, dtype=np.float32)
+
+
+def gradient(rank: int, w: Any) -> Any:
+    return w - OPTIMUM
+
+
+def distance(w: Any) -> float:
+    """How far the model is from the optimum, in its worst coordinate."""
+    return float(np.abs(np.asarray(w) - OPTIMUM).max())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One row. `servers`: numbers of servers it must run with. `lr`: of whoever owns the optimizer.
+
+    `near` and `steps`: it must come that near to the optimum within that many steps of the slowest worker.
+    """
+
+    scheme: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    servers: tuple[int, ...] = (1, 3)
+    workers: int = 4
+    lr: float = 0.1
+    near: float = 1e-3
+    steps: int = 100
+
+    def make(self) -> Scheme:
+        return make(self.scheme, self.parameters)
+
+    def __str__(self) -> str:
+        return "-".join([self.scheme, *(f"{key}={value}" for key, value in self.parameters.items())])
+
+
+CASES = [
+    Case(scheme="bsp", servers=(0, 1, 3)),
+    Case(scheme="asp"),
+    Case(scheme="asp", parameters={"weighting": "inverse"}),
+    Case(scheme="ssp", parameters={"staleness": 0}),
+    Case(scheme="ssp", parameters={"staleness": 3}),
+    Case(scheme="gsp", parameters={"groups": "0,2;1,3"}),
+    Case(scheme="gsp", parameters={"groups": "0;1,2,3"}),
+    Case(scheme="esync", servers=(0, 1, 3)),
+]
+
+RUNS = [(case, servers) for case in CASES for servers in case.servers]
+"""Every row on every number of servers, for `pytest.mark.parametrize("case, servers", RUNS, ids=LABELS)`."""
+
+LABELS = [f"{case}-on-{servers}" for case, servers in RUNS]
+
+
+def watched(run: Generator[Effect, Any, None], see: Callable[[Effect], None]) -> Generator[Effect, Any, None]:
+    """`run` as it is, but `see` is shown every effect that it yields, also those it starts in the background."""
+    try:
+        value: Any = None
+        while True:
+            try:
+                effect = run.send(value)
+            except StopIteration:
+                return
+            see(effect)
+            if isinstance(effect, Start):
+                see(effect.effect)
+            value = yield effect
+    finally:
+        run.close()
+
+
+def undeclared(case: Case, servers: int, effect: Effect) -> str | None:
+    """What the scheme should have declared before its worker may yield `effect`; None when it did."""
+    scheme = case.make()
+    match effect:
+        case Compute() if scheme.trains_locally:
+            return "Compute, though trains_locally"
+        case Train() if not scheme.trains_locally:
+            return "Train, but not trains_locally"
+        case Mean() if not scheme.uses_mean(servers):
+            return "Mean, but not needs_mean"
+        case Call(to) | Tell(to) if to == SERVERS and scheme.server(servers) is None:
+            return "a message to servers, but no Server"
+        case Call(to) | Tell(to) if to == COORDINATOR and scheme.Coordinator is None:
+            return "a message to the coordinator, but no Coordinator"
+    return None
+
+
+class Ledger:
+    """Every contribution is marked by an element of its own, so that it can be found again in the model.
+
+    A worker that was restarted computes its contribution anew, under the same clock or tag; at most one of the
+    two may ever have moved the model.
+    """
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.made = 0
+        self.contributions: dict[tuple[Any, ...], list[set[int]]] = {}
+
+    def gradient(self, rank: int, w: Any) -> Any:
+        mark = np.zeros(self.length, dtype=np.float32)
+        mark[self.made % self.length] = 1.0
+        self.made += 1
+        return mark
+
+    def see(self, rank: int, effect: Effect) -> None:
+        """Note what worker `rank` hands over."""
+        match effect:
+            case Mean(v, among, tag):
+                self._enter((rank, among, tag), v)
+            case Call(_, message) | Tell(_, message) if hasattr(message, "clock"):
+                self._enter((rank, message.clock), message.g)
+
+    def _enter(self, key: tuple[Any, ...], v: Any) -> None:
+        self.contributions.setdefault(key, []).append(set(np.flatnonzero(v).tolist()))
+
+    def applied_twice(self, model: Any) -> list[tuple[Any, ...]]:
+        """The contributions of which more than one version moved the model."""
+        assert self.made <= self.length, "the ledger is too short for so long a run"
+        moved = set(np.flatnonzero(model).tolist())
+        return [key for key, versions in self.contributions.items() if sum(bool(v & moved) for v in versions) > 1]
+
+    def applied(self, model: Any) -> int:
+        moved = set(np.flatnonzero(model).tolist())
+        return sum(any(v & moved for v in versions) for versions in self.contributions.values())

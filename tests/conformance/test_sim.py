@@ -1,0 +1,146 @@
+"""The conformance table in the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paceline.schemes  # noqa: F401  enters them into the registry
+from paceline.core.effects import Compute, Effect, Mean, Train
+from paceline.core.scheme import names
+from paceline.core.trace import Record
+from paceline.core.vector import Ghost
+from paceline.sim import Simulation, Steps, plain_sgd
+from tests.conformance.table import (
+    CASES,
+    DIMENSION,
+    LABELS,
+    RUNS,
+    W0,
+    Case,
+    Ledger,
+    distance,
+    gradient,
+    undeclared,
+    watched,
+)
+
+on_every_row = pytest.mark.parametrize(("case", "servers"), RUNS, ids=LABELS)
+
+
+def uneven(rank: int, rng: Random) -> float:
+    return (1 + rank % 2) * rng.uniform(0.5, 1.5)
+
+
+def simulate(case: Case, servers: int, w0: Any = W0, see: Callable[..., None] | None = None, **more: Any) -> Simulation:
+    work = more.pop("work", None) or Steps(uneven, gradient, lr=case.lr)
+    sgd = plain_sgd(more.pop("lr", case.lr))
+    sim = Simulation(case.make(), w0, work, workers=case.workers, servers=servers, update_factory=sgd, **more)
+    if see is not None:
+        for rank in range(case.workers):
+            watch(sim, rank, see)
+    return sim
+
+
+def watch(sim: Simulation, rank: int, see: Callable[..., None]) -> None:
+    role = sim.worker(rank)
+    run = role.run
+    role.run = lambda: watched(run(), lambda effect: see(rank, effect))  # type: ignore[method-assign]
+    sim.restart(rank)
+
+
+def far_enough(case: Case, ranks: range | None = None) -> Callable[[Simulation], bool]:
+    return lambda sim: min(sim.steps[rank] for rank in ranks or range(case.workers)) >= case.steps
+
+
+def test_every_scheme_of_the_registry_has_a_row() -> None:
+    assert {case.scheme for case in CASES} == set(names())
+
+
+@on_every_row
+def test_it_finds_the_optimum_that_all_workers_share(case: Case, servers: int) -> None:
+    sim = simulate(case, servers).run(stop=far_enough(case))
+    assert distance(sim.model()) < case.near
+
+
+@on_every_row
+def test_the_same_seed_gives_the_same_run_bit_for_bit(case: Case, servers: int) -> None:
+    def once(seed: int) -> tuple[Any, ...]:
+        records: list[Record] = []
+        sim = simulate(case, servers, seed=seed, trace=records.append).run(until=60)
+        return sim.events, sim.now, sim.steps, sim.model().tobytes(), records
+
+    assert once(3) == once(3)
+    assert once(3) != once(4)
+
+
+@on_every_row
+def test_a_run_without_numbers_has_the_same_events_in_the_same_order(case: Case, servers: int) -> None:
+    def once(w0: Any) -> tuple[Any, ...]:
+        records: list[Record] = []
+        work = Steps(uneven) if isinstance(w0, Ghost) else None
+        sim = simulate(case, servers, w0, work=work, trace=records.append).run(until=60)
+        return sim.events, sim.now, sim.steps, records
+
+    assert once(W0) == once(Ghost(DIMENSION))
+
+
+@on_every_row
+def test_it_yields_what_it_declares_and_nothing_else(case: Case, servers: int) -> None:
+    kinds: set[type] = set()
+
+    def see(rank: int, effect: Effect) -> None:
+        assert undeclared(case, servers, effect) is None
+        kinds.add(type(effect))
+
+    sim = simulate(case, servers, see=see).run(until=30)
+    scheme = case.make()
+    assert (Mean in kinds) == scheme.uses_mean(servers)
+    assert ((Train if scheme.trains_locally else Compute) in kinds) and len(kinds) > 1
+    assert (sim.coordinator is not None) == (scheme.Coordinator is not None)
+
+
+@on_every_row
+def test_a_worker_that_leaves_does_not_stall_the_others(case: Case, servers: int) -> None:
+    sim = simulate(case, servers).run(until=20)
+    sim.leave(1)
+    sim.run(until=40)
+    left_at = sim.steps[1]
+    others = range(2, case.workers)
+    sim.run(until=1000, stop=far_enough(case, others))
+    assert sim.steps[1] == left_at
+    assert far_enough(case, others)(sim)
+    assert distance(sim.model()) < case.near
+
+
+@on_every_row
+def test_a_worker_killed_at_any_yield_goes_on_where_it_was(case: Case, servers: int) -> None:
+    for kill_at in range(4, 130, 3 if servers == 3 else 2):
+        sim = simulate(case, servers).run(max_events=kill_at)
+        sim.restart(1)
+        sim.run(until=400, stop=far_enough(case))
+        assert far_enough(case)(sim), f"stalled when killed after event {kill_at}: {sim.steps}"
+        assert distance(sim.model()) < case.near, f"killed after event {kill_at}"
+
+
+@on_every_row
+def test_no_contribution_of_a_killed_worker_is_applied_twice(case: Case, servers: int) -> None:
+    repeats = 0
+    for kill_at in range(8, 130, 3 if servers == 3 else 2):
+        ledger = Ledger(600)
+        work = Steps(uneven, ledger.gradient, lr=1.0)
+        w0 = np.zeros(ledger.length, dtype=np.float32)
+        sim = simulate(case, servers, w0, work=work, lr=1.0, see=ledger.see).run(max_events=kill_at)
+        sim.restart(1)
+        sim.run(max_events=kill_at + 20)
+        sim.restart(1)
+        sim.run(until=sim.now + 30)
+        model = sim.model()
+        assert ledger.applied_twice(model) == [], f"killed after event {kill_at}"
+        assert ledger.applied(model) > 10
+        repeats += sum(len(versions) > 1 for versions in ledger.contributions.values())
+    assert repeats > 0, "no kill ever fell between a contribution and its answer"

@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+
+from paceline.core.mean import MeanServer, Part
+from tests.drive import ByHand
+
+
+def part(v: float, weight: float = 1.0, among: tuple[int, ...] = (0, 1, 2), tag: str = "t") -> Part:
+    return Part(v=np.array([v]), among=among, tag=tag, weight=weight)
+
+
+@pytest.fixture()
+def meeting() -> ByHand:
+    return ByHand(MeanServer, None, workers=3)
+
+
+def test_all_are_answered_with_the_weighted_mean_once_the_last_one_came(meeting: ByHand) -> None:
+    assert meeting.on(2, part(1.0, weight=1.0)) == {}
+    assert meeting.on(0, part(2.0, weight=2.0)) == {}
+    answers = meeting.on(1, part(4.0, weight=5.0))
+    assert set(answers) == {0, 1, 2}
+    assert all(answer.v == [25 / 8] and answer.weight == 8 for answer in answers.values())
+    assert not meeting.role.meetings
+
+
+def test_meetings_of_another_tag_or_other_members_are_other_meetings(meeting: ByHand) -> None:
+    assert meeting.on(0, part(1.0, among=(0, 1))) == {}
+    assert meeting.on(2, part(2.0, among=(2,)))[2].v == [2.0]
+    assert meeting.on(1, part(3.0, among=(0, 1), tag="u")) == {}
+    assert meeting.on(1, part(5.0, among=(0, 1)))[0].v == [3.0]
+    assert meeting.on(0, part(5.0, among=(0, 1), tag="u"))[1].v == [4.0]
+
+
+def test_who_leaves_is_not_waited_for(meeting: ByHand) -> None:
+    meeting.on(0, part(1.0))
+    meeting.on(1, part(3.0))
+    answers = meeting.gone(2)
+    assert {rank: answer.v[0] for rank, answer in answers.items()} == {0: 2.0, 1: 2.0}
+    assert meeting.on(0, part(1.0, tag="next")) == {}
+    assert set(meeting.on(1, part(1.0, tag="next"))) == {0, 1}
+
+
+def test_what_was_brought_before_leaving_counts_and_is_not_answered(meeting: ByHand) -> None:
+    meeting.on(2, part(9.0))
+    assert meeting.gone(2) == {}
+    meeting.on(0, part(1.0))
+    answers = meeting.on(1, part(2.0))
+    assert set(answers) == {0, 1}
+    assert answers[0].v == [4.0]
+
+
+def test_a_repeat_is_counted_once(meeting: ByHand) -> None:
+    meeting.on(0, part(1.0))
+    assert meeting.on(0, part(7.0)) == {}
+    meeting.on(1, part(2.0))
+    assert meeting.on(2, part(3.0))[0].v == [2.0]
+
+
+def test_who_asks_again_after_the_meeting_gets_the_same_answer(meeting: ByHand) -> None:
+    for rank in (0, 1):
+        meeting.on(rank, part(1.0))
+    result = meeting.on(2, part(4.0))[1]
+    assert meeting.on(1, part(100.0)) == {1: result}
+    assert meeting.on(1, part(1.0, tag="next")) == {}
+
+
+def test_nothing_at_all_averages_to_nothing(meeting: ByHand) -> None:
+    for rank in (0, 1):
+        meeting.on(rank, part(1.0, weight=0.0))
+    answer = meeting.on(2, part(1.0, weight=0.0))[0]
+    assert (answer.v, answer.weight) == ([0.0], 0.0)
+
+
+def test_what_is_no_part_is_refused(meeting: ByHand) -> None:
+    with pytest.raises(TypeError, match="MeanServer got str and has no use for it"):
+        meeting.on(0, "hello")

@@ -1,0 +1,59 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from paceline.core.clocked import Pull, Push, Weights
+from paceline.core.message import gather, message, name_of, named, scalar_fields, scatter, size, vector_fields
+from paceline.core.vector import Ghost, Vector, cut
+from paceline.sim.memory import memory_for
+
+
+def test_vectors_are_cut_and_scalars_are_copied() -> None:
+    push = Push(g=np.arange(7.0), clock=3, samples=5)
+    parts = scatter(push, cut(7, 3))
+    assert [part.g.tolist() for part in parts] == [[0, 1], [2, 3], [4, 5, 6]]
+    assert {(part.clock, part.samples) for part in parts} == {(3, 5)}
+    assert sum(map(size, parts)) == size(push) == 56
+
+
+def test_what_has_no_vectors_or_goes_to_one_shard_travels_as_it_is() -> None:
+    pull, push = Pull(), Push(g=np.zeros(2), clock=1, samples=1)
+    assert all(part is pull for part in scatter(pull, cut(7, 3)))
+    assert scatter(push, cut(2, 1)) == [push]
+    assert gather([push], memory_for(push.g)) is push
+
+
+@pytest.mark.parametrize("w", [np.arange(10, dtype=np.float32), Ghost(10)])
+def test_gathering_undoes_scattering(w: Vector) -> None:
+    weights = Weights(w=w, version=4)
+    again = gather(scatter(weights, cut(10, 4)), memory_for(w))
+    assert (len(again.w), again.w.nbytes, again.version) == (10, 40, 4)
+    if isinstance(w, np.ndarray):
+        assert (again.w == w).all()
+        assert again.w.dtype == w.dtype
+
+
+def test_the_version_of_joined_weights_is_that_of_the_shard_furthest_behind() -> None:
+    parts = [Weights(w=np.zeros(1), version=version) for version in (7, 5, 6)]
+    assert gather(parts, memory_for(np.zeros(1))).version == 5
+
+
+def test_messages_are_frozen_and_keyword_built_and_known_by_name() -> None:
+    push = Push(g=Ghost(1), clock=1, samples=1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        push.clock = 2  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        Push(Ghost(1), 1, 1)  # type: ignore[misc]
+    assert name_of(Push) == "clocked.Push"
+    assert named("clocked.Push") is Push
+    assert (vector_fields(Push), scalar_fields(Push)) == (("g",), ("clock", "samples"))
+
+
+def test_two_messages_of_one_name_are_refused() -> None:
+    class Impostor:
+        x: int
+
+    Impostor.__qualname__, Impostor.__module__ = "Push", "elsewhere.clocked"
+    with pytest.raises(ValueError, match=r"two messages are called clocked\.Push"):
+        message(Impostor)

@@ -1,0 +1,57 @@
+import dataclasses
+import json
+
+import pytest
+
+from paceline.core.trace import (
+    KINDS,
+    Applied,
+    Decision,
+    Ended,
+    Evaluated,
+    Membership,
+    Record,
+    Span,
+    from_dict,
+    to_dict,
+)
+
+RECORDS = [
+    Span(at=1.5, rank=2, activity="computing", seconds=0.25, steps=1, samples=32),
+    Applied(at=2.0, shard=1, ranks=(0, 3), version=7, staleness=2, weight=0.5, samples=64),
+    Decision(at=2.5, party="server 0", rank=1, verdict="wait", reason="2 clocks ahead of worker 0, bound 1"),
+    Evaluated(at=3.0, accuracy=0.9, loss=0.1, samples=4096, seconds=0.5),
+    Membership(at=3.5, party="worker 1", event="left", reason="asked to"),
+    Ended(at=4.0, reason="all samples were seen"),
+]
+
+
+def test_every_kind_of_record_is_tried_here() -> None:
+    assert {type(record) for record in RECORDS} == set(KINDS.values())
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_a_record_survives_a_line_of_json(record: Record) -> None:
+    line = json.dumps(to_dict(record))
+    assert json.loads(line)["kind"] == type(record).__name__.lower()
+    assert from_dict(json.loads(line)) == record
+
+
+def test_reading_leaves_the_line_as_it_was() -> None:
+    line = to_dict(RECORDS[1])
+    from_dict(line)
+    assert line == to_dict(RECORDS[1])
+
+
+def test_an_unknown_kind_and_an_unknown_field_are_refused() -> None:
+    with pytest.raises(KeyError):
+        from_dict({"kind": "rumour", "at": 0.0})
+    with pytest.raises(TypeError):
+        from_dict({"kind": "ended", "at": 0.0, "reason": "", "blame": "you"})
+    with pytest.raises(TypeError):
+        from_dict({"kind": "ended", "at": 0.0})
+
+
+def test_records_are_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        RECORDS[0].at = 1.0  # type: ignore[misc]
