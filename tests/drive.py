@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.clocked import Pull, Push
 from paceline.core.effects import Reply, Tell
 from paceline.core.role import Place, Role

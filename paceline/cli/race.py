@@ -9,11 +9,13 @@ import time
 from pathlib import Path
 
 from paceline.cli.options import Parser, add_settings, config_of, values_of
-from paceline.cli.running import Interrupted, new_folder, run_once
+from paceline.cli.running import Interrupted, run
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import names
 from paceline.launch.local import LocalHost
+from paceline.launch.run import conductor_of, new_folder
+from paceline.observe.progress import make_view
 from paceline.observe.summary import Summary
 
 EPILOG = """examples:
@@ -51,7 +53,7 @@ def _race(configs: list[Config], out: Path) -> int:
         for number, config in enumerate(configs, 1):
             print(f"[{number}/{len(configs)}] {config.run.scheme}", file=sys.stderr)
             try:
-                summaries.append(run_once(new_folder(config), host))
+                summaries.append(run(conductor_of(new_folder(config), host.crew(), make_view(sys.stderr))))
             except Interrupted as end:
                 summaries += [end.summary] if end.summary else []
                 _leave_behind(summaries, out)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 
 from paceline.cli.options import Parser, add_settings, config_of
-from paceline.cli.running import Interrupted, new_folder, run_once
+from paceline.cli.running import Interrupted, run
 from paceline.launch.local import LocalHost
+from paceline.launch.run import conductor_of, new_folder
 from paceline.observe import text
+from paceline.observe.progress import make_view
 from paceline.observe.summary import Summary
 
 EPILOG = """examples:
@@ -24,11 +26,10 @@ config.toml again. Ctrl-C ends the run and keeps what there is; once more ends i
 def main(arguments: list[str]) -> int:
     parser = Parser(prog="paceline train", description=__doc__, epilog=EPILOG)
     add_settings(parser)
-    config = config_of(parser.parse_all(arguments))
+    config = new_folder(config_of(parser.parse_all(arguments)))
     with LocalHost() as host:
         try:
-            config = new_folder(config)
-            summary = run_once(config, host)
+            summary = run(conductor_of(config, host.crew(), make_view(sys.stderr)))
         except Interrupted as end:
             if end.summary:
                 print(_report(end.summary, config.run.out))

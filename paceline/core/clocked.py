@@ -109,6 +109,8 @@ class ClockedServer(Role):
     # ---- upon receiving ----------------------------------------------------------------------------------
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
         match message:
+            case Push() | Pull() if src not in self.clocks:
+                return  # it has left; what was still on its way changes nothing
             case Push(clock=clock) if clock > self.clocks[src]:
                 self.waiting[src] = None
                 low_moved = self.clocks.tick(src, clock)

@@ -14,13 +14,13 @@ from typing import Any
 from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.errors import PacelineError
-from paceline.core.role import Place, Role
 from paceline.core.trace import Record
 from paceline.job.crew import Crew, Ended
 from paceline.job.ledger import Ledger
+from paceline.job.recipe import Recipe, coordinator_role
 from paceline.job.seat import Seat
 from paceline.live import party
-from paceline.live.control import Hello, Progress
+from paceline.live.control import Hello, Plan, Progress
 from paceline.live.coordinator import Coordinator, Phase, StopRule
 from paceline.live.node import Node
 from paceline.live.party import Party
@@ -94,17 +94,13 @@ class Conductor:
             servers=cluster.servers,
             evaluator=evaluator,
             stop_rule=StopRule(
-                samples=round(stop.epochs * train_samples) or None,
+                samples=round(stop.epochs * train_samples) or None if evaluator else None,
                 seconds=stop.seconds or None,
                 target_accuracy=stop.target_accuracy or None,
             ),
-            make_role=self._role,
+            make_role=coordinator_role,
             seed=config.run.seed,
         )
-
-    def _role(self, place: Place) -> Role:
-        scheme = self._config.scheme()
-        return (scheme.Coordinator or Role)(scheme, place)
 
     # ---- the run -----------------------------------------------------------------------------------------
     def run(self) -> Summary:
@@ -122,8 +118,8 @@ class Conductor:
                     self._crew.start(self._config, seat)
                 self._watch()
             finally:
+                self._transport.close()  # whoever still waits for us hears that we are gone
                 self._crew.end(END_SECONDS)
-                self._transport.close()
                 self._view.close()
         return self._leave_behind()
 
@@ -227,8 +223,8 @@ class Conductor:
     def joined(self, who: Party, hello: Hello) -> None:
         self._ledger.joined(who, hello)
 
-    def started(self) -> None:
-        self._ledger.started()
+    def started(self, plan: Plan) -> None:
+        self._ledger.started(Recipe.from_json(plan.optimizer))
 
     def progressed(self, rank: int, progress: Progress) -> None:
         self._ledger.progressed(rank, progress, self._coordinator.node.now())
@@ -253,7 +249,8 @@ class Conductor:
     def _leave_behind(self) -> Summary:
         summary = self._ledger.summary()
         write_summary(summary, self._out / "summary.json")
-        curve(self._out, self._out / "curve.png")
+        if self._evaluator:
+            curve(self._out, self._out / "curve.png")
         return summary
 
 

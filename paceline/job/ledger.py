@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from paceline.config import Config
 from paceline.core.trace import Evaluated, Record
+from paceline.job.recipe import Recipe
 from paceline.live.control import Hello, Progress
 from paceline.live.party import Party
 from paceline.observe.progress import Snapshot, WorkerRow
@@ -47,14 +48,14 @@ class Ledger:
         self._staleness = Staleness()
         self._evaluations: list[Evaluated] = []
         self._reason, self._seconds = "", 0.0
-        self._is_started = False
+        self._recipe, self._is_started = Recipe(scheme=config.run.scheme), False
 
     def joined(self, who: Party, hello: Hello) -> None:
         if who.kind == "worker":
             self._workers[who.index].device = hello.device
 
-    def started(self) -> None:
-        self._is_started = True
+    def started(self, recipe: Recipe) -> None:
+        self._recipe, self._is_started = recipe, True
 
     def steps(self, who: Party) -> int:
         return self._workers[who.index].latest.steps if who.kind == "worker" else 0
@@ -80,7 +81,7 @@ class Ledger:
     def snapshot(self, elapsed_s: float) -> Snapshot:
         fraction = self._fraction_done(elapsed_s)
         return Snapshot(
-            scheme=self._config.run.scheme,
+            scheme=self._recipe.scheme,
             elapsed_s=elapsed_s,
             samples=self.samples,
             epochs=self.samples / max(1, self._train_samples),
@@ -141,7 +142,7 @@ class Ledger:
         config = self._config
         target = config.stop.target_accuracy or None
         return Summary(
-            scheme=config.run.scheme,
+            scheme=self._recipe.scheme,
             driver="live",
             seed=config.run.seed,
             reason=self._reason,
@@ -158,6 +159,6 @@ class Ledger:
             data=config.data.name,
             servers=config.cluster.servers,
             step_ms=config.cluster.step_ms or None,
-            learning_rate=config.optimizer.lr,
-            parameters=config.scheme().parameters(),
+            learning_rate=self._recipe.optimizer.lr,
+            parameters=self._recipe.parameters,
         )

@@ -62,6 +62,8 @@ class Pace:
         self._flat = FlatModel(model, self.device)
         self._buffers = Buffers(model, seat.buffers)
         self._local = LocalSteps(self._flat, recipe, optimizer)
+        self._update = make_rule(recipe.optimizer, recipe.schedule)
+        self._rate = Rate(optimizer)
         self._scheme = recipe.make_scheme()
         self._session = session
         self._node = self._session.node
@@ -117,6 +119,7 @@ class Pace:
         """
         if self.over:
             return
+        self._follow_rate()
         samples = samples if samples is not None else max(1, self._batch_samples)
         result = self._result(samples, self._passed(samples))
         if result is None:
@@ -182,7 +185,7 @@ class Pace:
             me=self.rank,
             workers=everybody,
             w=first.v,
-            update=make_rule(self.recipe.optimizer, self.recipe.schedule),
+            update=self._update,
             seed=self.recipe.seed,
             seconds_per_step=self.plan.seconds_per_step,
             note=session.note,
@@ -205,6 +208,14 @@ class Pace:
         if self.plan.workers == 1:
             return Alone()
         return CollectiveCarrier(backend, self.rank, seat.workers, len(self._flat), seat.rendezvous, self.device)
+
+    def _follow_rate(self) -> None:
+        """A scheduler of the user's own changes the learning rate of the optimizer that only tells the recipe."""
+        lr = self._rate.changed()
+        if lr is not None:
+            self._update.set_lr(lr)
+            if self.rank == 0:
+                self._session.tell_servers(self._seat.servers, control.Rate(lr=lr))
 
     # ---- one step ----------------------------------------------------------------------------------------
     def _go_on(self, result: Any) -> None:
@@ -293,6 +304,21 @@ class Counts:
         self.steps += 1
         self.samples += samples
         self.seconds += seconds
+
+
+class Rate:
+    """Notices that somebody has changed the learning rate of `optimizer`."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer | None) -> None:
+        self._group: dict[str, Any] = optimizer.param_groups[0] if optimizer else {"lr": None}
+        self._last = self._group["lr"]
+
+    def changed(self) -> float | None:
+        """The new rate, once."""
+        if self._group["lr"] == self._last:
+            return None
+        self._last = self._group["lr"]
+        return float(self._group["lr"])
 
 
 class LocalSteps:

@@ -25,6 +25,7 @@ def take_part(config: Config, seat: Seat, transport: Transport) -> str:
 
     The coordinator hears of a failure, with a traceback where the cause is not one the user can read as it is.
     """
+    seat = dataclasses.replace(seat, device=device_for(seat.device, seat.who.index))
     try:
         session = seat.session(transport)
         session.hello(seat.coordinator, seat.device)
@@ -61,7 +62,6 @@ def main(config: Config, seat: Seat) -> int:
     torch.set_num_threads(config.cluster.threads)
     if seat.who.kind == "evaluator":
         os.nice(5)  # training comes first on a machine with few cores
-    seat = dataclasses.replace(seat, device=device_for(seat.device, seat.who.index))
     return 1 if take_part(config, seat, seat.transport()) else 0
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 
+from paceline.core.role import Place, Role
 from paceline.core.scheme import Scheme, make
 from paceline.engine.recipes import OptimizerRecipe, ScheduleRecipe
+from paceline.live.control import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,3 +35,9 @@ class Recipe:
 
     def digest(self) -> str:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+
+def coordinator_role(plan: Plan, place: Place) -> Role:
+    """The coordinator's box of the planned scheme, or one with nothing to say."""
+    scheme = Recipe.from_json(plan.optimizer).make_scheme()
+    return (scheme.Coordinator or Role)(scheme, place)

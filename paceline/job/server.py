@@ -48,12 +48,15 @@ def _take_up(seat: Seat, session: Session, plan: control.Plan) -> None:
     part = cut(plan.length, plan.servers)[shard]
     mine = (slice(0, part.stop - part.start),)
 
+    rule = make_rule(recipe.optimizer, recipe.schedule)
+    session.on_rate = rule.set_lr
+
     def place(w: Any, note: Callable[[Record], None] | None) -> Place:
         return Place(
             me=shard,
             workers=tuple(range(plan.workers)),
             w=w,
-            update=make_rule(recipe.optimizer, recipe.schedule),
+            update=rule,
             seed=recipe.seed,
             seconds_per_step=plan.seconds_per_step,
             note=note,

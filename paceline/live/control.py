@@ -110,6 +110,13 @@ class Left:
 
 
 @message
+class Rate:
+    """A new learning rate, from worker 0 to the servers."""
+
+    lr: float
+
+
+@message
 class Gone:
     rank: int
 

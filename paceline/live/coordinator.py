@@ -47,7 +47,7 @@ class Listener(Protocol):
     """Hears of everything, on the coordinator's thread."""
 
     def joined(self, who: Party, hello: control.Hello) -> None: ...
-    def started(self) -> None: ...
+    def started(self, plan: control.Plan) -> None: ...
     def progressed(self, rank: int, progress: control.Progress) -> None: ...
     def recorded(self, record: Record) -> None: ...
     def failed(self, who: Party, cause: str, details: str) -> None: ...
@@ -67,7 +67,7 @@ class Coordinator:
         servers: int,
         evaluator: bool,
         stop_rule: StopRule,
-        make_role: Callable[[Place], Role],
+        make_role: Callable[[control.Plan, Place], Role],
         seed: int = 0,
     ) -> None:
         self.node = node
@@ -203,9 +203,9 @@ class Coordinator:
             seconds_per_step=self._plan.seconds_per_step,
             note=self._listener.recorded,
         )
-        self.node.place(self._make_role(place), ())
+        self.node.place(self._make_role(self._plan, place), ())
         self.node.start_clock()
-        self._listener.started()
+        self._listener.started(self._plan)
         self._tell_all(control.Go())
         if self._stop_rule.seconds is not None:
             self._transport.call_later(self._stop_rule.seconds, lambda: self._stop("seconds"))

@@ -40,6 +40,7 @@ class Session:
         self._records: deque[Record] = deque()
         self._report: Callable[[], control.Progress] | None = None
         self._lost: str | None = None
+        self.on_rate: Callable[[float], None] = lambda lr: None
 
     # ---- setting up --------------------------------------------------------------------------------------
     def hello(self, coordinator_address: str, device: str) -> None:
@@ -75,6 +76,10 @@ class Session:
     # ---- reporting ---------------------------------------------------------------------------------------
     def tell(self, message: Any) -> None:
         self._transport.send(party.COORDINATOR, Envelope(Kind.CONTROL, message))
+
+    def tell_servers(self, count: int, message: Any) -> None:
+        for shard in range(count):
+            self._transport.send(party.server(shard), Envelope(Kind.CONTROL, message))
 
     def note(self, record: Record) -> None:
         """Keep a trace record until the next report."""
@@ -148,6 +153,8 @@ class Session:
                 self.total_samples = samples
             case control.Gone(rank=rank):
                 self.node.gone(rank)
+            case control.Rate(lr=lr):
+                self.on_rate(lr)
             case control.Stop(reason=reason):
                 self.stop_reason = reason
                 self._end(Stopped(reason))
@@ -162,7 +169,7 @@ class Session:
 
     def lost(self, src: Party, why: str) -> None:
         """Losing the coordinator ends this party; for anybody else the coordinator decides what follows."""
-        if src == party.COORDINATOR:
+        if src == party.COORDINATOR and not self._exit.is_set():
             self._lost = f"the coordinator is gone ({why})"
             self._end(PeerLost(self._lost))
             self._exit.set()

@@ -55,4 +55,4 @@ class SSP(Scheme):
 
         def why_not(self, rank: int) -> str:
             ahead = self.clocks[rank] - self.clocks.low
-            return f"{ahead} clocks ahead of {some(self.clocks.slowest())}, bound {self.s}"
+            return f"{ahead} clock{'s' if ahead > 1 else ''} ahead of {some(self.clocks.slowest())}, bound {self.s}"

@@ -36,6 +36,11 @@ def uneven(rank: int, rng: Random) -> float:
     return (1 + rank % 2) * rng.uniform(0.5, 1.5)
 
 
+def hasty(rank: int, rng: Random) -> float:
+    """Worker 1 is so fast that what it does anew after a restart arrives while others are still at the old round."""
+    return (0.2 if rank == 1 else 1.0) * rng.uniform(0.5, 1.5)
+
+
 def simulate(case: Case, servers: int, w0: Any = W0, see: Callable[..., None] | None = None, **more: Any) -> Simulation:
     work = more.pop("work", None) or Steps(uneven, gradient, lr=case.lr)
     sgd = plain_sgd(more.pop("lr", case.lr))
@@ -100,7 +105,8 @@ def test_it_yields_what_it_declares_and_nothing_else(case: Case, servers: int) -
     sim = simulate(case, servers, see=see).run(until=30)
     scheme = case.make()
     assert (Mean in kinds) == scheme.uses_mean(servers)
-    assert ((Train if scheme.trains_locally else Compute) in kinds) and len(kinds) > 1
+    assert (Train if scheme.trains_locally else Compute) in kinds
+    assert len(kinds) > 1
     assert (sim.coordinator is not None) == (scheme.Coordinator is not None)
 
 
@@ -119,7 +125,7 @@ def test_a_worker_that_leaves_does_not_stall_the_others(case: Case, servers: int
 
 @on_every_row
 def test_a_worker_killed_at_any_yield_goes_on_where_it_was(case: Case, servers: int) -> None:
-    for kill_at in range(4, 130, 3 if servers == 3 else 2):
+    for kill_at in range(4, 130, 7 if servers == 3 else 5):
         sim = simulate(case, servers).run(max_events=kill_at)
         sim.restart(1)
         sim.run(until=400, stop=far_enough(case))
@@ -130,9 +136,9 @@ def test_a_worker_killed_at_any_yield_goes_on_where_it_was(case: Case, servers: 
 @on_every_row
 def test_no_contribution_of_a_killed_worker_is_applied_twice(case: Case, servers: int) -> None:
     repeats = 0
-    for kill_at in range(8, 130, 3 if servers == 3 else 2):
+    for kill_at in range(8, 130, 5 if servers == 3 else 3):
         ledger = Ledger(600)
-        work = Steps(uneven, ledger.gradient, lr=1.0)
+        work = Steps(hasty if kill_at % 2 else uneven, ledger.gradient, lr=1.0)
         w0 = np.zeros(ledger.length, dtype=np.float32)
         sim = simulate(case, servers, w0, work=work, lr=1.0, see=ledger.see).run(max_events=kill_at)
         sim.restart(1)

@@ -9,7 +9,7 @@ def part(v: float, weight: float = 1.0, among: tuple[int, ...] = (0, 1, 2), tag:
     return Part(v=np.array([v]), among=among, tag=tag, weight=weight)
 
 
-@pytest.fixture()
+@pytest.fixture
 def meeting() -> ByHand:
     return ByHand(MeanServer, None, workers=3)
 

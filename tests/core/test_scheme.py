@@ -22,7 +22,7 @@ def test_an_unknown_scheme_is_answered_with_the_nearest() -> None:
 def test_an_unknown_parameter_is_answered_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="scheme ssp has no parameter 'stalenes'; did you mean 'staleness'"):
         make("ssp", {"stalenes": 3})
-    with pytest.raises(ConfigError, match="scheme bsp has no parameter 'x'$"):
+    with pytest.raises(ConfigError, match=r"scheme bsp has no parameter 'x'$"):
         make("bsp", {"x": 3})
 
 

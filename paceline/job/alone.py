@@ -1,0 +1,68 @@
+"""A worker that is alone: the other parties of its run are threads of its own process."""
+
+from __future__ import annotations
+
+import threading
+
+from paceline.core.scheme import Scheme
+from paceline.core.trace import Record
+from paceline.engine.vector import FlatMemory
+from paceline.job.recipe import coordinator_role
+from paceline.job.seat import Seat
+from paceline.job.server import serve
+from paceline.live import control, party
+from paceline.live.coordinator import Coordinator, StopRule
+from paceline.live.hub import Hub
+from paceline.live.node import Node
+from paceline.live.party import Party
+from paceline.live.session import Session
+
+
+class _Quiet:
+    """Hears everything and says nothing: the training loop is the user's, and so is what it prints."""
+
+    def joined(self, who: Party, hello: control.Hello) -> None: ...
+    def started(self, plan: control.Plan) -> None: ...
+    def progressed(self, rank: int, progress: control.Progress) -> None: ...
+    def recorded(self, record: Record) -> None: ...
+    def failed(self, who: Party, cause: str, details: str) -> None: ...
+    def finished(self, reason: str, seconds: float) -> None: ...
+
+
+def sit_alone(scheme: Scheme, *, device: str, step_seconds: float = 0.0) -> tuple[Seat, Session]:
+    """The seat and session of the only worker, with a server of its own where the scheme needs one."""
+    servers = 1 if scheme.Server is not None and scheme.Equals is None else 0
+    hub = Hub()
+    transport = hub.transport(party.COORDINATOR)
+    coordinator = Coordinator(
+        transport,
+        Node(transport, FlatMemory()),
+        _Quiet(),
+        workers=1,
+        servers=servers,
+        evaluator=False,
+        stop_rule=StopRule(),
+        make_role=coordinator_role,
+    )
+    address = coordinator.open()
+
+    def seat_of(who: Party) -> Seat:
+        return Seat(
+            party=str(who),
+            workers=1,
+            servers=servers,
+            coordinator=address,
+            token="",
+            device=device,
+            step_seconds=step_seconds,
+        )
+
+    for shard in range(servers):
+        seat = seat_of(party.server(shard))
+        session = seat.session(hub.transport(seat.who))
+        session.hello(address, "cpu")
+        threading.Thread(target=serve, args=(seat, session), name=seat.party, daemon=True).start()
+    seat = seat_of(party.worker(0))
+    session = seat.session(hub.transport(seat.who))
+    session.hello(address, device)
+    return seat, session

@@ -1,0 +1,44 @@
+"""The parties of a run as threads of this process: for tests, and for a worker that is alone."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+
+from paceline.config import Config
+from paceline.job.crew import Ended
+from paceline.job.party import take_part
+from paceline.job.seat import Seat
+from paceline.job.worker import load_data
+from paceline.live.hub import Hub
+
+
+class ThreadCrew:
+    """A crew on a hub. Threads cannot be killed: `end` waits for them, and says who is left."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+        self._hub = hub
+        self._threads: dict[str, threading.Thread] = {}
+
+    def prepare(self, config: Config) -> int:
+        return len(load_data(config).train)
+
+    def start(self, config: Config, seat: Seat) -> None:
+        transport = self._hub.transport(seat.who)
+
+        def life() -> None:
+            self.ended.put(Ended(who=seat.who, why=take_part(config, seat, transport)))
+
+        thread = threading.Thread(target=life, name=seat.party, daemon=True)
+        self._threads[seat.party] = thread
+        thread.start()
+
+    def end(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        for thread in self._threads.values():
+            thread.join(max(0.0, deadline - time.monotonic()))
+        left = [name for name, thread in self._threads.items() if thread.is_alive()]
+        if left:
+            raise RuntimeError(f"still running: {', '.join(left)}")

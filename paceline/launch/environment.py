@@ -1,0 +1,70 @@
+"""The contract with a training script: a few environment variables say which seat its process has.
+
+PACELINE_COORDINATOR  address of the coordinator; without it the process is alone
+PACELINE_RANK         rank of this worker, from 0
+PACELINE_WORKERS      how many workers take part
+PACELINE_SERVERS      how many servers take part
+PACELINE_TOKEN_FILE   file with the run's token, readable by its owner only
+PACELINE_RENDEZVOUS   folder of the run's own, where collectives find one another
+PACELINE_DEVICE       device of this worker: auto, cpu, cuda:0, ...
+PACELINE_STEP_SECONDS emulation: a step lasts at least this long
+PACELINE_MEAN         who averages among equals: auto, servers, gloo, nccl
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from paceline.core.errors import ConfigError
+from paceline.job.seat import Seat
+from paceline.live import party
+
+PREFIX = "PACELINE_"
+
+
+def environment_of(seat: Seat, token_file: Path) -> dict[str, str]:
+    """What the process at `seat` finds in its environment."""
+    values = {
+        "COORDINATOR": seat.coordinator,
+        "RANK": seat.who.index,
+        "WORKERS": seat.workers,
+        "SERVERS": seat.servers,
+        "TOKEN_FILE": token_file,
+        "RENDEZVOUS": seat.rendezvous,
+        "DEVICE": seat.device,
+        "STEP_SECONDS": seat.step_seconds,
+        "MEAN": seat.mean,
+    }
+    return {PREFIX + name: str(value) for name, value in values.items()}
+
+
+def seat_from(environment: Mapping[str, str]) -> Seat | None:
+    """The seat described there; None for a process that is alone. Raises ConfigError when something is wrong."""
+    if PREFIX + "COORDINATOR" not in environment:
+        return None
+
+    def get(name: str, default: str | None = None) -> str:
+        value = environment.get(PREFIX + name, default)
+        if value is None:
+            raise ConfigError(f"{PREFIX}COORDINATOR is set, so {PREFIX}{name} must be too; see `paceline launch`")
+        return value
+
+    try:
+        return Seat(
+            party=str(party.worker(int(get("RANK")))),
+            workers=int(get("WORKERS")),
+            servers=int(get("SERVERS", "1")),
+            coordinator=get("COORDINATOR"),
+            token=Path(get("TOKEN_FILE")).read_text(encoding="utf-8").strip(),
+            rendezvous=get("RENDEZVOUS", ""),
+            device=get("DEVICE", "auto"),
+            step_seconds=float(get("STEP_SECONDS", "0")),
+            mean=get("MEAN", "auto"),
+        )
+    except OSError as error:
+        raise ConfigError(f"{PREFIX}TOKEN_FILE: {error.filename}: {error.strerror}") from None
+    except ValueError as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"the {PREFIX}* environment cannot be read: {error}") from None

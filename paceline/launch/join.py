@@ -1,0 +1,78 @@
+"""`paceline.join`: a training loop of one's own becomes a worker of a run.
+
+pace = paceline.join(model, optimizer, scheme="esync")
+for x, y in pace.batches(dataset, batch_size=64):
+    loss_fn(model(x), y).backward()
+    pace.step()
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import os
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+
+from paceline import schemes  # noqa: F401  enters the catalogue
+from paceline.core.scheme import make
+from paceline.engine.recipes import ScheduleRecipe
+from paceline.engine.rules import recipe_of
+from paceline.job.alone import sit_alone
+from paceline.job.pace import Pace
+from paceline.job.party import device_for
+from paceline.job.recipe import Recipe
+from paceline.launch.environment import seat_from
+
+
+def join(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    scheme: str = "esync",
+    *,
+    schedule: ScheduleRecipe | None = None,
+    seed: int = 0,
+    **parameters: Any,
+) -> Pace:
+    """Take this process's part in a run; returns when training starts.
+
+    The place is read from the environment that `paceline launch` sets; without one this process is the only worker.
+    The model's parameters become views of one buffer, and worker 0's weights everybody's. Where the scheme updates on
+    the servers, `optimizer` says how (its kind and numbers; its state lives there); where it trains locally,
+    `optimizer` itself makes the local steps. `parameters` are those of the scheme. Do not call `optimizer.step` or
+    `optimizer.zero_grad`: `pace.step()` does what is needed.
+
+    When the script ends the worker leaves the run; `pace.close()` does so earlier and loads the final model.
+    Raises ConfigError for an unknown scheme, a bad parameter or an optimizer that cannot be told by its numbers.
+    """
+    recipe = Recipe(
+        scheme=scheme,
+        parameters=make(scheme, parameters).parameters(),
+        optimizer=recipe_of(optimizer),
+        schedule=schedule or ScheduleRecipe(),
+        seed=seed,
+    )
+    seat = seat_from(os.environ)
+    own = str(next(model.parameters()).device)
+    if seat is None:
+        seat, session = sit_alone(recipe.make_scheme(), device=own)
+    else:
+        device = own if seat.device == "auto" else device_for(seat.device, seat.who.index)
+        seat = dataclasses.replace(seat, device=device)
+        session = seat.session(seat.transport())
+        session.hello(seat.coordinator, device)
+    pace = Pace(model, recipe, seat, session, optimizer=optimizer)
+    atexit.register(_leave, pace)
+    return pace
+
+
+def _leave(pace: Pace) -> None:
+    """At the end of the script: a clean good-bye, or the reason why there is none."""
+    error = getattr(sys, "last_value", None)
+    if error is None:
+        pace.close()
+    else:
+        pace.abandon(f"worker {pace.rank}: {type(error).__name__}: {error}")

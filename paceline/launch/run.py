@@ -1,0 +1,95 @@
+"""One run on this machine, from a configuration to a summary."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from paceline import config as configuration
+from paceline.config import Config
+from paceline.core.errors import ConfigError
+from paceline.core.scheme import nearest
+from paceline.job.conductor import Conductor
+from paceline.job.crew import Crew
+from paceline.launch.local import LocalHost
+from paceline.live import party
+from paceline.live.tcp import TcpTransport
+from paceline.live.transport import Transport
+from paceline.observe.progress import Snapshot, View, make_view
+from paceline.observe.summary import Summary
+
+
+class Silent:
+    """Shows nothing."""
+
+    def show(self, snapshot: Snapshot) -> None: ...
+    def close(self) -> None: ...
+
+
+def new_folder(config: Config) -> Config:
+    """`config` with its folder made: the one asked for, which must hold no run yet, or a new one under runs/.
+
+    Raises ConfigError when it cannot be used.
+    """
+    out = config.run.out
+    if not out:
+        stem = f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{config.run.scheme}"
+        out = next(name for name in _numbered(stem) if not Path(name).exists())
+    path = Path(out)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out {out}: {error.strerror}") from None
+    if any((path / name).exists() for name in ("trace.jsonl", "summary.json", "race.json")):
+        raise ConfigError(f"--out {out} already holds a run: name another folder")
+    return dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(path)))
+
+
+def _numbered(stem: str) -> Iterator[str]:
+    yield stem
+    for n in range(2, 1_000_000):
+        yield f"{stem}-{n}"
+
+
+def conductor_of(config: Config, crew: Crew, view: View, *, evaluator: bool = True) -> Conductor:
+    """A conductor over TCP on the loopback address."""
+    return Conductor(config, _coordinator_transport, crew, view, evaluator=evaluator)
+
+
+def _coordinator_transport(token: str, failed: Callable[[BaseException], None]) -> Transport:
+    return TcpTransport(party.COORDINATOR, token, _NoVectors(), failed=failed, body_bytes_max=0)
+
+
+class _NoVectors:
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError("the coordinator carries no vectors")
+
+
+def train(*, progress: bool = True, host: LocalHost | None = None, **options: Any) -> Summary:
+    """`paceline train` as a call: one run on this machine; returns its summary.
+
+    `options` are the flags, with underscores: `train(scheme="ssp", ssp_staleness=3, workers=4, slowdown=[1, 1, 2, 8],
+    step_ms=20, data="digits", target_accuracy=0.9)`. Runs in processes of its own, so it may be called from anywhere.
+    `host` lets several runs share one warm process.
+    Raises ConfigError for an unknown option or a bad value, RunFailed with the first cause.
+    """
+    config = configuration.build(_values(options))
+    with nullcontext(host) if host else LocalHost() as running:
+        view = make_view(sys.stderr) if progress else Silent()
+        return conductor_of(new_folder(config), running.crew(), view).run()
+
+
+def _values(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Options by flag into values by section and key."""
+    known = {setting.flag.replace("-", "_").replace(".", "_"): setting for setting in configuration.settings()}
+    values: dict[str, dict[str, Any]] = {}
+    for name, value in options.items():
+        if name not in known:
+            raise ConfigError(f"unknown option {name!r}{nearest(name, known)}")
+        values.setdefault(known[name].section, {})[known[name].key] = value
+    return values

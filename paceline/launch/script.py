@@ -1,0 +1,100 @@
+"""The crew of a run whose workers are somebody's own training script; the servers are ours."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from paceline.config import Config
+from paceline.core.errors import ConfigError
+from paceline.job.crew import Ended
+from paceline.job.seat import Seat
+from paceline.launch.environment import environment_of
+from paceline.launch.local import LocalCrew
+
+
+class ScriptCrew:
+    """Starts `command` once a worker, with its seat in the environment and its output prefixed with its rank."""
+
+    def __init__(self, command: Sequence[str], servers: LocalCrew) -> None:
+        self._command, self._servers = list(command), servers
+        self.ended = servers.ended  # one queue for both, so that the first cause comes first
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._threads: list[threading.Thread] = []
+        self._ending = False
+
+    def prepare(self, config: Config) -> int:
+        """The data are the script's own affair."""
+        return 1
+
+    def start(self, config: Config, seat: Seat) -> None:
+        if seat.who.kind != "worker":
+            self._servers.start(config, seat)
+            return
+        environment = {**os.environ, **environment_of(seat, _token_file(seat))}
+        try:
+            process = subprocess.Popen(
+                self._command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ConfigError(f"{self._command[0]}: {error.strerror}") from None
+        self._processes[seat.party] = process
+        thread = threading.Thread(target=self._follow, args=(seat, process), name=seat.party, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _follow(self, seat: Seat, process: subprocess.Popen[str]) -> None:
+        """Pass its output on, then tell how it ended."""
+        assert process.stdout is not None
+        last = ""
+        for line in process.stdout:
+            sys.stdout.write(f"[{seat.party}] {line}")
+            sys.stdout.flush()
+            last = line.strip() or last
+        code = process.wait()
+        why = ""
+        if code and not self._ending:
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}: {last}"
+            why = f"{seat.party} (pid {process.pid}) {how}"
+        self.ended.put(Ended(who=seat.who, why=why))
+
+    def end(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self._alive() and time.monotonic() < deadline - seconds * 0.75:
+            self._join(deadline - seconds * 0.75)
+        self._ending = True
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for process in self._alive():
+                os.killpg(process.pid, number)
+            self._join(deadline)
+            deadline = time.monotonic() + seconds
+        self._servers.end(seconds)
+
+    def _alive(self) -> list[subprocess.Popen[str]]:
+        return [process for process in self._processes.values() if process.poll() is None]
+
+    def _join(self, deadline: float) -> None:
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _token_file(seat: Seat) -> Path:
+    """The token, for its owner's eyes only; never in arguments or the environment."""
+    path = Path(seat.rendezvous) / "token"
+    if not path.exists():
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(seat.token)
+    return path

@@ -1,0 +1,182 @@
+"""The walls: who may import whom, how long a file and a function may be, what nobody may use."""
+
+from __future__ import annotations
+
+import ast
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "paceline"
+
+BELOW_CONFIG = {"core", "schemes", "sim", "live", "codec", "engine", "observe"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "core": {"core"},
+    "schemes": {"core"},
+    "sim": {"core", "sim"},
+    "live": {"core", "codec", "live"},
+    "codec": {"core", "codec"},
+    "engine": {"core", "engine"},
+    "observe": {"core.trace", "core.errors", "observe"},
+    "config": BELOW_CONFIG | {"config"},
+    "job": BELOW_CONFIG - {"codec"} | {"config", "job"},
+    "launch": BELOW_CONFIG - {"codec"} | {"config", "job", "launch"},
+    "compat": BELOW_CONFIG | {"config", "job", "launch", "cli", "compat"},
+    "cli": BELOW_CONFIG | {"config", "job", "launch", "compat", "cli"},
+}
+"""What each part of the package may import of the package; `core.trace` is that module only."""
+
+STANDARD_LIBRARY_ONLY = {"core", "schemes", "sim"}
+TORCH_AT_MODULE_LEVEL = {"engine", "job"}
+MAY_NAME_A_SCHEME = {"cli", "compat"}
+BANNED_MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}
+BANNED_CALLS = {"eval", "exec", "torch.load", "yaml.load", "time.sleep"}
+
+
+@dataclass(frozen=True)
+class Import:
+    file: Path
+    line: int
+    target: str
+    at_module_level: bool
+
+    @property
+    def layer(self) -> str:
+        """`core` for paceline/core/effects.py, `config` for paceline/config.py, `` for paceline/__init__.py."""
+        parts = self.file.relative_to(PACKAGE).with_suffix("").parts
+        return parts[0] if parts[0] not in ("__init__", "__main__") else ""
+
+    def __str__(self) -> str:
+        return f"{self.file.relative_to(ROOT)}:{self.line} imports {self.target}"
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+TREES = {file: ast.parse(file.read_text(), str(file)) for file in FILES}
+MODULES = {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for file in FILES}
+
+
+def nodes(tree: ast.AST, at_module_level: bool = True) -> Iterator[tuple[ast.AST, bool]]:
+    """Every node, and whether it is carried out when the module is imported."""
+    for child in ast.iter_child_nodes(tree):
+        for_types = isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING")
+        inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or for_types
+        yield child, at_module_level
+        yield from nodes(child, at_module_level and not inside)
+
+
+def targets(file: Path, node: ast.AST) -> Iterator[str]:
+    """The modules an import statement names; `from package import module` names the module."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        here = ".".join(file.relative_to(ROOT).parent.parts[: len(file.relative_to(ROOT).parts) - node.level])
+        base = ".".join(filter(None, [here if node.level else "", node.module or ""]))
+        for alias in node.names:
+            inner = f"{base}.{alias.name}"
+            # A scheme is named by its class as well as by its module.
+            yield inner if inner in MODULES or base == "paceline.schemes" else base
+
+
+IMPORTS = [
+    Import(file, node.lineno, target, at_module_level)  # type: ignore[attr-defined]
+    for file, tree in TREES.items()
+    for node, at_module_level in nodes(tree)
+    for target in targets(file, node)
+]
+
+
+def within(target: str, names: set[str]) -> bool:
+    return any(target == f"paceline.{name}" or target.startswith(f"paceline.{name}.") for name in names)
+
+
+def test_every_part_of_the_package_has_its_place() -> None:
+    parts = {path.stem for path in PACKAGE.iterdir() if path.is_dir() or path.suffix == ".py"}
+    assert parts - {"__init__", "__main__", "__pycache__"} <= set(MAY_IMPORT)
+
+
+def test_imports_point_downwards() -> None:
+    wrong = [
+        str(i)
+        for i in IMPORTS
+        if i.target.startswith("paceline.") and i.layer and not within(i.target, MAY_IMPORT[i.layer])
+        if not (i.file == PACKAGE / "schemes" / "__init__.py" and within(i.target, {"schemes"}))
+    ]
+    assert wrong == []
+
+
+def test_nobody_names_a_particular_scheme() -> None:
+    wrong = [
+        str(i)
+        for i in IMPORTS
+        if i.target.startswith("paceline.schemes.") and i.layer not in MAY_NAME_A_SCHEME
+        if i.file != PACKAGE / "schemes" / "__init__.py"
+    ]
+    assert wrong == []
+
+
+def test_the_core_the_schemes_and_the_simulator_need_the_standard_library_only() -> None:
+    ours = sys.stdlib_module_names | {"paceline"}
+    wrong = [str(i) for i in IMPORTS if i.layer in STANDARD_LIBRARY_ONLY and i.target.split(".")[0] not in ours]
+    assert wrong == []
+
+
+def test_torch_is_imported_with_the_module_by_the_engine_and_the_job_only() -> None:
+    wrong = [
+        str(i)
+        for i in IMPORTS
+        if i.target.split(".")[0] == "torch" and i.at_module_level and i.layer not in TORCH_AT_MODULE_LEVEL
+    ]
+    assert wrong == []
+
+
+def test_nothing_that_runs_what_it_reads_is_used() -> None:
+    wrong = [str(i) for i in IMPORTS if i.target.split(".")[0] in BANNED_MODULES]
+    wrong += [str(i) for i in IMPORTS if i.target in BANNED_CALLS]
+    for file, tree in TREES.items():
+        renamed = {"sleep": "time.sleep"} if any(i.file == file and i.target == "time" for i in IMPORTS) else {}
+        for node, _ in nodes(tree):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                if renamed.get(called, called) in BANNED_CALLS:
+                    wrong.append(f"{file.relative_to(ROOT)}:{node.lineno} calls {called}")
+    assert wrong == []
+
+
+def test_files_are_short() -> None:
+    lengths = {str(file.relative_to(ROOT)): len(file.read_text().splitlines()) for file in FILES}
+    assert {name: length for name, length in lengths.items() if length > 500} == {}
+    assert statistics.median(lengths.values()) <= 150
+
+
+def test_functions_are_short() -> None:
+    lengths = {
+        f"{file.relative_to(ROOT)}:{node.lineno} {node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for file, tree in TREES.items()
+        for node, _ in nodes(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {name: length for name, length in lengths.items() if length > 60} == {}
+    assert statistics.median(lengths.values()) <= 12
+
+
+def python(code: str) -> float:
+    begin = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    return time.perf_counter() - begin
+
+
+def test_importing_the_package_is_cheap() -> None:
+    bare, with_package = (min(python(code) for _ in range(5)) for code in ("pass", "import paceline"))
+    assert with_package - bare < 0.15
+
+
+@pytest.mark.parametrize("module", ["paceline", "paceline.core", "paceline.schemes", "paceline.sim"])
+def test_importing_it_does_not_import_what_is_heavy(module: str) -> None:
+    python(f"import {module}, sys; assert not {{'torch', 'numpy', 'matplotlib'}} & set(sys.modules)")
