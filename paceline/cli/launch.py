@@ -10,7 +10,7 @@ from paceline.cli.options import Parser
 from paceline.cli.running import Interrupted, run
 from paceline.core.errors import ConfigError
 from paceline.launch.local import LocalHost
-from paceline.launch.run import Silent, conductor_of, new_folder
+from paceline.launch.run import Silent, conductor_of, new_folder, next_folder
 from paceline.launch.script import ScriptCrew
 
 EPILOG = """The script joins with
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
     command = namespace.command[1:] if namespace.command[:1] == ["--"] else namespace.command
     if not command:
         raise ConfigError("launch what? e.g. `paceline launch -n 4 python my_train.py`")
-    values: dict[str, dict[str, object]] = {"run": {"scheme": "bsp"}}
+    values: dict[str, dict[str, object]] = {"run": {"scheme": "bsp", "out": next_folder("launch")}}
     for setting in configuration.settings():
         text = getattr(namespace, setting.flag.replace("-", "_"), None)
         if text is not None and setting.section in ("cluster", "run"):

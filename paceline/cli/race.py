@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-import time
 from pathlib import Path
 
 from paceline.cli.options import Parser, add_settings, config_of, values_of
@@ -14,7 +13,7 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import names
 from paceline.launch.local import LocalHost
-from paceline.launch.run import conductor_of, new_folder
+from paceline.launch.run import conductor_of, new_folder, next_folder
 from paceline.observe.progress import make_view
 from paceline.observe.summary import Summary
 
@@ -34,7 +33,7 @@ def main(arguments: list[str]) -> int:
     chosen = names() if namespace.schemes == "all" else [word.strip() for word in namespace.schemes.split(",")]
     if len(set(chosen)) != len(chosen) or not chosen:
         raise ConfigError(f"--schemes {namespace.schemes}: name each scheme once")
-    out = values_of(namespace).get("run", {}).get("out") or f"runs/{time.strftime('%Y%m%d-%H%M%S')}-race"
+    out = values_of(namespace).get("run", {}).get("out") or next_folder("race")
     # All are checked before the first one starts.
     configs = [config_of(namespace, scheme=name, out=str(Path(out) / name)) for name in chosen]
     _claim(configs[0], out)

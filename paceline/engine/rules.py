@@ -1,12 +1,14 @@
 """Optimizers in the two places they live: on a server as `Update` rules over values, on a worker in place.
 
-Plain SGD is one pass: w - lr g. Everything else is torch.optim itself over one flat parameter, with its fused kernel,
-so that results are torch's own. The optimizers here all work element by element; a shard therefore needs nothing
-but its slice.
+SGD is written out in vector arithmetic, one pass over memory for each sum: w - lr g, and one or two more with momentum
+and weight decay; on small models that is several times as fast as torch.optim, whose bookkeeping costs more than the
+numbers. Everything else is torch.optim itself over one flat parameter, with its fused kernel. The optimizers here all
+work element by element; a shard therefore needs nothing but its slice.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -22,8 +24,8 @@ from paceline.engine.vector import Flat
 CONSTANT = ScheduleRecipe()
 
 
-class Rule:
-    """Plain SGD, and the base of the others: a learning rate on the clock of samples seen.
+class Rule(ABC):
+    """A learning rate on the clock of samples seen, and what a step does with it.
 
     Calling it gives new weights and leaves `w` and `g` as they are. The schedule's factor is that of the samples seen
     before the update.
@@ -42,8 +44,9 @@ class Rule:
         self.samples_seen += samples
         return new
 
+    @abstractmethod
     def apply(self, w: Flat, g: Flat, lr: float) -> Flat:
-        return w - g * lr
+        """One step at learning rate `lr`."""
 
     def set_lr(self, lr: float) -> None:
         """The base learning rate from now on; the schedule still applies."""
@@ -57,6 +60,28 @@ class Rule:
         """Go on where `state()` was taken. Raises KeyError when something is missing."""
         self.samples_seen = int(state["samples_seen"])
         self.lr = float(state["lr"])
+
+
+class SGD(Rule):
+    """d = g + lambda w;  v = mu v + d (v = d at first);  w - lr v, or with Nesterov w - lr (d + mu v)."""
+
+    v: Flat | None = None
+
+    def apply(self, w: Flat, g: Flat, lr: float) -> Flat:
+        mu, decay = self.recipe.momentum, self.recipe.weight_decay
+        d = g + w * decay if decay else g
+        if not mu:
+            return w - d * lr
+        self.v = d + self.v * mu if self.v is not None else d
+        return w - (d + self.v * mu if self.recipe.nesterov else self.v) * lr
+
+    def state(self) -> dict[str, Tensor | float | int]:
+        return super().state() | ({"momentum": self.v.value().clone()} if self.v is not None else {})
+
+    def load_state(self, state: dict[str, Tensor | float | int]) -> None:
+        super().load_state(state)
+        v = state.get("momentum")
+        self.v = Flat.copy_of(v) if isinstance(v, Tensor) else None
 
 
 class TorchRule(Rule):
@@ -90,8 +115,7 @@ class TorchRule(Rule):
 def make_rule(recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> Rule:
     """The rule of `recipe`. Raises ConfigError for a recipe or schedule that describes none."""
     check(recipe)
-    plain = recipe.name == "sgd" and not (recipe.momentum or recipe.weight_decay)
-    return Rule(recipe, schedule) if plain else TorchRule(recipe, schedule)
+    return SGD(recipe, schedule) if recipe.name == "sgd" else TorchRule(recipe, schedule)
 
 
 class LocalOptimizer:

@@ -72,11 +72,15 @@ class Evaluator:
         session.expect(control.Go)
         session.begin()
 
-    def judge_now(self) -> None:
+    def judge_now(self, holder: int | None = None) -> None:
+        """`holder` has the model where it lives on workers; by default one that still trains."""
         at = self._node.now()
         began = time.monotonic()
-        holder: To = SERVERS if self._on_servers else 0
-        self._flat.load(self._node.peek(holder, "weights"))
+        if holder is None:
+            departed = self._session.departed
+            holder = next((rank for rank in range(self._seat.workers) if rank not in departed), 0)
+        source: To = SERVERS if self._on_servers else holder
+        self._flat.load(self._node.peek(source, "weights"))
         self._load_buffers()
         accuracy, loss = judge(self._module, self._test)
         seconds = time.monotonic() - began
@@ -99,10 +103,10 @@ def evaluate(config: Config, seat: Seat, session: Session) -> None:
     evaluator = Evaluator(config, seat, session)
     evaluator.join()
     wait = 0.0
-    while session.within(wait) is None:
+    while (finish := session.within(wait)) is None:
         began = time.monotonic()
         evaluator.judge_now()
         wait = max(0.0, config.evaluation.every - (time.monotonic() - began))
-    evaluator.judge_now()
+    evaluator.judge_now(finish.holder)
     evaluator.save()
     session.done()

@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from paceline.core.effects import SERVERS, Compute, Computed, Mean, Train, Trained
+from paceline.core.effects import SERVERS, Compute, Computed, Mean, To, Train, Trained
 from paceline.core.errors import PacelineError, Stopped
 from paceline.core.role import Place
 from paceline.core.trace import Span
@@ -137,9 +137,7 @@ class Pace:
             self._session.leave(reason)
             if self._carrier is not None:
                 self._carrier.drain()
-            self._session.wait_for_finish()
-            self._flat.load(self._final_weights())
-            self._flat.zero_grad()
+            self._take_final_model(self._session.wait_for_finish().holder)
             self._session.done()
         finally:
             if self._carrier is not None:
@@ -266,10 +264,16 @@ class Pace:
     def _steps_done(self) -> bool:
         return 0 < self._seat.steps <= self._counts.steps
 
-    def _final_weights(self) -> Any:
-        if self._scheme.model_on_servers(self._seat.servers):
-            return self._node.peek(SERVERS, "weights")
-        return self._node.model()
+    def _take_final_model(self, holder: int) -> None:
+        """From the servers, or from the worker that trained last; batch-norm statistics are that worker's."""
+        on_servers = self._scheme.model_on_servers(self._seat.servers)
+        if self.rank != holder and (len(self._buffers) or not on_servers):
+            self._session.reach(party.worker(holder))
+            if len(self._buffers):
+                self._buffers.load(self._node.peek(holder, "buffers"))
+        source: To | None = SERVERS if on_servers else holder if self.rank != holder else None
+        self._flat.load(self._node.model() if source is None else self._node.peek(source, "weights"))
+        self._flat.zero_grad()
 
     # ---- reports -----------------------------------------------------------------------------------------
     def _waited(self, waiting: float, communicating: float) -> None:

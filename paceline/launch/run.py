@@ -38,8 +38,7 @@ def new_folder(config: Config) -> Config:
     """
     out = config.run.out
     if not out:
-        stem = f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{config.run.scheme}"
-        out = next(name for name in _numbered(stem) if not Path(name).exists())
+        out = next_folder(config.run.scheme)
     path = Path(out)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -48,6 +47,12 @@ def new_folder(config: Config) -> Config:
     if any((path / name).exists() for name in ("trace.jsonl", "summary.json", "race.json")):
         raise ConfigError(f"--out {out} already holds a run: name another folder")
     return dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(path)))
+
+
+def next_folder(what: str) -> str:
+    """A name under runs/ that nobody has yet."""
+    stem = f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{what}"
+    return next(name for name in _numbered(stem) if not Path(name).exists())
 
 
 def _numbered(stem: str) -> Iterator[str]:

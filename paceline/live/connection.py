@@ -195,7 +195,7 @@ class Connection:
 
     def _begin(self, prefix: wire.Prefix, header: memoryview) -> _Incoming:
         codec, lengths, scalars = wire.decode_header(header, prefix.body_bytes)
-        self._incoming = frame = _Incoming(prefix, codec, scalars, self._begun)
+        self._incoming = frame = _Incoming(prefix, codec, scalars, self._begun or time.monotonic())
         if lengths:
             frame.vectors = self._room(prefix.kind, prefix.id, codec.cls, lengths)
             views = [self._memory.bytes_of(v) for v in frame.vectors]

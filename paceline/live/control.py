@@ -123,7 +123,12 @@ class Gone:
 
 @message
 class Finish:
-    """To workers and the evaluator; each answers Saved once it has what it wants of the last model."""
+    """To workers and the evaluator; each answers Saved once it has what it wants of the last model.
+
+    `holder`: the worker that left last, and so has the last model where models live on workers.
+    """
+
+    holder: int
 
 
 @message

@@ -9,13 +9,14 @@ told to a Listener.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from paceline.core.errors import ConfigError, ProtocolError
+from paceline.core.errors import ConfigError, PeerLost, ProtocolError
 from paceline.core.role import Place, Role
 from paceline.core.trace import Ended, Evaluated, Membership, Record, from_dict
 from paceline.live import control, party
@@ -134,6 +135,9 @@ class Coordinator:
         if self.phase is not Phase.OVER:
             self._listener.failed(src, f"lost {src}: {why}", "")
 
+    def failed(self, error: BaseException) -> None:
+        self._listener.failed(self._transport.me, str(error) or repr(error), "")
+
     # ---- bringing up -------------------------------------------------------------------------------------
     def _concerned(self) -> list[Party]:
         """Who has to answer before the next phase."""
@@ -232,12 +236,12 @@ class Coordinator:
         self._listener.recorded(Membership(at=self.node.now(), party=str(src), event="left", reason=reason))
         self._training.discard(src)
         if self.phase is Phase.TRAINING and not self._reason:
-            self._tell(self._servers, control.Gone(rank=src.index))
+            self._tell([*self._servers, *self._evaluator], control.Gone(rank=src.index))
             self.node.gone(src.index)
         if not self._training:
             self._stop(reason)
             self.phase = Phase.FINISHING
-            self._tell([*self._workers, *self._evaluator], control.Finish())
+            self._tell([*self._workers, *self._evaluator], control.Finish(holder=src.index))
 
     def _stop(self, reason: str) -> None:
         """Workers are told once; what follows waits until the last of them has left."""
@@ -252,7 +256,8 @@ class Coordinator:
 
     def _tell(self, to: Iterable[Party], message: Any) -> None:
         for who in to:
-            self._transport.send(who, Envelope(Kind.CONTROL, message))
+            with contextlib.suppress(PeerLost):  # told by `lost`; the others must hear all the same
+                self._transport.send(who, Envelope(Kind.CONTROL, message))
 
 
 def _no_update(w: Any, g: Any, samples: int) -> Any:

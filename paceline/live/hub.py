@@ -22,7 +22,7 @@ class Hub:
         self._members: dict[Party, HubTransport] = {}
 
     def transport(self, me: Party, failed: Callable[[BaseException], None] | None = None) -> HubTransport:
-        """`failed` hears of an exception that escaped the handler."""
+        """`failed` hears of an exception that escaped the handler, in its place."""
         member = HubTransport(self, me, failed)
         self._members[me] = member
         return member
@@ -73,9 +73,11 @@ class HubTransport:
         self._inbox.put(lambda: self._deliver(src, envelope))
 
     def post_lost(self, party: Party, why: str) -> None:
+        self._inbox.put(lambda: self._lose(party, why))  # by the handler it has then: it may not be open yet
+
+    def _lose(self, party: Party, why: str) -> None:
         assert self._handler is not None
-        handler = self._handler
-        self._inbox.put(lambda: handler.lost(party, why))
+        self._handler.lost(party, why)
 
     def _deliver(self, src: Party, envelope: Envelope) -> None:
         assert self._handler is not None
@@ -100,17 +102,17 @@ class HubTransport:
         try:
             self._deliver_all()
         except BaseException as error:
-            if self._failed is None:
-                raise
-            self._failed(error)
+            assert self._handler is not None
+            (self._failed or self._handler.failed)(error)
 
     def _deliver_all(self) -> None:
         while True:
+            while self._timers and self._timers[0][0] <= time.monotonic():  # due, however many messages wait
+                heapq.heappop(self._timers)[2]()
             wait = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
             try:
                 action = self._inbox.get(timeout=wait)
             except queue.Empty:
-                heapq.heappop(self._timers)[2]()
                 continue
             if action is None:
                 return

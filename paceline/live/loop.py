@@ -68,7 +68,9 @@ class Loop:
         """Stop after what is due now, and close the selector."""
         self._ending = True
         self._ring()
-        if self._thread.is_alive() and not self.here:
+        if self._thread.ident is None:
+            self._close()
+        elif not self.here:
             self._thread.join(timeout_s)
 
     def _ring(self) -> None:
@@ -87,9 +89,12 @@ class Loop:
         except BaseException as error:
             self._failed(error)
         finally:
-            self._selector.close()
-            self._bell.close()
-            self._ear.close()
+            self._close()
+
+    def _close(self) -> None:
+        self._selector.close()
+        self._bell.close()
+        self._ear.close()
 
     def _turn(self) -> None:
         while self._soon:

@@ -6,6 +6,7 @@ box on (`advance`). A lock keeps the roles to one of them at a time, so `on` is 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Protocol, assert_never
 
 from paceline.core.effects import SERVERS, Call, Compute, Effect, Mean, Reply, Start, Tell, To, Train, Wait
-from paceline.core.errors import ProtocolError, Stopped
+from paceline.core.errors import PeerLost, ProtocolError, Stopped
 from paceline.core.mean import MeanServer, Part
 from paceline.core.message import message, scatter
 from paceline.core.role import Role
@@ -70,7 +71,7 @@ class Node:
         self._generator: Generator[Effect, Any, None] | None = None
         self._lock = threading.RLock()
         self._ids = itertools.count(1)
-        self._calls: dict[int, tuple[Pending, int]] = {}  # open calls of ours: id -> (result, which part)
+        self._calls: dict[int, tuple[Pending, int, Party]] = {}  # open calls of ours: id -> (result, which part, to)
         self._unanswered: dict[tuple[Role, int], deque[int]] = defaultdict(deque)  # calls at us: oldest first
         self._stopped: BaseException | None = None
         self._began = time.monotonic()
@@ -146,8 +147,16 @@ class Node:
         with self._lock:
             self._stopped = self._stopped or error or Stopped()
             calls, self._calls = list(self._calls.values()), {}
-        for pending, _ in calls:
+        for pending, _, _ in calls:
             pending.fail(self._stopped)
+
+    def lost(self, src: Party, why: str) -> None:
+        """Whoever waits for an answer of `src` gets PeerLost."""
+        with self._lock:
+            ids = [id for id, (_, _, to) in self._calls.items() if to == src]
+            calls = [self._calls.pop(id) for id in ids]
+        for pending, _, _ in calls:
+            pending.fail(PeerLost(f"lost {src}: {why}"))
 
     @property
     def stopped(self) -> bool:
@@ -166,14 +175,15 @@ class Node:
 
     def _finish(self, pending: Pending) -> Any:
         began = time.monotonic()
-        answer = pending.wait(self._timeout_s)
-        passed = time.monotonic() - began
-        communicating = min(passed, pending.seconds_communicating())
-        self.times.communicating += communicating
-        self.times.waiting += passed - communicating
-        if self.on_wait:
-            self.on_wait(passed - communicating, communicating)
-        return answer
+        try:
+            return pending.wait(self._timeout_s)
+        finally:  # a wait that the end of the run cuts short was a wait all the same
+            passed = time.monotonic() - began
+            communicating = min(passed, pending.seconds_communicating())
+            self.times.communicating += communicating
+            self.times.waiting += passed - communicating
+            if self.on_wait:
+                self.on_wait(passed - communicating, communicating)
 
     # ---- sending -----------------------------------------------------------------------------------------
     def _targets(self, to: To) -> list[Party]:
@@ -193,7 +203,7 @@ class Node:
             with self._lock:
                 if self._stopped is not None and not isinstance(whole, Peek):
                     raise self._stopped
-                self._calls[envelope.id] = (pending, part)
+                self._calls[envelope.id] = (pending, part, target)
             pending.sent.append(envelope)
             self._transport.send(target, envelope)
         return pending
@@ -219,14 +229,19 @@ class Node:
             self._answered(src, envelope)
             return
         if isinstance(envelope.message, Peek):
-            exhibit = self.exhibits[envelope.message.what]()
-            self._transport.send(src, Envelope(Kind.REPLY, Exhibit(v=exhibit), envelope.id))
+            self._exhibit(src, envelope.message.what, envelope.id)
             return
         with self._lock:
             role = self._role_for(envelope.message)
             if envelope.kind == Kind.CALL:
                 self._unanswered[role, src.index].append(envelope.id)
             self._carry_out(role, role.on(self.now(), src.index, envelope.message))
+
+    def _exhibit(self, src: Party, what: str, id: int) -> None:
+        if what not in self.exhibits:
+            raise ProtocolError(f"{src} asks {self.me} for its {what}, which it does not show")
+        with contextlib.suppress(PeerLost):  # the curious one has left
+            self._transport.send(src, Envelope(Kind.REPLY, Exhibit(v=self.exhibits[what]()), id))
 
     def gone(self, rank: int) -> None:
         """Worker `rank` takes no further part."""
@@ -245,13 +260,14 @@ class Node:
 
     def _carry_out(self, role: Role, effects: Iterable[Tell | Reply]) -> None:
         for effect in effects:
-            match effect:
-                case Reply():
-                    self._reply(role, effect)
-                case Tell():
-                    self._tell(effect.to, effect.message)
-                case _:
-                    assert_never(effect)
+            with contextlib.suppress(PeerLost):  # one that is lost is the coordinator's affair; the others get theirs
+                match effect:
+                    case Reply():
+                        self._reply(role, effect)
+                    case Tell():
+                        self._tell(effect.to, effect.message)
+                    case _:
+                        assert_never(effect)
 
     def _answered(self, src: Party, envelope: Envelope) -> None:
         with self._lock:
@@ -260,7 +276,7 @@ class Node:
                 if self._stopped is not None:
                     return  # an answer that came too late to matter
                 raise ProtocolError(f"{src} answered a question that {self.me} did not ask")
-        pending, part = call
+        pending, part, _ = call
         pending.put(part, envelope.message, envelope.seconds_receiving)
 
     def room_for(self, src: Party, kind: Kind, id: int, lengths: Sequence[int]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import socket
@@ -39,7 +40,10 @@ class Session:
         self._exit = threading.Event()
         self._records: deque[Record] = deque()
         self._report: Callable[[], control.Progress] | None = None
-        self._lost: str | None = None
+        self._flushing = threading.Lock()
+        self._error: BaseException | None = None  # why this party cannot go on
+        self._addresses: dict[str, str] = {}
+        self.departed: set[int] = set()  # workers that take no further part
         self.on_rate: Callable[[float], None] = lambda lr: None
 
     # ---- setting up --------------------------------------------------------------------------------------
@@ -54,9 +58,13 @@ class Session:
 
     def connect(self, parties: Sequence[Party]) -> None:
         """Learn where everybody is, and connect to these."""
-        roster = self.expect(control.Roster)
+        self._addresses = self.expect(control.Roster).addresses
         for other in parties:
-            self._transport.connect(other, roster.addresses[str(other)])
+            self.reach(other)
+
+    def reach(self, other: Party) -> None:
+        """Connect to one more party."""
+        self._transport.connect(other, self._addresses[str(other)])
 
     def expect(self, wanted: type[M]) -> M:
         """The next message for this party's own thread. Raises Stopped, PeerLost or TimedOut."""
@@ -69,7 +77,6 @@ class Session:
 
     def begin(self, report: Callable[[], control.Progress] | None = None) -> None:
         """Training starts: from now on report progress and trace records a few times a second."""
-        self.node.start_clock()
         self._report = report
         self._transport.call_later(REPORT_SECONDS, self._report_again)
 
@@ -86,19 +93,21 @@ class Session:
         self._records.append(record)
 
     def flush(self) -> None:
-        """Report now."""
-        if self._report is not None:
-            self.tell(self._report())
-        while self._records:
-            lines, size = [], 0
-            while self._records and size < RECORDS_BYTES:
-                lines.append(msgspec.json.encode(to_dict(self._records.popleft())).decode())
-                size += len(lines[-1])
-            self.tell(control.Records(lines="\n".join(lines)))
+        """Report now; from the party's own thread or the transport's, one at a time."""
+        with self._flushing:
+            if self._report is not None:
+                self.tell(self._report())
+            while self._records:
+                lines, size = [], 0
+                while self._records and size < RECORDS_BYTES:
+                    lines.append(msgspec.json.encode(to_dict(self._records.popleft())).decode())
+                    size += len(lines[-1])
+                self.tell(control.Records(lines="\n".join(lines)))
 
     def _report_again(self) -> None:
         if not self._exit.is_set():
-            self.flush()
+            with contextlib.suppress(PeerLost):  # `lost` is about to be told
+                self.flush()
             self._transport.call_later(REPORT_SECONDS, self._report_again)
 
     def leave(self, reason: str) -> None:
@@ -106,14 +115,15 @@ class Session:
         self.flush()
         self.tell(control.Left(reason=reason))
 
-    def wait_for_finish(self) -> None:
+    def wait_for_finish(self) -> control.Finish:
         """Until nobody trains any more, so that the model is final; the coordinator watches over this wait.
 
-        Raises PeerLost when the coordinator vanished.
+        Raises PeerLost when the coordinator vanished, or what went wrong on the transport's thread.
         """
         while not isinstance(message := self._inbox.get(), control.Finish):
-            if isinstance(message, PeerLost):
+            if isinstance(message, BaseException) and not isinstance(message, Stopped):
                 raise message
+        return message
 
     def within(self, seconds: float) -> Any | None:
         """The next message for this party's own thread if one comes within `seconds`; raises it if it is an error."""
@@ -131,10 +141,13 @@ class Session:
         self._exit.wait(self._timeout_s)
 
     def serve(self) -> None:
-        """For parties that only answer: until Exit. Raises PeerLost when the coordinator vanished."""
+        """For parties that only answer: until Exit.
+
+        Raises PeerLost when the coordinator vanished, or what went wrong on the transport's thread.
+        """
         self._exit.wait()
-        if self._lost:
-            raise PeerLost(self._lost)
+        if self._error is not None:
+            raise self._error
 
     def traffic(self) -> tuple[int, int]:
         return self._transport.traffic()
@@ -152,12 +165,16 @@ class Session:
             case control.Total(samples=samples):
                 self.total_samples = samples
             case control.Gone(rank=rank):
+                self.departed.add(rank)
                 self.node.gone(rank)
             case control.Rate(lr=lr):
                 self.on_rate(lr)
             case control.Stop(reason=reason):
                 self.stop_reason = reason
                 self._end(Stopped(reason))
+            case control.Go() as go:
+                self.node.start_clock()  # here, so that no message of a worker is dated by the time before
+                self._inbox.put(go)
             case control.Exit():
                 self.over.set()
                 self._exit.set()
@@ -168,11 +185,17 @@ class Session:
         return self.node.room_for(src, kind, id, lengths)
 
     def lost(self, src: Party, why: str) -> None:
-        """Losing the coordinator ends this party; for anybody else the coordinator decides what follows."""
-        if src == party.COORDINATOR and not self._exit.is_set():
-            self._lost = f"the coordinator is gone ({why})"
-            self._end(PeerLost(self._lost))
-            self._exit.set()
+        """Losing the coordinator ends this party; losing anybody else only the calls that were open at it."""
+        if src != party.COORDINATOR:
+            self.node.lost(src, why)
+        elif not self._exit.is_set():  # after Exit everybody goes home
+            self.failed(PeerLost(f"the coordinator is gone ({why})"))
+
+    def failed(self, error: BaseException) -> None:
+        """Wakes this party's own thread with `error`, wherever it waits."""
+        self._error = error
+        self._end(error)
+        self._exit.set()
 
     def _end(self, error: BaseException) -> None:
         self.over.set()

@@ -6,11 +6,14 @@ run's token, and until that has been checked the connection may carry nothing bu
 
 from __future__ import annotations
 
+import functools
 import hmac
 import selectors
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import message
@@ -21,7 +24,11 @@ from paceline.live.party import Party
 from paceline.live.transport import Envelope, Handler, Kind
 
 CONNECT_SECONDS = 10.0
+LOOPBACK_BUFFER_BYTES = 4 << 20
 BACKLOG = 256
+STRANGERS_MAX = 256  # connections that have not said yet who they are
+GREETING_SECONDS = 10.0
+BREATH_SECONDS = 0.1  # before the next try when there is no descriptor left for a connection
 
 
 @message
@@ -49,18 +56,20 @@ class TcpTransport:
         """`failed` hears of an exception that escaped the handler. Raises OSError when the port is taken."""
         self.me, self._token, self._memory = me, token, memory
         self._body_bytes_max = body_bytes_max
-        self._loop = Loop(f"net of {me}", failed or self._raise)
+        self._loop = Loop(f"net of {me}", failed or self._failed)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
         self._listener.setblocking(False)
+        if host in ("127.0.0.1", "::1"):
+            _widen(self._listener)  # accepted sockets inherit it
         self._connections: dict[Party, Connection] = {}
         self._strangers: set[Connection] = set()
         self._gone = [0, 0]  # traffic of connections that are closed
         self._handler: Handler | None = None
 
-    @staticmethod
-    def _raise(error: BaseException) -> None:
-        raise error
+    def _failed(self, error: BaseException) -> None:
+        assert self._handler is not None
+        self._handler.failed(error)
 
     @property
     def address(self) -> str:
@@ -69,8 +78,11 @@ class TcpTransport:
 
     def open(self, handler: Handler) -> None:
         self._handler = handler
-        self._loop.call_soon(lambda: self._loop.watch(self._listener, selectors.EVENT_READ, self._accept))
+        self._loop.call_soon(self._listen)
         self._loop.start()
+
+    def _listen(self) -> None:
+        self._loop.watch(self._listener, selectors.EVENT_READ, self._accept)
 
     # ---- connections -------------------------------------------------------------------------------------
     def connect(self, party: Party, address: str) -> None:
@@ -79,6 +91,8 @@ class TcpTransport:
             sock = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)
         except (OSError, ValueError) as error:
             raise PeerLost(f"{self.me} cannot reach {party} at {address}: {error}") from None
+        if sock.getpeername()[0] in ("127.0.0.1", "::1"):
+            _widen(sock)
         connection = self._wrap(sock, party)
         self._connections[party] = connection
         connection.send(Envelope(Kind.CONTROL, Greeting(party=str(self.me), token=self._token)))
@@ -88,7 +102,20 @@ class TcpTransport:
             sock, _ = self._listener.accept()
         except (BlockingIOError, ConnectionError):
             return
-        self._strangers.add(self._wrap(sock, None))
+        except OSError:  # out of descriptors: those who wait to be accepted would keep the loop spinning
+            self._loop.watch(self._listener, 0, self._accept)
+            self._loop.call_later(BREATH_SECONDS, self._listen)
+            return
+        if len(self._strangers) >= STRANGERS_MAX:
+            sock.close()
+            return
+        stranger = self._wrap(sock, None)
+        self._strangers.add(stranger)
+        self._loop.call_later(GREETING_SECONDS, lambda: self._lose_patience(stranger))
+
+    def _lose_patience(self, stranger: Connection) -> None:
+        if stranger in self._strangers:
+            stranger.close("it never said who it is")
 
     def _wrap(self, sock: socket.socket, party: Party | None) -> Connection:
         """Callbacks look the peer up in `known`, which a stranger enters by its greeting."""
@@ -101,6 +128,11 @@ class TcpTransport:
                 handler.deliver(known[0], envelope)
             else:
                 known.append(self._greeted(connection, envelope))
+
+        def room(kind: Kind, id: int, cls: type, lengths: Sequence[int]) -> list[Any]:
+            if not known:
+                raise ProtocolError("a stranger sends vectors")  # empty ones: the limit on its bodies is 0
+            return handler.room_for(known[0], kind, id, cls, lengths)
 
         def closed(why: str) -> None:
             self._strangers.discard(connection)
@@ -115,7 +147,7 @@ class TcpTransport:
             self._loop,
             self._memory,
             arrived=arrived,
-            room=lambda kind, id, cls, lengths: handler.room_for(known[0], kind, id, cls, lengths),
+            room=room,
             closed=closed,
             body_bytes_max=self._body_bytes_max if party else 0,
         )
@@ -123,7 +155,7 @@ class TcpTransport:
 
     def _greeted(self, connection: Connection, envelope: Envelope) -> Party:
         greeting = envelope.message
-        if not isinstance(greeting, Greeting) or not hmac.compare_digest(greeting.token, self._token):
+        if not isinstance(greeting, Greeting) or not _equal(greeting.token, self._token):
             raise ProtocolError("a stranger without the token of this run")
         try:
             party = Party.parse(greeting.party)
@@ -167,3 +199,27 @@ class TcpTransport:
         self._connections.clear()  # nobody is told of a close that we asked for
         for connection in connections:
             connection.close("closed by this side")
+
+
+def _equal(one: str, other: str) -> bool:
+    """In constant time; of bytes, because `compare_digest` refuses text beyond ASCII, which a stranger may send."""
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+def _widen(sock: socket.socket) -> None:
+    """Buffers that take a message of some megabytes in one system call, where the kernel's limits allow as much.
+
+    Only for the loopback address: elsewhere the kernel's own tuning knows better.
+    """
+    for option, limit in ((socket.SO_SNDBUF, "wmem_max"), (socket.SO_RCVBUF, "rmem_max")):
+        if _kernel_limit(limit) >= LOOPBACK_BUFFER_BYTES:
+            sock.setsockopt(socket.SOL_SOCKET, option, LOOPBACK_BUFFER_BYTES)
+
+
+@functools.cache
+def _kernel_limit(name: str) -> int:
+    """0 where the kernel does not say."""
+    try:
+        return int(Path("/proc/sys/net/core", name).read_text())
+    except (OSError, ValueError):
+        return 0

@@ -48,6 +48,9 @@ class Handler(Protocol):
     def lost(self, src: Party, why: str) -> None:
         """The connection to `src` is gone."""
 
+    def failed(self, error: BaseException) -> None:
+        """`error` escaped one of these methods; nothing more will be delivered."""
+
 
 class Transport(Protocol):
     """One party's way to the others."""

@@ -106,7 +106,7 @@ def decode_header(data: bytes | memoryview, body_bytes: int) -> tuple[Codec, tup
         header = _decode_header(data)
         codec = codec_of(named(header.name))
         scalars = codec.decode(header.scalars)
-    except (msgspec.MsgspecError, KeyError) as error:
+    except (msgspec.MsgspecError, KeyError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"a header that cannot be read: {error}") from None
     lengths = header.lengths
     if len(lengths) != len(codec.vectors) or min(lengths, default=0) < 0 or ITEM_BYTES * sum(lengths) != body_bytes:

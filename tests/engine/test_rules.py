@@ -13,7 +13,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.vector import cut
 from paceline.engine.flatten import FlatModel
 from paceline.engine.recipes import OptimizerRecipe, ScheduleRecipe
-from paceline.engine.rules import LocalOptimizer, Rule, TorchRule, make_rule, recipe_of
+from paceline.engine.rules import SGD, LocalOptimizer, TorchRule, make_rule, recipe_of
 from paceline.engine.schedule import factor
 from paceline.engine.vector import Flat
 
@@ -122,9 +122,9 @@ def test_a_scaled_gradient_counts_with_its_scale(recipe: OptimizerRecipe) -> Non
     torch.testing.assert_close(scaled.value(), plain.value())
 
 
-def test_only_plain_sgd_is_carried_out_in_one_pass() -> None:
+def test_sgd_is_written_out_and_the_rest_is_torchs() -> None:
     kinds = {name: type(make_rule(recipe)) for name, recipe in RECIPES.items()}
-    assert kinds == {name: Rule if name == "sgd" else TorchRule for name in RECIPES}
+    assert kinds == {name: SGD if name.startswith("sgd") else TorchRule for name in RECIPES}
 
 
 def test_a_rule_goes_on_where_its_state_was_taken(recipe: OptimizerRecipe) -> None:

@@ -1,0 +1,43 @@
+# `make demo` and `make test` need nothing but Python 3.11 or later and make; everything else goes into .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+# Without a torch there already, this release is installed first, so that no other one is drawn in with it.
+TORCH  ?= torch==2.13.0
+
+.PHONY: help demo test check format lint types bench clean
+
+help:  ## what there is to make
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(READY): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "Paceline needs Python 3.11 or later: set PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Paceline needs Python 3.11 or later: set PYTHON=..."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/pip install --quiet '$(TORCH)'
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## the main job: a race of five schemes on uneven workers, with a table and a figure
+	$(BIN)/paceline race --data digits --workers 4 --slowdown 1,1,2,8 --step-ms 20 --target-accuracy 0.9 --out runs/demo-$$(date +%Y%m%d-%H%M%S)
+
+test: $(READY)  ## all tests
+	$(BIN)/python -m pytest
+
+check: $(READY) format lint types test  ## what CI runs: format, lint, types, tests
+
+format: $(READY)
+	$(BIN)/ruff format --check .
+
+lint: $(READY)
+	$(BIN)/ruff check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+bench: $(READY)  ## every benchmark script
+	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:  ## remove what was built, runs excepted
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
