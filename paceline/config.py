@@ -19,6 +19,7 @@ from paceline import schemes  # noqa: F401  enters the catalogue
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import Limits, Scheme, limits_of, lookup, make, names, nearest, types_of
 from paceline.engine import recipes
+from paceline.engine.data.partition import read_sharding
 from paceline.engine.data.shares import parse_shares
 
 
@@ -36,7 +37,7 @@ def check_device(text: str) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     scheme: str = option("esync", "synchronisation scheme; see `paceline schemes`", check=lookup)
-    seed: int = option(1, "seeds weights, shares and batches", low=0)
+    seed: int = option(1, "seeds weights, shares and batches", low=0, high=2**53)
     out: str = option("", "folder for what the run leaves (default: runs/<time>-<scheme>)")
 
 
@@ -107,7 +108,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    every: float = option(1.0, "seconds between two evaluations", flag="eval-every", low=0.05)
+    every: float = option(0.5, "seconds between two evaluations", flag="eval-every", low=0.05)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,15 +145,36 @@ class Config:
             raise ConfigError(f"--slowdown names {len(self.cluster.slowdown)} workers, --workers says {workers}")
         if not (stop.epochs or stop.seconds or stop.steps or stop.target_accuracy):
             raise ConfigError("nothing would end the run: give --epochs, --seconds, --steps or --target-accuracy")
-        if self.optimizer.nesterov and not self.optimizer.momentum:
-            raise ConfigError("--nesterov needs --momentum above 0")
-        if self.schedule.name == "cosine" and not stop.epochs:
-            raise ConfigError("--schedule cosine needs --epochs, to know where it ends")
-        if self.data.directory and not Path(self.data.directory).is_dir():
-            raise ConfigError(f"--data-dir {self.data.directory}: no such folder")
+        self._check_optimizer()
+        self._check_data()
         self._check_mean()
         self.scheme().check(workers, self.cluster.servers)
         return self
+
+    def _check_optimizer(self) -> None:
+        optimizer, schedule, epochs = self.optimizer, self.schedule, self.stop.epochs
+        if optimizer.name != "sgd" and (optimizer.momentum or optimizer.nesterov):
+            raise ConfigError(f"--momentum and --nesterov are SGD's; {optimizer.name} has --beta1 instead")
+        if optimizer.nesterov and not optimizer.momentum:
+            raise ConfigError("--nesterov needs --momentum above 0")
+        if max(optimizer.beta1, optimizer.beta2) >= 1:
+            raise ConfigError("--beta1 and --beta2 must be below 1")
+        if schedule.name == "step" and not schedule.factor:
+            raise ConfigError("--schedule-factor must be above 0")
+        if schedule.name == "cosine" and not epochs:
+            raise ConfigError("--schedule cosine needs --epochs, to know where it ends")
+        if schedule.name == "cosine" and schedule.warmup >= epochs:
+            raise ConfigError(f"--schedule cosine needs more --epochs than the {schedule.warmup:g} of its --warmup")
+
+    def _check_data(self) -> None:
+        workers = self.cluster.workers
+        if self.data.directory and not Path(self.data.directory).is_dir():
+            raise ConfigError(f"--data-dir {_shown(self.data.directory)}: no such folder")
+        shares = parse_shares(self.data.shares)
+        if shares.weights and len(shares.weights) != workers:
+            raise ConfigError(f"--shares names {len(shares.weights)} fractions for {workers} workers; one each is needed")
+        if shares.path:
+            read_sharding(Path(shares.path), workers)
 
     def _check_mean(self) -> None:
         if self.cluster.mean == "servers" and not self.cluster.servers:
@@ -184,18 +206,18 @@ class Setting:
         except ValueError as error:
             if isinstance(error, ConfigError):
                 raise
-            raise ConfigError(f"--{self.flag} {text}: must be {_described(self.type)}") from None
+            raise ConfigError(f"--{self.flag} {_shown(text)}: must be {_described(self.type)}") from None
 
     def check(self, value: Any) -> Any:
         """`value` in the type of this setting. Raises ConfigError when it does not fit."""
         try:
             value = _convert(value, self.type)
         except ValueError:
-            raise ConfigError(f"{self.flag} = {value!r}: must be {_described(self.type)}") from None
+            raise ConfigError(f"--{self.flag} {_shown(value)}: must be {_described(self.type)}") from None
         for single in value if isinstance(value, tuple) else (value,):
             refused = self.limits.refuse(single)
             if refused:
-                raise ConfigError(f"--{self.flag} {single}: {refused}{self._hint(single)}")
+                raise ConfigError(f"--{self.flag} {_shown(single)}: {refused}{self._hint(single)}")
         return value
 
     def _hint(self, value: Any) -> str:
@@ -241,7 +263,7 @@ def build(values: Mapping[str, Mapping[str, Any]]) -> Config:
     checked: dict[str, dict[str, Any]] = {}
     for section, entries in values.items():
         if section not in known:
-            raise ConfigError(f"unknown section [{section}]{nearest(section, known)}")
+            raise ConfigError(f"unknown section [{_shown(section)}]{nearest(section, known)}")
         if not isinstance(entries, Mapping):
             raise ConfigError(f"{section} = {entries!r} stands outside a section{nearest(section, known)}")
         for key, value in entries.items():
@@ -260,7 +282,7 @@ def load(path: str | Path) -> dict[str, dict[str, Any]]:
             return tomllib.load(file)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
@@ -292,7 +314,7 @@ def _parse(text: str, wanted: Any) -> Any:
     if wanted is int or wanted is float:
         return wanted(text)
     if wanted == tuple[float, ...]:
-        return tuple(float(part) for part in text.split(",") if part.strip())
+        return tuple(float(part) for part in text.split(",")) if text.strip() else ()
     return text
 
 
@@ -303,12 +325,18 @@ def _convert(value: Any, wanted: Any) -> Any:
             raise ValueError(value)
         return tuple(_convert(item, float) for item in value)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        value = float(value) if abs(value) < 2**1000 else math.inf
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
         raise ValueError(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(value)
     return value
+
+
+def _shown(value: Any) -> str:
+    """`value` for a message of one line."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if text.isprintable() else repr(text)
 
 
 def _described(wanted: Any) -> str:

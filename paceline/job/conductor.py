@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import secrets
 import tempfile
@@ -30,10 +31,10 @@ from paceline.observe.progress import View
 from paceline.observe.store import TraceWriter
 from paceline.observe.summary import Summary, write_summary
 
-SETUP_SECONDS = 120.0
+PHASE_SECONDS = 120.0
 GRACE_SECONDS = 0.4  # between the first sign of a failure and the search for its cause
 END_SECONDS = 2.0
-INTERRUPT_SECONDS = 3.0
+INTERRUPT_SECONDS = 3.5
 SHOW_SECONDS = 0.25
 
 
@@ -157,12 +158,11 @@ class Conductor:
 
     def _watch(self) -> None:
         """Until the run is over. Raises RunFailed."""
-        deadline: float | None = time.monotonic() + SETUP_SECONDS
+        deadline = Deadline(self._coordinator)
         while True:
             event = self._next_event(SHOW_SECONDS)
             match event:
                 case None if self._coordinator.phase in (Phase.TRAINING, Phase.FINISHING):
-                    deadline = deadline if self._interrupted else None
                     self._view.show(self._ledger.snapshot(self._coordinator.node.now()))
                 case _Finished():
                     return
@@ -171,22 +171,13 @@ class Conductor:
                 case _Failure():
                     self._fail(event)
                 case _Interrupted(signal=signal):
-                    if self._interrupted or self._coordinator.phase is not Phase.TRAINING:
-                        self._interrupted = signal
-                        raise RunFailed(f"interrupted by {signal}")
+                    second = bool(self._interrupted)
                     self._interrupted = signal
+                    if second or self._coordinator.phase is not Phase.TRAINING:
+                        raise RunFailed(f"interrupted by {signal}")
                     self._coordinator.stop(f"interrupted by {signal}")
-                    deadline = time.monotonic() + INTERRUPT_SECONDS
-            if deadline is not None and time.monotonic() > deadline:
-                self._too_late()
-
-    def _too_late(self) -> None:
-        missing = ", ".join(str(who) for who in self._coordinator.missing()[:4]) or "the workers"
-        if self._interrupted:
-            raise RunFailed(
-                f"interrupted by {self._interrupted}; {missing} did not stop within {INTERRUPT_SECONDS:.0f} s"
-            )
-        raise RunFailed(f"waited {SETUP_SECONDS:.0f} s for {missing} while {self._coordinator.phase.value}")
+                    deadline.at_most(INTERRUPT_SECONDS)
+            deadline.check()
 
     def _next_event(self, seconds: float) -> Any:
         try:
@@ -252,6 +243,32 @@ class Conductor:
         if self._evaluator:
             curve(self._out, self._out / "curve.png")
         return summary
+
+
+class Deadline:
+    """Bounds every phase of a run but training itself."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._phase: tuple[Phase, bool] | None = None
+        self._at = self._last = math.inf
+
+    def at_most(self, seconds: float) -> None:
+        """From now on nothing may take longer than `seconds` altogether."""
+        self._last = time.monotonic() + seconds
+
+    def check(self) -> None:
+        """Raises RunFailed, naming whom we wait for."""
+        now = time.monotonic()
+        phase = (self._coordinator.phase, self._coordinator.stopping)
+        if phase != self._phase:
+            self._phase = phase
+            self._at = math.inf if phase == (Phase.TRAINING, False) else now + PHASE_SECONDS
+        if now > min(self._at, self._last):
+            missing = ", ".join(str(who) for who in self._coordinator.missing()[:4]) or "the workers"
+            what = "stopping the workers" if phase[1] else phase[0].value
+            seconds = PHASE_SECONDS if now > self._at else INTERRUPT_SECONDS
+            raise RunFailed(f"waited {seconds:.0f} s for {missing} while {what}")
 
 
 class _NoMemory:

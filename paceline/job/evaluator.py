@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -26,7 +27,7 @@ from paceline.job.worker import build_model, load_data
 from paceline.live import control, party
 from paceline.live.session import Session
 
-BATCH = 1000
+BATCH = 500
 
 
 def judge(model: nn.Module, data: Dataset) -> tuple[float, float]:
@@ -54,9 +55,13 @@ class Evaluator:
     def __init__(self, config: Config, seat: Seat, session: Session) -> None:
         self._config, self._session, self._node = config, session, session.node
         splits = load_data(config)
-        self._test = splits.test
+        x, y, classes = splits.test.x, splits.test.y, splits.test.classes
+        self._test = Dataset(x.contiguous(memory_format=torch.channels_last), y, classes)
         self._module = build_model(config, splits)
         self._flat = FlatModel(self._module)
+        # Pictures go through pooling and convolution about twice as fast in this layout.
+        shown: Any = build_model(config, splits)
+        self._shown: nn.Module = shown.to(memory_format=torch.channels_last)
         self._buffers = Buffers(self._module, config.model.buffers)
         self._seat = seat
 
@@ -82,7 +87,8 @@ class Evaluator:
         source: To = SERVERS if self._on_servers else holder
         self._flat.load(self._node.peek(source, "weights"))
         self._load_buffers()
-        accuracy, loss = judge(self._module, self._test)
+        self._shown.load_state_dict(self._module.state_dict())
+        accuracy, loss = judge(self._shown, self._test)
         seconds = time.monotonic() - began
         self._session.tell(control.Judged(at=at, accuracy=accuracy, loss=loss, seconds=seconds))
 

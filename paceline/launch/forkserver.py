@@ -75,11 +75,14 @@ class ForkServer:
                     os.kill(request["pid"], request["number"])
 
     def _prepare(self, values: dict[str, Any]) -> None:
+        import torch
+
         from paceline import config as configuration
         from paceline.core.errors import PacelineError
-        from paceline.job import party  # noqa: F401  imports torch, so that nobody after us has to
+        from paceline.job import party  # noqa: F401  imported so that nobody after us has to
         from paceline.job.worker import load_data
 
+        torch.set_num_threads(1)  # a pool of threads started here would be a dead one in those forked
         try:
             splits = load_data(configuration.build(values))
             self._say(event="prepared", train_samples=len(splits.train))

@@ -94,8 +94,15 @@ class Coordinator:
         """Trained by all workers together, as far as reported."""
         return sum(self._samples.values())
 
+    @property
+    def stopping(self) -> bool:
+        """Have the workers been told to stop, and not all left yet?"""
+        return bool(self._reason) and self.phase is Phase.TRAINING
+
     def missing(self) -> list[Party]:
-        """Who has not answered in this phase."""
+        """Who has not answered in this phase, or not left yet."""
+        if self.stopping:
+            return sorted(self._training)
         return [who for who in self._concerned() if who not in self._answers]
 
     def stop(self, reason: str) -> None:

@@ -1,0 +1,105 @@
+"""The conformance table on the live driver, over every transport."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paceline.schemes  # noqa: F401  enters them into the registry
+from paceline.core.trace import Applied, Ended, Membership
+from tests.conformance.table import CASES, LABELS, OPTIMUM, RUNS, W0, Case, distance
+from tests.conformance.threads import SECONDS, Fabric, ThreadRun, hub, tcp
+
+on_every_row = pytest.mark.parametrize(("case", "servers"), RUNS, ids=LABELS)
+on_every_transport = pytest.mark.parametrize("fabric", [hub, tcp])
+
+
+def far_enough(case: Case, ranks: tuple[int, ...] = (0, 1, 2, 3)) -> Callable[[list[int]], bool]:
+    return lambda done: min(done[rank] for rank in ranks) >= case.steps
+
+
+def case_of(scheme: str, **parameters: Any) -> Case:
+    return next(case for case in CASES if case.scheme == scheme and case.parameters == parameters)
+
+
+@on_every_transport
+@on_every_row
+def test_it_finds_the_optimum_that_all_workers_share(case: Case, servers: int, fabric: Fabric) -> None:
+    run = ThreadRun(case, servers, fabric, enough=far_enough(case)).run()
+    assert {distance(model) < case.near for model in run.models.values()} == {True}
+    assert len(run.models) == case.workers
+    assert run.reason == "enough"
+    assert [record.reason for record in run.records if isinstance(record, Ended)] == ["enough"]
+
+
+@on_every_transport
+@on_every_row
+def test_a_worker_that_leaves_does_not_stall_the_others(case: Case, servers: int, fabric: Fabric) -> None:
+    others = (0, 2, 3)
+    run = ThreadRun(case, servers, fabric, leave_after={1: 10}, enough=far_enough(case, others)).run()
+    assert 10 <= run.done[1] < case.steps
+    left = [(r.party, r.reason) for r in run.records if isinstance(r, Membership) and r.event == "left"]
+    assert left[0] == ("worker 1", "steps")
+    assert sorted(left[1:]) == [(f"worker {rank}", "enough") for rank in others]
+    assert max(distance(run.models[rank]) for rank in others) < case.near
+
+
+def apart(rank: int, w: Any) -> Any:
+    """Every worker pulls to an optimum of its own, so that it matters who counts, and how much."""
+    return w - OPTIMUM * np.float32(1 + rank)
+
+
+def sequential(steps: int, lr: float, samples: Callable[[int], int]) -> Any:
+    """One process on the union of all batches."""
+    w = W0
+    n = [samples(rank) for rank in range(4)]
+    for _ in range(steps):
+        w = w - lr * sum(k * apart(rank, w) for rank, k in enumerate(n)) / sum(n)
+    return w
+
+
+@on_every_transport
+@pytest.mark.parametrize("servers", [0, 1, 3])
+def test_bsp_is_one_process_with_all_batches_in_one(servers: int, fabric: Fabric) -> None:
+    steps = 25
+    everybody = dict.fromkeys(range(4), steps)
+    run = ThreadRun(
+        case_of("bsp"), servers, fabric, leave_after=everybody, work=apart, samples=lambda rank: 1 + 2 * rank
+    ).run()
+    reference = sequential(steps, 0.1, lambda rank: 1 + 2 * rank)
+    assert run.done == [steps] * 4
+    for model in run.models.values():
+        np.testing.assert_allclose(model, reference, rtol=1e-6, atol=1e-6)
+    updates = [record for record in run.records if isinstance(record, Applied)]
+    assert len(updates) == steps * servers
+    assert all(update.ranks == (0, 1, 2, 3) and update.samples == 16 for update in updates)
+
+
+@on_every_transport
+@pytest.mark.parametrize("servers", [1, 3])
+@pytest.mark.parametrize("bound", [0, 3])
+def test_no_worker_ever_starts_a_step_beyond_the_bound_of_ssp(bound: int, servers: int, fabric: Fabric) -> None:
+    ahead: list[int] = []
+    run = ThreadRun(
+        case_of("ssp", staleness=bound),
+        servers,
+        fabric,
+        leave_after=dict.fromkeys(range(4), 60),
+        begins=lambda rank: ahead.append(run.done[rank] - min(run.done)),
+    )
+    run.run()
+    assert len(ahead) == 4 * 60
+    assert max(ahead) == bound
+
+
+@on_every_transport
+def test_the_seconds_of_a_worker_that_waits_are_seconds_of_waiting(fabric: Fabric) -> None:
+    run = ThreadRun(case_of("bsp"), 1, fabric, leave_after=dict.fromkeys(range(4), 50)).run()
+    fast = run.progress[0]
+    assert fast.seconds_waiting > 50 * (max(SECONDS) - SECONDS[0]) / 2
+    assert fast.seconds_waiting > fast.seconds_communicating
+    assert fast.bytes_up > 0
+    assert fast.bytes_down > 0

@@ -1,0 +1,338 @@
+"""The live driver with all its parties as threads of one process and numpy vectors: the product without torch.
+
+Workers and servers join and leave as those of `paceline.job` do; a step is a gradient of the table's problem and a
+short wait, so that speeds differ.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import traceback
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any, Protocol
+
+from paceline.core.effects import SERVERS, Compute, Computed, Mean, Train, Trained
+from paceline.core.errors import Stopped
+from paceline.core.mean import Averaged, MeanServer, Part
+from paceline.core.role import Place, Role
+from paceline.core.scheme import Scheme
+from paceline.core.trace import Record
+from paceline.core.vector import cut
+from paceline.live import control, party
+from paceline.live.coordinator import Coordinator, StopRule
+from paceline.live.hub import Hub
+from paceline.live.node import Node
+from paceline.live.party import Party
+from paceline.live.pending import Pending
+from paceline.live.session import Session
+from paceline.live.tcp import TcpTransport
+from paceline.live.transport import Transport
+from paceline.sim import plain_sgd
+from tests.conformance.table import DIMENSION, W0, Case, gradient
+from tests.live.doubles import NumpyMemory
+
+INITIAL = "initial weights"
+DEADLINE_SECONDS = 20.0
+SECONDS = (0.0005, 0.001, 0.0006, 0.0012)
+"""Of one step, by rank."""
+
+Fabric = Callable[[], Callable[[Party], Transport]]
+
+
+def hub() -> Callable[[Party], Transport]:
+    return Hub().transport
+
+
+def tcp() -> Callable[[Party], Transport]:
+    return lambda who: TcpTransport(who, "the token of this run", NumpyMemory())
+
+
+class Work(Protocol):
+    """What a step of a worker gives."""
+
+    def __call__(self, rank: int, w: Any, /) -> Any: ...
+
+
+class Rendezvous:
+    """Carries `Mean` between the threads of one process: the aggregator of the servers, without servers."""
+
+    def __init__(self, workers: int) -> None:
+        place = Place(me=0, workers=tuple(range(workers)), w=None, update=lambda w, g, samples: w)
+        self._box = MeanServer(None, place)
+        self._lock = threading.Lock()
+        self._waiting: dict[int, deque[Pending]] = defaultdict(deque)
+
+    def of(self, rank: int) -> Member:
+        return Member(self, rank)
+
+    def begin(self, rank: int, effect: Mean) -> Pending:
+        pending = Pending(f"Mean {effect.tag}", 1, NumpyMemory())
+        part = Part(v=effect.v, among=effect.among, tag=str(effect.tag), weight=effect.weight)
+        with self._lock:
+            self._waiting[rank].append(pending)
+            self._answer(self._box.on(0.0, rank, part))
+        return pending
+
+    def gone(self, rank: int) -> None:
+        with self._lock:
+            self._answer(self._box.gone(0.0, rank))
+
+    def _answer(self, replies: Iterator[Any]) -> None:
+        for reply in replies:
+            self._waiting[reply.to].popleft().put(0, reply.message, 0.0)
+
+
+class Member:
+    """One worker's end of a rendezvous."""
+
+    def __init__(self, rendezvous: Rendezvous, rank: int) -> None:
+        self._rendezvous, self._rank = rendezvous, rank
+
+    def begin(self, effect: Mean) -> Pending:
+        return self._rendezvous.begin(self._rank, effect)
+
+    def drain(self) -> None:
+        self._rendezvous.gone(self._rank)
+
+
+class _Means(MeanServer):
+    """The first mean gives the initial weights."""
+
+    initial: Callable[[Any], None]
+
+    def on_mean(self, tag: Hashable, result: Averaged) -> None:
+        if tag == INITIAL:
+            self.initial(result.v)
+
+
+class ThreadRun:
+    """One run. `done`: steps finished by each worker; `models`: what each took home; `records`: the trace.
+
+    leave_after: steps after which a worker leaves by itself, by rank. enough: ends the run, given `done`.
+    begins: is called with the rank before every step, under the lock that `done` changes under.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        servers: int,
+        fabric: Fabric,
+        *,
+        leave_after: Mapping[int, int] | None = None,
+        enough: Callable[[list[int]], bool] = lambda done: False,
+        begins: Callable[[int], None] = lambda rank: None,
+        work: Work = gradient,
+        samples: Callable[[int], int] = lambda rank: 1,
+    ) -> None:
+        self.case, self.servers = case, servers
+        self._leave_after, self._enough, self._begins = leave_after or {}, enough, begins
+        self._work, self._samples = work, samples
+        self.done = [0] * case.workers
+        self.models: dict[int, Any] = {}
+        self.records: list[Record] = []
+        self.progress: dict[int, control.Progress] = {}
+        self.reason = ""
+        self._scheme: Scheme = case.make()
+        self._lock = threading.Lock()
+        self._outcome: queue.SimpleQueue[str] = queue.SimpleQueue()  # nothing, or what went wrong
+        self._rendezvous = Rendezvous(case.workers)
+        self._transport_of = fabric()
+
+    def run(self) -> ThreadRun:
+        """Until it is over. Raises AssertionError when anything went wrong or anybody is left."""
+        before = open_sockets()
+        transport = self._transport_of(party.COORDINATOR)
+        self._coordinator = self._make_coordinator(transport)
+        address = self._coordinator.open()
+        threads = [self._start(who, address) for who in self._everybody()]
+        try:
+            problem = self._outcome.get(timeout=DEADLINE_SECONDS)
+            assert not problem, problem
+        except queue.Empty:
+            missing = ", ".join(map(str, self._coordinator.missing()))
+            raise AssertionError(f"stalled while {self._coordinator.phase.value}: {self.done}; {missing}") from None
+        finally:
+            transport.close()
+            for thread in threads:
+                thread.join(DEADLINE_SECONDS)
+        left = [t.name for t in threading.enumerate() if t in threads or t.name.startswith("net of")]
+        assert left == [], "threads are left"
+        assert open_sockets() == before, "sockets are left"
+        assert self._outcome.empty(), self._outcome.get()
+        return self
+
+    def _everybody(self) -> list[Party]:
+        return [party.server(s) for s in range(self.servers)] + [party.worker(r) for r in range(self.case.workers)]
+
+    def _make_coordinator(self, transport: Transport) -> Coordinator:
+        return Coordinator(
+            transport,
+            Node(transport, NumpyMemory()),
+            self,
+            workers=self.case.workers,
+            servers=self.servers,
+            evaluator=False,
+            stop_rule=StopRule(),
+            make_role=lambda plan, place: (self._scheme.Coordinator or Role)(self._scheme, place),
+        )
+
+    def _start(self, who: Party, address: str) -> threading.Thread:
+        transport = self._transport_of(who)
+
+        def life() -> None:
+            try:
+                node = Node(transport, NumpyMemory(), timeout_s=DEADLINE_SECONDS)
+                session = Session(transport, node, timeout_s=DEADLINE_SECONDS)
+                session.hello(address, "cpu")
+                (self._serve if who.kind == "server" else self._train)(who.index, session)
+            except BaseException:
+                self._outcome.put(f"{who}: {traceback.format_exc()}")
+            finally:
+                transport.close()
+
+        thread = threading.Thread(target=life, name=str(who), daemon=True)
+        thread.start()
+        return thread
+
+    def _place(self, me: int, w: Any, note: Callable[[Record], None] | None, plan: control.Plan) -> Place:
+        return Place(
+            me=me,
+            workers=tuple(range(plan.workers)),
+            w=w,
+            update=plain_sgd(self.case.lr)(DIMENSION),
+            seconds_per_step=plan.seconds_per_step,
+            note=note,
+        )
+
+    # ---- a server ----------------------------------------------------------------------------------------
+    def _serve(self, shard: int, session: Session) -> None:
+        session.connect(())
+        plan = session.expect(control.Plan)
+        part = cut(plan.length, plan.servers)[shard]
+        mine = (slice(0, part.stop - part.start),)
+        box = self._scheme.server(plan.servers)
+
+        def initial(w: Any) -> None:
+            role = box(self._scheme, self._place(shard, w, session.note, plan)) if box else None
+            session.node.place(role, mine)
+
+        means = _Means(None, self._place(shard, None, None, plan))
+        means.initial = initial
+        session.node.place(None, mine)
+        session.node.serve_mean(means)
+        session.tell(control.Prepared())
+        session.expect(control.Go)
+        session.begin()
+        session.serve()
+
+    # ---- a worker ----------------------------------------------------------------------------------------
+    def _train(self, rank: int, session: Session) -> None:
+        carrier = self._join(rank, session)
+        reason = "steps"
+        try:
+            result: Any = None
+            while not self._may_leave(rank):
+                result = self._step(rank, session, session.node.advance(result))
+            session.node.advance(result)  # hand the last result over as well
+        except Stopped:
+            reason = session.stop_reason
+        session.leave(reason)
+        if carrier is not None:
+            carrier.drain()
+        session.wait_for_finish()
+        on_servers = self._scheme.model_on_servers(self.servers)
+        self.models[rank] = session.node.peek(SERVERS, "weights") if on_servers else session.node.model()
+        session.done()
+
+    def _join(self, rank: int, session: Session) -> Member | None:
+        node = session.node
+        session.connect([party.server(s) for s in range(self.servers)])
+        session.tell(control.Ready(length=DIMENSION, fingerprint="f", seconds_per_step=SECONDS[rank], optimizer=""))
+        plan = session.expect(control.Plan)
+        carrier = None if self.servers else self._rendezvous.of(rank)
+        shards = cut(DIMENSION, self.servers) if self.servers else (slice(0, DIMENSION),)
+        node.place(None, shards, carrier)
+        # Only worker 0 has the right weights; the others must get them from it.
+        w0 = W0 if rank == 0 else W0 + 100
+        first = node.mean(Mean(w0, tuple(range(plan.workers)), INITIAL, float(rank == 0)))
+        node.place(
+            self._scheme.worker(self.servers)(self._scheme, self._place(rank, first.v, session.note, plan)),
+            shards,
+            carrier,
+        )
+        node.times.reset()
+        session.tell(control.Prepared())
+        session.expect(control.Go)
+        session.begin(lambda: self._progress_of(rank, session))
+        return carrier
+
+    def _may_leave(self, rank: int) -> bool:
+        with self._lock:
+            return self.done[rank] >= self._leave_after.get(rank, 1 << 60)
+
+    def _step(self, rank: int, session: Session, effect: Compute | Train) -> Computed | Trained:
+        with self._lock:
+            self._begins(rank)
+        session.over.wait(SECONDS[rank])
+        match effect:
+            case Compute(w):
+                result: Computed | Trained = Computed(self._work(rank, w), self._samples(rank), SECONDS[rank])
+                steps = 1
+            case Train(x, steps):
+                for _ in range(steps):
+                    x = x - self._work(rank, x) * self.case.lr
+                result = Trained(x, steps * self._samples(rank), steps * SECONDS[rank])
+        with self._lock:
+            self.done[rank] += steps
+            if self._enough(self.done):
+                self._coordinator.stop("enough")
+        return result
+
+    def _progress_of(self, rank: int, session: Session) -> control.Progress:
+        up, down = session.traffic()
+        times, steps = session.node.times, self.done[rank]
+        return control.Progress(
+            steps=steps,
+            samples=steps * self._samples(rank),
+            exchanges=0,
+            seconds_computing=steps * SECONDS[rank],
+            seconds_waiting=times.waiting,
+            seconds_communicating=times.communicating,
+            bytes_up=up,
+            bytes_down=down,
+        )
+
+    # ---- what the coordinator tells ----------------------------------------------------------------------
+    def joined(self, who: Party, hello: control.Hello) -> None:
+        pass
+
+    def started(self, plan: control.Plan) -> None:
+        pass
+
+    def progressed(self, rank: int, progress: control.Progress) -> None:
+        self.progress[rank] = progress
+
+    def recorded(self, record: Record) -> None:
+        self.records.append(record)
+
+    def failed(self, who: Party, cause: str, details: str) -> None:
+        self._outcome.put(f"{who}: {cause}\n{details}")
+
+    def finished(self, reason: str, seconds: float) -> None:
+        self.reason = reason
+        self._outcome.put("")
+
+
+def open_sockets() -> int:
+    """Of this process; 0 where nobody can tell."""
+    count = 0
+    if os.path.isdir("/proc/self/fd"):
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                count += os.readlink(f"/proc/self/fd/{fd}").startswith("socket:")
+            except OSError:  # the descriptor of the listing itself
+                continue
+    return count

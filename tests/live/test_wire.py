@@ -1,0 +1,235 @@
+"""Frames: what goes in comes out, and what is not a frame is refused before it costs anything."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import struct
+import sys
+import tracemalloc
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import paceline.schemes  # noqa: F401  enters their messages
+from paceline.core import message as messages
+from paceline.core.clocked import Push
+from paceline.core.errors import ProtocolError
+from paceline.core.mean import Part
+from paceline.core.message import message, name_of, scalar_fields, vector_fields
+from paceline.core.vector import Vector
+from paceline.live import control, node, tcp, wire  # noqa: F401  enters their messages
+from paceline.live.transport import Envelope, Kind
+from tests.live.doubles import NumpyMemory, vector
+
+REGISTERED = sorted(
+    (cls for cls in messages._types.values() if cls.__module__.startswith("paceline.")), key=lambda cls: name_of(cls)
+)
+LIMIT = 1 << 20
+MEMORY = NumpyMemory()
+
+NUMBERS = st.lists(st.floats(width=32), max_size=20).map(lambda numbers: np.array(numbers, dtype=np.float32))
+SCALARS: dict[Any, st.SearchStrategy[Any]] = {
+    int: st.integers(-(2**63), 2**63 - 1),
+    float: st.floats(allow_nan=False),
+    str: st.text(max_size=50),
+    bool: st.booleans(),
+    Vector: NUMBERS,
+}
+
+
+def values_of(hint: Any) -> st.SearchStrategy[Any]:
+    if get_origin(hint) is tuple:
+        return st.lists(values_of(get_args(hint)[0]), max_size=20).map(tuple)
+    if get_origin(hint) is dict:
+        key, value = map(values_of, get_args(hint))
+        return st.dictionaries(key, value, max_size=10)
+    return SCALARS[hint]
+
+
+def messages_of(cls: Any) -> st.SearchStrategy[Any]:
+    return st.builds(cls, **{name: values_of(hint) for name, hint in get_type_hints(cls).items()})
+
+
+def bytes_of(envelope: Envelope) -> bytes:
+    return b"".join(wire.encode(envelope, MEMORY))
+
+
+def decode(data: bytes) -> Envelope:
+    """The frame, by way of every check on the receiving side."""
+    prefix = wire.decode_prefix(data[: wire.PREFIX.size], LIMIT)
+    head = wire.PREFIX.size + prefix.header_bytes
+    codec, lengths, scalars = wire.decode_header(data[wire.PREFIX.size : head], prefix.body_bytes)
+    vectors, at = [], head
+    for length in lengths:
+        vectors.append(np.frombuffer(data[at : at + 4 * length], np.float32))
+        at += 4 * length
+    assert at == len(data)
+    return Envelope(prefix.kind, wire.assemble(codec, scalars, vectors), prefix.id)
+
+
+def same(one: Any, other: Any) -> bool:
+    scalars = all(getattr(one, name) == getattr(other, name) for name in scalar_fields(type(one)))
+    pairs = [(getattr(one, name), getattr(other, name)) for name in vector_fields(type(one))]
+    return scalars and type(one) is type(other) and all(a.tobytes() == b.tobytes() for a, b in pairs)
+
+
+@pytest.mark.parametrize("cls", REGISTERED, ids=name_of)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_every_registered_message_comes_out_as_it_went_in(cls: Any, data: st.DataObject) -> None:
+    sent = Envelope(data.draw(st.sampled_from(Kind)), data.draw(messages_of(cls)), data.draw(st.integers(0, 2**64 - 1)))
+    came = decode(bytes_of(sent))
+    assert same(came.message, sent.message)
+    assert (came.kind, came.id) == (sent.kind, sent.id)
+
+
+def test_there_are_messages_with_and_without_vectors_among_those_tested() -> None:
+    assert any(vector_fields(cls) for cls in REGISTERED)
+    assert len(REGISTERED) > 20
+
+
+def test_vectors_leave_from_where_they_lie() -> None:
+    v = vector(1, 2, 3)
+    _, body = wire.encode(Envelope(Kind.CALL, Push(g=v, clock=1, samples=1)), MEMORY)
+    v[0] = 7
+    assert bytes(body) == v.tobytes()
+
+
+def test_a_header_that_is_too_long_is_refused_where_it_would_leave() -> None:
+    with pytest.raises(ProtocolError, match=r"header of control.Stop has 70\d\d\d bytes"):
+        bytes_of(Envelope(Kind.CONTROL, control.Stop(reason="x" * 70_000)))
+
+
+def prefix(**wrong: Any) -> bytes:
+    right = {"magic": b"PACE", "version": 1, "kind": 4, "zero": 0, "header": 10, "id": 0, "body": 0}
+    return struct.pack("!4sBBHIQQ", *{**right, **wrong}.values())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"magic": b"HTTP"}, "not a Paceline frame"),
+        ({"zero": 1}, "not a Paceline frame"),
+        ({"version": 2}, "protocol version 2, this side speaks 1"),
+        ({"kind": 0}, "unknown kind of frame 0"),
+        ({"kind": 255}, "unknown kind of frame 255"),
+        ({"header": 2**32 - 1}, "a header of 4294967295 bytes"),
+        ({"header": wire.HEADER_BYTES_MAX + 1}, "a header of 65537 bytes"),
+        ({"body": LIMIT + 1}, "a body of 1048577 bytes"),
+        ({"body": 2**63}, "a body of 9223372036854775808 bytes"),
+        ({"body": 2**64 - 1}, "a body of 18446744073709551615 bytes"),
+    ],
+    ids=str,
+)
+def test_a_prefix_that_is_not_ours_or_promises_too_much_is_refused(wrong: dict[str, Any], complaint: str) -> None:
+    assert wire.decode_prefix(prefix(), LIMIT).header_bytes == 10
+    with pytest.raises(ProtocolError, match=complaint):
+        wire.decode_prefix(prefix(**wrong), LIMIT)
+
+
+def header(name: Any, lengths: Any, scalars: Any) -> bytes:
+    return msgspec.msgpack.encode([name, lengths, scalars])
+
+
+TOTAL, PUSH, TWO = "control.Total", "clocked.Push", [1, 1]
+HOSTILE: dict[str, tuple[bytes, int]] = {
+    "an unknown name": (header("os.system", [], ["true"]), 0),
+    "a name that is no text": (header(7, [], []), 0),
+    "a name in broken unicode": (b"\x93\xa2\xff\xfe\x90\x90", 0),
+    "a scalar in broken unicode": (b"\x93\xaccontrol.Stop\x90\x91\xa2\xff\xfe", 0),
+    "an unknown field": (header(TOTAL, [], [1, 2]), 0),
+    "a missing field": (header(TOTAL, [], []), 0),
+    "a scalar of another type": (header(TOTAL, [], ["1"]), 0),
+    "a float for an int": (header(TOTAL, [], [1.5]), 0),
+    "nothing for an int": (header(TOTAL, [], [None]), 0),
+    "scalars that are no array": (header(TOTAL, [], {"samples": 1}), 0),
+    "one part too many": (msgspec.msgpack.encode([TOTAL, [], [1], []]), 0),
+    "one part too few": (msgspec.msgpack.encode([TOTAL, []]), 0),
+    "no array at all": (msgspec.msgpack.encode({"name": TOTAL}), 0),
+    "something after the end": (header(TOTAL, [], [1]) + b"\0", 0),
+    "nothing at all": (b"", 0),
+    "a sum that is too small": (header(PUSH, [3], TWO), 16),
+    "a sum that is too large": (header(PUSH, [5], TWO), 16),
+    "a length of 2**63": (header(PUSH, [2**63], TWO), 16),
+    "lengths whose bytes would overflow into the right sum": (header(PUSH, [2**62 + 4], TWO), 16),
+    "a negative length": (header(PUSH, [-4], TWO), 16),
+    "negative and positive that make up the sum": (header(PUSH, [-4, 8], TWO), 16),
+    "more vectors than the message has": (header(PUSH, [2, 2], TWO), 16),
+    "no vector where the message has one": (header(PUSH, [], TWO), 0),
+    "vectors where the message has none": (header(TOTAL, [4], [1]), 16),
+    "a body where the message has no vector": (header(TOTAL, [], [1]), 16),
+    "a length that is no number": (header(PUSH, ["4"], TWO), 16),
+    "arrays a thousand deep for a header": (b"\x93" + b"\x91" * 60_000, 0),
+    "arrays a thousand deep for scalars": (b"\x93\xaccontrol.Stop\x90" + b"\x91" * 60_000, 0),
+    "an array that claims 2**32 - 1 items": (b"\xdd\xff\xff\xff\xff", 0),
+    "a name that claims 2**32 - 1 bytes": (b"\x93\xdb\xff\xff\xff\xff", 0),
+    "an extension type": (b"\x93\xaccontrol.Stop\x90\x91\xc7\x04\x01abcd", 0),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_header_with_anything_wrong_is_refused_without_taking_memory_for_it(what: str) -> None:
+    data, body_bytes = HOSTILE[what]
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtocolError):
+            wire.decode_header(data, body_bytes)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("cls", [control.Plan, Push, Part], ids=name_of)
+def test_a_header_cut_short_anywhere_is_refused(cls: Any) -> None:
+    plan = control.Plan(workers=2, servers=1, length=4, seconds_per_step=(1.0, 2.0), optimizer="sgd")
+    part = Part(v=vector(1), among=(0, 1), tag="t", weight=1.0)
+    whole = {control.Plan: plan, Push: Push(g=vector(1), clock=1, samples=2), Part: part}[cls]
+    frame = wire.encode(Envelope(Kind.CALL, whole), MEMORY)
+    head, body_bytes = bytes(frame[0])[wire.PREFIX.size :], 4 * len(vector_fields(cls))
+    assert wire.decode_header(head, body_bytes)[0].cls is cls
+    for length in range(len(head)):
+        with pytest.raises(ProtocolError):
+            wire.decode_header(head[:length], body_bytes)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200), st.integers(0, 1000))
+def test_no_bytes_whatsoever_do_worse_than_a_protocol_error(data: bytes, body_bytes: int) -> None:
+    for act in (
+        lambda: wire.decode_header(data, body_bytes),
+        lambda: wire.decode_prefix(data[:28].ljust(28, b"\0"), LIMIT),
+    ):
+        with contextlib.suppress(ProtocolError):
+            act()
+
+
+@message
+class Picky:
+    share: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise ValueError("a share lies between 0 and 1")
+
+
+def test_a_message_that_refuses_its_own_values_is_a_protocol_error() -> None:
+    codec, _, scalars = wire.decode_header(header(name_of(Picky), [], [2.0]), 0)
+    with pytest.raises(ProtocolError, match="a share lies between 0 and 1"):
+        wire.assemble(codec, scalars, [])
+
+
+class Boom:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return sys.exit, (3,)
+
+
+def test_a_pickle_is_bytes_like_any_others() -> None:
+    with pytest.raises(ProtocolError):
+        wire.decode_header(pickle.dumps(Boom()), 0)
+    with pytest.raises(ProtocolError):
+        wire.decode_header(header(TOTAL, [], [pickle.dumps(Boom())]), 0)
