@@ -76,7 +76,7 @@ class Model:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
     name: str = option("sgd", "optimizer", flag="optimizer", choices=recipes.OPTIMIZERS)
-    lr: float = option(0.05, "learning rate on the mean loss", low=0)
+    lr: float = option(0.2, "learning rate on the mean loss", low=0)
     momentum: float = option(0.0, "SGD's momentum", low=0, high=1)
     nesterov: bool = option(False, "SGD with Nesterov's momentum")
     weight_decay: float = option(0.0, "weight decay", low=0)
@@ -108,7 +108,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    every: float = option(0.5, "seconds between two evaluations", flag="eval-every", low=0.05)
+    every: float = option(1.0, "seconds between two evaluations", flag="eval-every", low=0.05)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ class Config:
             raise ConfigError(f"--data-dir {_shown(self.data.directory)}: no such folder")
         shares = parse_shares(self.data.shares)
         if shares.weights and len(shares.weights) != workers:
-            raise ConfigError(f"--shares names {len(shares.weights)} fractions for {workers} workers; one each is needed")
+            raise ConfigError(f"--shares names {len(shares.weights)} fractions, --workers says {workers}")
         if shares.path:
             read_sharding(Path(shares.path), workers)
 
@@ -328,7 +328,7 @@ def _convert(value: Any, wanted: Any) -> Any:
         value = float(value) if abs(value) < 2**1000 else math.inf
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
         raise ValueError(value)
-    if isinstance(value, float) and not math.isfinite(value):
+    if (isinstance(value, float) and not math.isfinite(value)) or (isinstance(value, str) and "\0" in value):
         raise ValueError(value)
     return value
 

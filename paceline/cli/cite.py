@@ -8,7 +8,7 @@ from paceline.core.scheme import lookup
 
 
 def main(arguments: list[str]) -> int:
-    parser = Parser(prog="paceline cite", description=__doc__)
+    parser = Parser(prog="paceline cite", usage="paceline cite NAME", description=__doc__)
     parser.add_argument("name", help="a scheme; see `paceline schemes`")
     print(lookup(parser.parse_all(arguments).name).paper.bibtex())
     return 0

@@ -27,7 +27,9 @@ Leaves trace.jsonl and summary.json in --out. Ctrl-C ends every process.
 
 
 def main(arguments: list[str]) -> int:
-    parser = Parser(prog="paceline launch", description=__doc__, epilog=EPILOG)
+    parser = Parser(
+        prog="paceline launch", usage="paceline launch [options] COMMAND ...", description=__doc__, epilog=EPILOG
+    )
     parser.add_argument("-n", "--workers", metavar="N", help="number of workers (default: 2)", default="2")
     parser.add_argument("-s", "--servers", metavar="S", help="number of server shards (default: 1)", default="1")
     for flag in ("slowdown", "step-ms", "device", "mean", "timeout", "out"):

@@ -27,6 +27,7 @@ class Parser(argparse.ArgumentParser):
     """Errors become ConfigError, and an unknown option names the nearest one that there is."""
 
     def __init__(self, **settings: Any) -> None:
+        settings.setdefault("usage", f"{settings['prog']} [options]")
         settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(allow_abbrev=False, **settings)
 

@@ -15,7 +15,7 @@ EPILOG = (
 
 
 def main(arguments: list[str]) -> int:
-    parser = Parser(prog="paceline schemes", description=__doc__, epilog=EPILOG)
+    parser = Parser(prog="paceline schemes", usage="paceline schemes [NAME]", description=__doc__, epilog=EPILOG)
     parser.add_argument("name", nargs="?", help="show this scheme in full")
     name = parser.parse_all(arguments).name
     if name:

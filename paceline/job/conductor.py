@@ -14,7 +14,7 @@ from typing import Any
 
 from paceline import config as configuration
 from paceline.config import Config
-from paceline.core.errors import PacelineError
+from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.trace import Record
 from paceline.job.crew import Crew, Ended
 from paceline.job.ledger import Ledger
@@ -106,8 +106,11 @@ class Conductor:
     # ---- the run -----------------------------------------------------------------------------------------
     def run(self) -> Summary:
         """Raises RunFailed with the first cause; nobody of the crew is left either way."""
-        self._out.mkdir(parents=True, exist_ok=True)
-        configuration.save(self._config, self._out / "config.toml")
+        try:
+            self._out.mkdir(parents=True, exist_ok=True)
+            configuration.save(self._config, self._out / "config.toml")
+        except OSError as error:
+            raise ConfigError(f"--out {self._out}: {error.strerror}") from None
         with (
             tempfile.TemporaryDirectory(prefix="paceline-") as rendezvous,
             TraceWriter(self._out / "trace.jsonl") as trace,

@@ -59,18 +59,10 @@ def _tell(transport: Transport, cause: str, details: str) -> str:
 
 def main(config: Config, seat: Seat) -> int:
     """The whole life of a process; returns its exit code."""
+    torch.set_num_threads(config.cluster.threads)
     if seat.who.kind == "evaluator":
-        _step_back()
-    torch.set_num_threads((os.cpu_count() or 1) if seat.who.kind == "evaluator" else config.cluster.threads)
+        os.nice(5)  # training comes first on a machine with few cores
     return 1 if take_part(config, seat, seat.transport()) else 0
-
-
-def _step_back() -> None:
-    """Training comes first on a machine with few cores: run when nobody else would."""
-    if hasattr(os, "SCHED_IDLE"):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    else:
-        os.nice(19)
 
 
 def device_for(wanted: str, rank: int) -> str:

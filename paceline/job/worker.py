@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import torch
 from torch import nn
 
@@ -13,6 +15,8 @@ from paceline.job.pace import Pace, measured_step
 from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
 from paceline.live.session import Session
+
+_building = threading.Lock()  # torch has one generator for all threads, and the workers may be threads
 
 
 def data_recipe(config: Config) -> DataRecipe:
@@ -27,7 +31,8 @@ def build_model(config: Config, splits: Splits) -> nn.Module:
     """The same weights in every process, by the run's seed."""
     recipe = ModelRecipe(name=config.model.name, width=config.model.width)
     channels, height, width = splits.train.x.shape[1:]
-    return models.build(recipe, (channels, height, width), splits.train.classes, config.run.seed)
+    with _building:
+        return models.build(recipe, (channels, height, width), splits.train.classes, config.run.seed)
 
 
 def recipe_of(config: Config, train_samples: int) -> Recipe:

@@ -75,7 +75,7 @@ class ForkServer:
                     os.kill(request["pid"], request["number"])
 
     def _prepare(self, values: dict[str, Any]) -> None:
-        import torch
+        import torch._dynamo  # by itself: the first optimizer would import it, for a second or two, in every process
 
         from paceline import config as configuration
         from paceline.core.errors import PacelineError

@@ -32,18 +32,14 @@ class Silent:
 
 
 def new_folder(config: Config) -> Config:
-    """`config` with its folder made: the one asked for, which must hold no run yet, or a new one under runs/.
+    """`config` with a folder to leave things in: the one asked for, or a new one under runs/.
 
-    Raises ConfigError when it cannot be used.
+    Raises ConfigError when it holds a run already.
     """
     out = config.run.out
     if not out:
         out = next_folder(config.run.scheme)
     path = Path(out)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--out {out}: {error.strerror}") from None
     if any((path / name).exists() for name in ("trace.jsonl", "summary.json", "race.json")):
         raise ConfigError(f"--out {out} already holds a run: name another folder")
     return dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(path)))

@@ -123,7 +123,7 @@ class Gone:
 
 @message
 class Finish:
-    """To workers and the evaluator; each answers Saved once it has what it wants of the last model.
+    """To everybody; each answers Saved once it has what it wants of the last model, and has told all it noted.
 
     `holder`: the worker that left last, and so has the last model where models live on workers.
     """

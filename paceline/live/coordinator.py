@@ -156,7 +156,7 @@ class Coordinator:
             case Phase.READYING | Phase.PLACING_WORKERS:
                 return [*self._workers]
             case Phase.FINISHING:
-                return [*self._workers, *self._evaluator]
+                return [*self._workers, *self._servers, *self._evaluator]
             case _:
                 return []
 
@@ -248,7 +248,7 @@ class Coordinator:
         if not self._training:
             self._stop(reason)
             self.phase = Phase.FINISHING
-            self._tell([*self._workers, *self._evaluator], control.Finish(holder=src.index))
+            self._tell_all(control.Finish(holder=src.index))
 
     def _stop(self, reason: str) -> None:
         """Workers are told once; what follows waits until the last of them has left."""

@@ -141,10 +141,13 @@ class Session:
         self._exit.wait(self._timeout_s)
 
     def serve(self) -> None:
-        """For parties that only answer: until Exit.
+        """For parties that only answer: until Exit. What they noted last is told before anybody may end.
 
         Raises PeerLost when the coordinator vanished, or what went wrong on the transport's thread.
         """
+        self.wait_for_finish()
+        self.flush()
+        self.tell(control.Saved())
         self._exit.wait()
         if self._error is not None:
             raise self._error

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from paceline.config import Config
+from paceline.job.conductor import Conductor
+from paceline.job.threads import ThreadCrew
+from paceline.launch.local import LocalHost
+from paceline.launch.run import Silent, conductor_of
+from paceline.live import party
+from paceline.live.hub import Hub
+from paceline.observe.summary import Summary
+
+Runner = Callable[[Config], Summary]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """The workers of these runs share two cores or fewer; many threads each would only get in one another's way."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def host() -> Iterator[LocalHost]:
+    """One warm process for all runs of these tests."""
+    with LocalHost() as running:
+        yield running
+
+
+@pytest.fixture
+def processes(host: LocalHost) -> Runner:
+    """Runs a configuration as `paceline train` does, in processes over TCP."""
+    return lambda config: conductor_of(config, host.crew(), Silent()).run()
+
+
+def in_threads(config: Config) -> Summary:
+    """Runs a configuration in threads of this process, on a hub."""
+    hub = Hub()
+    conductor = Conductor(
+        config, lambda token, failed: hub.transport(party.COORDINATOR, failed), ThreadCrew(hub), Silent()
+    )
+    return conductor.run()
+
+
+@pytest.fixture
+def threads() -> Iterator[Runner]:
+    before = set(threading.enumerate())
+    yield in_threads
+    left = [t.name for t in set(threading.enumerate()) - before if not t.name.startswith("fork server")]
+    assert left == []
+
+
+@pytest.fixture(params=["threads", "processes"])
+def runner(request: pytest.FixtureRequest) -> Runner:
+    """In process and live."""
+    found: Runner = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "run"

@@ -1,0 +1,161 @@
+"""Real processes, really killed: whatever ends a run ends all of it, at once, and says why."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+
+BOUND_SECONDS = 5.0
+START_SECONDS = 90.0
+
+
+class Run:
+    """A `paceline train` that would take minutes, up and training."""
+
+    def __init__(self, out: Path, *options: str) -> None:
+        self.out = out
+        command = [sys.executable, "-m", "paceline", "train", "--out", str(out), "--epochs", "0", "--seconds", "300"]
+        command += ["--workers", "3", "--slowdown", "1,1,4", "--step-ms", "10", *options]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        self.errors = ""
+        self._training = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        assert self._training.wait(START_SECONDS), self.errors
+        self.parties = self._find()
+        self.everybody = [self.process.pid, *descendants(self.process.pid)]
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.errors += line
+            self._training.set()
+        self._training.set()
+
+    def _find(self) -> dict[str, int]:
+        """Pid by party, from the names the processes give themselves."""
+        names = {pid: comm(pid) for pid in descendants(self.process.pid)}
+        return {name.removeprefix("pace "): pid for pid, name in names.items() if name.startswith("pace ")}
+
+    def ends(self) -> float:
+        """Wait for the end; seconds until nobody is left."""
+        began = time.monotonic()
+        self.process.wait(BOUND_SECONDS + 5)
+        while any(map(alive, self.everybody)) and time.monotonic() < began + BOUND_SECONDS + 5:
+            threading.Event().wait(0.02)
+        self._reader.join(5)
+        return time.monotonic() - began
+
+    def close(self) -> None:
+        for pid in self.everybody:
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(10)
+        self.process.stdout.close()  # type: ignore[union-attr]
+        self.process.stderr.close()  # type: ignore[union-attr]
+
+
+def stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat after the name: state, parent, ...; empty when there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def comm(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def alive(pid: int) -> bool:
+    fields = stat(pid)
+    return bool(fields) and fields[0] != "Z"
+
+
+def descendants(root: int) -> list[int]:
+    parents = {int(p.name): stat(int(p.name)) for p in Path("/proc").iterdir() if p.name.isdigit()}
+    found, frontier = [], [root]
+    while frontier:
+        parent = frontier.pop()
+        children = [pid for pid, fields in parents.items() if fields and int(fields[1]) == parent]
+        found += children
+        frontier += children
+    return found
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Callable[..., Run]:
+    runs: list[Run] = []
+
+    def start(*options: str) -> Run:
+        runs.append(Run(tmp_path / "run", *options))
+        return runs[-1]
+
+    yield start  # type: ignore[misc]
+    for run in runs:
+        run.close()
+
+
+@pytest.mark.parametrize(
+    ("victim", "options"),
+    [
+        ("worker 1", ["--scheme", "bsp"]),
+        ("worker 2", ["--scheme", "esync", "--servers", "0"]),
+        ("server 0", ["--scheme", "asp"]),
+        ("evaluator", ["--scheme", "ssp"]),
+    ],
+)
+def test_kill_9_of_any_party_ends_the_run_within_5_s_and_names_it(
+    train: Callable[..., Run], victim: str, options: list[str]
+) -> None:
+    run = train(*options)
+    pid = run.parties[victim]
+    os.kill(pid, signal.SIGKILL)
+    assert run.ends() < BOUND_SECONDS
+    assert run.process.returncode == 1
+    last = run.errors.strip().splitlines()[-1]
+    assert last.startswith(f"paceline: {victim} (pid {pid}) was killed by SIGKILL"), run.errors
+    assert "Traceback" not in run.errors
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_run_within_5_s_and_keeps_what_there_is(
+    train: Callable[..., Run], number: signal.Signals, code: int
+) -> None:
+    run = train("--scheme", "gsp")
+    run.process.send_signal(number)
+    assert run.ends() < BOUND_SECONDS
+    assert run.process.returncode == code, run.errors
+    left = {path.name for path in run.out.iterdir()}
+    assert {"config.toml", "trace.jsonl", "summary.json", "model.safetensors", "curve.png"} <= left
+    assert "Traceback" not in run.errors
+
+
+def test_ctrl_c_reaches_the_whole_group_and_still_ends_cleanly(train: Callable[..., Run]) -> None:
+    run = train("--scheme", "esync")
+    os.killpg(run.process.pid, signal.SIGINT)  # what a terminal does
+    assert run.ends() < BOUND_SECONDS
+    assert run.process.returncode == 130, run.errors
+    assert (run.out / "summary.json").exists()
+
+
+def test_when_the_parent_is_killed_nobody_is_left(train: Callable[..., Run]) -> None:
+    run = train("--scheme", "bsp")
+    run.process.kill()
+    assert run.ends() < BOUND_SECONDS
+    assert not any(map(alive, run.everybody))

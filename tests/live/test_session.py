@@ -1,0 +1,314 @@
+"""A party's end of the control plane, against a coordinator that follows a script."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
+from paceline.core.trace import Decision, Ended
+from paceline.live import control, session
+from paceline.live.hub import Hub
+from paceline.live.node import Node
+from paceline.live.party import COORDINATOR, Party, server, worker
+from paceline.live.session import Session
+from paceline.live.transport import Envelope, Kind
+from tests.live.doubles import NumpyMemory, Recorder, in_background, net_threads, take, vector
+from tests.live.stage import Answerer, Ask, nothing
+
+PLAN = control.Plan(workers=1, servers=2, length=10, seconds_per_step=(), optimizer="")
+PROGRESS = control.Progress(
+    steps=1,
+    samples=2,
+    exchanges=3,
+    seconds_computing=0.1,
+    seconds_waiting=0.2,
+    seconds_communicating=0.3,
+    bytes_up=4,
+    bytes_down=5,
+)
+
+
+class Scene:
+    """Worker 0 with its session, two servers that only listen, and the coordinator whose part the test plays."""
+
+    def __init__(self) -> None:
+        self.hub = Hub()
+        self.script = Recorder()
+        self.coordinator = self.hub.transport(COORDINATOR)
+        self.coordinator.open(self.script)
+        self.heard: dict[Party, Recorder] = {}
+        for shard in range(2):
+            self.heard[server(shard)] = Recorder()
+            self.hub.transport(server(shard)).open(self.heard[server(shard)])
+        transport = self.hub.transport(worker(0))
+        self.node = Node(transport, NumpyMemory(), timeout_s=15.0)
+        self.session = Session(transport, self.node, timeout_s=15.0)
+
+    def tell(self, message: Any) -> None:
+        self.coordinator.send(worker(0), Envelope(Kind.CONTROL, message))
+
+    def hears(self) -> Any:
+        src, message = self.script.next()
+        assert src == worker(0)
+        return message
+
+    def begin(self, report: Any = None) -> None:
+        """As far as the start of training."""
+        self.session.hello("hub:coordinator", "cpu")
+        assert isinstance(self.hears(), control.Hello)
+        self.tell(control.Go())
+        self.session.expect(control.Go)
+        self.session.begin(report)
+
+    def close(self) -> None:
+        self.session.close()
+        for who in (*self.heard, COORDINATOR):
+            member = self.hub.find(who)
+            if member is not None:
+                member.close()
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene()
+    yield scene
+    scene.close()
+    assert net_threads() == []
+
+
+def test_it_says_hello_and_connects_to_whom_it_is_told(scene: Scene) -> None:
+    scene.session.hello("hub:coordinator", "cuda:1")
+    hello = scene.hears()
+    assert (hello.address, hello.pid, hello.device) == ("hub:worker 0", os.getpid(), "cuda:1")
+    scene.tell(control.Roster(addresses={"server 0": "hub:server 0", "server 1": "hub:server 1"}))
+    scene.session.connect([server(0), server(1)])
+    scene.tell(PLAN)
+    assert scene.session.expect(control.Plan) == PLAN
+
+
+def test_a_coordinator_that_is_not_there_is_a_lost_peer(scene: Scene) -> None:
+    scene.coordinator.close()
+    with pytest.raises(PeerLost, match="worker 0 cannot reach coordinator"):
+        scene.session.hello("hub:coordinator", "cpu")
+
+
+def test_a_message_out_of_turn_is_a_protocol_error(scene: Scene) -> None:
+    scene.session.hello("hub:coordinator", "cpu")
+    scene.tell(control.Go())
+    with pytest.raises(ProtocolError, match="worker 0 expected Plan, got Go"):
+        scene.session.expect(control.Plan)
+
+
+def test_a_wait_for_the_coordinator_names_what_it_waited_for() -> None:
+    transport = Hub().transport(worker(0))
+    impatient = Session(transport, Node(transport, NumpyMemory()), timeout_s=0.01)
+    with pytest.raises(TimedOut, match="worker 0 waited 0 s for Plan"):
+        impatient.expect(control.Plan)
+    assert impatient.within(0.0) is None
+
+
+def test_the_clock_starts_when_go_arrives_not_when_it_is_looked_at(scene: Scene) -> None:
+    scene.session.hello("hub:coordinator", "cpu")
+    scene.node._began -= 1000.0
+    scene.tell(control.Go())
+    scene.tell(control.Total(samples=1))
+    scene.session.expect(control.Go)
+    assert scene.node.now() < 1000
+
+
+def test_progress_and_records_are_reported_again_and_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "REPORT_SECONDS", 0.01)
+    scene.session.note(Ended(at=1.0, reason="one"))
+    scene.session.note(Ended(at=2.0, reason="two"))
+    scene.begin(lambda: PROGRESS)
+    assert scene.hears() == PROGRESS
+    lines = scene.hears().lines.split("\n")
+    assert [json.loads(line)["reason"] for line in lines] == ["one", "two"]
+    assert scene.hears() == PROGRESS
+    scene.session.note(Ended(at=3.0, reason="three"))
+    while (message := scene.hears()) == PROGRESS:
+        pass
+    assert json.loads(message.lines)["reason"] == "three"
+
+
+def test_many_records_are_cut_into_messages_that_fit(scene: Scene) -> None:
+    for n in range(1000):
+        scene.session.note(Decision(at=float(n), party="p", rank=n, verdict="wait", reason="ü" * 100))
+    scene.begin()
+    scene.session.flush()
+    ranks: list[int] = []
+    while len(ranks) < 1000:
+        lines = scene.hears().lines
+        assert len(lines.encode()) < 64 * 1024
+        ranks += [json.loads(line)["rank"] for line in lines.split("\n")]
+    assert ranks == list(range(1000))
+
+
+def test_two_threads_may_report_at_once(scene: Scene) -> None:
+    scene.begin()
+    gate = threading.Barrier(2)
+
+    def flush() -> None:
+        gate.wait(15)
+        for _ in range(200):
+            scene.session.note(Ended(at=0.0, reason="r"))
+            scene.session.flush()
+
+    flushes = [in_background(flush) for _ in range(2)]
+    for flushed in flushes:
+        flushed()
+    count = 0
+    while count < 400:
+        lines = scene.hears().lines.split("\n")
+        assert all(json.loads(line)["reason"] == "r" for line in lines), "an empty message"
+        count += len(lines)
+
+
+def test_a_report_is_never_overtaken_by_another(scene: Scene) -> None:
+    entered, go_on = threading.Semaphore(0), threading.Event()
+
+    def report() -> control.Progress:
+        entered.release()
+        assert happened(go_on)
+        return PROGRESS
+
+    scene.begin(report)
+    first = in_background(scene.session.flush)
+    assert entered.acquire(timeout=15)
+    second = in_background(scene.session.flush)
+    assert not entered.acquire(timeout=0.05), "two threads report at once"
+    go_on.set()
+    first()
+    second()
+
+
+def test_the_total_of_all_workers_is_known_to_each(scene: Scene) -> None:
+    scene.begin()
+    scene.tell(control.Total(samples=42))
+    scene.tell(PLAN)
+    scene.session.expect(control.Plan)
+    assert scene.session.total_samples == 42
+
+
+def test_a_worker_that_is_gone_is_told_to_the_role_of_a_server(scene: Scene) -> None:
+    role = Answerer(nothing)
+    scene.node.place(role, ())
+    scene.begin()
+    scene.tell(control.Gone(rank=3))
+    scene.tell(PLAN)
+    scene.session.expect(control.Plan)
+    assert role.left == [3]
+    assert scene.session.departed == {3}
+
+
+def test_stop_ends_the_loop_box_but_not_the_party(scene: Scene) -> None:
+    scene.begin(lambda: PROGRESS)
+    scene.node.place(None, (slice(0, 5), slice(5, 10)))
+    waiting = in_background(lambda: scene.node._call("servers", Ask(v=vector(*range(10)), n=1)).wait(15.0))
+    scene.heard[server(1)].next()
+    scene.tell(control.Stop(reason="samples"))
+    with pytest.raises(Stopped, match="samples"):
+        waiting()
+    assert scene.session.over.is_set()
+    assert scene.session.stop_reason == "samples"
+    scene.session.leave("samples")
+    assert scene.hears() == PROGRESS
+    assert scene.hears() == control.Left(reason="samples")
+    finishing = in_background(scene.session.wait_for_finish)
+    scene.tell(control.Finish(holder=0))
+    assert finishing() == control.Finish(holder=0)
+    ending = in_background(scene.session.done)
+    assert scene.hears() == control.Saved()
+    scene.tell(control.Exit())
+    ending()
+
+
+def test_a_party_that_only_answers_tells_its_last_notes_before_it_may_end(scene: Scene) -> None:
+    scene.begin()
+    serving = in_background(scene.session.serve)
+    scene.session.note(Ended(at=1.0, reason="last note"))
+    scene.tell(control.Finish(holder=0))
+    assert "last note" in scene.hears().lines
+    assert scene.hears() == control.Saved()
+    scene.tell(control.Exit())
+    serving()
+
+
+def test_after_exit_nobody_misses_the_coordinator(scene: Scene) -> None:
+    scene.begin()
+    serving = in_background(scene.session.serve)
+    scene.tell(control.Finish(holder=0))
+    assert scene.hears() == control.Saved()
+    scene.session.deliver(COORDINATOR, Envelope(Kind.CONTROL, control.Exit()))
+    scene.session.lost(COORDINATOR, "it left")
+    serving()
+
+
+@pytest.mark.parametrize("wait", ["expect", "serve", "wait_for_finish", "within"])
+def test_losing_the_coordinator_ends_every_wait(scene: Scene, wait: str) -> None:
+    scene.begin()
+    arguments = {"expect": (control.Plan,), "within": (15.0,)}.get(wait, ())
+    waiting = in_background(lambda: getattr(scene.session, wait)(*arguments))
+    scene.coordinator.close()
+    with pytest.raises(PeerLost, match=r"the coordinator is gone \(it left\)"):
+        waiting()
+    assert scene.session.over.is_set()
+    with pytest.raises(PeerLost, match="the coordinator is gone"):
+        scene.node.advance()
+
+
+def test_losing_anybody_else_ends_only_the_calls_that_are_open_there(scene: Scene) -> None:
+    scene.begin()
+    scene.node.place(None, (slice(0, 5), slice(5, 10)))
+    waiting = in_background(lambda: scene.node._call("servers", Ask(v=vector(*range(10)), n=1)).wait(15.0))
+    scene.heard[server(1)].next()
+    lost = scene.hub.find(server(0))
+    assert lost is not None
+    lost.close()
+    with pytest.raises(PeerLost, match="lost server 0: it left"):
+        waiting()
+    assert not scene.session.over.is_set()
+    assert not scene.node.stopped
+
+
+@pytest.mark.parametrize("wait", ["serve", "wait_for_finish"])
+def test_what_goes_wrong_on_the_thread_that_delivers_reaches_the_partys_own(scene: Scene, wait: str) -> None:
+    def clumsy(src: int, message: Any) -> Iterator[Any]:
+        raise ZeroDivisionError("clumsy")
+        yield
+
+    scene.node.place(Answerer(clumsy), ())
+    scene.begin()
+    waiting = in_background(getattr(scene.session, wait))
+    scene.coordinator.send(worker(0), Envelope(Kind.TELL, Ask(v=vector(1), n=1)))
+    with pytest.raises(ZeroDivisionError, match="clumsy"):
+        waiting()
+    scene.session.tell(control.Failed(cause="clumsy", details=""))  # it can still say so
+    assert scene.hears() == control.Failed(cause="clumsy", details="")
+
+
+def test_a_report_to_a_coordinator_that_has_just_gone_is_no_error_of_its_own(scene: Scene) -> None:
+    scene.begin(lambda: PROGRESS)
+    scene.hub._members.pop(COORDINATOR)  # gone, and `lost` is still on its way
+    scene.session._report_again()
+    assert not scene.session.over.is_set()
+    scene.coordinator.close()
+
+
+def test_traffic_is_that_of_the_transport(scene: Scene) -> None:
+    scene.begin()
+    scene.node._call(0, Ask(v=vector(1, 2), n=1))
+    assert scene.session.traffic()[0] == 8
+    scene.node.stop()
+
+
+def test_losses_are_told_to_whoever_was_connected(scene: Scene) -> None:
+    scene.begin()
+    scene.session.close()
+    assert take(scene.script.losses) == (worker(0), "it left")

@@ -1,0 +1,305 @@
+"""Parties over TCP: who is let in, and what becomes of those who are not."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.core.clocked import Push
+from paceline.core.errors import PeerLost
+from paceline.live import tcp, wire
+from paceline.live.control import Go, Hello, Total
+from paceline.live.party import COORDINATOR, Party, server, worker
+from paceline.live.tcp import Greeting, TcpTransport
+from paceline.live.transport import Envelope, Kind
+from tests.live.doubles import PATIENCE_SECONDS, NumpyMemory, Recorder, net_threads, take, vector
+from tests.live.test_wire import HOSTILE, bytes_of, header, prefix
+
+TOKEN = "the token of this run"
+
+
+class Someone:
+    """A party with a transport and a handler that keeps what it is told."""
+
+    def __init__(self, me: Party, token: str = TOKEN, **more: Any) -> None:
+        self.heard = Recorder()
+        self.transport = TcpTransport(me, token, NumpyMemory(), **more)
+        self.transport.open(self.heard)
+
+    def say(self, to: Party, samples: int) -> None:
+        self.transport.send(to, Envelope(Kind.CONTROL, Total(samples=samples)))
+
+    def call(self, raw: bytes = b"") -> socket.socket:
+        """A stranger's socket, connected to this party, and what it says."""
+        host, _, port = self.transport.address.rpartition(":")
+        sock = socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS)
+        sock.sendall(raw)
+        return sock
+
+
+@pytest.fixture
+def someone() -> Iterator[Callable[..., Someone]]:
+    made: list[Someone] = []
+
+    def make(*args: Any, **more: Any) -> Someone:
+        made.append(Someone(*args, **more))
+        return made[-1]
+
+    yield make
+    for party in reversed(made):
+        party.transport.close()
+    assert [party.heard.failures.empty() for party in made] == [True] * len(made)
+    assert net_threads() == []
+
+
+@pytest.fixture
+def host(someone: Callable[..., Someone]) -> Someone:
+    return someone(COORDINATOR)
+
+
+def greeting(token: str = TOKEN, party: str = "worker 0") -> bytes:
+    return bytes_of(Envelope(Kind.CONTROL, Greeting(party=party, token=token)))
+
+
+def frame(kind: Kind, head: bytes, body_bytes: int = 0) -> bytes:
+    return prefix(kind=kind, header=len(head), body=body_bytes) + head
+
+
+def hung_up_on(sock: socket.socket) -> bool:
+    """Did the other side close?"""
+    with sock:
+        try:
+            return sock.recv(1) == b""
+        except ConnectionError:  # it did not care to read all that we said
+            return True
+
+
+def still_answers(host: Someone, someone: Callable[..., Someone]) -> bool:
+    """Does a party that belongs here still get through?"""
+    friend = someone(worker(9))
+    friend.transport.connect(COORDINATOR, host.transport.address)
+    friend.say(COORDINATOR, 99)
+    return host.heard.next() == (worker(9), Total(samples=99))
+
+
+STRANGERS = {
+    "with another token": greeting(token="guess"),
+    "without a token": greeting(token=""),
+    "with a token beyond ascii": greeting(token="törken"),
+    "who is no party": greeting(party="pirate 1"),
+    "with a rank that is no number": greeting(party="worker one"),
+    "who begins with something else": bytes_of(Envelope(Kind.CONTROL, Total(samples=1))),
+    "who sends a body": bytes_of(Envelope(Kind.CALL, Push(g=vector(1), clock=1, samples=1))),
+    "who sends a body without bytes": bytes_of(Envelope(Kind.CALL, Push(g=vector(), clock=1, samples=1))),
+    "who announces 2**63 bytes": frame(Kind.CALL, header("clocked.Push", [2**61], [1, 1]), 2**63),
+    "who speaks another protocol": b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
+    "who sends what is no message": frame(Kind.CONTROL, b"\x93\xa2\xff\xfe\x90\x90"),
+    **{f"who sends {what}": frame(Kind.CONTROL, head) for what, (head, _) in HOSTILE.items()},
+}
+
+
+@pytest.mark.parametrize("which", STRANGERS)
+def test_a_stranger_is_refused_and_harms_nobody(which: str, host: Someone, someone: Callable[..., Someone]) -> None:
+    assert hung_up_on(host.call(STRANGERS[which]))
+    assert still_answers(host, someone)
+    assert host.heard.rooms == []
+    assert host.heard.losses.empty()
+
+
+def test_what_follows_a_refused_greeting_is_not_heard(host: Someone, someone: Callable[..., Someone]) -> None:
+    command = bytes_of(Envelope(Kind.CONTROL, Go()))
+    assert hung_up_on(host.call(greeting(token="guess") + command))
+    assert hung_up_on(host.call(command + greeting()))
+    assert still_answers(host, someone)  # and that was the first thing it heard
+
+
+def test_what_follows_a_good_greeting_in_the_same_packet_is_heard(host: Someone) -> None:
+    vectors = bytes_of(Envelope(Kind.CALL, Push(g=vector(1, 2), clock=1, samples=1), 7))
+    with host.call(greeting() + vectors + bytes_of(Envelope(Kind.CONTROL, Go()))):
+        assert host.heard.next()[1].g.tolist() == [1, 2]
+        assert host.heard.next() == (worker(0), Go())
+
+
+def test_one_who_never_says_who_it_is_is_sent_away(
+    monkeypatch: pytest.MonkeyPatch, host: Someone, someone: Callable[..., Someone]
+) -> None:
+    monkeypatch.setattr(tcp, "GREETING_SECONDS", 0.02)
+    assert hung_up_on(host.call(greeting()[:10]))
+    friend = someone(worker(1))
+    friend.transport.connect(COORDINATOR, host.transport.address)
+    friend.say(COORDINATOR, 1)
+    host.heard.next()
+    assert hung_up_on(host.call())  # a whole patience later the friend is still there
+    friend.say(COORDINATOR, 2)
+    assert host.heard.next() == (worker(1), Total(samples=2))
+
+
+def test_too_many_strangers_do_not_fill_the_house(
+    monkeypatch: pytest.MonkeyPatch, host: Someone, someone: Callable[..., Someone]
+) -> None:
+    monkeypatch.setattr(tcp, "STRANGERS_MAX", 2)
+    first, second = host.call(), host.call()
+    assert hung_up_on(host.call())
+    first.sendall(greeting(token="guess"))
+    assert hung_up_on(first)
+    assert still_answers(host, someone)
+    second.close()
+
+
+def test_running_out_of_descriptors_does_not_end_it(
+    monkeypatch: pytest.MonkeyPatch, host: Someone, someone: Callable[..., Someone]
+) -> None:
+    accept, failures = socket.socket.accept, [OSError(errno.EMFILE, "Too many open files")] * 2
+
+    def exhausted(sock: socket.socket) -> Any:
+        if failures:
+            raise failures.pop()
+        return accept(sock)
+
+    monkeypatch.setattr(socket.socket, "accept", exhausted)
+    assert still_answers(host, someone)
+    assert failures == []
+
+
+def test_a_second_connection_of_one_party_is_refused_and_the_first_goes_on(
+    host: Someone, someone: Callable[..., Someone]
+) -> None:
+    first, second = someone(worker(0)), someone(worker(0))
+    first.transport.connect(COORDINATOR, host.transport.address)
+    first.say(COORDINATOR, 1)
+    assert host.heard.next() == (worker(0), Total(samples=1))
+    second.transport.connect(COORDINATOR, host.transport.address)
+    assert take(second.heard.losses)[0] == COORDINATOR
+    first.say(COORDINATOR, 2)
+    host.say(worker(0), 3)
+    assert host.heard.next() == (worker(0), Total(samples=2))
+    assert first.heard.next() == (COORDINATOR, Total(samples=3))
+    assert host.heard.losses.empty()
+
+
+def test_both_may_speak_over_the_one_connection(host: Someone, someone: Callable[..., Someone]) -> None:
+    other = someone(server(1))
+    other.transport.connect(COORDINATOR, host.transport.address)
+    for n in range(50):
+        other.say(COORDINATOR, n)
+    assert [host.heard.next() for _ in range(50)] == [(server(1), Total(samples=n)) for n in range(50)]
+    for n in range(50):
+        host.say(server(1), n)
+    assert [other.heard.next() for _ in range(50)] == [(COORDINATOR, Total(samples=n)) for n in range(50)]
+    assert len(host.heard.threads) == 1
+
+
+def test_nobody_at_the_address_is_a_lost_peer(someone: Callable[..., Someone]) -> None:
+    alone = someone(worker(0))
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    for address in (f"127.0.0.1:{port}", "nonsense", "127.0.0.1:port"):
+        with pytest.raises(PeerLost, match="worker 0 cannot reach server 0 at"):
+            alone.transport.connect(server(0), address)
+    with pytest.raises(PeerLost, match="worker 0 has no connection to server 0"):
+        alone.say(server(0), 1)
+
+
+def test_traffic_counts_every_byte_that_went_over(host: Someone, someone: Callable[..., Someone]) -> None:
+    other = someone(worker(0))
+    assert other.transport.traffic() == (0, 0)
+    other.transport.connect(COORDINATOR, host.transport.address)
+    push = Envelope(Kind.CALL, Push(g=vector(1, 2, 3), clock=1, samples=1))
+    other.transport.send(COORDINATOR, push)
+    host.heard.next()
+    host.say(worker(0), 1)
+    other.heard.next()
+    up = len(greeting()) + len(bytes_of(push))
+    down = len(bytes_of(Envelope(Kind.CONTROL, Total(samples=1))))
+    assert other.transport.traffic() == (up, down)
+    assert host.transport.traffic() == (down, up)
+    other.transport.close()
+    take(host.heard.losses)
+    assert host.transport.traffic() == (down, up)
+    assert other.transport.traffic() == (up, down)
+
+
+def test_closing_sends_what_is_queued_first(host: Someone, someone: Callable[..., Someone]) -> None:
+    leaver = someone(worker(0))
+    leaver.transport.connect(COORDINATOR, host.transport.address)
+    g = np.arange(4 << 20, dtype=np.float32)  # 16 MB
+    leaver.transport.send(COORDINATOR, Envelope(Kind.TELL, Push(g=g, clock=1, samples=1)))
+    leaver.say(COORDINATOR, 5)
+    leaver.transport.close()
+    assert np.array_equal(host.heard.next()[1].g, g)
+    assert host.heard.next() == (worker(0), Total(samples=5))
+    assert take(host.heard.losses)[0] == worker(0)
+    assert leaver.heard.losses.empty(), "told of a close that it asked for"
+
+
+def test_a_loss_is_told_once_and_the_party_may_come_back(host: Someone, someone: Callable[..., Someone]) -> None:
+    for n in range(2):
+        other = someone(worker(0))
+        other.transport.connect(COORDINATOR, host.transport.address)
+        other.say(COORDINATOR, n)
+        assert host.heard.next() == (worker(0), Total(samples=n))
+        other.transport.close()
+        assert take(host.heard.losses) == (worker(0), "the other side closed the connection")
+        with pytest.raises(PeerLost):
+            host.say(worker(0), 1)
+    assert host.heard.losses.empty()
+
+
+def test_a_party_that_knows_the_token_may_not_send_more_than_the_limit(
+    host: Someone, someone: Callable[..., Someone]
+) -> None:
+    small = someone(server(0), body_bytes_max=100)
+    with small.call(greeting()) as sock:
+        sock.sendall(bytes_of(Envelope(Kind.CALL, Push(g=np.zeros(26, np.float32), clock=1, samples=1))))
+        assert hung_up_on(sock)
+    assert take(small.heard.losses) == (worker(0), "a body of 104 bytes, the limit here is 100")
+    assert small.heard.rooms == []
+
+
+class Clumsy(Recorder):
+    def deliver(self, src: Party, envelope: Envelope) -> None:
+        raise ZeroDivisionError("clumsy")
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_escapes_the_handler_is_told_to_it_or_to_whom_was_named(host: Someone, elsewhere: bool) -> None:
+    named, handler = Recorder(), Clumsy()
+    clumsy = TcpTransport(server(0), TOKEN, NumpyMemory(), failed=named.failed if elsewhere else None)
+    clumsy.open(handler)
+    host.transport.connect(server(0), clumsy.address)
+    host.say(server(0), 1)
+    assert str(take((named if elsewhere else handler).failures)) == "clumsy"
+    clumsy.close()
+    assert take(host.heard.losses)[0] == server(0)
+
+
+def test_a_timer_runs_on_the_thread_that_delivers(host: Someone, someone: Callable[..., Someone]) -> None:
+    host.transport.call_later(0.01, lambda: host.heard.lost(worker(7), "a timer"))
+    assert take(host.heard.losses) == (worker(7), "a timer")
+    still_answers(host, someone)
+    assert len(host.heard.threads) == 1
+
+
+def test_a_transport_that_was_never_opened_closes_without_a_trace() -> None:
+    transport = TcpTransport(worker(0), TOKEN, NumpyMemory())
+    assert transport.address.startswith("127.0.0.1:")
+    transport.close()
+    transport.close()
+
+
+def test_it_listens_on_the_loopback_address_only_unless_told_otherwise(host: Someone) -> None:
+    assert host.transport.address.split(":")[0] == "127.0.0.1"
+
+
+def test_a_hello_carries_what_it_was_given(host: Someone, someone: Callable[..., Someone]) -> None:
+    other = someone(worker(3))
+    other.transport.connect(COORDINATOR, host.transport.address)
+    hello = Hello(address=other.transport.address, pid=1, host="ü", device="cpu")
+    other.transport.send(COORDINATOR, Envelope(Kind.CONTROL, hello))
+    assert host.heard.next() == (worker(3), hello)
+    assert len(bytes_of(Envelope(Kind.CONTROL, hello))) < wire.HEADER_BYTES_MAX
