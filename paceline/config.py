@@ -108,7 +108,9 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    every: float = option(1.0, "seconds between two evaluations", flag="eval-every", low=0.05)
+    every: float = option(
+        0.1, "least seconds between two evaluations; they fill half of the time at most", flag="eval-every", low=0.01
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,7 +112,8 @@ def evaluate(config: Config, seat: Seat, session: Session) -> None:
     while (finish := session.within(wait)) is None:
         began = time.monotonic()
         evaluator.judge_now()
-        wait = max(0.0, config.evaluation.every - (time.monotonic() - began))
+        took = time.monotonic() - began
+        wait = max(took, config.evaluation.every - took)  # never more than half of the time
     evaluator.judge_now(finish.holder)
     evaluator.save()
     session.done()

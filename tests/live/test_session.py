@@ -18,7 +18,7 @@ from paceline.live.node import Node
 from paceline.live.party import COORDINATOR, Party, server, worker
 from paceline.live.session import Session
 from paceline.live.transport import Envelope, Kind
-from tests.live.doubles import NumpyMemory, Recorder, in_background, net_threads, take, vector
+from tests.live.doubles import NumpyMemory, Recorder, happened, in_background, net_threads, take, vector
 from tests.live.stage import Answerer, Ask, nothing
 
 PLAN = control.Plan(workers=1, servers=2, length=10, seconds_per_step=(), optimizer="")
