@@ -50,7 +50,9 @@ def seconds_to_target(scheme: str, lr: float, options: argparse.Namespace, host:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", required=True, help="folder with the four files of Fashion-MNIST")
+    parser.add_argument(
+        "--data-dir", default="", help="folder with the four files of Fashion-MNIST (default: download)"
+    )
     parser.add_argument("--schemes", default="bsp,asp,gsp,esync")
     parser.add_argument("--lrs", default="0.1,0.2,0.3", help="the grid of learning rates")
     parser.add_argument("--seconds", type=float, default=150, help="give a run up after so long")

@@ -145,6 +145,8 @@ class Config:
                 raise ConfigError(f"--{flag} names {len(entries)} workers, --workers says {workers}")
         if self.cluster.slowdown and len(self.cluster.slowdown) != workers:
             raise ConfigError(f"--slowdown names {len(self.cluster.slowdown)} workers, --workers says {workers}")
+        if self.cluster.slowdown and not self.cluster.step_ms:
+            raise ConfigError("--slowdown multiplies --step-ms: give that too, e.g. --step-ms 20")
         if not (stop.epochs or stop.seconds or stop.steps or stop.target_accuracy):
             raise ConfigError("nothing would end the run: give --epochs, --seconds, --steps or --target-accuracy")
         self._check_optimizer()
@@ -302,7 +304,9 @@ def to_dict(config: Config) -> dict[str, dict[str, Any]]:
 def save(config: Config, path: Path) -> None:
     import tomli_w
 
-    path.write_text(tomli_w.dumps(to_dict(config)), encoding="utf-8")
+    values = to_dict(config)
+    values["run"].pop("out")  # read again, it is another run with a folder of its own
+    path.write_text(tomli_w.dumps(values), encoding="utf-8")
 
 
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

@@ -52,7 +52,7 @@ def _nearest_option(word: str, known: list[str]) -> str:
 
 def add_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ()) -> None:
     """A flag for every setting but those in `leave_out`; `--config FILE` for all of them."""
-    parser.add_argument("--config", metavar="FILE", help="TOML file with any of the settings; flags go before it")
+    parser.add_argument("--config", metavar="FILE", help="TOML file with any of the settings; flags override it")
     groups: dict[str, Any] = {}
     for setting in configuration.settings():
         if setting.flag in leave_out:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from paceline.core.errors import PeerLost
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
 from paceline.engine.vector import FlatMemory
@@ -16,17 +17,34 @@ from paceline.live.hub import Hub
 from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.session import Session
+from paceline.live.transport import Transport
 
 
 class _Quiet:
-    """Hears everything and says nothing: the training loop is the user's, and so is what it prints."""
+    """Says nothing: the training loop is the user's, and so is what it prints. Goes home when all is over."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
     def joined(self, who: Party, hello: control.Hello) -> None: ...
     def started(self, plan: control.Plan) -> None: ...
     def progressed(self, rank: int, progress: control.Progress) -> None: ...
     def recorded(self, record: Record) -> None: ...
-    def failed(self, who: Party, cause: str, details: str) -> None: ...
-    def finished(self, reason: str, seconds: float) -> None: ...
+
+    def failed(self, who: Party, cause: str, details: str) -> None:
+        self._transport.close()
+
+    def finished(self, reason: str, seconds: float) -> None:
+        self._transport.close()
+
+
+def _serve(seat: Seat, session: Session) -> None:
+    try:
+        serve(seat, session)
+    except PeerLost:
+        pass  # the worker has left in the middle, and knows why
+    finally:
+        session.close()
 
 
 def sit_alone(scheme: Scheme, *, device: str, step_seconds: float = 0.0) -> tuple[Seat, Session]:
@@ -37,7 +55,7 @@ def sit_alone(scheme: Scheme, *, device: str, step_seconds: float = 0.0) -> tupl
     coordinator = Coordinator(
         transport,
         Node(transport, FlatMemory()),
-        _Quiet(),
+        _Quiet(transport),
         workers=1,
         servers=servers,
         evaluator=False,
@@ -61,7 +79,7 @@ def sit_alone(scheme: Scheme, *, device: str, step_seconds: float = 0.0) -> tupl
         seat = seat_of(party.server(shard))
         session = seat.session(hub.transport(seat.who))
         session.hello(address, "cpu")
-        threading.Thread(target=serve, args=(seat, session), name=seat.party, daemon=True).start()
+        threading.Thread(target=_serve, args=(seat, session), name=seat.party, daemon=True).start()
     seat = seat_of(party.worker(0))
     session = seat.session(hub.transport(seat.who))
     session.hello(address, device)

@@ -10,6 +10,7 @@ listen on every interface.
 
 from __future__ import annotations
 
+import datetime
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,7 @@ from paceline.core.errors import PeerLost
 from paceline.core.mean import Averaged
 from paceline.engine.pool import spare
 from paceline.engine.vector import Flat, FlatMemory
+from paceline.job import sockets
 from paceline.live.pending import Pending
 
 torch_distributed: Any = dist  # parts of it carry no types
@@ -32,14 +34,23 @@ class CollectiveCarrier:
     """One process group over all workers; means run one after the other on a thread of their own."""
 
     def __init__(
-        self, backend: str, rank: int, workers: int, length: int, rendezvous: str, device: torch.device
+        self,
+        backend: str,
+        rank: int,
+        workers: int,
+        *,
+        length: int,
+        rendezvous: str,
+        device: torch.device,
+        timeout_s: float,
     ) -> None:
-        """Blocks until all `workers` are there."""
+        """Blocks until all `workers` are there, for `timeout_s` at most."""
         store: Any = torch_distributed.FileStore(str(Path(rendezvous) / "collectives"), workers)
         self._device, self._length = device, length
-        self._group = _group(backend, store, rank, workers)
+        before = sockets.open_sockets()
+        self._group = _group(backend, store, rank, workers, timeout_s)
+        self._sockets = sockets.open_sockets() - before
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mean")
-        self.seconds_communicating = 0.0
 
     def begin(self, effect: Mean) -> Pending:
         v: Any = effect.v
@@ -50,8 +61,15 @@ class CollectiveCarrier:
     def drain(self) -> None:
         """Take part without contributing until nobody contributes any more."""
         zero = Flat.wrap(torch.zeros(self._length, device=self._device))
-        while self._thread.submit(self._mean, zero, 0.0).result()[0].weight:
-            pass
+        try:
+            while self._thread.submit(self._mean, zero, 0.0).result()[0].weight:
+                pass
+        except RuntimeError as error:
+            raise PeerLost(f"a worker went away while the others were leaving: {error}") from None
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes sent and received by the group, as the kernel counted them at its sockets."""
+        return sockets.traffic(self._sockets)
 
     def close(self) -> None:
         self._thread.shutdown()
@@ -71,8 +89,8 @@ class CollectiveCarrier:
         began = time.monotonic()
         weights = float(total.item())
         mean = spare(len(v), self._device)
+        (v * (weight / weights if weights else 0.0)).copy_into(mean)
         if weights:
-            (v * (weight / weights)).copy_into(mean)
             self._sum(mean)
         return Averaged(v=Flat(mean), weight=weights), time.monotonic() - began
 
@@ -87,10 +105,11 @@ class _Collective(Pending):
         return self.communicated
 
 
-def _group(backend: str, store: Any, rank: int, workers: int) -> Any:
+def _group(backend: str, store: Any, rank: int, workers: int, timeout_s: float) -> Any:
     if backend == "nccl":
         return torch_distributed.ProcessGroupNCCL(store, rank, workers, torch_distributed.ProcessGroupNCCL.Options())
     options = torch_distributed.ProcessGroupGloo._Options()
+    options._timeout = datetime.timedelta(seconds=timeout_s)
     options._devices = [torch_distributed.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
     return torch_distributed.ProcessGroupGloo(store, rank, workers, options)
 
@@ -105,6 +124,9 @@ class Alone:
 
     def drain(self) -> None:
         pass
+
+    def traffic(self) -> tuple[int, int]:
+        return 0, 0
 
     def close(self) -> None:
         pass

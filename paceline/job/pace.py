@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -48,7 +49,6 @@ class Pace:
         *,
         optimizer: torch.optim.Optimizer | None = None,
         measure: Callable[[], float] | None = None,
-        on_close: Callable[[], None] | None = None,
     ) -> None:
         """Joins the run; returns when training starts.
 
@@ -58,7 +58,7 @@ class Pace:
         self.rank = seat.who.index
         self.recipe = recipe
         self.device = torch.device(seat.device)
-        self._seat, self._on_close = seat, on_close
+        self._seat = seat
         self._flat = FlatModel(model, self.device)
         self._buffers = Buffers(model, seat.buffers)
         self._local = LocalSteps(self._flat, recipe, optimizer)
@@ -68,7 +68,6 @@ class Pace:
         self._session = session
         self._node = self._session.node
         self._node.exhibits["buffers"] = self._buffers.snapshot
-        self._node.on_wait = self._waited
         self._streams: dict[int, Batches] = {}
         self._batch_samples = 0
         self._counts = Counts()
@@ -121,7 +120,9 @@ class Pace:
             return
         self._follow_rate()
         samples = samples if samples is not None else max(1, self._batch_samples)
-        result = self._result(samples, self._passed(samples))
+        if isinstance(self._effect, Train):
+            self._local.apply(self._samples_seen())
+        result = self._result(samples, self._passed())
         if result is None:
             self._begin_step()
         else:
@@ -151,14 +152,16 @@ class Pace:
         if kind is None:
             self.close()
         else:
-            self.abandon(f"{kind.__name__}: {error}")
+            what = str(error) if isinstance(error, PacelineError) else f"{kind.__name__}: {error}"
+            details = "" if isinstance(error, PacelineError) else "".join(traceback.format_exception(error))
+            self.abandon(f"worker {self.rank}: {what}", details)
 
     def abandon(self, cause: str, details: str = "") -> None:
         """Tell the coordinator that this worker failed."""
         if not self._closed:
             self._closed = True
             with contextlib.suppress(PacelineError):  # somebody may be there to hear it
-                self._session.tell(control.Failed(cause=cause, details=details))
+                self._session.tell(control.Failed(cause=cause[:2000], details=details[-8000:]))
             self._session.close()
 
     # ---- joining -----------------------------------------------------------------------------------------
@@ -190,6 +193,7 @@ class Pace:
         )
         self._node.place(self._scheme.worker(seat.servers)(self._scheme, place), shards, self._carrier)
         self._node.times.reset()
+        self._node.on_wait = self._waited
         session.tell(control.Prepared())
         session.expect(control.Go)
         session.begin(self._progress)
@@ -205,7 +209,15 @@ class Pace:
             return None
         if self.plan.workers == 1:
             return Alone()
-        return CollectiveCarrier(backend, self.rank, seat.workers, len(self._flat), seat.rendezvous, self.device)
+        return CollectiveCarrier(
+            backend,
+            self.rank,
+            seat.workers,
+            length=len(self._flat),
+            rendezvous=seat.rendezvous,
+            device=self.device,
+            timeout_s=seat.timeout_s,
+        )
 
     def _follow_rate(self) -> None:
         """A scheduler of the user's own changes the learning rate of the optimizer that only tells the recipe."""
@@ -222,7 +234,7 @@ class Pace:
             self._effect: Any = self._node.advance(result)
         except Stopped:
             return
-        if result is not None:
+        if result is not None and not self._goes_on_alone(result):
             self._counts.exchanges += 1
         match self._effect:
             case Compute():
@@ -232,12 +244,16 @@ class Pace:
                 self._local.begin(self._effect.steps)
         self._begin_step()
 
+    def _goes_on_alone(self, result: Any) -> bool:
+        """Is the next local step to start just where the last one ended, so that nothing was exchanged?"""
+        return isinstance(result, Trained) and isinstance(self._effect, Train) and self._effect.x is result.x
+
     def _begin_step(self) -> None:
         self._flat.zero_grad()
         self._step_began = time.monotonic()
 
-    def _passed(self, samples: int) -> float:
-        """Seconds of the step that backward has just ended, drawn out to what is emulated."""
+    def _passed(self) -> float:
+        """Seconds of the step that has just ended, drawn out to what is emulated."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         passed = time.monotonic() - self._step_began
@@ -252,13 +268,16 @@ class Pace:
             case Compute():
                 result: Computed | Trained | None = Computed(self._flat.gradient(), samples, seconds)
             case Train():
-                seen = self._session.total_samples + self._counts.samples - self._counts.reported
-                result = self._local.step(seen, samples, seconds)
+                result = self._local.add(samples, seconds)
         self._counts.add(samples, seconds)
         self._session.note(
             Span(at=self._node.now(), rank=self.rank, activity="computing", seconds=seconds, steps=1, samples=samples)
         )
         return result
+
+    def _samples_seen(self) -> int:
+        """By all workers, as far as this one knows: the coordinator's last total, and what came here since."""
+        return self._session.total_samples + self._counts.samples - self._counts.reported
 
     @property
     def _steps_done(self) -> bool:
@@ -282,12 +301,13 @@ class Pace:
         self._session.note(Span(at=at, rank=self.rank, activity="communicating", seconds=communicating))
 
     def _progress(self) -> control.Progress:
-        up, down = self._session.traffic()
+        more = self._carrier.traffic() if self._carrier is not None else (0, 0)
+        up, down = map(sum, zip(self._session.traffic(), more, strict=True))
         counts = self._counts
-        counts.reported = counts.samples
+        samples = counts.reported = counts.samples  # read once: the loop goes on meanwhile
         return control.Progress(
             steps=counts.steps,
-            samples=counts.samples,
+            samples=samples,
             exchanges=counts.exchanges,
             seconds_computing=counts.seconds,
             seconds_waiting=self._node.times.waiting,
@@ -337,14 +357,17 @@ class LocalSteps:
     def begin(self, steps: int) -> None:
         self._left, self._samples, self._seconds = steps, 0, 0.0
 
-    def step(self, samples_seen: int, samples: int, seconds: float) -> Trained | None:
-        """One step; the result when it was the last of those asked for."""
+    def apply(self, samples_seen: int) -> None:
+        """One update of the model, in place."""
         if self._given is not None:
             self._given.step()
-        else:
-            if self._made is None:
-                self._made = LocalOptimizer(self._flat, self._recipe.optimizer, self._recipe.schedule)
-            self._made.step(samples_seen)
+            return
+        if self._made is None:
+            self._made = LocalOptimizer(self._flat, self._recipe.optimizer, self._recipe.schedule)
+        self._made.step(samples_seen)
+
+    def add(self, samples: int, seconds: float) -> Trained | None:
+        """Count a step; the result when it was the last of those asked for."""
         self._left -= 1
         self._samples += samples
         self._seconds += seconds

@@ -50,7 +50,7 @@ def take_part(config: Config, seat: Seat, transport: Transport) -> str:
 
 
 def _tell(transport: Transport, cause: str, details: str) -> str:
-    cause = f"{transport.me}: {cause}"
+    cause = f"{transport.me}: {cause}"[:2000]
     print(cause, details, sep="\n", file=sys.stderr)
     with contextlib.suppress(PacelineError):  # if the coordinator is gone, so is whoever would have read this
         transport.send(party.COORDINATOR, Envelope(Kind.CONTROL, control.Failed(cause=cause, details=details[-8000:])))

@@ -12,14 +12,10 @@ import atexit
 import dataclasses
 import os
 import sys
-from typing import Any
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from paceline import schemes  # noqa: F401  enters the catalogue
 from paceline.core.scheme import make
-from paceline.engine.recipes import ScheduleRecipe
 from paceline.engine.rules import recipe_of
 from paceline.job.alone import sit_alone
 from paceline.job.pace import Pace
@@ -27,13 +23,16 @@ from paceline.job.party import device_for
 from paceline.job.recipe import Recipe
 from paceline.launch.environment import seat_from
 
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
 
 def join(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     scheme: str = "esync",
     *,
-    schedule: ScheduleRecipe | None = None,
     seed: int = 0,
     **parameters: Any,
 ) -> Pace:
@@ -52,10 +51,11 @@ def join(
         scheme=scheme,
         parameters=make(scheme, parameters).parameters(),
         optimizer=recipe_of(optimizer),
-        schedule=schedule or ScheduleRecipe(),
         seed=seed,
     )
     seat = seat_from(os.environ)
+    if seat is not None:
+        recipe.make_scheme().check(seat.workers, seat.servers)
     own = str(next(model.parameters()).device)
     if seat is None:
         seat, session = sit_alone(recipe.make_scheme(), device=own)

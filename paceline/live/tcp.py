@@ -1,6 +1,6 @@
 """Parties in processes of their own, over TCP.
 
-Every pair of parties shares one connection, made by whoever calls `connect`; its first frame is a Hello with the
+Every pair of parties shares one connection, made by whoever calls `connect`; its first frame is a Greeting with the
 run's token, and until that has been checked the connection may carry nothing but a short header.
 """
 

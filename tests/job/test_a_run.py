@@ -130,10 +130,11 @@ def test_under_esync_the_slowest_worker_makes_one_step_a_round(processes: Runner
         config_for(out, steps=0, scheme="esync", workers=3, cluster=cluster, stop={"seconds": 1.5, "steps": 0})
     )
     fast, _, slow = summary.workers
-    # The run may end within a round, and the first rounds go before anybody has been timed.
-    assert slow.steps <= slow.exchanges / 2 + 3 or slow.steps <= slow.exchanges + 2
+    assert slow.exchanges >= 10
+    assert 0 <= slow.steps - slow.exchanges <= 1  # the run may end within a round
+    assert abs(fast.exchanges - slow.exchanges) <= 1
     assert fast.steps >= 2.5 * slow.steps
-    assert summary.workers[2].seconds_waiting < 0.5 * summary.seconds
+    assert slow.seconds_waiting < 0.3 * summary.seconds
 
 
 def test_more_data_for_one_worker_stalls_nobody(runner: Runner, out: Path) -> None:
@@ -163,7 +164,7 @@ def test_a_model_with_batch_norm_is_saved_with_statistics_it_can_be_used_with(
 def test_accuracy_is_the_share_of_right_answers() -> None:
     class Says(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.nn.functional.one_hot(x[:, 0].long(), 3).float()
+            return torch.nn.functional.one_hot(x.flatten().long(), 3).float()
 
-    data = Dataset(torch.tensor([[0.0], [1.0], [2.0], [2.0]]), torch.tensor([0, 1, 2, 0]), 3)
+    data = Dataset(torch.tensor([0.0, 1.0, 2.0, 2.0]).reshape(4, 1, 1, 1), torch.tensor([0, 1, 2, 0]), 3)
     assert judge(Says(), data)[0] == 0.75

@@ -1,0 +1,111 @@
+"""Training loops of one's own as threads of this process: what a script does after `paceline.join`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from paceline.config import Config, build
+from paceline.core.scheme import make
+from paceline.engine.rules import recipe_of
+from paceline.job.conductor import Conductor
+from paceline.job.crew import Ended
+from paceline.job.pace import Pace
+from paceline.job.recipe import Recipe
+from paceline.job.seat import Seat
+from paceline.job.threads import ThreadCrew
+from paceline.launch.run import Silent
+from paceline.live import party
+from paceline.live.hub import Hub
+from paceline.observe.summary import Summary
+
+Loop = Callable[[Pace, nn.Module], None]
+
+
+def toy_data(n: int = 90) -> TensorDataset:
+    x = torch.randn(n, 6, generator=torch.Generator().manual_seed(1))
+    return TensorDataset(x, (x.sum(1) > 0).long())
+
+
+def toy_model() -> nn.Module:
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 2))
+    generator = torch.Generator().manual_seed(2)
+    for p in model.parameters():
+        nn.init.normal_(p, std=0.5, generator=generator)
+    return model
+
+
+def plain_steps(pace: Pace, model: nn.Module, data: TensorDataset, *, batch_size: int = 8, epochs: int = 2) -> int:
+    """The loop of the README; returns how many steps there were."""
+    steps = 0
+    for x, y in pace.batches(data, batch_size, epochs=epochs):
+        nn.functional.cross_entropy(model(x), y).backward()
+        pace.step()
+        steps += 1
+    return steps
+
+
+class LoopCrew(ThreadCrew):
+    """A thread crew whose workers run `loop`."""
+
+    def __init__(self, hub: Hub, scheme: str, loop: Loop, parameters: dict[str, Any]) -> None:
+        super().__init__(hub)
+        self._hub_of_workers, self._scheme, self._loop, self._parameters = hub, scheme, loop, parameters
+        self.models: dict[int, nn.Module] = {}
+        self._workers: list[threading.Thread] = []
+
+    def prepare(self, config: Config) -> int:
+        return 1
+
+    def start(self, config: Config, seat: Seat) -> None:
+        if seat.who.kind != "worker":
+            super().start(config, seat)
+            return
+        thread = threading.Thread(target=self._live, args=(seat,), name=seat.party, daemon=True)
+        self._workers.append(thread)
+        thread.start()
+
+    def _live(self, seat: Seat) -> None:
+        model = self.models[seat.who.index] = toy_model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scheme = make(self._scheme, self._parameters)
+        recipe = Recipe(scheme=self._scheme, parameters=scheme.parameters(), optimizer=recipe_of(optimizer))
+        session = seat.session(self._hub_of_workers.transport(seat.who))
+        session.hello(seat.coordinator, seat.device)
+        why = ""
+        try:
+            with Pace(model, recipe, seat, session, optimizer=optimizer) as pace:
+                self._loop(pace, model)
+        except Exception as error:
+            why = f"{seat.party}: {type(error).__name__}: {error}"
+        self.ended.put(Ended(who=seat.who, why=why))
+
+    def end(self, seconds: float) -> None:
+        super().end(seconds)
+        for thread in self._workers:
+            thread.join(seconds)
+        assert not any(thread.is_alive() for thread in self._workers)
+
+
+def run_loops(
+    out: Path, scheme: str, loop: Loop, *, workers: int = 3, servers: int = 1, **parameters: Any
+) -> tuple[Summary, dict[int, nn.Module]]:
+    """`workers` threads of `loop` in one run; its summary and the model each thread ended with."""
+    hub = Hub()
+    crew = LoopCrew(hub, scheme, loop, parameters)
+    config = build(
+        {
+            "run": {"scheme": "bsp", "out": str(out)},
+            "cluster": {"workers": workers, "servers": servers, "timeout": 20.0, "device": "cpu"},
+        }
+    )
+    conductor = Conductor(
+        config, lambda token, failed: hub.transport(party.COORDINATOR, failed), crew, Silent(), evaluator=False
+    )
+    return conductor.run(), crew.models

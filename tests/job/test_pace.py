@@ -1,0 +1,144 @@
+"""A loop of one's own: `Pace` among several workers, as threads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from paceline.core.scheme import names
+from paceline.job.conductor import RunFailed
+from paceline.job.pace import Pace
+from tests.job.loops import plain_steps, run_loops, toy_data, toy_model
+
+
+def weights(model: nn.Module) -> torch.Tensor:
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+@pytest.mark.parametrize("scheme", names())
+def test_when_all_are_done_all_have_the_same_trained_model(out: Path, scheme: str) -> None:
+    data, steps = toy_data(), {}
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        steps[pace.rank] = plain_steps(pace, model, data)
+
+    summary, models = run_loops(out, scheme, loop)
+    assert steps == {0: 8, 1: 8, 2: 8}  # 30 samples each in batches of 8, twice
+    assert [(worker.steps, worker.samples) for worker in summary.workers] == [(8, 60)] * 3
+    assert not torch.equal(weights(models[0]), weights(toy_model()))
+    for rank in (1, 2):
+        torch.testing.assert_close(weights(models[rank]), weights(models[0]))
+
+
+@pytest.mark.parametrize("scheme", names())
+@pytest.mark.parametrize("servers", [1, 2])
+def test_uneven_numbers_of_batches_hang_nobody(out: Path, scheme: str, servers: int) -> None:
+    data = toy_data()
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        plain_steps(pace, model, data, epochs=1 + 3 * pace.rank)
+
+    summary, models = run_loops(out, scheme, loop, servers=servers)
+    assert [worker.steps for worker in summary.workers] == [4, 16, 28]
+    torch.testing.assert_close(weights(models[0]), weights(models[2]))
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "esync", "ssp"])
+def test_one_that_never_steps_hangs_nobody(out: Path, scheme: str) -> None:
+    data = toy_data()
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        if pace.rank != 1:
+            plain_steps(pace, model, data)
+
+    summary, _ = run_loops(out, scheme, loop)
+    assert [worker.steps for worker in summary.workers] == [8, 0, 8]
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "esync"])
+def test_shares_with_nothing_for_one_hang_nobody(out: Path, scheme: str) -> None:
+    data = toy_data()
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(data, 8, epochs=2, shares="fractions:5,0,1"):
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+
+    summary, _ = run_loops(out, scheme, loop)
+    assert [worker.samples for worker in summary.workers] == [150, 0, 30]
+
+
+def test_everybody_starts_from_the_weights_of_worker_0(out: Path) -> None:
+    """The crew hands them the same ones; a thread of its own spoils those of the others before it joins."""
+    data, started = toy_data(), {}
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        started[pace.rank] = weights(model).clone()
+        plain_steps(pace, model, data, epochs=1)
+
+    run_loops(out, "bsp", loop)
+    assert torch.equal(started[0], started[1])
+    assert torch.equal(started[0], weights(toy_model()))
+
+
+def test_every_sample_is_in_one_share_exactly(out: Path) -> None:
+    data = toy_data(91)
+    seen: dict[int, list[torch.Tensor]] = {0: [], 1: [], 2: []}
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(data, 8):
+            seen[pace.rank].append(x)
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+
+    run_loops(out, "asp", loop)
+    rows = torch.cat([x for batches in seen.values() for x in batches])
+    assert sorted(rows.tolist()) == sorted(data.tensors[0].tolist())
+
+
+def test_a_loop_without_pace_batches_tells_the_samples_itself(out: Path) -> None:
+    x, y = toy_data().tensors
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for _ in range(3):
+            nn.functional.cross_entropy(model(x[:7]), y[:7]).backward()
+            pace.step(samples=7)
+
+    summary, _ = run_loops(out, "bsp", loop)
+    assert [worker.samples for worker in summary.workers] == [21] * 3
+
+
+def test_an_error_in_one_loop_ends_the_run_and_is_named(out: Path) -> None:
+    data = toy_data()
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for step, (x, y) in enumerate(pace.batches(data, 8, epochs=None)):
+            if pace.rank == 1 and step == 3:
+                raise ZeroDivisionError("the user's own")
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+
+    with pytest.raises(RunFailed) as caught:
+        run_loops(out, "bsp", loop)
+    first = str(caught.value).splitlines()[0]
+    assert "worker 1" in first
+    assert "ZeroDivisionError: the user's own" in first
+
+
+def test_workers_with_unlike_models_are_refused(out: Path) -> None:
+    import paceline.job.pace as module
+
+    flat = module.FlatModel
+    turns = iter(range(3))
+
+    class Uneven(flat):  # type: ignore[misc, valid-type]
+        def fingerprint(self) -> str:
+            return super().fingerprint() + str(next(turns))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "FlatModel", Uneven)
+        with pytest.raises(RunFailed, match="trains another model than worker 0"):
+            run_loops(out, "bsp", lambda pace, model: None)
