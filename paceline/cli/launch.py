@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 
 from paceline import config as configuration
@@ -40,6 +41,8 @@ def main(arguments: list[str]) -> int:
     command = namespace.command[1:] if namespace.command[:1] == ["--"] else namespace.command
     if not command:
         raise ConfigError("launch what? e.g. `paceline launch -n 4 python my_train.py`")
+    if shutil.which(command[0]) is None:
+        raise ConfigError(f"{command[0]}: no such program")
     values: dict[str, dict[str, object]] = {"run": {"scheme": "bsp", "out": next_folder("launch")}}
     for setting in configuration.settings():
         text = getattr(namespace, setting.flag.replace("-", "_"), None)

@@ -33,8 +33,8 @@ from paceline.observe.summary import Summary, write_summary
 
 PHASE_SECONDS = 120.0
 GRACE_SECONDS = 0.4  # between the first sign of a failure and the search for its cause
-END_SECONDS = 2.0
-INTERRUPT_SECONDS = 3.5
+END_SECONDS = 0.8
+INTERRUPT_SECONDS = 3.5  # with END_SECONDS: Ctrl-C ends within 5 s even those who do not answer
 SHOW_SECONDS = 0.25
 
 
@@ -160,19 +160,23 @@ class Conductor:
         return seats + ([seat(party.EVALUATOR)] if self._evaluator else [])
 
     def _watch(self) -> None:
-        """Until the run is over. Raises RunFailed."""
+        """Until the run is over and nobody of the crew is at work of its own. Raises RunFailed."""
         deadline = Deadline(self._coordinator)
-        while True:
+        finished = False
+        while not finished or self._crew.busy():
             event = self._next_event(SHOW_SECONDS)
             match event:
                 case None if self._coordinator.phase in (Phase.TRAINING, Phase.FINISHING):
                     self._view.show(self._ledger.snapshot(self._coordinator.node.now()))
                 case _Finished():
-                    return
+                    finished = True
                 case Ended(who=who, why=why) if why or self._coordinator.phase is not Phase.OVER:
-                    self._fail(self._death(who, why or f"{who} ended too early"))
+                    self._fail(self._death(who, why or self._too_early(who)))
                 case _Failure():
                     self._fail(event)
+                case _Interrupted(signal=signal) if finished:
+                    self._interrupted = signal
+                    return
                 case _Interrupted(signal=signal):
                     second = bool(self._interrupted)
                     self._interrupted = signal
@@ -180,7 +184,10 @@ class Conductor:
                         raise RunFailed(f"interrupted by {signal}")
                     self._coordinator.stop(f"interrupted by {signal}")
                     deadline.at_most(INTERRUPT_SECONDS)
-            deadline.check()
+            if not finished:
+                deadline.check()
+            elif deadline.expired:
+                return
 
     def _next_event(self, seconds: float) -> Any:
         try:
@@ -207,6 +214,10 @@ class Conductor:
         details = next((f.details for f in failures if f.who == root.who and f.details), "")
         own = next((f.cause for f in failures if f.who == root.who and f.rank == 1), "")
         raise RunFailed("\n".join(part for part in (own or root.cause, details.rstrip()) if part))
+
+    def _too_early(self, who: Party) -> str:
+        what = "it joined the run" if self._coordinator.phase is Phase.GATHERING else "the run was over"
+        return f"{who} ended before {what}"
 
     def _death(self, who: Party, why: str) -> _Failure:
         steps = self._ledger.steps(who)
@@ -259,6 +270,11 @@ class Deadline:
     def at_most(self, seconds: float) -> None:
         """From now on nothing may take longer than `seconds` altogether."""
         self._last = time.monotonic() + seconds
+
+    @property
+    def expired(self) -> bool:
+        """Has that time passed?"""
+        return time.monotonic() > self._last
 
     def check(self) -> None:
         """Raises RunFailed, naming whom we wait for."""

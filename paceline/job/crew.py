@@ -29,5 +29,8 @@ class Crew(Protocol):
 
     def start(self, config: Config, seat: Seat) -> None: ...
 
+    def busy(self) -> bool:
+        """Is somebody at work that is no part of the run, such as a script after its training?"""
+
     def end(self, seconds: float) -> None:
         """End everybody who is still there: asked first, killed after `seconds`. Returns when nobody is left."""

@@ -1,7 +1,8 @@
 """The evaluator: looks at the model from time to time, on a copy, and saves the last one.
 
 It asks the servers, or a worker that still trains where the model lives on the workers; those answer from the thread
-that moves bytes, so no worker's loop waits for an evaluation. An accuracy belongs to the moment at which the weights were asked for.
+that moves bytes, so no worker loop waits for an evaluation. An accuracy belongs to the moment at which the weights were
+asked for.
 """
 
 from __future__ import annotations

@@ -35,6 +35,9 @@ class ThreadCrew:
         self._threads[seat.party] = thread
         thread.start()
 
+    def busy(self) -> bool:
+        return False
+
     def end(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         for thread in self._threads.values():

@@ -51,9 +51,12 @@ def seat_from(environment: Mapping[str, str]) -> Seat | None:
         return value
 
     try:
+        rank, workers = int(get("RANK")), int(get("WORKERS"))
+        if not 0 <= rank < workers:
+            raise ConfigError(f"{PREFIX}RANK={rank}: ranks of {workers} workers go from 0 to {workers - 1}")
         return Seat(
-            party=str(party.worker(int(get("RANK")))),
-            workers=int(get("WORKERS")),
+            party=str(party.worker(rank)),
+            workers=workers,
             servers=int(get("SERVERS", "1")),
             coordinator=get("COORDINATOR"),
             token=Path(get("TOKEN_FILE")).read_text(encoding="utf-8").strip(),

@@ -58,7 +58,10 @@ class ForkServer:
 
     def _read(self) -> bool:
         """Handle the requests that have come; False when the owner is gone."""
-        data = self._owner.recv(1 << 16)
+        try:
+            data = self._owner.recv(1 << 16)
+        except ConnectionError:  # it was killed with our answers unread
+            data = b""
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             self._handle(json.loads(line))
@@ -100,7 +103,7 @@ class ForkServer:
         """The child: never returns."""
         code = 1
         try:
-            _die_with_parent(f"pace {party}")
+            die_with_parent(f"pace {party}")
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -143,13 +146,14 @@ class ForkServer:
             self._owner.sendall(json.dumps(event).encode() + b"\n")
 
 
-def _die_with_parent(name: str) -> None:
+def die_with_parent(name: str = "") -> None:
     """Linux: be killed when the parent dies, and show a telling name in `ps` and `top`."""
     if sys.platform == "linux":
         parent = os.getppid()
         libc = ctypes.CDLL(None)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        libc.prctl(PR_SET_NAME, name.encode()[:15])
+        if name:
+            libc.prctl(PR_SET_NAME, name.encode()[:15])
         if os.getppid() != parent:
             os._exit(1)
 

@@ -127,6 +127,9 @@ class LocalCrew:
         why = "" if self._ending else death(party, event["pid"], event["code"], self._logs[party])
         self.ended.put(Ended(who=Party.parse(party), why=why))
 
+    def busy(self) -> bool:
+        return False
+
     def end(self, seconds: float) -> None:
         if self._wait(0.2):
             return  # they all have ended by themselves

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ class Silent:
 def new_folder(config: Config) -> Config:
     """`config` with a folder to leave things in: the one asked for, or a new one under runs/.
 
-    Raises ConfigError when it holds a run already.
+    Raises ConfigError when it holds a run already or could not be made.
     """
     out = config.run.out
     if not out:
@@ -42,6 +43,9 @@ def new_folder(config: Config) -> Config:
     path = Path(out)
     if any((path / name).exists() for name in ("trace.jsonl", "summary.json", "race.json")):
         raise ConfigError(f"--out {out} already holds a run: name another folder")
+    there = next((p for p in (path, *path.absolute().parents) if p.exists()), path)
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(f"--out {out}: {there} is not a folder one can write into")
     return dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(path)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from paceline.core.errors import ConfigError
 from paceline.job.crew import Ended
 from paceline.job.seat import Seat
 from paceline.launch.environment import environment_of
+from paceline.launch.forkserver import die_with_parent
 from paceline.launch.local import LocalCrew
 
 
@@ -48,6 +50,7 @@ class ScriptCrew:
                 text=True,
                 errors="replace",
                 start_new_session=True,
+                preexec_fn=die_with_parent,
             )
         except OSError as error:
             raise ConfigError(f"{self._command[0]}: {error.strerror}") from None
@@ -67,9 +70,12 @@ class ScriptCrew:
         code = process.wait()
         why = ""
         if code and not self._ending:
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}: {last}"
-            why = f"{seat.party} (pid {process.pid}) {how}"
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            why = f"{seat.party} (pid {process.pid}) {how}" + (f": {last}" if last else "")
         self.ended.put(Ended(who=seat.who, why=why))
+
+    def busy(self) -> bool:
+        return any(thread.is_alive() for thread in self._threads) or not self.ended.empty()
 
     def end(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -78,7 +84,8 @@ class ScriptCrew:
         self._ending = True
         for number in (signal.SIGTERM, signal.SIGKILL):
             for process in self._alive():
-                os.killpg(process.pid, number)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
             self._join(deadline)
             deadline = time.monotonic() + seconds
         self._servers.end(seconds)

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Paceline = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def paceline(tmp_path: Path) -> Paceline:
+    """`paceline WORDS...` as a user in a terminal of 80 columns, in a folder of the test's own."""
+
+    def run(*words: str, timeout: float = 90.0) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "paceline", *words],
+            cwd=tmp_path,
+            env={**os.environ, "COLUMNS": "80"},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+
+    return run

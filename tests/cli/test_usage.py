@@ -1,0 +1,218 @@
+"""What a user reads: help that teaches, and mistakes told in one line before anything is started."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from paceline import __version__
+from paceline.cli.main import VERBS, main
+from paceline.config import settings
+from paceline.core.scheme import names
+from tests.cli.conftest import Paceline
+
+Capture = pytest.CaptureFixture[str]
+
+
+def refused(run: Paceline, *words: str) -> str:
+    """The one line on stderr of a command that is wrong."""
+    done = run(*words)
+    return one_line(done)
+
+
+def one_line(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("paceline: ")
+    return lines[0]
+
+
+def refused_here(capsys: Capture, *words: str) -> str:
+    """The same without the second a new interpreter takes."""
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1, err
+    return err.strip()
+
+
+# ---- help ----------------------------------------------------------------------------------------------------
+
+
+def test_without_a_verb_it_says_which_there_are(paceline: Paceline) -> None:
+    done = paceline()
+    assert done.returncode == 2
+    assert all(f"  {verb} " in done.stdout for verb in VERBS)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
+def test_help_says_what_it_is_for_and_gives_examples(words: list[str], capsys: Capture) -> None:
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {verb} " in text for verb in VERBS)
+    assert "paceline train --scheme" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_it_tells_its_version(capsys: Capture) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"paceline {__version__}\n"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_every_verb_teaches(verb: str, paceline: Paceline) -> None:
+    done = paceline(verb, "--help")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert done.stdout.startswith(f"usage: paceline {verb}")
+    assert f"paceline {verb}" in done.stdout.partition("\n\n")[2]
+    assert max(map(len, done.stdout.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("verb", ["train", "race"])
+def test_help_has_every_setting(verb: str, capsys: Capture) -> None:
+    assert main([verb, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert [s.flag for s in settings() if f"--{s.flag}" not in text] == []
+    assert "examples:" in text
+
+
+# ---- mistakes ------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_verb_and_option_and_value_start_nothing_and_leave_nothing(
+    paceline: Paceline, tmp_path: Path
+) -> None:
+    assert "unknown verb 'trian'; did you mean 'train'?" in refused(paceline, "trian")
+    assert "unknown option --schem; did you mean '--scheme'?" in refused(paceline, "train", "--schem", "bsp")
+    assert "unknown scheme 'bps'; did you mean 'bsp'?" in refused(paceline, "train", "--scheme", "bps")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["train", "--workers"], "--workers"),
+        (["train", "--workers", "many"], "--workers many: must be a whole number"),
+        (["train", "--workers=0"], "between 1 and"),
+        (["train", "--lr=-1"], "between 0 and"),
+        (["train", "--optimizer", "adan"], "did you mean 'adam'?"),
+        (["train", "--slowdown", "1,2"], "--slowdown names 2 workers, --workers says 4"),
+        (["train", "--ssp.stalness", "2"], "did you mean '--ssp.staleness'?"),
+        (["train", "--scheme", "asp", "--servers", "0"], "give --servers 1 or more"),
+        (["train", "--epochs", "0"], "give --epochs, --seconds, --steps or --target-accuracy"),
+        (["train", "bsp"], "unexpected argument 'bsp'"),
+        (["train", "--config", "nowhere.toml"], "nowhere.toml: No such file"),
+        (["train", "--data", "mnist", "--data-dir", "nowhere"], "--data-dir nowhere: no such folder"),
+        (["train", "--shares", "fractions:1,2"], "--shares names 2 fractions"),
+        (["race", "--schemes", "bsp,aps"], "did you mean 'asp'?"),
+        (["race", "--schemes", "bsp,bsp"], "name each scheme once"),
+        (["race", "--schemes", ""], "scheme"),
+        (["race", "--scheme", "bsp"], "did you mean '--schemes'?"),
+        (["race", "--servers", "0"], "give --servers 1 or more"),
+        (["launch"], "launch what?"),
+        (["launch", "-n", "two", "python"], "--workers two: must be a whole number"),
+        (["launch", "--stepms", "3", "python"], "did you mean '--step-ms'?"),
+        (["launch", "no-such-program"], "no-such-program"),
+        (["schemes", "bps"], "did you mean 'bsp'?"),
+        (["cite"], "name"),
+        (["cite", "eysnc"], "did you mean 'esync'?"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line_with_the_way_out(
+    words: list[str], expected: str, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert expected in refused_here(capsys, *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_file_of_settings_is_refused_as_flags_are(capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    for text, expected in (
+        ("[cluster]\nwrokers = 2\n", "unknown key 'wrokers' in [cluster]; did you mean 'workers'?"),
+        ("[cluster\n", "mine.toml"),
+        ("[run]\nscheme = 'bps'\n", "did you mean 'bsp'?"),
+        ("workers = 2\n", "workers"),
+    ):
+        path.write_text(text)
+        assert expected in refused_here(capsys, "train", "--config", str(path))
+
+
+@pytest.mark.parametrize("what", ["short", "not gzip", "wrong magic"])
+def test_a_corrupt_data_file_is_told_in_one_line(paceline: Paceline, tmp_path: Path, what: str) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    header = struct.pack(">4B3I", 0, 0, 8, 3, 10, 28, 28)
+    content = {
+        "short": gzip.compress(header + bytes(100)),
+        "not gzip": b"<html>404</html>",
+        "wrong magic": gzip.compress(b"\x00\x00\x09" + header[3:] + bytes(7840)),
+    }[what]
+    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        (data / f"{name}-ubyte.gz").write_bytes(content)
+    line = refused(paceline, "train", "--data", "mnist", "--data-dir", str(data))
+    assert "train-images-idx3-ubyte.gz" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_folder_that_holds_a_run_is_not_written_over(capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text("{}")
+    for verb in ("train", "race"):
+        assert "already holds a run" in refused_here(capsys, verb, "--out", str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+
+
+def test_a_folder_that_cannot_be_made_is_refused(capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "file" in refused_here(capsys, "train", "--out", str(tmp_path / "file"))
+    assert "file" in refused_here(capsys, "train", "--out", str(tmp_path / "file" / "run"))
+
+
+# ---- schemes and cite ----------------------------------------------------------------------------------------
+
+
+def test_the_table_has_every_scheme_with_its_parameters(paceline: Paceline) -> None:
+    done = paceline("schemes")
+    assert done.returncode == 0
+    for name in names():
+        assert f" {name} " in done.stdout
+    for words in ("staleness (3)", "global_lr (1.0)", "Ho et al. 2013", "paceline schemes NAME"):
+        assert words in done.stdout
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_page_of_a_scheme_has_its_algorithm_parameters_and_paper(name: str, capsys: Capture) -> None:
+    assert main(["schemes", name]) == 0
+    text = capsys.readouterr().out
+    assert "worker i:" in text
+    assert "Use it" in text
+    assert "@" in text
+    flags = [s.flag for s in settings() if s.section == name]
+    assert all(f"--{flag} " in text for flag in flags)
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_citation_is_one_entry_of_bibtex(name: str, capsys: Capture) -> None:
+    assert main(["cite", name]) == 0
+    text = capsys.readouterr().out.strip()
+    assert text.startswith("@")
+    assert text.endswith("}")
+    assert text.count("{") == text.count("}")
+    for field in ("author", "title", "year"):
+        assert f"  {field} = {{" in text
+
+
+def test_a_reader_that_has_had_enough_is_no_error(paceline: Paceline, tmp_path: Path) -> None:
+    import sys
+
+    command = f"{sys.executable} -m paceline schemes ssp | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr

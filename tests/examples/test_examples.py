@@ -1,0 +1,63 @@
+"""Every numbered example runs as its first lines say, and prints what they promise."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def run(*command: str, folder: Path) -> str:
+    """What the command prints."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PACELINE_")}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Warning" not in done.stderr
+    return done.stdout
+
+
+def test_one_call(tmp_path: Path) -> None:
+    out = run(str(EXAMPLES / "01_one_call.py"), "run", folder=tmp_path)
+    found = re.match(r"esync: (0\.\d+) after (\d+\.\d) s\n", out)
+    assert found
+    assert float(found[1]) >= 0.9
+    steps = [int(text) for text in re.findall(r"times slower: (\d+) steps", out)]
+    assert len(steps) == 4
+    assert steps[0] > 2 * steps[3] > 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["reason"] == "target accuracy"
+
+
+def test_own_loop_alone(tmp_path: Path) -> None:
+    out = run(str(EXAMPLES / "02_own_loop.py"), folder=tmp_path)
+    found = re.fullmatch(r"worker 0 of 1: 570 steps, accuracy (0\.\d+)\n", out)
+    assert found, out
+    assert float(found[1]) > 0.95
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_own_loop_as_two_workers(tmp_path: Path) -> None:
+    example = str(EXAMPLES / "02_own_loop.py")
+    out = run("-m", "paceline", "launch", "-n", "2", "-s", "1", sys.executable, example, folder=tmp_path)
+    found = re.findall(r"\[worker (\d)\] worker \1 of 2: (\d+) steps, accuracy (0\.\d+)\n", out)
+    assert sorted(rank for rank, _, _ in found) == ["0", "1"]
+    assert {steps for _, steps, _ in found} <= {"280", "290"}
+    assert found[0][2] == found[1][2]  # both end with the final model
+    assert float(found[0][2]) > 0.85
+    assert "esync:" in out
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_every_example_is_numbered_tested_and_says_how_to_run_it(example: Path) -> None:
+    assert re.match(r"\d\d_", example.name)
+    assert example.name in Path(__file__).read_text()
+    assert f"python examples/{example.name}" in example.read_text().partition("import")[0]

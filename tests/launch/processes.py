@@ -1,0 +1,54 @@
+"""Looking at processes from outside, by /proc."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+
+def stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat after the name: state, parent, ...; empty when there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def comm(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def alive(pid: int) -> bool:
+    fields = stat(pid)
+    return bool(fields) and fields[0] != "Z"
+
+
+def descendants(root: int) -> list[int]:
+    parents = {int(p.name): stat(int(p.name)) for p in Path("/proc").iterdir() if p.name.isdigit()}
+    found, frontier = [], [root]
+    while frontier:
+        parent = frontier.pop()
+        children = [pid for pid, fields in parents.items() if fields and int(fields[1]) == parent]
+        found += children
+        frontier += children
+    return found
+
+
+def within(seconds: float, true: Callable[[], bool]) -> bool:
+    """Is it `true` at any time within so many seconds?"""
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        threading.Event().wait(0.02)
+    return True
+
+
+def all_gone(pids: Iterable[int], seconds: float = 5.0) -> bool:
+    pids = list(pids)
+    return within(seconds, lambda: not any(map(alive, pids)))

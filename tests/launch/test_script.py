@@ -1,0 +1,155 @@
+"""`paceline launch`: somebody's own script as workers, with everything that may go wrong in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.launch.processes import all_gone, descendants
+
+pytestmark = pytest.mark.skipif(not Path("/proc/1/stat").exists(), reason="reads /proc")
+
+JOIN = """
+import os, sys, threading, torch, paceline
+from torch import nn
+torch.set_num_threads(1)
+model = nn.Linear(3, 2)
+pace = paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme="bsp")
+def step():
+    model(torch.randn(4, 3)).square().sum().backward()
+    pace.step(4)
+"""
+
+Launch = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """`paceline launch` of a script with these lines, on two workers."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(lines: str, *options: str, joins: bool = True) -> subprocess.Popen[str]:
+        (tmp_path / "script.py").write_text((JOIN if joins else "") + lines)
+        command = [sys.executable, "-m", "paceline", "launch", "-n", "2", "--out", str(tmp_path / "run"), *options]
+        process = subprocess.Popen(
+            [*command, sys.executable, "-u", "script.py"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        family = [process.pid, *descendants(process.pid)]
+        process.kill()
+        process.communicate()
+        assert all_gone(family)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, list[str]]:
+    """Exit code, stdout and the lines of stderr; nobody is left."""
+    family = descendants(process.pid)
+    out, err = process.communicate(timeout=60)
+    assert all_gone(family)
+    return process.returncode, out, err.strip().splitlines()
+
+
+def said(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdout is not None
+    for heard in process.stdout:
+        if line in heard:
+            return
+    raise AssertionError(f"nobody said {line!r}")
+
+
+def test_output_is_passed_on_by_rank_and_what_comes_after_training_is_waited_for(
+    launch: Launch, tmp_path: Path
+) -> None:
+    lines = """
+path = os.environ["PACELINE_TOKEN_FILE"]
+assert open(path).read().strip() not in " ".join(os.environ.values())
+print("token", oct(os.stat(path).st_mode & 0o777), oct(os.stat(os.path.dirname(path)).st_mode & 0o777))
+for _ in range(5 + 5 * pace.rank):
+    step()
+pace.close()
+threading.Event().wait(2.5)  # a long evaluation, say
+print("rank", pace.rank, "did", pace.steps, os.environ["PACELINE_WORKERS"])
+"""
+    code, out, err = ended(launch(lines, "-s", "2"))
+    assert (code, err) == (0, [])
+    assert "[worker 0] rank 0 did 5 2\n" in out
+    assert "[worker 1] rank 1 did 10 2\n" in out
+    assert out.count("token 0o600 0o700") == 2  # for the eyes of its owner only
+    assert "steps by worker: 0: 5, 1: 10" in out
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert [worker["steps"] for worker in summary["workers"]] == [5, 10]
+    assert summary["samples"] == 60
+    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"config.toml", "trace.jsonl", "summary.json"}
+
+
+def test_an_error_in_one_script_ends_all_and_is_told_first(launch: Launch) -> None:
+    lines = """
+for i in range(10**9):
+    if i == 5 and pace.rank == 1:
+        raise ValueError("a bad sample")
+    step()
+"""
+    code, out, err = ended(launch(lines))
+    assert code == 1
+    assert err[0] == "paceline: worker 1: ValueError: a bad sample"
+    assert '[worker 1]     raise ValueError("a bad sample")' in out
+
+
+def test_an_error_after_the_training_is_told_too(launch: Launch) -> None:
+    code, _, err = ended(launch("step()\npace.close()\nif pace.rank == 0: sys.exit('cannot write the model')\n"))
+    assert code == 1
+    assert err[0].startswith("paceline: worker 0 (pid ")
+    assert "ended with exit code 1: cannot write the model" in err[0]
+
+
+def test_a_script_that_never_joins_is_told_so(launch: Launch) -> None:
+    code, out, err = ended(launch("print('hello')", joins=False))
+    assert code == 1
+    assert "hello" in out
+    assert "ended before it joined the run" in err[0]
+
+
+def test_a_script_that_dies_is_named_with_its_signal(launch: Launch) -> None:
+    lines = """
+step()
+if pace.rank == 0: os.kill(os.getpid(), 9)
+for _ in range(10**9): step()
+"""
+    code, _, err = ended(launch(lines))
+    assert code == 1
+    assert err[0].startswith("paceline: worker 0 (pid ")
+    assert "was killed by SIGKILL" in err[0]
+
+
+def test_ctrl_c_ends_scripts_that_do_not_listen(launch: Launch) -> None:
+    process = launch("step()\nprint('up')\nthreading.Event().wait(1000)\n")
+    said(process, "up")
+    family = descendants(process.pid)
+    process.send_signal(signal.SIGINT)
+    assert all_gone([process.pid, *family], 5.0)
+    assert process.wait(5) == 130
+
+
+def test_scripts_that_do_not_listen_go_when_the_launcher_is_killed(launch: Launch) -> None:
+    process = launch("step()\nprint('up')\nthreading.Event().wait(1000)\n")
+    said(process, "up")
+    family = descendants(process.pid)
+    assert len(family) >= 4  # two scripts, the fork server, a server
+    os.kill(process.pid, signal.SIGKILL)
+    assert all_gone(family, 5.0)
