@@ -77,7 +77,7 @@ class Model:
 class Optimizer:
     name: str = option("sgd", "optimizer", flag="optimizer", choices=recipes.OPTIMIZERS)
     lr: float = option(0.02, "learning rate on the mean loss", low=0)
-    momentum: float = option(0.9, "SGD's momentum", low=0, high=1)
+    momentum: float = option(0.9, "SGD's momentum; Adam and AdamW have beta1", low=0, high=1)
     nesterov: bool = option(False, "SGD with Nesterov's momentum")
     weight_decay: float = option(0.0, "weight decay", low=0)
     beta1: float = option(0.9, "Adam's first decay", low=0, high=1)
@@ -157,8 +157,8 @@ class Config:
 
     def _check_optimizer(self) -> None:
         optimizer, schedule, epochs = self.optimizer, self.schedule, self.stop.epochs
-        if optimizer.name != "sgd" and (optimizer.momentum or optimizer.nesterov):
-            raise ConfigError(f"--momentum and --nesterov are SGD's; {optimizer.name} has --beta1 instead")
+        if optimizer.name != "sgd" and optimizer.nesterov:
+            raise ConfigError(f"--nesterov is SGD's; {optimizer.name} has --beta1 instead")
         if optimizer.nesterov and not optimizer.momentum:
             raise ConfigError("--nesterov needs --momentum above 0")
         if max(optimizer.beta1, optimizer.beta2) >= 1:

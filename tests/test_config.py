@@ -42,7 +42,7 @@ def test_the_defaults_are_a_configuration() -> None:
 
 @pytest.mark.parametrize("scheme", names())
 def test_what_was_written_out_builds_the_same_configuration(scheme: str) -> None:
-    config = build({"run": {"scheme": scheme}, "cluster": {"workers": 2, "slowdown": [1, 2.5]}})
+    config = build({"run": {"scheme": scheme}, "cluster": {"workers": 2, "slowdown": [1, 2.5], "step_ms": 2.0}})
     again = build(to_dict(config))
     assert to_dict(again) == to_dict(config)
     assert again.scheme() == config.scheme()
@@ -62,7 +62,7 @@ def _good_values(draw: st.DrawFn) -> Values:
     momentum = draw(st.floats(0.1, 0.99))
     return {
         "run": {"scheme": draw(st.sampled_from(names())), "seed": draw(st.integers(0, 2**40))},
-        "cluster": {"workers": workers, "servers": draw(st.integers(1, 4)), "slowdown": slowdown},
+        "cluster": {"workers": workers, "servers": draw(st.integers(1, 4)), "slowdown": slowdown, "step_ms": 5.0},
         "optimizer": {"lr": draw(st.floats(0, 10)), "momentum": momentum, "nesterov": draw(st.booleans())},
         "stop": {"epochs": draw(st.floats(0.5, 100)), "steps": draw(st.integers(0, 1000))},
         "ssp": {"staleness": draw(st.integers(0, 50))},
@@ -79,7 +79,7 @@ def test_a_saved_file_gives_the_same_configuration(tmp_path_factory: pytest.Temp
 
 
 def test_whole_numbers_will_do_where_numbers_are_wanted() -> None:
-    config = build({"optimizer": {"lr": 1}, "cluster": {"workers": 2, "slowdown": [1, 2]}})
+    config = build({"optimizer": {"lr": 1}, "cluster": {"workers": 2, "slowdown": [1, 2], "step_ms": 5}})
     assert config.optimizer.lr == 1.0
     assert isinstance(config.optimizer.lr, float)
     assert config.cluster.slowdown == (1.0, 2.0)
@@ -223,8 +223,9 @@ def test_a_flag_that_cannot_be_read_is_refused_by_name(flag: str, text: str) -> 
         ({"cluster": {"workers": 3, "slowdown": [2]}}, "--slowdown names 1 workers, --workers says 3"),
         ({"cluster": {"workers": 3, "device": "cpu,cpu"}}, "--device names 2 workers, --workers says 3"),
         ({"stop": {"epochs": 0}}, "nothing would end the run"),
-        ({"optimizer": {"nesterov": True}}, "--nesterov needs --momentum"),
-        ({"optimizer": {"name": "adam", "momentum": 0.9}}, "beta1"),
+        ({"optimizer": {"nesterov": True, "momentum": 0.0}}, "--nesterov needs --momentum"),
+        ({"optimizer": {"name": "adam", "nesterov": True}}, "beta1"),
+        ({"cluster": {"workers": 2, "slowdown": [1, 2]}}, "--step-ms"),
         ({"optimizer": {"name": "adam", "beta1": 1.0}}, "--beta1 and --beta2 must be below 1"),
         ({"schedule": {"name": "cosine"}, "stop": {"epochs": 0, "steps": 5}}, "--schedule cosine needs --epochs"),
         ({"schedule": {"name": "cosine", "warmup": 9}, "stop": {"epochs": 3}}, "--warmup"),

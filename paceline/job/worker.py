@@ -44,7 +44,7 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
         optimizer=OptimizerRecipe(
             name=o.name,
             lr=o.lr,
-            momentum=o.momentum,
+            momentum=o.momentum if o.name == "sgd" else 0.0,
             nesterov=o.nesterov,
             weight_decay=o.weight_decay,
             beta1=o.beta1,

@@ -169,3 +169,4 @@ def _redirect(log: str) -> None:
 
 if __name__ == "__main__":
     ForkServer(socket.socket(fileno=int(sys.argv[1]))).run()
+    os._exit(0)  # taking a whole torch down properly would take a second, and the owner waits

@@ -55,7 +55,7 @@ def test_race_leaves_a_folder_a_scheme_and_tells_who_won(paceline: Paceline, tmp
     assert (tmp_path / "race" / "race.png").read_bytes().startswith(b"\x89PNG")
     assert re.search(r"^\* (bsp|esync) +", done.stdout, re.MULTILINE)
     assert "reached 0.5 in" in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 100
+    assert max(map(len, done.stdout.splitlines()[:-3])) <= 80  # the sentence after the table wraps by itself
 
 
 def test_on_a_terminal_a_table_shows_every_worker(tmp_path: Path) -> None:

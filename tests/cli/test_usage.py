@@ -86,9 +86,7 @@ def test_help_has_every_setting(verb: str, capsys: Capture) -> None:
 # ---- mistakes ------------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_verb_and_option_and_value_start_nothing_and_leave_nothing(
-    paceline: Paceline, tmp_path: Path
-) -> None:
+def test_a_wrong_verb_and_option_and_value_start_nothing_and_leave_nothing(paceline: Paceline, tmp_path: Path) -> None:
     assert "unknown verb 'trian'; did you mean 'train'?" in refused(paceline, "trian")
     assert "unknown option --schem; did you mean '--scheme'?" in refused(paceline, "train", "--schem", "bsp")
     assert "unknown scheme 'bps'; did you mean 'bsp'?" in refused(paceline, "train", "--scheme", "bps")

@@ -25,6 +25,7 @@ def config_for(out: Path, *, steps: int, workers: int = 2, servers: int = 1, **s
         "cluster": {"workers": workers, "servers": servers, "timeout": 60.0, **sections.pop("cluster", {})},
         "data": {"batch_size": 32, **sections.pop("data", {})},
         "model": {"name": "mlp", "width": 0.25, **sections.pop("model", {})},
+        "optimizer": {"momentum": 0.0, **sections.pop("optimizer", {})},
         "stop": {"epochs": 0.0, "steps": steps, **sections.pop("stop", {})},
     }
     return build({**values, **sections})

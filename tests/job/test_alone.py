@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -80,13 +81,13 @@ def test_a_learning_rate_scheduler_of_the_users_own_is_followed(scheme: str) -> 
     model = toy_model()
     optimizer = OPTIMIZERS["sgd"](model)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
-    with paceline.join(model, optimizer, scheme=scheme) as pace, pytest.warns(UserWarning, match="lr_scheduler.step"):
+    with paceline.join(model, optimizer, scheme=scheme) as pace, warnings.catch_warnings():
+        # Where the servers update, the optimizer itself never steps, and torch warns of that.
+        warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)
         for x, y in pace.batches(toy_data(), 8, epochs=2):
             nn.functional.cross_entropy(model(x), y).backward()
             pace.step()
             scheduler.step()
-        if scheme == "esync":  # there the optimizer does step, so torch has nothing to warn of
-            torch.warnings.warn("lr_scheduler.step", UserWarning, stacklevel=1)  # type: ignore[attr-defined]
     assert_same(model, plain(OPTIMIZERS["sgd"], gamma=0.8))
 
 
@@ -138,9 +139,15 @@ def test_gradients_clipped_in_place_count(scheme: str) -> None:
 
 def test_an_error_in_the_loop_comes_through_as_it_is() -> None:
     model = toy_model()
-    with pytest.raises(ZeroDivisionError), paceline.join(model, OPTIMIZERS["sgd"](model), scheme="asp") as pace:
-        next(pace.batches(toy_data(), 8))
-        raise ZeroDivisionError
+    pace = paceline.join(model, OPTIMIZERS["sgd"](model), scheme="asp")
+
+    def loop() -> None:
+        with pace:
+            next(pace.batches(toy_data(), 8))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        loop()
     assert pace.over
     pace.step()  # as harmless as after any other end
 
@@ -186,5 +193,5 @@ def test_a_wrong_scheme_or_parameter_is_refused_at_once(scheme: str, parameters:
 
 def test_an_optimizer_that_cannot_be_told_is_refused_with_those_that_can() -> None:
     model = toy_model()
-    with pytest.raises(ConfigError, match="use torch.optim.SGD, Adam or AdamW"):
+    with pytest.raises(ConfigError, match=r"use torch\.optim\.SGD, Adam or AdamW"):
         paceline.join(model, torch.optim.RMSprop(model.parameters()))

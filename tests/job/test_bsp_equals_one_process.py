@@ -75,9 +75,7 @@ def test_with_one_worker(runner: Runner, out: Path) -> None:
 
 
 def test_gsp_with_one_group_is_bsp(runner: Runner, out: Path) -> None:
-    check(
-        runner, out, scheme="gsp", gsp={"groups": "0,1,2"}, workers=3, servers=2, optimizer=OPTIMIZERS["nesterov"]
-    )
+    check(runner, out, scheme="gsp", gsp={"groups": "0,1,2"}, workers=3, servers=2, optimizer=OPTIMIZERS["nesterov"])
 
 
 def test_ssp_at_bound_zero_sees_every_sample_of_its_rounds(processes: Runner, out: Path) -> None:

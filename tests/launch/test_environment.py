@@ -19,9 +19,7 @@ TOKEN = "a token"
 def environment(tmp_path: Path) -> dict[str, str]:
     token = tmp_path / "token"
     token.write_text(TOKEN + "\n")
-    return environment_of(
-        Seat(party="worker 2", workers=4, servers=1, coordinator="127.0.0.1:5", token=TOKEN), token
-    )
+    return environment_of(Seat(party="worker 2", workers=4, servers=1, coordinator="127.0.0.1:5", token=TOKEN), token)
 
 
 @given(
@@ -90,7 +88,7 @@ def test_what_cannot_be_read_is_told_in_one_line(environment: dict[str, str], na
 
 
 def test_a_token_file_that_is_missing_is_named(environment: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="TOKEN_FILE: .*nowhere: No such file"):
+    with pytest.raises(ConfigError, match=r"TOKEN_FILE: .*nowhere: No such file"):
         seat_from({**environment, PREFIX + "TOKEN_FILE": str(tmp_path / "nowhere")})
 
 
