@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,12 @@ from paceline.job import sockets
 from paceline.live.pending import Pending
 
 torch_distributed: Any = dist  # parts of it carry no types
+
+
+def collective_for(devices: Sequence[str]) -> str:
+    """NCCL when every worker has a GPU of its own, Gloo otherwise."""
+    own = len(set(devices)) == len(devices) and all(device.startswith("cuda:") for device in devices)
+    return "nccl" if own and devices else "gloo"
 
 
 class CollectiveCarrier:

@@ -29,7 +29,7 @@ from paceline.engine.data.shares import make_shares
 from paceline.engine.flatten import FlatModel
 from paceline.engine.rules import LocalOptimizer, make_rule
 from paceline.engine.vector import Flat
-from paceline.job.collectives import Alone, CollectiveCarrier
+from paceline.job.collectives import Alone, CollectiveCarrier, collective_for
 from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
 from paceline.job.server import INITIAL
@@ -204,7 +204,7 @@ class Pace:
         seat = self._seat
         backend = seat.mean
         if backend == "auto":
-            backend = "servers" if seat.servers else "gloo"
+            backend = "servers" if seat.servers else collective_for(self.plan.devices)
         if backend == "servers":
             return None
         if self.plan.workers == 1:

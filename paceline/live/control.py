@@ -44,13 +44,14 @@ class Ready:
 
 @message
 class Plan:
-    """`seconds_per_step` by rank, empty when unknown."""
+    """`seconds_per_step` and `devices` by rank; the first is empty when unknown."""
 
     workers: int
     servers: int
     length: int
     seconds_per_step: tuple[float, ...]
     optimizer: str
+    devices: tuple[str, ...] = ()
 
 
 @message

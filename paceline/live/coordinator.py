@@ -170,6 +170,7 @@ class Coordinator:
         match self.phase:
             case Phase.GATHERING:
                 self.phase = Phase.READYING
+                self._devices = tuple(answers[who].device for who in self._workers)
                 self._tell_all(control.Roster(addresses={str(who): a.address for who, a in answers.items()}))
             case Phase.READYING:
                 self._plan = self._make_plan([answers[who] for who in self._workers])
@@ -201,6 +202,7 @@ class Coordinator:
             length=ready[0].length,
             seconds_per_step=seconds if all(s > 0 for s in seconds) else (),
             optimizer=ready[0].optimizer,
+            devices=self._devices,
         )
 
     def _start(self) -> None:

@@ -190,7 +190,9 @@ def test_a_run_is_brought_up_step_by_step(companies: Any) -> None:
     company.say(W0, ready(seconds=0.25))
     company.say(W1, ready())
     plan = company.hears(S0)
-    assert plan == control.Plan(workers=2, servers=1, length=10, seconds_per_step=(0.25, 0.5), optimizer="sgd")
+    assert plan == control.Plan(
+        workers=2, servers=1, length=10, seconds_per_step=(0.25, 0.5), optimizer="sgd", devices=("cpu", "cpu")
+    )
     company.settled()
     assert company.coordinator.phase is Phase.PLACING_SERVERS
     assert all(company.heard[who].delivered.empty() for who in (W0, W1, EVALUATOR)), "the servers come first"
