@@ -103,7 +103,7 @@ def test_who_waits_is_told_for_whom_and_only_once() -> None:
 def test_the_bound_is_the_reason_of_a_bounded_wait() -> None:
     ssp = server("ssp", staleness=0)
     ssp.push(1, clock=1)
-    assert ssp.decisions() == [(1, "wait", "1 clocks ahead of worker 0, bound 0")]
+    assert ssp.decisions() == [(1, "wait", "1 clock ahead of worker 0, bound 0")]
 
 
 def test_what_is_too_late_is_dropped_and_the_reason_is_written() -> None:

@@ -127,6 +127,9 @@ def in_background(act: Callable[[], T]) -> Callable[[], T]:
     return result
 
 
+others: set[threading.Thread] = set()  # threads that were there before the test
+
+
 def net_threads() -> list[str]:
-    """The threads that move bytes, of all transports of this process."""
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("net of")]
+    """The threads that move bytes, of all transports that the test has opened."""
+    return [thread.name for thread in set(threading.enumerate()) - others if thread.name.startswith("net of")]
