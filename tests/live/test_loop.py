@@ -25,19 +25,20 @@ class Watched:
 
 
 @pytest.fixture
-def watched() -> Iterator[Watched]:
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    one, other = tcp_pair()
+    with one, other:
+        yield one, other
+
+
+@pytest.fixture
+def watched(pair: tuple[socket.socket, socket.socket]) -> Iterator[Watched]:
+    # After the pair, so that the loop has ended before the sockets it watches are closed.
     watched = Watched()
     watched.loop.start()
     yield watched
     watched.loop.end()
     assert watched.failures.empty()
-
-
-@pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    one, other = tcp_pair()
-    with one, other:
-        yield one, other
 
 
 def test_what_another_thread_asks_for_runs_on_the_loop_in_order(watched: Watched) -> None:
