@@ -89,7 +89,7 @@ class Conductor:
         cluster, stop = config.cluster, config.stop
         self._coordinator = Coordinator(
             self._transport,
-            Node(self._transport, _NoMemory()),
+            Node(self._transport, NoMemory()),
             self,
             workers=cluster.workers,
             servers=cluster.servers,
@@ -290,7 +290,7 @@ class Deadline:
             raise RunFailed(f"waited {seconds:.0f} s for {missing} while {what}")
 
 
-class _NoMemory:
+class NoMemory:
     """The coordinator receives no vectors."""
 
     def empty(self, length: int) -> Any:

@@ -15,7 +15,7 @@ from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import nearest
-from paceline.job.conductor import Conductor
+from paceline.job.conductor import Conductor, NoMemory
 from paceline.job.crew import Crew
 from paceline.launch.local import LocalHost
 from paceline.live import party
@@ -67,12 +67,7 @@ def conductor_of(config: Config, crew: Crew, view: View, *, evaluator: bool = Tr
 
 
 def _coordinator_transport(token: str, failed: Callable[[BaseException], None]) -> Transport:
-    return TcpTransport(party.COORDINATOR, token, _NoVectors(), failed=failed, body_bytes_max=0)
-
-
-class _NoVectors:
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError("the coordinator carries no vectors")
+    return TcpTransport(party.COORDINATOR, token, NoMemory(), failed=failed, body_bytes_max=0)
 
 
 def train(*, progress: bool = True, host: LocalHost | None = None, **options: Any) -> Summary:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.launch.processes import alive, comm, descendants
+
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
 
 BOUND_SECONDS = 5.0
@@ -65,37 +67,6 @@ class Run:
         self.process.wait(10)
         self.process.stdout.close()  # type: ignore[union-attr]
         self.process.stderr.close()  # type: ignore[union-attr]
-
-
-def stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat after the name: state, parent, ...; empty when there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def comm(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
-
-
-def alive(pid: int) -> bool:
-    fields = stat(pid)
-    return bool(fields) and fields[0] != "Z"
-
-
-def descendants(root: int) -> list[int]:
-    parents = {int(p.name): stat(int(p.name)) for p in Path("/proc").iterdir() if p.name.isdigit()}
-    found, frontier = [], [root]
-    while frontier:
-        parent = frontier.pop()
-        children = [pid for pid, fields in parents.items() if fields and int(fields[1]) == parent]
-        found += children
-        frontier += children
-    return found
 
 
 @pytest.fixture
