@@ -21,35 +21,55 @@ To = int | Literal["servers", "coordinator"]
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """One mini-batch forward and backward at `w`. Result: `Computed`."""
+    """Forward and backward of `steps` mini-batches, all at `w`. Result: `Computed`.
+
+    `samples`: the size of a mini-batch; None for the worker's own.
+    """
 
     w: Vector
+    steps: int = 1
+    samples: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """`g`: mean gradient over the batch; `samples`: its size; `seconds`: how long it took."""
+    """`g`: mean gradient over all `samples` of the mini-batches; `seconds`: how long they took."""
 
     g: Vector
     samples: int
     seconds: float
 
 
+KEEP: Literal["keep"] = "keep"
+RESET: Literal["reset"] = "reset"
+
+
 @dataclass(frozen=True, slots=True)
 class Train:
-    """`steps` mini-batches of the worker's own optimizer, starting from `x`. Result: `Trained`."""
+    """`steps` mini-batches of the worker's own optimizer, starting from `x`. Result: `Trained`.
+
+    `memory`: what the optimizer remembers (momentum, Adam's moments) when it starts: KEEP what it has, RESET to
+    nothing, or a vector that an earlier `Trained` gave, or the mean of several such. `show_memory` asks for it
+    in the result; it costs a copy.
+    """
 
     x: Vector
     steps: int
+    memory: Any = KEEP
+    show_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """`x`: the weights after the local steps; `samples` and `seconds`: summed over them."""
+    """`x`: the weights after the local steps; `samples` and `seconds`: summed over them.
+
+    `memory`: that of the optimizer as one vector, if it was asked for and there is any.
+    """
 
     x: Vector
     samples: int
     seconds: float
+    memory: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,7 @@ class Scheme:
     Worker, Server, Coordinator: the roles. A scheme without a Server keeps the model on its workers.
     Equals: the worker's box when there are no servers, for schemes that also run on collectives alone.
     needs_mean: the worker yields `Mean`. trains_locally: it yields `Train`, so the optimizer lives on the worker.
+    needs_peers: workers send messages to one another.
     """
 
     name: ClassVar[str] = ""
@@ -96,6 +97,7 @@ class Scheme:
     Equals: ClassVar[type[Role] | None] = None
     needs_mean: ClassVar[bool] = False
     trains_locally: ClassVar[bool] = False
+    needs_peers: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name, limits in limits_of(type(self)).items():

@@ -21,7 +21,9 @@ class Vector(Protocol):
     def __getitem__(self, part: slice, /) -> Any: ...
     def __add__(self, other: Any, /) -> Any: ...
     def __sub__(self, other: Any, /) -> Any: ...
-    def __mul__(self, factor: float, /) -> Any: ...
+    def __mul__(self, factor: Any, /) -> Any: ...  # a number, or another vector element by element
+    def __truediv__(self, divisor: Any, /) -> Any: ...  # likewise
+    def __pow__(self, exponent: float, /) -> Any: ...  # element by element
 
 
 class Ghost:
@@ -45,10 +47,22 @@ class Ghost:
     def _same(self, _other: object) -> Ghost:
         return self
 
-    __add__ = __sub__ = __mul__ = __rmul__ = _same
+    __add__ = __sub__ = __mul__ = __rmul__ = __truediv__ = __pow__ = _same
+
+    def spliced(self, part: slice, v: Ghost) -> Ghost:
+        return self
 
     def __repr__(self) -> str:
         return f"Ghost({self._length})"
+
+
+def splice(w: Any, part: slice, v: Any) -> Any:
+    """`w` with the elements of `part` replaced by `v`; a new vector."""
+    if hasattr(w, "spliced"):
+        return w.spliced(part, v)
+    new = w.copy()  # a numpy array
+    new[part] = v
+    return new
 
 
 class Memory(Protocol):

@@ -94,6 +94,25 @@ class Flat:
 
     __rmul__ = __mul__
 
+    def __truediv__(self, divisor: float | Flat) -> Flat:
+        """By a number: no pass. By another Flat, element by element: one pass."""
+        if isinstance(divisor, Flat):
+            _same_length(self, divisor)
+            x, y = _side_by_side(self.tensor, divisor.value())
+            return Flat(torch.div(x, y, out=spare(len(self), x.device)), self.scale)
+        return self * (1.0 / divisor)
+
+    def __pow__(self, exponent: float) -> Flat:
+        """Element by element: one pass."""
+        return Flat(torch.pow(self.value(), exponent, out=spare(len(self), self.device)))
+
+    def spliced(self, part: slice, v: Flat) -> Flat:
+        """These numbers with those of `part` replaced by `v`: one copy."""
+        out = spare(len(self), self.device)
+        self.copy_into(out)
+        v.copy_into(out[part])
+        return Flat(out)
+
     def __neg__(self) -> Flat:
         return Flat(self.tensor, -self.scale)
 

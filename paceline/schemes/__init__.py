@@ -1,9 +1,7 @@
-"""The catalogue. Importing this package enters every scheme into the registry."""
+"""The catalogue. Importing this package enters every scheme into the registry: one file, one paper."""
 
-from paceline.schemes.asp import ASP
-from paceline.schemes.bsp import BSP
-from paceline.schemes.esync import ESync
-from paceline.schemes.gsp import GSP
-from paceline.schemes.ssp import SSP
+import importlib
+import pkgutil
 
-__all__ = ["ASP", "BSP", "GSP", "SSP", "ESync"]
+for _file in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_file.name}")

@@ -188,14 +188,12 @@ class Simulation:
         match effect:
             case Call() | Mean():
                 return self._await(life, self._begin(life, effect))
-            case Compute(w):
-                if life.rank in self._leaving:
-                    return self._leave(life)
-                return self._work_for(life, self._work.compute(life.rank, w, life.rng), 1)
-            case Train(x, steps):
-                if life.rank in self._leaving:
-                    return self._leave(life)
-                return self._work_for(life, self._work.train(life.rank, x, steps, life.rng), steps)
+            case Compute() | Train() if life.rank in self._leaving:
+                return self._leave(life)
+            case Compute(steps=steps):
+                return self._work_for(life, self._work.compute(life.rank, effect, life.rng), steps)
+            case Train(steps=steps):
+                return self._work_for(life, self._work.train(life.rank, effect, life.rng), steps)
             case Start(inner):
                 return self._begin(life, inner)
             case Wait(ticket):

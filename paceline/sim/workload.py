@@ -6,25 +6,26 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
-from paceline.core.effects import Computed, Trained
+from paceline.core.effects import KEEP, Compute, Computed, Train, Trained
 from paceline.core.role import Update
 
 
 class Workload(Protocol):
     """The work of all workers. `rng` is the worker's own, so that no worker's speed depends on another's."""
 
-    def compute(self, rank: int, w: Any, rng: Random) -> Computed:
-        """One mini-batch at `w`."""
+    def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
+        """What worker `rank` gets for `wanted`."""
 
-    def train(self, rank: int, x: Any, steps: int, rng: Random) -> Trained:
-        """`steps` mini-batches of the worker's own optimizer from `x`."""
+    def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
+        """Mini-batches of the worker's own optimizer."""
 
 
 class Steps:
     """A workload made of functions.
 
-    seconds: of one step of worker `rank`. gradient: of worker `rank` at w; without it the gradient is w itself,
-    which is right for a Ghost. samples: in a batch of worker `rank`. lr: of the local optimizer, plain SGD.
+    seconds: of one step of worker `rank` with a mini-batch of its own size; another size takes time in proportion.
+    gradient: of worker `rank` at w; without it the gradient is w itself, which is right for a Ghost.
+    samples: in a batch of worker `rank`. lr, momentum: of the local optimizer.
     """
 
     def __init__(
@@ -34,21 +35,40 @@ class Steps:
         *,
         samples: Callable[[int], int] = lambda rank: 1,
         lr: float = 0.1,
+        momentum: float = 0.0,
     ) -> None:
         self._seconds = seconds
         self._gradient = gradient
         self._samples = samples
         self._lr = lr
+        self._momentum = momentum
+        self._memory: dict[int, Any] = {}
 
-    def compute(self, rank: int, w: Any, rng: Random) -> Computed:
-        return Computed(self._gradient(rank, w), self._samples(rank), self._seconds(rank, rng))
-
-    def train(self, rank: int, x: Any, steps: int, rng: Random) -> Trained:
-        seconds = 0.0
-        for _ in range(steps):
-            x = x - self._gradient(rank, x) * self._lr
+    def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
+        own = self._samples(rank)
+        samples = wanted.samples or own
+        g, seconds = self._gradient(rank, wanted.w), self._seconds(rank, rng)
+        for n in range(2, wanted.steps + 1):
+            g = g + (self._gradient(rank, wanted.w) - g) * (1.0 / n)
             seconds += self._seconds(rank, rng)
-        return Trained(x, self._samples(rank) * steps, seconds)
+        return Computed(g, samples * wanted.steps, seconds * samples / own)
+
+    def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
+        x, seconds, v = wanted.x, 0.0, self._remembered(rank, wanted.memory)
+        for _ in range(wanted.steps):
+            g = self._gradient(rank, x)
+            if self._momentum:
+                v = g if v is None else g + v * self._momentum
+            x = x - (v if self._momentum else g) * self._lr
+            seconds += self._seconds(rank, rng)
+        self._memory[rank] = v
+        samples = self._samples(rank) * wanted.steps
+        return Trained(x, samples, seconds, v if wanted.show_memory else None)
+
+    def _remembered(self, rank: int, memory: Any) -> Any:
+        if isinstance(memory, str):
+            return self._memory.get(rank) if memory == KEEP else None
+        return memory
 
 
 def plain_sgd(lr: float) -> Callable[[int], Update]:

@@ -99,6 +99,8 @@ def undeclared(case: Case, servers: int, effect: Effect) -> str | None:
             return "a message to servers, but no Server"
         case Call(to) | Tell(to) if to == COORDINATOR and scheme.Coordinator is None:
             return "a message to the coordinator, but no Coordinator"
+        case Call(to) | Tell(to) if isinstance(to, int) and not scheme.needs_peers:
+            return "a message to a worker, but not needs_peers"
     return None
 
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.core.vector import Ghost, Vector, cut
+from paceline.core.vector import Ghost, Vector, cut, splice
 
 
 @given(st.integers(1, 10_000), st.integers(1, 64))
@@ -41,3 +41,15 @@ def test_arrays_and_ghosts_are_vectors() -> None:
     assert isinstance(Ghost(1), Vector)
     assert isinstance(np.zeros(1), Vector)
     assert repr(Ghost(7)) == "Ghost(7)"
+
+
+@given(st.integers(1, 50), st.data())
+def test_a_splice_replaces_a_part_and_leaves_the_original(length: int, data: st.DataObject) -> None:
+    begin = data.draw(st.integers(0, length))
+    part = slice(begin, data.draw(st.integers(begin, length)))
+    w, v = np.arange(length, dtype=np.float32), np.full(part.stop - part.start, -1, np.float32)
+    before, spliced = w.copy(), splice(w, part, v)
+    assert np.array_equal(w, before)
+    assert np.array_equal(spliced[part], v)
+    assert np.array_equal(np.delete(spliced, range(part.start, part.stop)), np.delete(w, range(part.start, part.stop)))
+    assert len(splice(Ghost(length), part, Ghost(len(v)))) == length

@@ -322,3 +322,13 @@ def test_a_loan_of_gpu_memory_ends_when_the_last_tensor_over_it_is_gone() -> Non
     assert not came_back
     del view
     assert came_back[0] is buffer
+
+
+def test_division_powers_and_splices_agree_with_numpy() -> None:
+    a, b = torch.tensor([1.0, 4.0, 9.0]), torch.tensor([2.0, 0.5, 3.0])
+    x, y = Flat(a, 2.0), Flat(b, 0.5)
+    assert torch.equal((x / y).value(), (2 * a) / (0.5 * b))
+    assert torch.equal((x / 4.0).value(), 2 * a / 4)
+    assert torch.equal((x**0.5).value(), (2 * a) ** 0.5)
+    assert torch.equal(x.spliced(slice(1, 3), y[:2]).value(), torch.tensor([2.0, 1.0, 0.25]))
+    assert torch.equal(x.value(), 2 * a)

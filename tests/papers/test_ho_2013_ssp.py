@@ -1,12 +1,11 @@
 """Ho et al., More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server, NIPS 2013."""
 
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
 
-from paceline.core.effects import Computed
+from paceline.core.effects import Compute, Computed
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
 from paceline.schemes import ssp
@@ -21,10 +20,10 @@ def test_the_fastest_and_the_slowest_are_at_most_s_clocks_apart(s: int) -> None:
     apart: list[int] = []
 
     class Noted(Steps):
-        def compute(self, rank: int, w: Any, rng: Random) -> Computed:
+        def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
             working = [sim.server(0).clocks[rank] for rank in range(8)]
             apart.append(working[rank] - min(working))
-            return super().compute(rank, w, rng)
+            return super().compute(rank, wanted, rng)
 
     work = Noted(lambda rank, rng: rng.lognormvariate(0, 1))
     sim = Simulation(make("ssp", {"staleness": s}), Ghost(4), work, workers=8, seed=s)
@@ -41,12 +40,12 @@ def test_a_worker_reads_every_update_up_to_clock_c_less_s_its_own_included(s: in
     class Counted(Steps):
         """Element j of the model counts the updates of worker j."""
 
-        def compute(self, rank: int, w: Any, rng: Random) -> Computed:
+        def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
             clock = sim.worker(rank).clock
-            assert w[rank] == clock
-            assert min(w) >= clock - s
+            assert wanted.w[rank] == clock
+            assert min(wanted.w) >= clock - s
             seen[rank] += 1
-            return super().compute(rank, w, rng)
+            return super().compute(rank, wanted, rng)
 
     work = Counted(lambda rank, rng: (1 + rank) * rng.uniform(0.5, 2.0), lambda rank, w: -np.eye(workers)[rank])
     scheme = make("ssp", {"staleness": s})

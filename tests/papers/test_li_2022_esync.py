@@ -2,12 +2,11 @@
 
 from collections import Counter
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
 
-from paceline.core.effects import Trained
+from paceline.core.effects import Train, Trained
 from paceline.core.scheme import make
 from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
@@ -23,9 +22,9 @@ class Counted(Steps):
     sim: Simulation
     n: Counter[tuple[int, int]]
 
-    def train(self, rank: int, x: Any, steps: int, rng: Random) -> Trained:
-        self.n[self.sim.worker(rank).round, rank] += steps
-        return super().train(rank, x, steps, rng)
+    def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
+        self.n[self.sim.worker(rank).round, rank] += wanted.steps
+        return super().train(rank, wanted, rng)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.core.effects import Trained
+from paceline.core.effects import Train, Trained
 from paceline.core.scheme import make
 from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
@@ -23,9 +23,9 @@ class Rounds(Steps):
         super().__init__(seconds, *more)
         self.steps: Counter[tuple[int, int]] = Counter()
 
-    def train(self, rank: int, x: Any, steps: int, rng: Random) -> Trained:
-        self.steps[self.sim.worker(rank).round, rank] += steps
-        return super().train(rank, x, steps, rng)
+    def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
+        self.steps[self.sim.worker(rank).round, rank] += wanted.steps
+        return super().train(rank, wanted, rng)
 
 
 def run(seconds: tuple[float, ...], until: float, **more: Any) -> tuple[Simulation, Rounds]:

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from paceline.core.effects import Computed
+from paceline.core.effects import Compute, Computed
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
 from paceline.sim import Simulation, Steps
@@ -19,11 +19,11 @@ class Watched(Steps):
         super().__init__(seconds)
         self.ahead: list[int] = []
 
-    def compute(self, rank: int, w: Any, rng: Random) -> Computed:
+    def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
         for shard in range(2):
             clocks = self.sim.server(shard).clocks
             self.ahead.append(clocks[rank] - clocks.low)
-        return super().compute(rank, w, rng)
+        return super().compute(rank, wanted, rng)
 
 
 def watch(s: int, seconds: Any, workers: int = 6) -> tuple[Simulation, Watched]:
