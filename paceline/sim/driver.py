@@ -34,6 +34,7 @@ from paceline.core.role import Place, Role, Update
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Membership, Record, Span
 from paceline.core.vector import cut
+from paceline.sim.cluster import Cluster, uniform
 from paceline.sim.heap import Heap
 from paceline.sim.memory import memory_for
 from paceline.sim.network import Card, Network
@@ -45,10 +46,10 @@ BLOCKED = object()
 
 
 class Simulation:
-    """`scheme` on `workers` workers and `servers` servers, from the weights `w0`, doing `work`.
+    """`scheme` on `cluster`, from the weights `w0`, doing `work`, whose seconds are those on the reference device.
 
-    Without servers a `Mean` is a ring all-reduce; otherwise the servers carry it. `skew_s`: every party's clock
-    is off by up to so much. `trace` takes the records of all parties, each on its writer's clock.
+    Instead of a cluster the arguments of `paceline.sim.cluster.uniform` may be given. Without servers a `Mean` is a
+    ring all-reduce; otherwise the servers carry it. `trace` takes the records of all parties, each on its writer's clock.
     Raises ConfigError when the scheme cannot run on such a cluster.
     """
 
@@ -58,16 +59,15 @@ class Simulation:
         w0: Any,
         work: Workload,
         *,
-        workers: int,
-        servers: int = 1,
+        cluster: Cluster | None = None,
         update_factory: Callable[[int], Update] | None = None,
         seed: int = 0,
-        latency_s: float = 1e-4,
-        bandwidth_gbps: float = 10.0,
-        skew_s: float = 0.0,
         seconds_per_step: Iterable[float] = (),
         trace: Callable[[Record], None] | None = None,
+        **plain: Any,
     ) -> None:
+        cluster = cluster or uniform(**plain)
+        workers, servers, skew_s = cluster.workers, cluster.servers, cluster.skew_s
         scheme.check(workers, servers)
         self.scheme = scheme
         self.now = 0.0
@@ -77,7 +77,7 @@ class Simulation:
         self._trace = trace
         self._seed = seed
         self._heap = Heap()
-        self._network = Network(latency_s, bandwidth_gbps)
+        self._network = Network(cluster.network.latency_s, cluster.network.bandwidth_gbps)
         self._memory = memory_for(w0)
         self._clocks = Random(f"{seed}/clocks")
         self._skew_s = skew_s
