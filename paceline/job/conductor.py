@@ -226,10 +226,11 @@ class Conductor:
 
     # ---- what the coordinator tells, on its own thread ---------------------------------------------------
     def joined(self, who: Party, hello: Hello) -> None:
-        self._ledger.joined(who, hello)
+        if who.kind == "worker":
+            self._ledger.seated(who.index, hello.device, self._config.slowdown_of(who.index))
 
     def started(self, plan: Plan) -> None:
-        self._ledger.started(Recipe.from_json(plan.optimizer))
+        self._ledger.started(Recipe.from_json(plan.optimizer), plan.length)
 
     def progressed(self, rank: int, progress: Progress) -> None:
         self._ledger.progressed(rank, progress, self._coordinator.node.now())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from paceline.config import Config
 from paceline.core.trace import Evaluated, Record
 from paceline.job.recipe import Recipe
-from paceline.live.control import Hello, Progress
+from paceline.live.control import Progress
 from paceline.live.party import Party
 from paceline.observe.progress import Snapshot, WorkerRow
 from paceline.observe.summary import Staleness, Summary, WorkerSummary, seconds_to_target
@@ -29,6 +29,7 @@ WINDOW = 12  # progress reports over which a rate is taken
 @dataclass(slots=True)
 class _Worker:
     device: str = "cpu"
+    slowdown: float = 1.0
     latest: Progress = NOTHING
     history: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
@@ -40,22 +41,22 @@ class _Worker:
 
 
 class Ledger:
-    """Written by the coordinator's thread, read by the one that shows."""
+    """Written by the coordinator's thread, read by the one that shows. `driver`: live or sim."""
 
-    def __init__(self, config: Config, train_samples: int) -> None:
-        self._config, self._train_samples = config, train_samples
+    def __init__(self, config: Config, train_samples: int, driver: str = "live") -> None:
+        self._config, self._train_samples, self._driver = config, train_samples, driver
         self._workers = [_Worker() for _ in range(config.cluster.workers)]
         self._staleness = Staleness()
         self._evaluations: list[Evaluated] = []
         self._reason, self._seconds = "", 0.0
-        self._recipe, self._is_started = Recipe(scheme=config.run.scheme), False
+        self._recipe, self._model_length = Recipe(scheme=config.run.scheme), 0
+        self._is_started = False
 
-    def joined(self, who: Party, hello: Hello) -> None:
-        if who.kind == "worker":
-            self._workers[who.index].device = hello.device
+    def seated(self, rank: int, device: str, slowdown: float) -> None:
+        self._workers[rank].device, self._workers[rank].slowdown = device, slowdown
 
-    def started(self, recipe: Recipe) -> None:
-        self._recipe, self._is_started = recipe, True
+    def started(self, recipe: Recipe, model_length: int) -> None:
+        self._recipe, self._model_length, self._is_started = recipe, model_length, True
 
     def steps(self, who: Party) -> int:
         return self._workers[who.index].latest.steps if who.kind == "worker" else 0
@@ -127,7 +128,7 @@ class Ledger:
         return WorkerSummary(
             rank=rank,
             device=worker.device,
-            slowdown=self._config.slowdown_of(rank),
+            slowdown=worker.slowdown,
             steps=p.steps,
             exchanges=p.exchanges,
             samples=p.samples,
@@ -143,7 +144,7 @@ class Ledger:
         target = config.stop.target_accuracy or None
         return Summary(
             scheme=self._recipe.scheme,
-            driver="live",
+            driver=self._driver,
             seed=config.run.seed,
             reason=self._reason,
             seconds=self._seconds,
@@ -161,4 +162,5 @@ class Ledger:
             step_ms=config.cluster.step_ms or None,
             learning_rate=self._recipe.optimizer.lr,
             parameters=self._recipe.parameters,
+            model_length=self._model_length,
         )

@@ -50,7 +50,8 @@ class WorkerSummary:
 class Summary:
     """`seconds_to_target` is None when the target was missed or never set, `test_accuracy` without evaluations.
 
-    `driver` is live or sim; `step_ms` the step of a worker with slowdown 1; `bytes_up` is what workers sent.
+    `driver` is live or sim; `step_ms` the step of a worker with slowdown 1; `bytes_up` is what workers sent;
+    `model_length` the parameters of the model, 0 where nobody knows.
     """
 
     scheme: str
@@ -72,6 +73,7 @@ class Summary:
     step_ms: float | None
     learning_rate: float
     parameters: dict[str, Any] = field(default_factory=dict)
+    model_length: int = 0
 
     @property
     def shares(self) -> Shares:
