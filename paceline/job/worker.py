@@ -11,9 +11,10 @@ from paceline.config import Config
 from paceline.engine import data, models
 from paceline.engine.data.dataset import Splits
 from paceline.engine.recipes import DataRecipe, ModelRecipe, OptimizerRecipe, ScheduleRecipe
-from paceline.job.pace import Pace, measured_step
+from paceline.job.pace import Pace
 from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
+from paceline.job.speed import measured_step
 from paceline.live.session import Session
 
 _building = threading.Lock()  # torch has one generator for all threads, and the workers may be threads

@@ -1,0 +1,118 @@
+"""How a worker joins its run and leaves it, and what it takes home."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from paceline.core.effects import SERVERS, Mean, To
+from paceline.core.role import Place, Update
+from paceline.core.vector import cut
+from paceline.engine.buffers import Buffers
+from paceline.engine.flatten import FlatModel
+from paceline.job.collectives import Alone, CollectiveCarrier, collective_for
+from paceline.job.recipe import Recipe
+from paceline.job.seat import Seat
+from paceline.job.server import INITIAL
+from paceline.live import control, party
+from paceline.live.session import Session
+
+
+class Membership:
+    """A worker's part in its run, from its first word to its last."""
+
+    def __init__(self, seat: Seat, session: Session, recipe: Recipe, flat: FlatModel, buffers: Buffers) -> None:
+        self._seat, self._session, self._recipe = seat, session, recipe
+        self._flat, self._buffers = flat, buffers
+        self._node = session.node
+        self._scheme = recipe.make_scheme()
+        self._rank = seat.who.index
+        self._carrier: CollectiveCarrier | Alone | None = None
+
+    # ---- joining -----------------------------------------------------------------------------------------
+    def join(self, update: Update, measure: Callable[[], float] | None) -> control.Plan:
+        """Until everybody has taken up its role; training may start when the coordinator says Go."""
+        seat, session = self._seat, self._session
+        session.connect([party.server(s) for s in range(seat.servers)])
+        ready = control.Ready(
+            length=len(self._flat),
+            fingerprint=f"{self._flat.fingerprint()}/{self._recipe.digest()}",
+            seconds_per_step=max(measure(), seat.step_seconds) if measure else seat.step_seconds,
+            optimizer=self._recipe.to_json(),
+        )
+        session.tell(ready)
+        plan = session.expect(control.Plan)
+        self._carrier = self._make_carrier(plan)
+        self._take_up(plan, update)
+        session.tell(control.Prepared())
+        return plan
+
+    def _take_up(self, plan: control.Plan, update: Update) -> None:
+        everybody, servers = tuple(range(plan.workers)), self._seat.servers
+        shards = cut(len(self._flat), servers) if servers else (slice(0, len(self._flat)),)
+        self._node.place(None, shards, self._carrier)
+        # Worker 0's weights become everybody's: a mean in which nobody else counts.
+        first = self._node.mean(Mean(self._flat.weights(), everybody, INITIAL, float(self._rank == 0)))
+        place = Place(
+            me=self._rank,
+            workers=everybody,
+            w=first.v,
+            update=update,
+            seed=self._recipe.seed,
+            seconds_per_step=plan.seconds_per_step,
+            note=self._session.note,
+        )
+        self._node.place(self._scheme.worker(servers)(self._scheme, place), shards, self._carrier)
+        self._node.times.reset()
+
+    def _make_carrier(self, plan: control.Plan) -> CollectiveCarrier | Alone | None:
+        """None where the servers carry means."""
+        seat = self._seat
+        backend = seat.mean
+        if backend == "auto":
+            backend = "servers" if seat.servers else collective_for(plan.devices)
+        if backend == "servers":
+            return None
+        if plan.workers == 1:
+            return Alone()
+        return CollectiveCarrier(
+            backend,
+            self._rank,
+            seat.workers,
+            length=len(self._flat),
+            rendezvous=seat.rendezvous,
+            device=torch.device(seat.device),
+            timeout_s=seat.timeout_s,
+        )
+
+    # ---- leaving -----------------------------------------------------------------------------------------
+    def leave(self, reason: str) -> None:
+        """Take no further part, and load the final model, once nobody trains any more."""
+        try:
+            self._session.leave(reason)
+            if self._carrier is not None:
+                self._carrier.drain()
+            self._take_final_model(self._session.wait_for_finish().holder)
+            self._session.done()
+        finally:
+            if self._carrier is not None:
+                self._carrier.close()
+            self._session.close()
+
+    def _take_final_model(self, holder: int) -> None:
+        """From the servers, or from the worker that trained last; batch-norm statistics are that worker's."""
+        on_servers = self._scheme.model_on_servers(self._seat.servers)
+        if self._rank != holder and (len(self._buffers) or not on_servers):
+            self._session.reach(party.worker(holder))
+            if len(self._buffers):
+                self._buffers.load(self._node.peek(holder, "buffers"))
+        source: To | None = SERVERS if on_servers else holder if self._rank != holder else None
+        self._flat.load(self._node.model() if source is None else self._node.peek(source, "weights"))
+        self._flat.zero_grad()
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes sent and received."""
+        up, down = self._session.traffic()
+        more = self._carrier.traffic() if self._carrier is not None else (0, 0)
+        return up + more[0], down + more[1]

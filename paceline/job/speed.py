@@ -1,0 +1,41 @@
+"""How long a step takes: measured beforehand, timed as it goes, drawn out where a slower worker is emulated."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+
+import torch
+
+
+def measured_step(step: Callable[[], None], repeats: int = 3) -> float:
+    """Median seconds of `step` after one call to warm up."""
+    seconds = []
+    for _ in range(repeats + 1):
+        began = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds[1:])
+
+
+class Stopwatch:
+    """Times the steps of a worker on `device`; none lasts less than is asked for, unless the run is `over`."""
+
+    def __init__(self, device: torch.device, over: threading.Event) -> None:
+        self._device, self._over = device, over
+        self._began = 0.0
+
+    def begin(self) -> None:
+        self._began = time.monotonic()
+
+    def passed(self, at_least: float) -> float:
+        """Seconds of the step that has just ended, drawn out to `at_least`."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        passed = time.monotonic() - self._began
+        if passed < at_least:
+            self._over.wait(at_least - passed)
+            passed = time.monotonic() - self._began
+        return passed
