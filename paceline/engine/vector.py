@@ -69,6 +69,11 @@ class Flat:
     def device(self) -> torch.device:
         return self.tensor.device
 
+    @property
+    def memory(self) -> FlatMemory:
+        """Where a driver gets room for vectors like this one."""
+        return FlatMemory(self.device)
+
     def __len__(self) -> int:
         return self.tensor.numel()
 

@@ -1,4 +1,4 @@
-"""Room for vectors in a simulation: numpy arrays, or Ghosts where only time is of interest.
+"""Room for vectors in a simulation: the vectors' own, numpy arrays, or Ghosts where only time is of interest.
 
 Arrays are handled through their own methods, so this package needs no numpy for a timing-only run.
 """
@@ -46,5 +46,8 @@ class GhostMemory:
 
 
 def memory_for(w: Any) -> Memory:
-    """The memory for vectors of the kind of `w`."""
-    return GhostMemory() if isinstance(w, Ghost) else ArrayMemory(w)
+    """The memory for vectors of the kind of `w`, which may bring its own."""
+    if isinstance(w, Ghost):
+        return GhostMemory()
+    own: Memory | None = getattr(w, "memory", None)
+    return own or ArrayMemory(w)
