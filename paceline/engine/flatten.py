@@ -122,6 +122,11 @@ class FlatModel:
         return hashlib.sha256(repr(self.layout()).encode()).hexdigest()[:16]
 
     @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Those of the module, in the order of the vector."""
+        return self._parameters
+
+    @property
     def frozen(self) -> tuple[str, ...]:
         return tuple(n for n, p in zip(self._names, self._parameters, strict=True) if not p.requires_grad)
 

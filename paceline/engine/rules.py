@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from paceline.core.errors import ConfigError
 from paceline.engine import schedule as schedules
 from paceline.engine.flatten import FlatModel
+from paceline.engine.memory import OptimizerMemory
 from paceline.engine.pool import spare
 from paceline.engine.recipes import OPTIMIZERS, OptimizerRecipe, ScheduleRecipe
 from paceline.engine.vector import Flat
@@ -134,6 +135,7 @@ class LocalOptimizer:
         self.schedule = schedule
         self.lr = recipe.lr
         self._optimizer = _torch_optimizer(recipe, model.flat_parameter)
+        self.memory = OptimizerMemory(self._optimizer, [model.flat_parameter])
 
     def step(self, samples_seen: int) -> None:
         """One update with the model's gradient; `samples_seen` by all workers before it sets the learning rate."""

@@ -64,7 +64,7 @@ class Pace:
         self._rate = Rate(optimizer)
         self._watch = Stopwatch(self.device, session.over)
         self._streams: dict[int, Batches] = {}
-        self._batch_samples = 0
+        self._batch_samples = self._own_samples = 0
         self._counts = Counts()
         self._closed = False
         self._membership = Membership(seat, session, recipe, self._flat, buffers)
@@ -89,13 +89,19 @@ class Pace:
         """Mini-batches done by this worker."""
         return self._counts.steps
 
+    @property
+    def batch_size(self) -> int | None:
+        """Size of the next mini-batch where the scheme says it (`batches` knows), None where it is the loop's own."""
+        return self._work.samples_wanted
+
     def batches(
         self, data: Dataset | MapStyle, batch_size: int, *, epochs: int | None = 1, shares: str = "uniform"
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """This worker's mini-batches of its share of `data`, on its device, until the epochs or the run are over.
 
         Every sample is in exactly one worker's share; shares are redrawn every epoch, and a later call goes on with
-        the next epoch. `epochs` = None never ends by itself. Raises ConfigError for shares that cannot be made.
+        the next epoch. A scheme may ask for batches of another size, which then go on over the end of an epoch.
+        `epochs` = None never ends by itself. Raises ConfigError for shares that cannot be made.
         """
         stream = self._streams.get(id(data))
         if stream is None:
@@ -103,8 +109,9 @@ class Pace:
             cutter = make_shares(shares, len(data), self.workers, labels, self.recipe.seed, self.plan.seconds_per_step)
             stream = self._streams[id(data)] = Batches(data, cutter, self.rank, batch_size, device=self.device)
         stream.epochs = None if epochs is None else stream.epoch + epochs
+        self._own_samples = batch_size
         while not self.over:
-            batch = next(stream, None)
+            batch = stream.take(self.batch_size) if self.batch_size else next(stream, None)
             if batch is None:
                 return
             self._batch_samples = len(batch[1])
@@ -121,7 +128,7 @@ class Pace:
         self._follow_rate()
         samples = samples if samples is not None else max(1, self._batch_samples)
         self._work.apply(self._samples_seen())
-        seconds = self._watch.passed(self._seat.step_seconds)
+        seconds = self._watch.passed(self._seconds_emulated(samples))
         result = self._work.done(samples, seconds)
         self._counts.add(samples, seconds)
         self._session.note(
@@ -171,6 +178,11 @@ class Pace:
     def _begin_step(self) -> None:
         self._flat.zero_grad()
         self._watch.begin()
+
+    def _seconds_emulated(self, samples: int) -> float:
+        """A batch of the scheme's size takes its time in proportion to that of the loop's own size."""
+        part = samples / self._own_samples if self.batch_size and self._own_samples else 1.0
+        return self._seat.step_seconds * part
 
     def _follow_rate(self) -> None:
         """A scheduler of the user's own changes the learning rate of the optimizer that only tells the recipe."""

@@ -5,12 +5,14 @@ A `Compute` or a `Train` may take several mini-batches; each is one forward and 
 
 from __future__ import annotations
 
+import functools
 from typing import Any, cast
 
 import torch
 
-from paceline.core.effects import Compute, Computed, Train, Trained
+from paceline.core.effects import KEEP, RESET, Compute, Computed, Train, Trained
 from paceline.engine.flatten import FlatModel
+from paceline.engine.memory import OptimizerMemory
 from paceline.engine.rules import LocalOptimizer
 from paceline.engine.vector import Flat
 from paceline.job.recipe import Recipe
@@ -20,50 +22,91 @@ class Steps:
     """One piece of work after the other. Local steps are made by `optimizer`, or by one made from the recipe."""
 
     def __init__(self, flat: FlatModel, recipe: Recipe, optimizer: torch.optim.Optimizer | None) -> None:
-        self._flat, self._recipe, self._given = flat, recipe, optimizer
-        self._made: LocalOptimizer | None = None
+        self._flat = flat
+        self._local = Local(flat, recipe, optimizer)
         self._wanted: Compute | Train | None = None
         self._left = self._samples = 0
         self._seconds = 0.0
+        self._sum: Flat | None = None  # of the gradients so far, each times its samples
+        self._ended: Flat | None = None  # where the last local steps led to
+
+    @property
+    def samples_wanted(self) -> int | None:
+        """Size of the next mini-batch, where the scheme says it."""
+        return self._wanted.samples if isinstance(self._wanted, Compute) else None
 
     def begin(self, wanted: Compute | Train) -> bool:
         """Load the weights to work at. Was there an exchange since the last piece of work?"""
-        before, self._wanted = self._wanted, wanted
-        self._left, self._samples, self._seconds = 1, 0, 0.0
+        first, self._wanted = self._wanted is None, wanted
+        self._left, self._samples, self._seconds, self._sum = wanted.steps, 0, 0.0, None
         match wanted:
             case Compute(w):
                 self._flat.load(cast(Flat, w))
-            case Train(x, steps):
+                return not first
+            case Train(x, memory=memory):
                 self._flat.load(cast(Flat, x))
-                self._left = steps
-        return before is not None and not self._goes_on_alone()
+                self._local.recall(memory)
+                # A local step that starts just where the last one ended goes on alone: nothing was exchanged.
+                return not first and x is not self._ended
+
+    def apply(self, samples_seen: int) -> None:
+        """Between backward and `done`: a local step changes the model in place."""
+        if isinstance(self._wanted, Train):
+            self._local.step(samples_seen)
 
     def done(self, samples: int, seconds: float) -> Computed | Trained | None:
         """Count a mini-batch; the result when it was the last of those asked for."""
         self._left -= 1
         self._samples += samples
         self._seconds += seconds
-        if self._left:
-            return None
-        if isinstance(self._wanted, Train):
-            return self._trained()
-        return Computed(self._flat.gradient(), self._samples, self._seconds)
+        match self._wanted:
+            case Compute():
+                g = self._add(samples)
+                return None if self._left else Computed(g, self._samples, self._seconds)
+            case Train(show_memory=show) if not self._left:
+                self._ended = self._flat.weights()
+                memory = self._local.show() if show else None
+                return Trained(self._ended, self._samples, self._seconds, memory)
+        return None
 
-    def apply(self, samples_seen: int) -> None:
-        """Between backward and `done`: a local step changes the model in place."""
-        if not isinstance(self._wanted, Train):
-            return
+    def _add(self, samples: int) -> Flat:
+        """The gradients so far, averaged as those of one large batch would be."""
+        g = self._flat.gradient()
+        if self._sum is None and not self._left:
+            return g
+        weighted = g * float(samples)
+        self._sum = weighted if self._sum is None else self._sum + weighted
+        return self._sum * (1.0 / self._samples)
+
+
+class Local:
+    """The worker's own optimizer: the user's, or one made from the recipe when it is first needed."""
+
+    def __init__(self, flat: FlatModel, recipe: Recipe, given: torch.optim.Optimizer | None) -> None:
+        self._flat, self._recipe, self._given = flat, recipe, given
+
+    @functools.cached_property
+    def _made(self) -> LocalOptimizer:
+        return LocalOptimizer(self._flat, self._recipe.optimizer, self._recipe.schedule)
+
+    @functools.cached_property
+    def _memory(self) -> OptimizerMemory:
+        return self._made.memory if self._given is None else OptimizerMemory(self._given, self._flat.parameters)
+
+    def step(self, samples_seen: int) -> None:
+        """One update of the model, in place."""
         if self._given is not None:
             self._given.step()
-            return
-        if self._made is None:
-            self._made = LocalOptimizer(self._flat, self._recipe.optimizer, self._recipe.schedule)
-        self._made.step(samples_seen)
+        else:
+            self._made.step(samples_seen)
 
-    def _trained(self) -> Trained:
-        self._ended: Any = self._flat.weights()
-        return Trained(self._ended, self._samples, self._seconds)
+    def recall(self, memory: Any) -> None:
+        if isinstance(memory, Flat):
+            self._memory.recall(memory)
+        elif memory == RESET:
+            self._memory.reset()
+        elif memory != KEEP:
+            raise TypeError(f"no optimizer can be given {memory!r} to remember")
 
-    def _goes_on_alone(self) -> bool:
-        """Is the next local step to start just where the last one ended, so that nothing was exchanged?"""
-        return isinstance(self._wanted, Train) and self._wanted.x is getattr(self, "_ended", None)
+    def show(self) -> Flat | None:
+        return self._memory.show()

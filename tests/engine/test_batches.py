@@ -134,3 +134,22 @@ def test_what_makes_no_sense_is_refused() -> None:
         Batches(data, shares, 0, 1, epochs=-1)
     with pytest.raises(ConfigError, match="no rank 2"):
         Batches(data, shares, 2, 1)
+
+
+@given(st.integers(1, 40), st.integers(1, 3), st.lists(st.integers(1, 20), max_size=6))
+def test_a_batch_may_have_any_size_and_goes_on_over_the_end_of_an_epoch(n: int, workers: int, sizes: list[int]) -> None:
+    workers = min(n, workers)
+    shares = make_shares("uniform", n, workers)
+    batches = Batches(numbered(n), shares, 0, 4)
+    taken = [batches.take(size) for size in sizes]
+    assert [len(batch[1]) for batch in taken if batch] == sizes
+    got = [int(i) for batch in taken if batch for i in batch[1]]
+    epochs = len(got) // shares.size(0) + 1
+    assert got == [int(i) for epoch in range(epochs) for i in shares.indices(0, epoch)][: len(got)]
+    assert batches.epoch == len(got) // shares.size(0)
+
+
+def test_only_the_end_of_the_last_epoch_makes_a_batch_smaller_than_was_asked_for() -> None:
+    batches = Batches(numbered(10), make_shares("uniform", 10, 1), 0, 4, epochs=2)
+    taken = [batches.take(8) for _ in range(4)]
+    assert [len(batch[1]) if batch else 0 for batch in taken] == [8, 8, 4, 0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from paceline.live.hub import Hub
 from paceline.observe.summary import Summary
 
 Loop = Callable[[Pace, nn.Module], None]
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
 def toy_data(n: int = 90) -> TensorDataset:
@@ -54,8 +55,9 @@ def plain_steps(pace: Pace, model: nn.Module, data: TensorDataset, *, batch_size
 class LoopCrew(ThreadCrew):
     """A thread crew whose workers run `loop`."""
 
-    def __init__(self, hub: Hub, scheme: str, loop: Loop, parameters: dict[str, Any]) -> None:
+    def __init__(self, hub: Hub, scheme: str, loop: Loop, optimizer: MakeOptimizer, parameters: dict[str, Any]) -> None:
         super().__init__(hub)
+        self._optimizer = optimizer
         self._hub_of_workers, self._scheme, self._loop, self._parameters = hub, scheme, loop, parameters
         self.models: dict[int, nn.Module] = {}
         self._workers: list[threading.Thread] = []
@@ -73,7 +75,7 @@ class LoopCrew(ThreadCrew):
 
     def _live(self, seat: Seat) -> None:
         model = self.models[seat.who.index] = toy_model()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = self._optimizer(model.parameters())
         scheme = make(self._scheme, self._parameters)
         recipe = Recipe(scheme=self._scheme, parameters=scheme.parameters(), optimizer=recipe_of(optimizer))
         session = seat.session(self._hub_of_workers.transport(seat.who))
@@ -93,12 +95,23 @@ class LoopCrew(ThreadCrew):
         assert not any(thread.is_alive() for thread in self._workers)
 
 
+def plain_sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1)
+
+
 def run_loops(
-    out: Path, scheme: str, loop: Loop, *, workers: int = 3, servers: int = 1, **parameters: Any
+    out: Path,
+    scheme: str,
+    loop: Loop,
+    *,
+    workers: int = 3,
+    servers: int = 1,
+    optimizer: MakeOptimizer = plain_sgd,
+    **parameters: Any,
 ) -> tuple[Summary, dict[int, nn.Module]]:
     """`workers` threads of `loop` in one run; its summary and the model each thread ended with."""
     hub = Hub()
-    crew = LoopCrew(hub, scheme, loop, parameters)
+    crew = LoopCrew(hub, scheme, loop, optimizer, parameters)
     config = build(
         {
             "run": {"scheme": "bsp", "out": str(out)},

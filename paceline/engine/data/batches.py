@@ -68,18 +68,35 @@ class Batches(Iterator[tuple[Tensor, Tensor]]):
         return self
 
     def __next__(self) -> tuple[Tensor, Tensor]:
-        if self.share_size == 0 or self.epoch == self.epochs:
+        part = self._some(self.batch_size)
+        if part is None:
             raise StopIteration
+        return self._select(part)
+
+    def take(self, samples: int) -> tuple[Tensor, Tensor] | None:
+        """A batch of just that size: what an epoch lacks comes from the next one.
+
+        Fewer only where the last epoch ends, None after that.
+        """
+        parts = []
+        while samples and (part := self._some(samples)) is not None:
+            parts.append(part)
+            samples -= len(part)
+        return self._select(torch.cat(parts) if len(parts) > 1 else parts[0]) if parts else None
+
+    def _some(self, samples: int) -> Tensor | None:
+        """The indices of so many samples or, at the end of an epoch, of those that are left; None when all is over."""
+        if self.share_size == 0 or self.epoch == self.epochs:
+            return None
         if self._order is None:
             self._order = self._draw()
-        part = self._order[self._at : self._at + self.batch_size]
-        batch = self._select(part)
+        part = self._order[self._at : self._at + samples]
         self._at += len(part)
         self.samples += len(part)
         if self._at == self.share_size:
             self._at, self._order = 0, None
             self.epoch += 1
-        return batch
+        return part
 
     def _draw(self) -> Tensor:
         order = torch.from_numpy(self.shares.indices(self.rank, self.epoch))
