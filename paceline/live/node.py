@@ -281,8 +281,7 @@ class Node:
 
     def room_for(self, src: Party, kind: Kind, id: int, lengths: Sequence[int]) -> list[Any]:
         """Vectors to receive into. Raises ProtocolError for more than the model can explain."""
-        # Adam's memory is the longest that is ever sent: two vectors and a count, cut evenly where the shards are not.
-        if self._shards and max(lengths) > 2 * self._shards[-1].stop + 4:
+        if self._shards and max(lengths) > self._shards[-1].stop:
             raise ProtocolError(
                 f"{src} sends a vector of {max(lengths)} elements, the model has {self._shards[-1].stop}"
             )
