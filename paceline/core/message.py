@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, TypeVar, dataclass_transform, get_type_hints
 
-from paceline.core.vector import Memory, Vector
+from paceline.core.vector import Memory, Vector, cut
 
 T = TypeVar("T")
 
@@ -59,14 +59,21 @@ def _learn(cls: type) -> None:
 
 
 def scatter(message: Any, shards: Sequence[slice]) -> list[Any]:
-    """The message each shard gets: vectors cut, scalars copied."""
+    """The message each shard gets: vectors cut, scalars copied.
+
+    A vector that is as long as the model is cut where the shards are; any other, such as a part of the model, evenly.
+    """
     cls = type(message)
     fields = vector_fields(cls)
     if not fields or len(shards) == 1:
         return [message] * len(shards)
     scalars = {name: getattr(message, name) for name in scalar_fields(cls)}
-    vectors = [(name, getattr(message, name)) for name in fields]
-    return [cls(**scalars, **{name: v[part] for name, v in vectors}) for part in shards]
+    vectors = [(name, v, _places(v, shards)) for name in fields for v in [getattr(message, name)]]
+    return [cls(**scalars, **{name: v[at[s]] for name, v, at in vectors}) for s in range(len(shards))]
+
+
+def _places(v: Any, shards: Sequence[slice]) -> Sequence[slice]:
+    return shards if len(v) == shards[-1].stop else cut(len(v), len(shards))
 
 
 def gather(parts: Sequence[Any], memory: Memory) -> Any:

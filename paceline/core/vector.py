@@ -57,7 +57,9 @@ class Ghost:
 
 
 def splice(w: Any, part: slice, v: Any) -> Any:
-    """`w` with the elements of `part` replaced by `v`; a new vector."""
+    """`w` with the elements of `part` replaced by `v`: a new vector, or `v` itself where it is all of it."""
+    if len(v) == len(w):
+        return v
     if hasattr(w, "spliced"):
         return w.spliced(part, v)
     new = w.copy()  # a numpy array

@@ -1,0 +1,92 @@
+"""What is known of every worker's speed: one smoothed number a worker, and who has the largest.
+
+last      the last sample: quick to follow, one slow step misleads
+ema:b     b of the last sample and 1 - b of what was known before
+median:n  the median of the last n samples: n // 2 slow steps change nothing
+"""
+
+from __future__ import annotations
+
+import heapq
+import statistics
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+RULES = ("last", "ema", "median")
+
+
+@dataclass(frozen=True, slots=True)
+class Smoothing:
+    """`rule` is one of RULES; `parameter` is b (0 < b <= 1) or n (at least 1). Raises ValueError otherwise."""
+
+    rule: str = "last"
+    parameter: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise ValueError(f"unknown smoothing {self.rule!r}; write last, ema:b or median:n")
+        if self.rule == "ema" and not 0 < self.parameter <= 1:
+            raise ValueError(f"b of ema:b must lie above 0 and not above 1, not {self.parameter:g}")
+        if self.rule == "median" and not (self.parameter >= 1 and self.parameter == int(self.parameter)):
+            raise ValueError(f"n of median:n must be a whole number from 1, not {self.parameter:g}")
+
+    @classmethod
+    def parse(cls, text: str) -> Smoothing:
+        """`"last"`, `"ema:0.3"` or `"median:5"`. Raises ValueError as the constructor does."""
+        rule, _, parameter = text.partition(":")
+        return cls(rule, float(parameter)) if parameter else cls(rule)
+
+    @property
+    def samples_kept(self) -> int:
+        return int(self.parameter) if self.rule == "median" else 1
+
+    def __call__(self, kept: Iterable[float], before: float | None) -> float:
+        """From the samples kept, newest last, and the value before that one came."""
+        if self.rule == "median":
+            return statistics.median(kept)
+        *_, newest = kept
+        if self.rule == "last" or before is None:
+            return newest
+        return before + self.parameter * (newest - before)
+
+
+class Estimates:
+    """One number a rank. `unknown`: who has none yet. `largest` takes O(log ranks), by a heap with stale entries."""
+
+    def __init__(self, ranks: Iterable[int], smoothing: Smoothing | None = None) -> None:
+        self.unknown = set(ranks)
+        self._smoothing = smoothing or Smoothing()
+        self._value: dict[int, float] = {}
+        self._kept: dict[int, deque[float]] = {}
+        self._heap: list[tuple[float, int]] = []
+
+    def __getitem__(self, rank: int) -> float:
+        """0 while nothing is known."""
+        return self._value.get(rank, 0.0)
+
+    def put(self, rank: int, sample: float) -> None:
+        self.unknown.discard(rank)
+        kept = self._kept.setdefault(rank, deque(maxlen=self._smoothing.samples_kept))
+        kept.append(sample)
+        value = self._value[rank] = self._smoothing(kept, self._value.get(rank))
+        heapq.heappush(self._heap, (-value, rank))
+        if len(self._heap) > 8 * len(self._value) + 64:
+            self._heap = [(-v, r) for r, v in self._value.items()]
+            heapq.heapify(self._heap)
+
+    def add(self, rank: int) -> None:
+        """A newcomer, of whom nothing is known."""
+        self.drop(rank)
+        self.unknown.add(rank)
+
+    def drop(self, rank: int) -> None:
+        self.unknown.discard(rank)
+        self._value.pop(rank, None)
+        self._kept.pop(rank, None)
+
+    def largest(self) -> int | None:
+        """The rank with the largest number, the lowest such rank; None while nothing is known."""
+        while self._heap and self._value.get(self._heap[0][1]) != -self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][1] if self._heap else None

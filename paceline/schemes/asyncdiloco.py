@@ -1,0 +1,143 @@
+"""Asynchronous DiLoCo: nobody waits, momentum is applied once every N arrivals, and slow workers make fewer steps.
+
+    worker i:  repeat  x <- w;  H_i local steps on x;  send Delta = w - x;  (w, H_i) <- the answer
+    server:    upon Delta from i (Delayed Nesterov, Algorithm 3):
+                   D <- D + Delta;  t <- t + 1
+                   every N-th time:   m <- beta m + D / N;  D <- 0
+                                      w <- w - eps ((1 - c N + c) beta m + Delta / N)
+                   otherwise:         w <- w - eps (c beta m + Delta / N)
+                   answer w and H_i <- floor(v_i / max_j v_j  H)        (Dynamic Local Updates)
+
+Liu et al. 2024. eps: `outer_lr`; beta: `outer_momentum`; m and D start at zero; N: `buffer`, by default the workers
+that take part; c (0 <= c <= 1 / N) says how much of the momentum is spread over the arrivals between, c = 0 none of it.
+v_i is the speed of worker i in steps a second, from durations it reports. So all exchange about equally often, and the
+momentum meets one round's worth of gradients instead of each stale one.
+
+Ours: H_i is at least 1, and the first round has H_i = H, because nobody has been timed. The paper's grace period, which
+lets the server wait a moment for others that are about to arrive, is left out. Each shard counts N on its own.
+
+Memory of the local optimizer: kept, or reset at every exchange. There is no average: workers never meet.
+
+Use it for uneven workers across thin links. On equal workers diloco does the same with less noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from paceline.core.arrivals import ArrivalServer
+from paceline.core.clocked import Pull
+from paceline.core.effects import KEEP, RESET, SERVERS, Call, Effect, Reply, Tell
+from paceline.core.errors import ConfigError
+from paceline.core.estimates import Estimates
+from paceline.core.local import Trainer
+from paceline.core.message import message
+from paceline.core.role import Place
+from paceline.core.scheme import Paper, Scheme, parameter, scheme
+from paceline.core.vector import Vector
+
+
+@message
+class Delta:
+    """`delta` of `samples` samples; `speed`: steps a second; `clock` counts exchanges from 1. Answered by Outer."""
+
+    delta: Vector
+    clock: int
+    samples: int
+    speed: float
+
+
+@message
+class Outer:
+    """The global weights; `steps`: how many to make on them."""
+
+    w: Vector
+    version: int
+    steps: int
+
+
+@scheme(
+    "asyncdiloco",
+    summary="DiLoCo without waiting: delayed Nesterov momentum, fewer steps for slow workers",
+    paper=Paper(
+        key="liu2024asynchronous",
+        authors="Liu, Bo and Chhaparia, Rachita and Douillard, Arthur and Kale, Satyen and others",
+        title="Asynchronous Local-SGD Training for Language Modeling",
+        venue="arXiv 2401.09135",
+        year=2024,
+        url="https://arxiv.org/abs/2401.09135",
+    ),
+)
+class AsyncDiLoCo(Scheme):
+    h: int = parameter(20, "H: local steps of the fastest worker between two exchanges", low=1)
+    outer_lr: float = parameter(0.7, "eps: outer learning rate", low=0.0)
+    outer_momentum: float = parameter(0.9, "beta: outer Nesterov momentum", low=0.0, high=0.999)
+    buffer: int = parameter(0, "N: arrivals between two updates of the momentum; 0: the number of workers", low=0)
+    c: float = parameter(0.0, "share of the momentum in each arrival, at most 1 / N", low=0.0, high=1.0)
+    dynamic: bool = parameter(True, "slow workers make fewer steps (DyLU); otherwise everybody makes H")
+    memory: str = parameter(
+        "keep", "what an exchange does to the local optimizer's memory: keep or reset it", choices=(KEEP, RESET)
+    )
+
+    trains_locally = True
+
+    def check(self, workers: int, servers: int) -> None:
+        super().check(workers, servers)
+        n = self.buffer or workers
+        if self.c * n > 1:
+            raise ConfigError(f"asyncdiloco.c = {self.c:g}: must be at most 1 / N = {1 / n:g}")
+
+    class Worker(Trainer):
+        steps = 0
+
+        def run(self) -> Generator[Effect, Any, None]:
+            if not self.steps:
+                self.take((yield Call(SERVERS, Pull())))
+            while True:
+                if self.done is None:
+                    self.done = yield self.train(self.w, self.steps)
+                t, clock, speed = self.done, self.round + 1, self.steps / max(self.done.seconds, 1e-9)
+                delta = Delta(delta=self.w - t.x, clock=clock, samples=t.samples, speed=speed)
+                self.take((yield Call(SERVERS, delta)))
+                self.met()
+
+        def take(self, answer: Outer) -> None:
+            self.w, self.steps = answer.w, answer.steps
+
+    class Server(ArrivalServer):
+        takes = Delta
+
+        def __init__(self, scheme: Any, place: Place) -> None:
+            super().__init__(scheme, place)
+            self.m: Any = place.w * 0.0
+            self.d: Any = None
+            self.arrived = 0
+            self.speed = Estimates(self.workers)
+
+        def apply(self, src: int, message: Delta) -> float:
+            eps, beta, c = self.scheme.outer_lr, self.scheme.outer_momentum, self.scheme.c
+            n, delta = self.scheme.buffer or len(self.clocks), message.delta
+            self.speed.put(src, message.speed)
+            self.d = delta if self.d is None else self.d + delta
+            self.arrived += 1
+            if self.arrived >= n:
+                self.m = self.m * beta + self.d * (1 / n)
+                self.arrived, self.d, c = 0, None, 1 - c * n + c
+            move = delta * (1 / n) + self.m * (c * beta) if c else delta * (1 / n)
+            self.w = self.w - move * eps
+            return float(eps / n)
+
+        def answer(self, src: int, before: Any) -> Outer:
+            return Outer(w=self.w, version=self.version, steps=self.steps_of(src))
+
+        def steps_of(self, rank: int) -> int:
+            fastest = self.speed.largest()
+            if not self.scheme.dynamic or fastest is None or rank in self.speed.unknown:
+                return int(self.scheme.h)
+            # The small number: equal speeds are equal, whatever their last digit says.
+            return max(1, int(self.speed[rank] / self.speed[fastest] * self.scheme.h + 1e-9))
+
+        def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+            self.speed.drop(rank)
+            yield from super().gone(now, rank)

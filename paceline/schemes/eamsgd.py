@@ -1,0 +1,78 @@
+"""EAMSGD: elastic averaging with Nesterov's momentum at the workers.
+
+    worker i:  repeat  if tau divides t_i:  x_i <- x_i - alpha (x_i - x~);  x~ <- x~ + alpha (x_i - x~)
+                       v_i <- delta v_i - eta g_i(x_i + delta v_i)
+                       x_i <- x_i + v_i;  t_i <- t_i + 1
+
+Zhang et al. (NIPS 2015), Algorithm 2. delta: momentum (0.99 there); v_i starts at zero; the rest is as in easgd: the
+centre x~ is what is evaluated and saved, and there is a synchronous variant.
+
+The momentum belongs to the scheme. So the worker asks for single gradients, at x_i + delta v_i, and the optimizer,
+which shall be without momentum of its own, only turns g into the step -eta g: a live run sets its momentum to 0.
+
+Memory, which is v_i here: kept by default, as in the paper; `reset` sets v_i to zero at an exchange; `average`
+needs the synchronous variant.
+
+Use it where easgd is steady but slow. A large delta wants a small eta: a step counts 1 / (1 - delta) times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from paceline.core.effects import Compute, Effect, Trained
+from paceline.core.elastic import Elastic, ElasticWorker, SynchronousWorker
+from paceline.core.local import memory_parameter
+from paceline.core.scheme import Paper, parameter, scheme
+
+
+class _Nesterov(ElasticWorker):
+    def local(self) -> Generator[Effect, Any, Trained]:
+        x, v, samples, seconds = self.x, self.v(), 0, 0.0
+        for _ in range(self.scheme.tau):
+            ahead = x if v is None else x + v * self.scheme.delta
+            c = yield Compute(ahead)
+            moved = self.update(ahead, c.g, c.samples)  # x + delta v - eta g, which is x + the new v
+            x, v = moved, moved - x
+            samples, seconds = samples + c.samples, seconds + c.seconds
+        return Trained(x, samples, seconds, v)
+
+    def v(self) -> Any:
+        return None if isinstance(self.start, str) else self.start
+
+    def met(self) -> None:
+        assert self.done is not None
+        if self.scheme.memory == "keep":
+            self.start = self.done.memory
+        super().met()
+
+
+class _SynchronousNesterov(SynchronousWorker, _Nesterov):
+    pass
+
+
+@scheme(
+    "eamsgd",
+    summary="elastic averaging with Nesterov momentum at the workers",
+    paper=Paper(
+        key="zhang2015deep",
+        authors="Zhang, Sixin and Choromanska, Anna and LeCun, Yann",
+        title="Deep learning with Elastic Averaging SGD",
+        venue="Advances in Neural Information Processing Systems 28",
+        year=2015,
+        url="https://arxiv.org/abs/1412.6651",
+    ),
+)
+class EAMSGD(Elastic):
+    delta: float = parameter(0.9, "momentum of a worker", low=0.0, high=0.999)
+    tau: int = parameter(10, "local steps between two exchanges", low=1)
+    alpha: float = parameter(0.0, "moving rate of a worker; 0: 0.9 / workers", low=0.0, high=1.0)
+    server_alpha: float = parameter(0.0, "moving rate of the centre; 0: that of a worker", low=0.0, high=1.0)
+    synchronous: bool = parameter(False, "everybody exchanges at once, and no servers are needed")
+    memory: str = memory_parameter("keep")
+
+    own_momentum = True
+
+    Worker = _Nesterov
+    Synchronous = _SynchronousNesterov
