@@ -1,25 +1,37 @@
 """The clock-gated server, shared by every scheme whose rule is about clocks: BSP, ASP, SSP, GSP, ...
 
-A worker pushes a gradient and waits for weights; on a parameter server a scheme is *when the server answers*.
-Three questions tell the schemes apart, and a scheme overrides the ones it answers differently:
+A worker pushes what came of its work and waits for weights; on a parameter server a scheme is *when the server
+answers*. A few questions tell the schemes apart, and a scheme overrides the ones it answers differently:
 
-    partition()   whose contributions are averaged into one update?       (default: everyone on its own)
-    weigh(y)      what does an update count that is y - 1 versions late?  (default: 1)
-    may_go(rank)  may this worker compute again?                          (default: yes)
+    partition()        whose contributions are averaged into one update?     (default: everyone on its own)
+    enough(round)      has a round what it takes to become one?              (all its members came)
+    refuse(rank)       why does what this worker pushed not count?           (it does)
+    corrected(rank, g) what is a gradient worth at today's weights?          (what it was)
+    weigh(y)           what is an update worth that is y - 1 versions late?  (the scheme's `weighting`, or 1)
+    ticked(rank, ...)  may a push let others go than those of its round?     (yes, if the slowest clock moved)
+    may_go(rank)       may this worker compute again?                        (yes)
+
+Rules that look at clocks or at fixed groups alone may be held by every shard on its own: whatever order the pushes
+come in, the slowest worker is let go everywhere. A rule that looks at the order of arrival could make two shards hold
+workers that wait for one another. Such a scheme says `one_gate`: shard 0 alone holds workers back, the other shards
+answer at once, and a worker that was held pulls the weights again when it is let go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from typing import Any
 
 from paceline.core.clocks import Clocks
-from paceline.core.effects import SERVERS, Call, Compute, Effect, Reply, Tell
+from paceline.core.effects import SERVERS, Call, Compute, Effect, Reply, Tell, Train
 from paceline.core.mean import weighted_mean
 from paceline.core.message import message
 from paceline.core.role import Place, Role
+from paceline.core.staleness import Weighting
 from paceline.core.trace import Applied, Decision
 from paceline.core.vector import Vector
+
+GRADIENT, DELTA, WEIGHTS = "gradient", "delta", "weights"
 
 
 @message
@@ -29,7 +41,10 @@ class Pull:
 
 @message
 class Push:
-    """Mean gradient `g` over `samples` samples; `clock` counts this worker's pushes from 1. Answered by Weights."""
+    """What came of `samples` samples: `g` is their mean gradient, or what else the scheme's `payload` says.
+
+    `clock` counts this worker's pushes from 1. Answered by Weights.
+    """
 
     g: Vector
     clock: int
@@ -38,26 +53,63 @@ class Push:
 
 @message
 class Weights:
+    """`current`: False when other shards have answered earlier, so that their parts may be older."""
+
     w: Vector
     version: int
+    current: bool = True
 
 
+# ---- worker ------------------------------------------------------------------------------------------------------
 class ClockedWorker(Role):
-    """repeat: compute the gradient at w, push it, take the weights the server answers with."""
+    """repeat: work at w, push what came of it, take the weights the server answers with."""
 
     clock = 0
+    common = ("clock",)
+
+    def __init__(self, scheme: Any, place: Place) -> None:
+        super().__init__(scheme, place)
+        self.steps: int = getattr(scheme, "steps", 1)
+        self.payload: str = getattr(scheme, "payload", GRADIENT)
 
     def run(self) -> Generator[Effect, Any, None]:
         self.w = (yield Call(SERVERS, Pull())).w
         while True:
-            c = yield Compute(self.w)
-            answer = yield Call(SERVERS, Push(g=c.g, clock=self.clock + 1, samples=c.samples))
+            push = yield from self.work()
+            answer = yield Call(SERVERS, push)
             self.clock += 1
             self.w = answer.w
 
+    def work(self) -> Generator[Effect, Any, Push]:
+        if self.payload == GRADIENT:
+            c = yield Compute(self.w, self.steps)
+            return Push(g=c.g, clock=self.clock + 1, samples=c.samples)
+        t = yield Train(self.w, self.steps, memory=self.scheme.memory)
+        v = t.x - self.w if self.payload == DELTA else t.x
+        return Push(g=v, clock=self.clock + 1, samples=t.samples)
 
+
+class RefreshingWorker(ClockedWorker):
+    """Where shard 0 alone holds workers back: one that was held pulls the weights again."""
+
+    def run(self) -> Generator[Effect, Any, None]:
+        self.w = yield from self.pull()
+        while True:
+            push = yield from self.work()
+            answer = yield Call(SERVERS, push)
+            self.clock += 1
+            self.w = answer.w if answer.current else (yield from self.pull())
+
+    def pull(self) -> Generator[Effect, Any, Any]:
+        while True:
+            answer = yield Call(SERVERS, Pull())
+            if answer.current:
+                return answer.w
+
+
+# ---- server ------------------------------------------------------------------------------------------------------
 class Round:
-    """The contributions of one group that wait to become one update."""
+    """The contributions of one group that wait to become one update; `count` of them."""
 
     def __init__(self, members: Iterable[int]) -> None:
         self.members = set(members)
@@ -65,6 +117,7 @@ class Round:
 
     def reset(self) -> None:
         self.came: set[int] = set()
+        self.count = 0
         self.sum: Any = None
         self.samples = 0
 
@@ -73,6 +126,7 @@ class Round:
         weighted = g * float(samples)
         self.sum = weighted if self.sum is None else self.sum + weighted
         self.samples += samples
+        self.count += 1
         self.came.add(rank)
 
     @property
@@ -82,22 +136,47 @@ class Round:
 
 
 class ClockedServer(Role):
-    """One shard: applies complete rounds, answers those who may go on."""
+    """One shard: applies complete rounds, answers those who may go on.
+
+    waits_for_round: a contributor gets no answer before its round has become an update.
+    """
+
+    waits_for_round = True
 
     def __init__(self, scheme: Any, place: Place) -> None:
         super().__init__(scheme, place)
+        self.payload: str = getattr(scheme, "payload", GRADIENT)
+        self.weighting = Weighting.parse(getattr(scheme, "weighting", "none"))
+        self.one_gate: bool = getattr(scheme, "one_gate", False)
+        self.holds_back = self.me == 0 or not self.one_gate
         self.clocks = Clocks(self.workers)
         self.version = 0
         self.seen = dict.fromkeys(self.workers, 0)  # version of the weights each worker computes on
         self.rounds = {rank: group for members in self.partition() for group in [Round(members)] for rank in members}
+        self.homes = dict(self.rounds)  # also of those who have left
         self.waiting: dict[int, str | None] = {}  # rank -> the reason it was last told to wait for
+        self.own: dict[int, Any] = {}  # x_i by rank, where the payload is weights
 
     # ---- what a scheme may answer differently ------------------------------------------------------------
     def partition(self) -> Iterable[tuple[int, ...]]:
         return ((rank,) for rank in self.workers)
 
+    def enough(self, group: Round) -> bool:
+        return group.complete
+
+    def refuse(self, rank: int) -> str | None:
+        """The reason for which what `rank` has just pushed is dropped, or None. Asked once for each push."""
+        return None
+
+    def corrected(self, rank: int, g: Any) -> Any:
+        return g
+
     def weigh(self, y: int) -> float:
-        return 1.0
+        return self.weighting(y)
+
+    def ticked(self, now: float, rank: int, low_moved: bool) -> bool:
+        """`rank` has finished an exchange. May that let others go than those of its round?"""
+        return low_moved
 
     def may_go(self, rank: int) -> bool:
         return True
@@ -106,6 +185,10 @@ class ClockedServer(Role):
         """The reason behind `may_go`; asked for only when somebody keeps a trace."""
         return ""
 
+    def answer(self, rank: int, current: bool) -> Weights:
+        """What a worker that may go on gets."""
+        return Weights(w=self.own.get(rank, self.w), version=self.version, current=current)
+
     # ---- upon receiving ----------------------------------------------------------------------------------
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
         match message:
@@ -113,10 +196,11 @@ class ClockedServer(Role):
                 return  # it has left; what was still on its way changes nothing
             case Push(clock=clock) if clock > self.clocks[src]:
                 self.waiting[src] = None
-                low_moved = self.clocks.tick(src, clock)
-                closed = self._contribute(now, src, message)
-                affected = self.waiting if low_moved else self.rounds[src].members if closed else (src,)
-                yield from self._release(now, affected)
+                everybody = self.ticked(now, src, self.clocks.tick(src, clock))
+                freed = self._contribute(now, src, message)
+                yield from self._release(
+                    now, self.waiting if everybody else freed, together=everybody or len(freed) > 1
+                )
             case Push() | Pull():  # a repeated push is answered and changes nothing
                 self.waiting[src] = None
                 yield from self._release(now, (src,))
@@ -128,45 +212,88 @@ class ClockedServer(Role):
             return
         self.clocks.drop(rank)
         self.waiting.pop(rank, None)
+        self.own.pop(rank, None)
         group = self.rounds.pop(rank)
         group.members.discard(rank)
-        if group.complete:
+        if group.came and self.enough(group):
             self._apply(now, group)
-        yield from self._release(now, self.waiting)
+        yield from self._release(now, self.waiting, together=True)
 
-    def _contribute(self, now: float, src: int, push: Push) -> bool:
-        """True when the contribution completed a round."""
+    def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """The newcomer takes part in its old group, if it had one, from its open round on."""
+        if rank in self.clocks:
+            return
+        self.clocks.add(rank)
+        self.seen[rank] = self.version
+        self.rounds[rank] = self.homes.setdefault(rank, Round(()))
+        self.rounds[rank].members.add(rank)
+        yield from ()
+
+    def _contribute(self, now: float, src: int, push: Push) -> Collection[int]:
+        """Who no longer has to wait for a round: all of it if it is an update now."""
         group = self.rounds[src]
-        group.add(src, push.g, push.samples)
-        if not group.complete:
-            return False
+        refused = self.refuse(src)
+        if refused is not None:
+            self.own.pop(src, None)
+            self._explain_drop(now, src, push, refused)
+            return (src,)
+        group.add(src, self.corrected(src, push.g), push.samples)
+        if not self.enough(group):
+            return (src,)
+        came = group.came
         self._apply(now, group)
-        return True
+        return came
 
     def _apply(self, now: float, group: Round) -> None:
         y = 1 + self.version - min(self.seen[rank] for rank in group.came)
         weight = self.weigh(y)
         if weight > 0:
-            g = weighted_mean(group.sum, group.samples) * weight
-            self.w = self.update(self.w, g, group.samples)
+            self._move(group, weight)
             self.version += 1
         if self.note:
             self._explain_update(now, group, y - 1, weight)
         group.reset()
 
-    def _release(self, now: float, ranks: Iterable[int]) -> Iterator[Reply]:
+    def _move(self, group: Round, weight: float) -> None:
+        v = weighted_mean(group.sum, group.samples)
+        if self.payload == GRADIENT:
+            self.w = self.update(self.w, v * weight, group.samples)
+        elif self.payload == DELTA:
+            self.w = self.w + v * (weight / self.scheme.factor)
+        else:
+            (rank,) = group.came
+            e = (v - self.w) * self.scheme.alpha
+            self.own[rank] = v - e
+            self.w = self.w + e * weight
+
+    def _release(self, now: float, ranks: Iterable[int], together: bool = False) -> Iterator[Reply]:
+        """`together`: what lets them go may not have reached the other shards yet."""
+        current = not (together and self.one_gate and self.me == 0)
         for rank in [rank for rank in ranks if rank in self.waiting]:
-            if rank in self.rounds[rank].came or not self.may_go(rank):
+            if self.holds_back and (self._in_open_round(rank) or not self.may_go(rank)):
                 self._explain_wait(now, rank)
                 continue
             del self.waiting[rank]
             self.seen[rank] = self.version
-            yield Reply(rank, Weights(w=self.w, version=self.version))
+            yield Reply(rank, self.answer(rank, current))
+
+    def _in_open_round(self, rank: int) -> bool:
+        return self.waits_for_round and rank in self.rounds[rank].came
 
     # ---- reasons -----------------------------------------------------------------------------------------
     def _explain_update(self, now: float, group: Round, staleness: int, weight: float) -> None:
-        assert self.note is not None
         ranks = tuple(sorted(group.came))
+        self._note_update(now, ranks, staleness, weight, group.samples)
+        if weight == 0:
+            self._decide(now, ranks[0], "dropped", f"{staleness} versions late")
+
+    def _explain_drop(self, now: float, rank: int, push: Push, reason: str) -> None:
+        if self.note:
+            self._note_update(now, (rank,), self.version - self.seen[rank], 0.0, push.samples)
+            self._decide(now, rank, "dropped", reason)
+
+    def _note_update(self, now: float, ranks: tuple[int, ...], staleness: int, weight: float, samples: int) -> None:
+        assert self.note is not None
         self.note(
             Applied(
                 at=now,
@@ -175,22 +302,21 @@ class ClockedServer(Role):
                 version=self.version,
                 staleness=staleness,
                 weight=weight,
-                samples=group.samples,
+                samples=samples,
             )
         )
-        if weight == 0:
-            self._decide(now, ranks[0], "dropped", f"{staleness} versions late")
 
     def _explain_wait(self, now: float, rank: int) -> None:
         if not self.note or self.waiting[rank] is not None:
             return
         group = self.rounds[rank]
-        if rank in group.came:
-            reason = f"waits for {some(group.members.difference(group.came))} of its group"
-        else:
-            reason = self.why_not(rank)
+        reason = self.why_in_round(group) if self._in_open_round(rank) else self.why_not(rank)
         self.waiting[rank] = reason
         self._decide(now, rank, "wait", reason)
+
+    def why_in_round(self, group: Round) -> str:
+        """What a contributor waits for; asked for only when somebody keeps a trace."""
+        return f"waits for {some(group.members.difference(group.came))} of its group"
 
     def _decide(self, now: float, rank: int, verdict: str, reason: str) -> None:
         assert self.note is not None

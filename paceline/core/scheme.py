@@ -96,8 +96,11 @@ class Scheme:
     Coordinator: ClassVar[type[Role] | None] = None
     Equals: ClassVar[type[Role] | None] = None
     needs_mean: ClassVar[bool] = False
-    trains_locally: ClassVar[bool] = False
     needs_peers: ClassVar[bool] = False
+
+    @property
+    def trains_locally(self) -> bool:
+        return False
 
     def __post_init__(self) -> None:
         for name, limits in limits_of(type(self)).items():

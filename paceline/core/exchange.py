@@ -1,0 +1,65 @@
+"""What every scheme with a clock-gated server leaves to the user: how much is exchanged, and what.
+
+A scheme takes these parameters by deriving from one of the classes or from several.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.core.clocked import DELTA, GRADIENT, WEIGHTS, RefreshingWorker
+from paceline.core.effects import KEEP, RESET
+from paceline.core.role import Role
+from paceline.core.scheme import Scheme, parameter
+from paceline.core.staleness import Weighting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clocked(Scheme):
+    """`steps`: mini-batches at the same w whose mean gradient is one push."""
+
+    steps: int = parameter(1, "mini-batches a worker makes between two exchanges", low=1)
+
+    @property
+    def one_gate(self) -> bool:
+        """Does shard 0 alone hold workers back?"""
+        return False
+
+    def worker(self, servers: int) -> type[Role]:
+        return RefreshingWorker if self.one_gate and servers > 1 else super().worker(servers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighted(Clocked):
+    weighting: str = parameter(
+        "none",
+        "weight of a late contribution: none, inverse (1/Y), power:p, exponential:a, cutoff:limit",
+        check=Weighting.parse,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Payload(Clocked):
+    """What a worker sends. SpeeDO has three ways:
+
+    gradient  the mean gradient of the mini-batches at w;     server: w <- update(w, g)
+    delta     train `steps` mini-batches from w to x, d = x - w;      w <- w + d / factor
+    weights   train from x_i, the worker's own weights;   e = alpha (x_i - w);   w <- w + e;   x_i <- x_i - e
+
+    With delta and weights the optimizer is the worker's. Its memory (momentum, Adam's moments) is kept across an
+    exchange, as in SpeeDO, or reset; workers that do not meet have nothing to average. Under weights the server keeps
+    x_i for every worker, so that both sides move by the same e: as many models as there are workers.
+    """
+
+    payload: str = parameter(
+        GRADIENT, "what a worker sends: gradient, delta or weights", choices=(GRADIENT, DELTA, WEIGHTS)
+    )
+    factor: float = parameter(1.0, "delta: what the server divides it by", low=1e-6)
+    alpha: float = parameter(0.5, "weights: how far worker and server move towards each other", low=0.0, high=1.0)
+    memory: str = parameter(
+        KEEP, "delta, weights: what an exchange does to the local optimizer's memory", choices=(KEEP, RESET)
+    )
+
+    @property
+    def trains_locally(self) -> bool:
+        return self.payload != GRADIENT
