@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from paceline.core.effects import Effect, Reply, Tell
 from paceline.core.trace import Record
@@ -47,8 +47,13 @@ class Role:
 
     `run` is resumed with the result of each effect it yields. It may be closed at any `yield` and started anew,
     so what must survive lives on `self`. `on` handles one message to its end and never waits. `gone` says that a
-    worker takes no further part. `self.w` is the model as this party knows it.
+    worker takes no further part, `came` that one comes (back). `self.w` is the model as this party knows it.
+
+    common: names of the attributes that are equal on all workers, such as the number of the round. A worker that
+    comes late takes them over, together with the model.
     """
+
+    common: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, scheme: Any, place: Place) -> None:
         self.scheme = scheme
@@ -68,5 +73,22 @@ class Role:
         raise TypeError(f"{type(self).__qualname__} got {type(message).__name__} and has no use for it")
 
     def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
-        """Worker `rank` has left for good."""
+        """Worker `rank` has left; if it ever comes back, it is as a newcomer."""
         yield from ()
+
+    def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Worker `rank` takes part from now on: its next message comes from a fresh role."""
+        yield from ()
+
+    def adopt(self, peer: Role) -> None:
+        """This worker comes late: take over from `peer` what is common to all."""
+        for name in self.common:
+            setattr(self, name, getattr(peer, name))
+
+    def leave(self, now: float) -> Iterator[Tell | Reply]:
+        """This worker takes no further part. Its `on` still hears what others tell it; their Calls are lost."""
+        yield from ()
+
+    def model(self) -> tuple[Any, float]:
+        """The model as this party knows it, and what that counts in a mean over the workers."""
+        return self.w, 1.0

@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
+Event = tuple[float, int, Callable[..., None], tuple[Any, ...]]
+"""Its time, its number, the act and its arguments; the first argument is whose event it is."""
+
 
 class Heap:
-    """Events at virtual times; the same pushes give the same order on every machine."""
+    """Events at virtual times; the same pushes give the same order on every machine.
+
+    `events` and `number` are for a driver that pushes without a call: `heappush(events, (at, number(), act, args))`.
+    """
+
+    __slots__ = ("events", "number")
 
     def __init__(self) -> None:
-        self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._made = 0
+        self.events: list[Event] = []
+        self.number = itertools.count(1).__next__
 
     def __len__(self) -> int:
-        return len(self._events)
+        return len(self.events)
 
     def push(self, at: float, act: Callable[..., None], *args: Any) -> None:
         """`act(*args)` shall happen at `at` seconds."""
-        self._made += 1
-        heapq.heappush(self._events, (at, self._made, act, args))
+        heapq.heappush(self.events, (at, self.number(), act, args))
 
-    def pop(self, until: float = math.inf) -> tuple[float, int, Callable[..., None], tuple[Any, ...]] | None:
-        """The next event: its time, its number, the act and its arguments; None when there is none by `until`."""
-        events = self._events
+    def pop(self, until: float = math.inf) -> Event | None:
+        """The next event, or None when there is none by `until`."""
+        events = self.events
         return heapq.heappop(events) if events and events[0][0] <= until else None
+
+    def change(self, new_time: Callable[[Event], float | None]) -> None:
+        """Every event gets the time `new_time` says, and is dropped for None; O(all events), for faults only."""
+        timed = [(new_time(event), event) for event in self.events]
+        # In place: the driver holds on to the list.
+        self.events[:] = [(at, *event[1:]) for at, event in timed if at is not None]
+        heapq.heapify(self.events)

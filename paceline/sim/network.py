@@ -1,45 +1,136 @@
-"""When a message arrives: latency, bandwidth, and one message at a time through every network card.
+"""When a message arrives: latency, bandwidth, and one message at a time through every network card and every link.
 
 A message leaves once its sender's card has sent what came before it, and has arrived once the receiver's card has
 taken in all of it; the two overlap, as bytes flow. A card takes messages in in the order in which they were sent,
 not in which their first bytes reach it: one event a message instead of two, exact while a receiver's senders are
-equally busy, and FIFO between any two parties. A message without vectors costs latency only.
+equally busy, and FIFO between any two parties. A message without vectors costs latency only. Between sites it passes
+a link as well, behind all else that goes the same way. Parties on one host share its card, and do not use it
+among themselves.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline.sim.cluster import Cluster, Host
+from paceline.sim.cluster import Network as Speeds
 
 
 class Card:
-    """A network card: when it will have sent, and taken in, all that is under way."""
+    """A network card: when it will have sent, and taken in, all that is under way.
 
-    __slots__ = ("receiving_until", "sending_until")
+    `latency_s` is this card's part of the way; the sender's and the receiver's add up.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("host", "latency_s", "receiving_until", "seconds_per_byte", "sending_until", "site")
+
+    def __init__(self, latency_s: float, bandwidth_gbps: float, host: str = "", site: str = "") -> None:
+        self.latency_s = latency_s
+        self.seconds_per_byte = 8e-9 / bandwidth_gbps
+        self.host = host
+        self.site = site
         self.sending_until = 0.0
         self.receiving_until = 0.0
 
+    def block(self, until: float) -> None:
+        """Nothing passes before `until`."""
+        self.sending_until = max(self.sending_until, until)
+        self.receiving_until = max(self.receiving_until, until)
+
+
+@dataclass(slots=True)
+class Line:
+    """One direction of a link between two sites."""
+
+    latency_s: float
+    seconds_per_byte: float
+    busy_until: float = 0.0
+
 
 class Network:
-    """A switch that never blocks: only the cards are narrow. Raises ValueError for a speed that is none."""
+    """`bytes`: all that was sent so far, between hosts or on one."""
 
-    def __init__(self, latency_s: float, bandwidth_gbps: float) -> None:
-        if not (0 <= latency_s < math.inf and bandwidth_gbps > 0):
-            raise ValueError(f"no network has a latency of {latency_s} s and a bandwidth of {bandwidth_gbps} Gbit/s")
-        self.latency_s = latency_s
-        self.seconds_per_byte = 8e-9 / bandwidth_gbps
+    def __init__(self, cluster: Cluster) -> None:
+        self.speeds: Speeds = cluster.network
+        self.bytes = 0
+        self._stretch = 1 + cluster.network.incast
+        self._local_s_per_byte = 8e-9 / cluster.network.local_bandwidth_gbps
+        self._lines: dict[tuple[str, str], Line] = {}
+        for link in cluster.links:
+            a, b = link.between
+            for way in ((a, b), (b, a)):
+                self._lines[way] = Line(link.latency_s, 8e-9 / link.bandwidth_gbps)
+        self._rings: dict[int, tuple[tuple[int, ...], tuple[float, float]]] = {}
+
+    def card(self, host: Host, name: str) -> Card:
+        gbps = host.bandwidth_gbps or self.speeds.bandwidth_gbps
+        return Card(self.speeds.latency_s / 2 + host.latency_s, gbps, name, host.site)
 
     def arrival(self, now: float, src: Card, dst: Card, nbytes: int) -> float:
         """Occupies both cards with a message of `nbytes` sent at `now`; when it will have arrived."""
-        seconds = nbytes * self.seconds_per_byte
+        self.bytes += nbytes
+        if src is dst:
+            return self._local(now, src, nbytes)
+        seconds = nbytes * src.seconds_per_byte
         free = src.sending_until
         sent = src.sending_until = (now if now > free else free) + seconds
-        earliest, free = sent + self.latency_s, dst.receiving_until + seconds
-        arrived = dst.receiving_until = earliest if earliest > free else free
-        return arrived
+        earliest = sent + src.latency_s + dst.latency_s
+        if src.site != dst.site and (line := self._lines.get((src.site, dst.site))):
+            passing = nbytes * line.seconds_per_byte
+            passed = line.busy_until = max(sent, sent + passing - seconds, line.busy_until + passing)
+            earliest += passed - sent + line.latency_s
+            seconds = max(seconds, passing)
+        intake = nbytes * dst.seconds_per_byte
+        if intake > seconds:  # the slower card sets the pace
+            earliest += intake - seconds
+        free = dst.receiving_until + intake
+        if free > earliest:  # others are before it
+            earliest = dst.receiving_until + intake * self._stretch
+        dst.receiving_until = earliest
+        return earliest
 
-    def ring_seconds(self, members: int, nbytes: int) -> float:
-        """A ring all-reduce: 2(k - 1) rounds, each moving one k-th of the vector between neighbours."""
-        rounds = 2 * (members - 1)
-        return rounds * (self.latency_s + nbytes / members * self.seconds_per_byte)
+    def _local(self, now: float, card: Card, nbytes: int) -> float:
+        return now + self.speeds.local_latency_s + nbytes * self._local_s_per_byte
+
+    def cut(self, sites: frozenset[str], until: float) -> None:
+        """Nothing passes between `sites` and the others before `until`."""
+        for (a, b), line in self._lines.items():
+            if (a in sites) != (b in sites):
+                line.busy_until = max(line.busy_until, until)
+
+    def lines_between(self, sites: list[str]) -> None:
+        """Sites that no link joins are joined by the network's own latency and bandwidth; a line each, to be cut."""
+        for a in sites:
+            for b in sites:
+                if a != b:
+                    self._lines.setdefault((a, b), Line(0.0, 0.0))
+
+    def ring_seconds(self, among: tuple[int, ...], cards: Sequence[Card], nbytes: int) -> float:
+        """A ring all-reduce over the ranks `among`: 2(k - 1) rounds, each moving one k-th of the vector on by one.
+
+        `cards`: by rank. The slowest hop sets the pace of every round.
+        """
+        latency_s, seconds_per_byte = self._slowest_hop(among, cards)
+        rounds = 2 * (len(among) - 1)
+        self.bytes += rounds * nbytes // len(among)
+        return rounds * (latency_s + nbytes / len(among) * seconds_per_byte)
+
+    def _slowest_hop(self, among: tuple[int, ...], cards: Sequence[Card]) -> tuple[float, float]:
+        """Remembered by the identity of `among`, which members share, so that a mean costs each of them O(1)."""
+        known = self._rings.get(id(among))
+        if known and known[0] is among:
+            return known[1]
+        hops = [self._hop(cards[a], cards[b]) for a, b in zip(among, (*among[1:], among[0]), strict=True)]
+        if len(self._rings) >= 256:
+            self._rings.clear()
+        slowest = max(hop[0] for hop in hops), max(hop[1] for hop in hops)
+        self._rings[id(among)] = among, slowest
+        return slowest
+
+    def _hop(self, a: Card, b: Card) -> tuple[float, float]:
+        if a is b:
+            return self.speeds.local_latency_s, self._local_s_per_byte
+        line = self._lines.get((a.site, b.site)) if a.site != b.site else None
+        slowest = max(a.seconds_per_byte, b.seconds_per_byte, line.seconds_per_byte if line else 0.0)
+        return a.latency_s + b.latency_s + (line.latency_s if line else 0.0), slowest

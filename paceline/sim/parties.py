@@ -3,55 +3,73 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from random import Random
 from typing import Any
 
-from paceline.core.effects import Effect, Ticket
+from paceline.core.effects import Effect, Reply, Tell, Ticket
 from paceline.core.role import Role
 from paceline.sim.network import Card
+from paceline.sim.speed import Speed
+
+On = Callable[[float, int, Any], Iterator[Tell | Reply]]
 
 
 class Party:
     """One role at its place: its network card, its clock, and the Calls it has not answered yet.
 
-    `skew_s` is what this party's clock shows at virtual time 0.
+    `skew_s` is what this party's clock shows at virtual time 0. `here`: it takes part; `hears`: its process lives, so
+    that it hears what it is told (until it crashes). `speed`: of a worker's device; None when the work says it all.
     """
 
-    __slots__ = ("card", "here", "name", "open", "role", "skew_s")
+    __slots__ = ("card", "hears", "here", "me", "name", "on", "open", "role", "skew_s", "speed", "told_at")
 
-    def __init__(self, name: str, role: Role, card: Card, skew_s: float) -> None:
+    def __init__(self, name: str, role: Role, card: Card, skew_s: float, speed: Speed | None = None) -> None:
         self.name = name
         self.role = role
+        self.me = role.me
+        self.on: On = role.on
         self.card = card
         self.skew_s = skew_s
-        self.here = True
+        self.speed = speed
+        self.here = self.hears = True
+        self.told_at = 0.0  # when the last news of who takes part reaches it
         self.open: dict[int, deque[tuple[Errand, int]]] = {}  # by caller, oldest first
 
     def admit(self, errand: Errand, index: int) -> None:
         """Open a Call. What an earlier life of the caller still waited for will never be asked for again."""
-        calls = self.open.setdefault(errand.life.rank, deque())
-        if calls and calls[0][0].life is not errand.life:
+        rank = errand.life.rank
+        calls = self.open.get(rank)
+        if calls is None:
+            calls = self.open[rank] = deque()
+        elif calls and calls[0][0].life is not errand.life:
             calls.clear()
         calls.append((errand, index))
 
 
 class Life:
-    """One incarnation of a worker: its running generator, until it ends, leaves or is restarted."""
+    """One incarnation of a worker: its running generator, until it ends, leaves or is restarted.
 
-    __slots__ = ("alive", "awaited", "blocked_at", "generator", "incarnation", "party", "rank", "rng")
+    `fresh`: it came late, and its local optimizer has no memory yet.
+    """
 
-    def __init__(
-        self, rank: int, incarnation: int, party: Party, generator: Generator[Effect, Any, None], rng: Random
-    ) -> None:
-        self.rank = rank
+    __slots__ = ("alive", "awaited", "blocked_at", "fresh", "generator", "incarnation", "party", "rank", "rng", "send")
+
+    def __init__(self, party: Party, incarnation: int, generator: Generator[Effect, Any, None], rng: Random) -> None:
+        self.rank = party.me
         self.incarnation = incarnation
         self.party = party
         self.generator = generator
+        self.send = generator.send
         self.rng = rng
         self.alive = True
+        self.fresh = False
         self.awaited: Errand | None = None
         self.blocked_at = 0.0
+
+    @property
+    def card(self) -> Card:
+        return self.party.card
 
     def end(self) -> None:
         self.alive = False
@@ -59,15 +77,19 @@ class Life:
 
 
 class Errand(Ticket):
-    """A Call or Mean under way: the answers that came, one of each shard. `members` take part in the Mean."""
+    """A Call or Mean under way: the answers that came, one of each shard. `among`: who takes part in the Mean."""
 
-    __slots__ = ("done", "error", "life", "members", "missing", "parts", "value")
+    __slots__ = ("among", "done", "error", "life", "missing", "parts", "value")
 
-    def __init__(self, life: Life, answers: int, members: int = 1) -> None:
+    def __init__(self, life: Life, answers: int, among: tuple[int, ...] = ()) -> None:
         self.life = life
-        self.members = members
-        self.parts: list[Any] = [None] * answers
+        self.among = among
         self.missing = answers
+        self.parts: list[Any] | None = [None] * answers if answers > 1 else None
         self.done = False
         self.value: Any = None
         self.error: Exception | None = None
+
+    @property
+    def card(self) -> Card:
+        return self.life.party.card

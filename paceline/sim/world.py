@@ -1,0 +1,108 @@
+"""The parties of a simulation, put in their places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from paceline.core.mean import MeanServer, mean_model
+from paceline.core.role import Place, Role, Update
+from paceline.core.scheme import Scheme
+from paceline.core.trace import Record
+from paceline.core.vector import cut
+from paceline.sim.cluster import Cluster, Seat
+from paceline.sim.memory import memory_for
+from paceline.sim.network import Card, Network
+from paceline.sim.parties import Party
+from paceline.sim.speed import speed_of
+
+
+class World:
+    """`scheme` on `cluster`: every party with its role, its card and its clock.
+
+    means: the servers' other role, which carries `Mean`; on the same card and clock. ring: carries it where there
+    are no servers. control: the card of the coordinator, whether or not the scheme has a box for it.
+    """
+
+    def __init__(
+        self,
+        scheme: Scheme,
+        w0: Any,
+        cluster: Cluster,
+        update_factory: Callable[[int], Update],
+        seed: int,
+        seconds_per_step: tuple[float, ...],
+        note: Callable[[Record], None] | None,
+    ) -> None:
+        scheme.check(cluster.workers, cluster.servers)
+        self.scheme, self.cluster, self.seed = scheme, cluster, seed
+        self.network = Network(cluster)
+        self.memory = memory_for(w0)
+        self.ranks = tuple(range(cluster.workers))
+        self.shards = cut(len(w0), cluster.servers) if cluster.servers else ()
+        self._place = {"workers": self.ranks, "seed": seed, "seconds_per_step": seconds_per_step, "note": note}
+        self._update_factory, self._length = update_factory, len(w0)
+        self._clocks = Random(f"{seed}/clocks")
+        self._cards: dict[str, Card] = {}
+        self.workers = [self._worker(rank, seat, w0) for rank, seat in enumerate(cluster.worker_seats())]
+        self.cards = [party.card for party in self.workers]
+        self.servers = [self._server(s, seat, w0) for s, seat in enumerate(cluster.server_seats())]
+        self.means = [Party(p.name, MeanServer(scheme, p.role.place), p.card, p.skew_s) for p in self.servers]
+        update = update_factory(len(w0))
+        self.control = Card(cluster.network.latency_s / 2, cluster.network.bandwidth_gbps, "", self._home().site)
+        self.ring = None if self.servers else self._party("all-reduce", MeanServer, 0, w0, update, self.control)
+        box = scheme.Coordinator
+        self.coordinator = self._party("coordinator", box, 0, None, update, self.control) if box else None
+        self.others = [*self.servers, *self.means, *([self.coordinator] if self.coordinator else [])]
+
+    def _home(self) -> Card:
+        return (self.servers or self.workers)[0].card
+
+    def _card(self, seat: Seat) -> Card:
+        name = seat.host_name
+        if name not in self._cards:
+            self._cards[name] = self.network.card(seat.host, name)
+        return self._cards[name]
+
+    def _party(self, name: str, box: type[Role], me: int, w: Any, update: Update, card: Card) -> Party:
+        place = Place(me=me, w=w, update=update, **self._place)  # type: ignore[arg-type]
+        limit_s = self.cluster.skew_s
+        return Party(name, box(self.scheme, place), card, self._clocks.uniform(-limit_s, limit_s))
+
+    def _worker(self, rank: int, seat: Seat, w: Any) -> Party:
+        assert seat.device is not None
+        box = self.scheme.worker(self.cluster.servers)
+        party = self._party(f"worker {rank}", box, rank, w, self._update_factory(self._length), self._card(seat))
+        party.speed = speed_of(seat.device, self.cluster.step_s, f"{self.seed}/speed/{rank}")
+        return party
+
+    def _server(self, shard: int, seat: Seat, w0: Any) -> Party:
+        part = self.shards[shard]
+        update = self._update_factory(part.stop - part.start)
+        box = self.scheme.server(self.cluster.servers) or Role
+        return self._party(f"server {shard}", box, shard, w0[part], update, self._card(seat))
+
+    def newcomer(self, rank: int) -> Party:
+        """Worker `rank` anew: a fresh role on the same machine, with the current model and what its peers agree on."""
+        old = self.workers[rank]
+        peer = next((party for party in self.workers if party.here and party is not old), None)
+        update = self._update_factory(self._length)
+        place = Place(me=rank, w=self.model(), update=update, **self._place)  # type: ignore[arg-type]
+        role = type(old.role)(self.scheme, place)
+        if peer:
+            role.adopt(peer.role)
+        party = self.workers[rank] = Party(old.name, role, old.card, old.skew_s, old.speed)
+        party.told_at = old.told_at
+        return party
+
+    def model(self) -> Any:
+        """The weights that are evaluated and saved: on the servers, of a worker, or the mean of the workers'."""
+        here = [party for party in self.workers if party.here] or self.workers
+        match self.scheme.model_of(len(self.servers)):
+            case "servers":
+                return self.memory.join([party.role.w for party in self.servers])
+            case "any worker":
+                return here[0].role.w
+            case "mean of workers":
+                return mean_model([party.role.model() for party in here])
