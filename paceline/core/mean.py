@@ -6,7 +6,7 @@ a set of replies not yet given.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,16 @@ class _Meeting:
 def weighted_mean(total: Any, weight: float) -> Any:
     """total / weight; the zero vector `total` itself when nobody contributed anything."""
     return total * (1.0 / weight) if weight else total
+
+
+def mean_model(models: Iterable[tuple[Any, float]]) -> Any:
+    """The mean of (w, weight)s: the model of workers that each have their own. One that counts nothing is not read."""
+    total, weight = None, 0.0
+    for w, more in models:
+        if more or total is None:
+            total = w * more if total is None else total + w * more
+            weight += more
+    return weighted_mean(total, weight)
 
 
 class MeanServer(Role):

@@ -14,12 +14,13 @@ import difflib
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar, dataclass_transform, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_type_hints
 
 from paceline.core.errors import ConfigError
 from paceline.core.role import Role
 
 S = TypeVar("S", bound="type[Scheme]")
+ModelOf = Literal["servers", "any worker", "mean of workers"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,8 @@ class Scheme:
     Equals: the worker's box when there are no servers, for schemes that also run on collectives alone.
     needs_mean: the worker yields `Mean`. trains_locally: it yields `Train`, so the optimizer lives on the worker.
     needs_peers: workers send messages to one another.
+    own_momentum: the worker's box has a momentum of its own, so its `update` is to be one without.
+    workers_differ: each worker has a model of its own, and that of the run is their mean, weighted by `Role.model`.
     """
 
     name: ClassVar[str] = ""
@@ -97,6 +100,8 @@ class Scheme:
     Equals: ClassVar[type[Role] | None] = None
     needs_mean: ClassVar[bool] = False
     needs_peers: ClassVar[bool] = False
+    own_momentum: ClassVar[bool] = False
+    workers_differ: ClassVar[bool] = False
 
     @property
     def trains_locally(self) -> bool:
@@ -120,8 +125,11 @@ class Scheme:
     def server(self, servers: int) -> type[Role] | None:
         return self.Server if servers else None
 
-    def model_on_servers(self, servers: int) -> bool:
-        return self.server(servers) is not None
+    def model_of(self, servers: int) -> ModelOf:
+        """Whose weights are evaluated and saved."""
+        if self.server(servers) is not None:
+            return "servers"
+        return "mean of workers" if self.workers_differ else "any worker"
 
     def uses_mean(self, servers: int) -> bool:
         return self.needs_mean or (servers == 0 and self.Equals is not None)

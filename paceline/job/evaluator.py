@@ -73,7 +73,7 @@ class Evaluator:
         session.connect(everybody)
         plan = session.expect(control.Plan)
         scheme = Recipe.from_json(plan.optimizer).make_scheme()
-        self._on_servers = scheme.model_on_servers(seat.servers)
+        self._on_servers = scheme.model_of(seat.servers) == "servers"
         self._node.place(None, cut(plan.length, plan.servers) if plan.servers else (slice(0, plan.length),))
         session.expect(control.Go)
         session.begin()

@@ -102,7 +102,7 @@ class Membership:
 
     def _take_final_model(self, holder: int) -> None:
         """From the servers, or from the worker that trained last; batch-norm statistics are that worker's."""
-        on_servers = self._scheme.model_on_servers(self._seat.servers)
+        on_servers = self._scheme.model_of(self._seat.servers) == "servers"
         if self._rank != holder and (len(self._buffers) or not on_servers):
             self._session.reach(party.worker(holder))
             if len(self._buffers):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Compute, Effect, Mean, Start, Tell, Train
+from paceline.core.message import vector_fields
 from paceline.core.scheme import Scheme, make
 
 DIMENSION = 12
@@ -60,6 +61,25 @@ CASES = [
     Case(scheme="gsp", parameters={"groups": "0,2;1,3"}),
     Case(scheme="gsp", parameters={"groups": "0;1,2,3"}),
     Case(scheme="esync", servers=(0, 1, 3)),
+    Case(scheme="esync", parameters={"variant": "preprint", "smoothing": "median:3", "cap": 4}, servers=(0, 1)),
+    Case(scheme="esync", parameters={"delayed_ack": True, "epsilon": 0.1}, servers=(0, 3)),
+    Case(scheme="localsgd", parameters={"tau": 3}, servers=(0, 1, 3)),
+    Case(scheme="postlocal", parameters={"tau": 3, "switch": "9 steps"}, servers=(0, 3)),
+    Case(scheme="postlocal", parameters={"tau": 2, "switch": "40 samples", "memory": "average"}, servers=(1,)),
+    Case(scheme="slowmo", parameters={"tau": 3}, servers=(0, 1, 3)),
+    Case(scheme="easgd", parameters={"tau": 3}, lr=0.3, steps=150),
+    Case(scheme="easgd", parameters={"tau": 2, "synchronous": True}, servers=(0, 1, 3), lr=0.3, steps=150),
+    Case(scheme="eamsgd", parameters={"tau": 2, "delta": 0.5}, lr=0.3, steps=150),
+    Case(scheme="eamsgd", parameters={"tau": 2, "delta": 0.5, "synchronous": True}, servers=(0, 3), lr=0.3, steps=150),
+    Case(scheme="diloco", parameters={"h": 2}, servers=(0, 1, 3), lr=0.3, steps=150),
+    Case(scheme="diloco", parameters={"h": 6, "fragments": 2, "delay": 1}, servers=(0, 1, 3), lr=0.3, steps=150),
+    Case(scheme="asyncdiloco", parameters={"h": 2}, lr=0.3, steps=150),
+    Case(scheme="gosgd", parameters={"p": 0.3}, servers=(0, 1)),
+    Case(scheme="adpsgd", servers=(0, 1)),
+    Case(scheme="adpsgd", parameters={"topology": "complete"}, servers=(0,)),
+    Case(scheme="sgp", servers=(0, 1)),
+    Case(scheme="sgp", parameters={"topology": "random", "tau": 2}, servers=(0,)),
+    Case(scheme="sgp", parameters={"topology": "complete", "tau": 1}, servers=(0,)),
 ]
 
 RUNS = [(case, servers) for case in CASES for servers in case.servers]
@@ -107,13 +127,14 @@ def undeclared(case: Case, servers: int, effect: Effect) -> str | None:
 class Ledger:
     """Every contribution is marked by an element of its own, so that it can be found again in the model.
 
-    A worker that was restarted computes its contribution anew, under the same clock or tag; at most one of the
-    two may ever have moved the model.
+    A worker that was restarted hands its contribution over again, or one that it computed anew, under the same clock
+    or tag; of different versions at most one may ever have moved the model.
     """
 
     def __init__(self, length: int) -> None:
         self.length = length
         self.made = 0
+        self.repeats = 0
         self.contributions: dict[tuple[Any, ...], list[set[int]]] = {}
 
     def gradient(self, rank: int, w: Any) -> Any:
@@ -128,10 +149,13 @@ class Ledger:
             case Mean(v, among, tag):
                 self._enter((rank, among, tag), v)
             case Call(_, message) | Tell(_, message) if hasattr(message, "clock"):
-                self._enter((rank, message.clock), message.g)
+                self._enter((rank, message.clock), getattr(message, vector_fields(type(message))[0]))
 
     def _enter(self, key: tuple[Any, ...], v: Any) -> None:
-        self.contributions.setdefault(key, []).append(set(np.flatnonzero(v).tolist()))
+        versions, version = self.contributions.setdefault(key, []), set(np.flatnonzero(v).tolist())
+        self.repeats += bool(versions)
+        if version not in versions:
+            versions.append(version)
 
     def applied_twice(self, model: Any) -> list[tuple[Any, ...]]:
         """The contributions of which more than one version moved the model."""

@@ -243,7 +243,7 @@ class ThreadRun:
         if carrier is not None:
             carrier.drain()
         session.wait_for_finish()
-        on_servers = self._scheme.model_on_servers(self.servers)
+        on_servers = self._scheme.model_of(self.servers) == "servers"
         self.models[rank] = session.node.peek(SERVERS, "weights") if on_servers else session.node.model()
         session.done()
 

@@ -1,0 +1,152 @@
+"""Workers whose models have weights: what gossip schemes share.
+
+A worker holds a model w and its weight, its *mass*. Shares of it travel between workers:
+
+    give:     weight <- weight / m;   send (w, weight)           to m - 1 others, so that m equal shares remain
+    absorb:   w <- (weight w + sum_s weight_s w_s) / (weight + sum_s weight_s);   weight <- weight + sum_s weight_s
+
+Over all workers and all shares under way, sum(weight) and sum(weight w) change by local steps alone (push-sum, Kempe,
+Dobra & Gehrke 2003), so the model of the whole is sum(weight w) / sum(weight). No mass is ever lost: a share that
+comes to a worker that has left goes back to its sender, a worker that leaves hands over all it has, and one that comes
+late is given half of somebody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from paceline.core.effects import Call, Effect, Reply, Tell
+from paceline.core.errors import PeerLost
+from paceline.core.message import message
+from paceline.core.role import Place, Role
+from paceline.core.vector import Vector
+
+
+@message
+class Share:
+    """A model and what it counts; `round` is the sender's, where rounds matter."""
+
+    w: Vector
+    weight: float
+    round: int = 0
+
+
+@message
+class Returned:
+    """A share that its receiver, who has left, could not use."""
+
+    w: Vector
+    weight: float
+    round: int = 0
+
+
+@message
+class Begin:
+    """A newcomer has no mass: give me half of yours. Answered by itself, behind the share."""
+
+
+class Holder(Role):
+    """A worker with a mass. Shares that arrive wait until the loop absorbs them."""
+
+    def __init__(self, scheme: Any, place: Place) -> None:
+        super().__init__(scheme, place)
+        self.weight = 1.0
+        self.away: set[int] = set()  # workers known to have left
+        self.left = False
+        self.heir: int | None = None  # who has got this worker's mass
+        self.inbox: dict[int, tuple[Any, float]] = {}  # by round: sum of weight w, sum of weights
+
+    def enter(self) -> Generator[Effect, Any, None]:
+        """Come by a mass; how every loop begins."""
+        while not self.weight:
+            peer = self.anybody()
+            if peer is None:
+                self.weight = 1.0
+                return
+            try:
+                yield Call(peer, Begin())
+            except PeerLost:
+                self.away.add(peer)
+            self.absorb()
+
+    def absorb(self, round: int | None = None) -> None:
+        """Take in what has arrived, of rounds up to `round`."""
+        for key in sorted(key for key in self.inbox if round is None or key <= round):
+            total, weight = self.inbox.pop(key)
+            self.w = (self.w * self.weight + total) * (1.0 / (self.weight + weight))
+            self.weight += weight
+
+    def give(self, to: tuple[int, ...], round: int = 0) -> Generator[Tell, Any, None]:
+        """Equal shares for each of `to` that is still there, and for this worker itself."""
+        there = [rank for rank in to if rank not in self.away]
+        self.weight /= 1 + len(there)
+        w, weight = self.w, self.weight
+        for rank in there:
+            try:
+                yield Tell(rank, Share(w=w, weight=weight, round=round))
+            except PeerLost:  # it never left this worker
+                self.away.add(rank)
+                self._put(w, weight, round)
+
+    def anybody(self) -> int | None:
+        """Another worker that is still there, drawn at random; None when this is the only one."""
+        if len(self.away) + 1 >= len(self.workers):
+            return None
+        while True:
+            rank = self.workers[self.rng.randrange(len(self.workers))]
+            if rank != self.me and rank not in self.away:
+                return rank
+
+    def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+        match message:
+            case Share(w=w, weight=weight, round=round) if self.left:
+                yield Tell(src, Returned(w=w, weight=weight, round=round))
+            case Share(w=w, weight=weight, round=round):
+                self._put(w, weight, round)
+            case Returned(w=w, weight=weight, round=round):
+                self.away.add(src)
+                self._put(w, weight, round)
+                if self.left:
+                    yield from self._hand_over()
+            case Begin():
+                yield from self.give((src,))
+                yield Reply(src, message)
+            case _:
+                yield from super().on(now, src, message)
+
+    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        self.away.add(rank)
+        yield from ()
+
+    def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        self.away.discard(rank)
+        yield from ()
+
+    def adopt(self, peer: Role) -> None:
+        super().adopt(peer)
+        assert isinstance(peer, Holder)
+        self.weight, self.away = 0.0, peer.away - {self.me}
+
+    def leave(self, now: float) -> Iterator[Tell | Reply]:
+        self.left = True
+        yield from self._hand_over()
+
+    def model(self) -> tuple[Any, float]:
+        w, weight = self.w, self.weight
+        for total, more in self.inbox.values():
+            w = (w * weight + total) * (1.0 / (weight + more))
+            weight += more
+        return w, weight
+
+    def _put(self, w: Any, weight: float, round: int) -> None:
+        held = self.inbox.get(round)
+        self.inbox[round] = (w * weight, weight) if held is None else (held[0] + w * weight, held[1] + weight)
+
+    def _hand_over(self) -> Iterator[Tell]:
+        """Everything to somebody who is still there; the last one keeps what there is."""
+        self.absorb()
+        self.heir = self.anybody()
+        if self.heir is not None:
+            weight, self.weight = self.weight, 0.0
+            yield Tell(self.heir, Share(w=self.w, weight=weight))

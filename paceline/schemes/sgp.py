@@ -1,0 +1,122 @@
+"""Stochastic gradient push: every round each worker hands a part of itself on, along a graph that changes.
+
+    worker i:  x_i <- x;  w_i <- 1;  z_i <- x
+               for k = 0, 1, ..
+                   x_i <- x_i - gamma grad F_i(z_i)
+                   send (p x_i, p w_i) to each out-neighbour of round k;  keep (p x_i, p w_i)
+                   receive those of the in-neighbours of round k - tau
+                   x_i <- x_i + sum_j p x_j;  w_i <- w_i + sum_j p w_j
+                   z_i <- x_i / w_i
+
+x: the biased model, w: the push-sum weight, z: the de-biased model (here `self.w`; x is never stored: it is w z).
+p is one over the number of out-neighbours and one: what a worker has is split evenly, so the mixing matrix is
+column-stochastic (Assran et al. 2019, Section 3), and the sums of x and of w over workers and messages change by
+gradients alone. gamma and momentum belong to the worker's own optimizer, which is applied to x, as in the paper. The
+model that is evaluated and saved is sum(w_i z_i) / sum(w_i), the mean of the x_i.
+
+tau = 0 is SGP, which waits for the shares of its own round; tau > 0 is Overlap-SGP (the paper's Algorithm 2): a worker
+sends after every tau steps and has waited, before it mixes again, for what was sent to it the time before; so a share
+may take as long as tau steps.
+
+Our choice: shares are told, and the wait is a question that an in-neighbour answers once it has sent its share, so the
+answer travels right behind it. A worker that is known to have left gets no share, what was on its way to it comes back,
+and nobody waits for it.
+
+Use it on many machines behind a network that is slow or uneven: a worker sends one model a round however many there
+are, and waits for one neighbour. Not where one worker is much slower than all others: along the graph everybody comes
+to wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+from paceline.core.effects import Call, Compute, Effect, Reply, Start, Tell, Wait
+from paceline.core.errors import PeerLost
+from paceline.core.mass import Holder
+from paceline.core.message import message
+from paceline.core.role import Place
+from paceline.core.scheme import Paper, Scheme, parameter, scheme
+from paceline.core.topology import DIRECTED, hears_from, sends_to
+
+
+@message
+class Sent:
+    """Have you sent your share of `round`? Answered by itself, once that is so."""
+
+    round: int
+
+
+@scheme(
+    "sgp",
+    summary="push-sum: every round each worker hands a part of its model on, along a changing graph",
+    paper=Paper(
+        key="assran2019stochastic",
+        authors="Assran, Mahmoud and Loizou, Nicolas and Ballas, Nicolas and Rabbat, Michael",
+        title="Stochastic Gradient Push for Distributed Deep Learning",
+        venue="International Conference on Machine Learning (ICML)",
+        year=2019,
+        url="https://proceedings.mlr.press/v97/assran19a.html",
+    ),
+)
+class SGP(Scheme):
+    topology: str = parameter("exponential", "who sends to whom", choices=DIRECTED)
+    tau: int = parameter(0, "steps that a share may take to arrive; 0 waits for the round's own", low=0)
+
+    needs_peers = True
+    workers_differ = True
+
+    class Worker(Holder):
+        common = ("k",)
+
+        def __init__(self, scheme: Any, place: Place) -> None:
+            super().__init__(scheme, place)
+            self.k = 0  # rounds sent
+            self.late = 1 if scheme.tau else 0
+            self.asked: dict[int, int] = {}  # who waits for which of our rounds
+
+        def run(self) -> Generator[Effect, Any, None]:
+            yield from self.enter()
+            while True:
+                tickets = yield from self.ask(self.k - self.late)
+                for _ in range(max(1, self.scheme.tau)):
+                    c = yield Compute(self.w)
+                    self.w = self.update(self.w * self.weight, c.g, c.samples) * (1.0 / self.weight)
+                yield from self.give(self.along(sends_to), round=self.k)
+                self.k += 1
+                yield from self.tell_who_asked()
+                for ticket in tickets:
+                    try:
+                        yield Wait(ticket)
+                    except PeerLost:
+                        continue  # it has left, and handed its mass to somebody
+                self.absorb(self.k - 1)
+
+        def along(self, edges: Callable[..., tuple[int, ...]], k: int | None = None) -> tuple[int, ...]:
+            k = self.k if k is None else k
+            return edges(self.scheme.topology, self.me, k, len(self.workers), self.place.seed)
+
+        def ask(self, k: int) -> Generator[Effect, Any, list[Any]]:
+            """Questions for the shares of round k, asked before the step so that the answers need not be fetched."""
+            tickets = []
+            for j in self.along(hears_from, k) if k >= 0 else ():
+                if j not in self.away:
+                    tickets.append((yield Start(Call(j, Sent(round=k)))))
+            return tickets
+
+        def tell_who_asked(self) -> Iterator[Reply]:
+            for rank in [rank for rank, round in self.asked.items() if round < self.k]:
+                yield Reply(rank, Sent(round=self.asked.pop(rank)))
+
+        def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+            match message:
+                case Sent(round=round):
+                    self.asked[src] = round
+                    yield from self.tell_who_asked()
+                case _:
+                    yield from super().on(now, src, message)
+
+        def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+            self.asked.pop(rank, None)
+            yield from super().gone(now, rank)
