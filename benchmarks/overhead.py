@@ -1,6 +1,6 @@
 """What one worker under BSP costs over the plain PyTorch loop of the same model.
 
-python benchmarks/overhead.py [--steps 40] [--rounds 9]
+python benchmarks/overhead.py [--steps 8] [--rounds 9]
 
 For every model the two loops run in turn in one process, in blocks of steps, so that a noisy machine disturbs both
 alike; the figures are medians of the blocks and the ratio of those. `alone` is `paceline.join` without a launcher (no
@@ -100,7 +100,7 @@ def outside(steps: int, rounds: int) -> list[dict[str, object]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=40, help="steps of a block")
+    parser.add_argument("--steps", type=int, default=8, help="steps of a block")
     parser.add_argument("--rounds", type=int, default=9, help="pairs of blocks")
     parser.add_argument("--inside", nargs=4, metavar=("MODEL", "WIDTH", "BATCH", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()

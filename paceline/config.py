@@ -109,7 +109,10 @@ class Stop:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     every: float = option(
-        0.1, "least seconds between two evaluations; they fill half of the time at most", flag="eval-every", low=0.01
+        0.1,
+        "least seconds between two looks at the model; evaluations fill half of the time at most",
+        flag="eval-every",
+        low=0.01,
     )
 
 

@@ -2,13 +2,15 @@
 
 It asks the servers, or a worker that still trains where the model lives on the workers; those answer from the thread
 that moves bytes, so no worker loop waits for an evaluation. An accuracy belongs to the moment at which the weights were
-asked for.
+asked for. Towards a target accuracy it also keeps snapshots of the model between evaluations and, once the target is
+reached, looks for the first of them that reached it.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from paceline.core.vector import cut
 from paceline.engine.buffers import Buffers
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.flatten import FlatModel
+from paceline.engine.vector import Flat
+from paceline.job.album import Album, Snapshot
 from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
 from paceline.job.worker import build_model, load_data
@@ -29,14 +33,17 @@ from paceline.live import control, party
 from paceline.live.session import Session
 
 BATCH = 500
+GLANCING = 0.02
+"""Of its time it looks at the weights at most so much between evaluations."""
 
 
-def judge(model: nn.Module, data: Dataset) -> tuple[float, float]:
-    """Accuracy (0..1) and mean loss on `data`."""
+def judge(model: nn.Module, data: Dataset, between: Callable[[], None] = lambda: None) -> tuple[float, float]:
+    """Accuracy (0..1) and mean loss on `data`; `between` is called between two batches."""
     right, loss = 0, 0.0
     model.eval()
     with torch.inference_mode():
         for x, y in zip(torch.split(data.x, BATCH), torch.split(data.y, BATCH), strict=True):
+            between()
             logits = model(x)
             right += int((logits.argmax(1) == y).sum())
             loss += float(nn.functional.cross_entropy(logits, y, reduction="sum"))
@@ -65,6 +72,9 @@ class Evaluator:
         self._shown: nn.Module = shown.to(memory_format=torch.channels_last)
         self._buffers = Buffers(self._module, config.model.buffers)
         self._seat = seat
+        self._album = Album()
+        self._target = config.stop.target_accuracy
+        self._next_glance = 0.0
 
     def join(self) -> None:
         """Until training starts."""
@@ -73,33 +83,79 @@ class Evaluator:
         session.connect(everybody)
         plan = session.expect(control.Plan)
         scheme = Recipe.from_json(plan.optimizer).make_scheme()
-        self._on_servers = scheme.model_of(seat.servers) == "servers"
+        self._on_servers = scheme.model_on_servers(seat.servers)
         self._node.place(None, cut(plan.length, plan.servers) if plan.servers else (slice(0, plan.length),))
         session.expect(control.Go)
         session.begin()
 
     def judge_now(self, holder: int | None = None) -> None:
         """`holder` has the model where it lives on workers; by default one that still trains."""
-        at = self._node.now()
-        began = time.monotonic()
+        before = self._album.turn()
+        accuracy = self._judge(self._look(holder), self.glance if holder is None else lambda: None)
+        if self._target and accuracy >= self._target:
+            self._target = 0.0
+            self._first_of(before)
+
+    def glance(self) -> None:
+        """Keep a snapshot, if there is a target to find the moment of and it is time for one."""
+        now = time.monotonic()
+        if self._target and now >= self._next_glance:
+            self._album.add(self._look())
+            after = time.monotonic()
+            self._next_glance = after + max(self._config.evaluation.every, (after - now) / GLANCING)
+
+    def finish_within(self, seconds: float) -> control.Finish | None:
+        """Rest for so long, but for glances; what ends the run, if it comes."""
+        until = time.monotonic() + seconds
+        while True:
+            left = until - time.monotonic()
+            nap = min(left, self._next_glance - time.monotonic()) if self._target else left
+            finish: control.Finish | None = self._session.within(max(0.0, nap))
+            if finish is not None or left <= 0:
+                return finish
+            self.glance()
+
+    @property
+    def share(self) -> float:
+        """Of its time the evaluator judges at most so much; less where snapshots tell what came between."""
+        return 0.25 if self._target else 0.5
+
+    def _look(self, holder: int | None = None) -> Snapshot:
+        at, samples = self._node.now(), self._session.total_samples
         if holder is None:
             departed = self._session.departed
             holder = next((rank for rank in range(self._seat.workers) if rank not in departed), 0)
         source: To = SERVERS if self._on_servers else holder
-        self._flat.load(self._node.peek(source, "weights"))
-        self._load_buffers()
-        self._shown.load_state_dict(self._module.state_dict())
-        accuracy, loss = judge(self._shown, self._test)
-        seconds = time.monotonic() - began
-        self._session.tell(control.Judged(at=at, accuracy=accuracy, loss=loss, seconds=seconds))
+        weights = self._node.peek(source, "weights")
+        return Snapshot(at=at, samples=samples, weights=weights, buffers=self._look_at_buffers())
 
-    def _load_buffers(self) -> None:
+    def _look_at_buffers(self) -> Flat | None:
         """Batch-norm statistics: worker 0's, or the mean over the workers, by the policy."""
         if not len(self._buffers):
-            return
+            return None
         ranks = range(self._seat.workers) if self._buffers.exchanged else range(1)
         snapshots = [self._node.peek(rank, "buffers") for rank in ranks]
-        self._buffers.load(self._buffers.average(snapshots, [1.0] * len(snapshots)))
+        return self._buffers.average(snapshots, [1.0] * len(snapshots))
+
+    def _judge(self, snapshot: Snapshot, between: Callable[[], None] = lambda: None) -> float:
+        """Judge it and tell the coordinator; its accuracy."""
+        began = time.monotonic()
+        self._flat.load(snapshot.weights)
+        if snapshot.buffers is not None:
+            self._buffers.load(snapshot.buffers)
+        self._shown.load_state_dict(self._module.state_dict())
+        accuracy, loss = judge(self._shown, self._test, between)
+        seconds = time.monotonic() - began
+        self._session.tell(
+            control.Judged(at=snapshot.at, samples=snapshot.samples, accuracy=accuracy, loss=loss, seconds=seconds)
+        )
+        return accuracy
+
+    def _first_of(self, snapshots: list[Snapshot]) -> None:
+        """Judge them up to the first that is at the target. The coordinator is stopping the workers meanwhile."""
+        target = self._config.stop.target_accuracy
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0))))  # nobody else needs the cores any more
+        next((s for s in snapshots if self._judge(s) >= target), None)
 
     def save(self) -> None:
         save_model(self._module, Path(self._config.run.out) / "model.safetensors")
@@ -109,12 +165,12 @@ def evaluate(config: Config, seat: Seat, session: Session) -> None:
     """Until the coordinator says that nobody trains any more; then once again, and save."""
     evaluator = Evaluator(config, seat, session)
     evaluator.join()
-    wait = 0.0
-    while (finish := session.within(wait)) is None:
+    rest = 0.0
+    while (finish := evaluator.finish_within(rest)) is None:
         began = time.monotonic()
         evaluator.judge_now()
         took = time.monotonic() - began
-        wait = max(took, config.evaluation.every - took)  # never more than half of the time
+        rest = max(took * (1 / evaluator.share - 1), config.evaluation.every - took)
     evaluator.judge_now(finish.holder)
     evaluator.save()
     session.done()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -69,7 +70,7 @@ class Ledger:
     def recorded(self, record: Record) -> None:
         self._staleness.add(record)
         if isinstance(record, Evaluated):
-            self._evaluations.append(record)
+            bisect.insort(self._evaluations, record, key=lambda evaluated: evaluated.at)
 
     def finished(self, reason: str, seconds: float) -> None:
         self._reason, self._seconds = reason, seconds

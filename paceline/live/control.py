@@ -92,9 +92,10 @@ class Records:
 
 @message
 class Judged:
-    """The model as it was `at` seconds after the start."""
+    """The model as it was `at` seconds after the start, when the workers had reported `samples`."""
 
     at: float
+    samples: int
     accuracy: float
     loss: float
     seconds: float

@@ -228,14 +228,14 @@ class Coordinator:
         self._samples[src.index] = progress.samples
         self._listener.progressed(src.index, progress)
         if self.phase is Phase.TRAINING:
-            self._tell([src], control.Total(samples=self.samples))
+            self._tell([src, *self._evaluator], control.Total(samples=self.samples))
             if self._stop_rule.samples is not None and self.samples >= self._stop_rule.samples:
                 self._stop("epochs")
 
     def _judged(self, judged: control.Judged) -> None:
         at = min(judged.at, self._seconds) if self._seconds else judged.at
         self._listener.recorded(
-            Evaluated(at=at, accuracy=judged.accuracy, loss=judged.loss, samples=self.samples, seconds=judged.seconds)
+            Evaluated(at=at, accuracy=judged.accuracy, loss=judged.loss, samples=judged.samples, seconds=judged.seconds)
         )
         target = self._stop_rule.target_accuracy
         if target is not None and judged.accuracy >= target:

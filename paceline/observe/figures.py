@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from paceline.core.trace import Evaluated, Record
+from paceline.core.trace import Ended, Evaluated, Membership, Record
 from paceline.observe import canvas
 from paceline.observe.canvas import FAINT, INK, LINES, MARKS, TYPE
 from paceline.observe.race import ranking, why
@@ -59,14 +59,18 @@ def race_figure(runs: Iterable[tuple[Summary, Iterable[Record]]]) -> Any:
 
 
 def _evaluations(records: Iterable[Record]) -> list[Evaluated]:
-    """Of the last run only, where a second one was appended to the trace of a first: its clock began anew."""
+    """By their moment, which is not the order in which they were made; of the last run in the trace only."""
     evaluations: list[Evaluated] = []
+    ended = False
     for record in records:
-        if isinstance(record, Evaluated):
-            if evaluations and record.at < evaluations[-1].at:
-                evaluations = []
-            evaluations.append(record)
-    return evaluations
+        match record:
+            case Evaluated():
+                evaluations.append(record)
+            case Ended():
+                ended = True
+            case Membership(event="joined") if ended:  # another run begins, with a clock of its own
+                evaluations, ended = [], False
+    return sorted(evaluations, key=lambda evaluated: evaluated.at)
 
 
 def _outcome(summary: Summary) -> str:

@@ -166,7 +166,7 @@ def progress(samples: int) -> control.Progress:
 
 
 def judged(accuracy: float, at: float = 0.0) -> control.Judged:
-    return control.Judged(at=at, accuracy=accuracy, loss=1.0, seconds=0.1)
+    return control.Judged(at=at, samples=0, accuracy=accuracy, loss=1.0, seconds=0.1)
 
 
 @pytest.fixture
@@ -287,6 +287,8 @@ def test_the_run_ends_with_the_samples_of_all_workers_together(companies: Any) -
     company.say(W1, progress(39))
     assert company.hears(W1) == control.Total(samples=99)
     company.say(W0, progress(61))
+    company.settled()
+    assert [company.hears(EVALUATOR) for _ in range(3)] == [control.Total(samples=n) for n in (60, 99, 100)]
     finish(company, "epochs")
     assert company.coordinator.samples == 100
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from paceline.core.errors import PacelineError
+from paceline.core.trace import Ended, Membership
 from paceline.observe.canvas import ACTIVITIES
 from paceline.observe.figures import curve, curve_figure, race, race_figure
 from paceline.observe.store import TraceWriter
@@ -95,8 +96,15 @@ def test_a_run_without_an_evaluation_says_so() -> None:
 
 
 def test_a_second_run_in_one_trace_is_drawn_alone() -> None:
-    top = curve_figure(summary(), [*evaluations(5.0), *evaluations(10.0)]).axes[0]
+    between = [Ended(at=5.0, reason="epochs"), Membership(at=0.0, party="worker 0", event="joined")]
+    top = curve_figure(summary(), [*evaluations(5.0), *between, *evaluations(10.0)]).axes[0]
     assert list(top.lines[0].get_xdata()) == [e.at for e in evaluations(10.0)]
+
+
+def test_evaluations_are_drawn_by_their_moment_in_whatever_order_they_were_made() -> None:
+    records = evaluations(5.0)
+    top = curve_figure(summary(), [*records[::-1][:3], Ended(at=5.0, reason="target"), *records[:-3]]).axes[0]
+    assert list(top.lines[0].get_xdata()) == [e.at for e in records]
 
 
 @pytest.mark.parametrize("workers", [1, 4, 32])
