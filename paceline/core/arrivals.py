@@ -54,6 +54,11 @@ class ArrivalServer(Role):
         self.clocks.pop(rank, None)
         yield from ()
 
+    def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        self.clocks[rank] = 0
+        self.seen[rank] = self.version
+        yield from ()
+
     def _explain(self, now: float, rank: int, samples: int, weight: float) -> None:
         if self.note:
             self.note(

@@ -69,6 +69,8 @@ class ElasticWorker(Trainer):
 class SynchronousWorker(ElasticWorker):
     """The centre moves once a round, by the forces of all who take part; everybody computes the same."""
 
+    common = ("round",)
+
     def run(self) -> Generator[Effect, Any, None]:
         alpha_s = self.scheme.moving_rate(len(self.workers), of_centre=True)
         while True:

@@ -79,6 +79,8 @@ class Trainer(Role):
 class LocalWorker(Trainer):
     """The box above. A scheme says how many `steps` a round has, and what `outer` is."""
 
+    common = ("round",)
+
     def steps(self) -> int:
         return int(self.scheme.tau)
 

@@ -74,6 +74,8 @@ class Holder(Role):
         """Take in what has arrived, of rounds up to `round`."""
         for key in sorted(key for key in self.inbox if round is None or key <= round):
             total, weight = self.inbox.pop(key)
+            if not weight:
+                continue  # from a newcomer that has no mass yet
             self.w = (self.w * self.weight + total) * (1.0 / (self.weight + weight))
             self.weight += weight
 
@@ -135,6 +137,8 @@ class Holder(Role):
     def model(self) -> tuple[Any, float]:
         w, weight = self.w, self.weight
         for total, more in self.inbox.values():
+            if not more:
+                continue
             w = (w * weight + total) * (1.0 / (weight + more))
             weight += more
         return w, weight

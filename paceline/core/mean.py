@@ -6,6 +6,7 @@ a set of replies not yet given.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,18 +42,20 @@ class _Meeting:
     absent: set[int]
     sum: Any = None
     weight: float = 0.0
-    present: dict[int, None] = field(default_factory=dict)  # in order of arrival
+    counted: set[int] = field(default_factory=set)
+    present: dict[int, None] = field(default_factory=dict)  # who waits for the result, in order of arrival
     result: Averaged | None = None
 
     def add(self, rank: int, part: Part) -> None:
-        """A repeat, by a member that was restarted while it waited, changes nothing."""
-        if rank in self.present:
+        """A repeat, by a member that was restarted or came back while the meeting was open, changes nothing."""
+        self.present[rank] = None
+        if rank in self.counted:
             return
         weighted = part.v * part.weight
         self.sum = weighted if self.sum is None else self.sum + weighted
         self.weight += part.weight
         self.absent.discard(rank)
-        self.present[rank] = None
+        self.counted.add(rank)
 
     def is_of(self, part: Part) -> bool:
         # The identity test spares a comparison of all ranks wherever the members share one tuple.
@@ -78,7 +81,8 @@ class MeanServer(Role):
     """Closes a meeting when every member that still takes part has come.
 
     Each member's last result is kept until its next one, for a member that was restarted before the answer
-    reached it and asks again.
+    reached it and asks again. A member that comes late may still ask for a meeting that closed without it: it gets
+    the result and is not counted. Meetings that begin after it came expect it.
     """
 
     def __init__(self, scheme: Any, place: Place) -> None:
@@ -86,12 +90,13 @@ class MeanServer(Role):
         self.meetings: dict[Hashable, list[_Meeting]] = {}  # those still open, by tag
         self.closed: dict[int, _Meeting] = {}  # the last one of each rank
         self.left: set[int] = set()
+        self.missed: dict[int, list[_Meeting]] = {}  # by newcomer: closed without it, oldest first
 
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
         match message:
             case Part():
-                last = self.closed.get(src)
-                if last is not None and last.is_of(message):
+                last = self._closed_before(src, message)
+                if last is not None:
                     yield Reply(src, last.result)
                     return
                 meeting = self._meeting(message)
@@ -103,9 +108,28 @@ class MeanServer(Role):
     def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.left.add(rank)
         self.closed.pop(rank, None)
+        self.missed.pop(rank, None)
         for meeting in [meeting for same_tag in self.meetings.values() for meeting in same_tag]:
             meeting.absent.discard(rank)
+            meeting.present.pop(rank, None)
             yield from self._close(meeting)
+
+    def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        self.left.discard(rank)
+        # Whom it takes its round over from may itself be a newcomer that lags behind.
+        known = itertools.chain(*self.missed.values(), self.closed.values())
+        self.missed[rank] = list({id(meeting): meeting for meeting in known}.values())
+        yield from ()
+
+    def _closed_before(self, src: int, part: Part) -> _Meeting | None:
+        """The meeting that `part` is of, if it is over."""
+        last = self.closed.get(src)
+        if last is not None and last.is_of(part):
+            return last
+        found = next((meeting for meeting in self.missed.get(src, ()) if meeting.is_of(part)), None)
+        if found is None:
+            self.missed.pop(src, None)  # it has caught up
+        return found
 
     def _meeting(self, part: Part) -> _Meeting:
         same_tag = self.meetings.setdefault(part.tag, [])
@@ -125,10 +149,12 @@ class MeanServer(Role):
         result = meeting.result = Averaged(v=weighted_mean(meeting.sum, meeting.weight), weight=meeting.weight)
         meeting.sum = None
         self.on_mean(meeting.tag, result)
+        for rank, missed in self.missed.items():
+            if rank not in meeting.present:
+                missed.append(meeting)
         for rank in meeting.present:
-            if rank not in self.left:
-                self.closed[rank] = meeting
-                yield Reply(rank, result)
+            self.closed[rank] = meeting
+            yield Reply(rank, result)
 
     def on_mean(self, tag: Hashable, result: Averaged) -> None:
         """For drivers that want to know of a result, such as the initial weights."""

@@ -75,6 +75,8 @@ class DiLoCo(Scheme):
             raise ConfigError("diloco.memory = 'average' needs diloco.delay = 0: with a delay nobody pauses to average")
 
     class Worker(Trainer):
+        common = ("round", "v")
+
         def __init__(self, scheme: Any, place: Place) -> None:
             super().__init__(scheme, place)
             self.x: Any = place.w

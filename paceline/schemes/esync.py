@@ -10,9 +10,10 @@
                         otherwise                                               -> TRAIN
 
 So the slowest worker makes exactly one step a round and a fast one as many as fit. x, w: flat weights; eta: the
-local learning rate (any local optimizer); eps_g: `global_lr`. In the journal version differences are weighted by the
-n_i samples that went into them and m counts; in the preprint all weigh the same and m = 0. Everybody trains at least
-once a round, so nobody asks before its first step. A worker whose step has never been timed counts as the slowest.
+local learning rate (any local optimizer); eps_g: `global_lr`. In the journal version differences are weighted by the n_i
+samples that went into them, and m counts; in the preprint all workers weigh the same and m = 0. Everybody trains at
+least once a round, so nobody asks before its first step. A worker whose step has never been timed counts as the
+slowest.
 
 Everything is timed on the coordinator's own monotonic clock; from a worker it takes durations only, so skewed
 clocks do no harm (they did in the original, where they acted like epsilon). So m_r is the time from the last SYNC
@@ -89,6 +90,7 @@ class ESync(Scheme):
     trains_locally = True
 
     class Worker(Trainer):
+        common = ("round",)
         c = 0.0  # seconds of the last step, 0 before the first
 
         def run(self) -> Generator[Effect, Any, None]:
@@ -168,6 +170,10 @@ class ESync(Scheme):
         def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             for estimates in (self.c, self.m, self.d):
                 estimates.drop(rank)
+            yield from ()
+
+        def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+            self.c.add(rank)
             yield from ()
 
         def decide(self, now: float, r: int, k: int, ahead: int) -> tuple[bool, str]:

@@ -52,6 +52,7 @@ class PostLocal(Scheme):
     trains_locally = True
 
     class Worker(LocalWorker):
+        common = ("round", "samples")
         samples = 0.0
         "Of all workers, so far."
 

@@ -50,6 +50,7 @@ class SlowMo(Scheme):
     trains_locally = True
 
     class Worker(LocalWorker):
+        common = ("round", "m")
         m: Any = None
 
         def outer(self, mean: Averaged) -> Any:

@@ -86,15 +86,22 @@ class World:
     def newcomer(self, rank: int) -> Party:
         """Worker `rank` anew: a fresh role on the same machine, with the current model and what its peers agree on."""
         old = self.workers[rank]
-        peer = next((party for party in self.workers if party.here and party is not old), None)
+        peer = self._furthest_behind(old)
+        same_everywhere = self.scheme.model_of(len(self.servers)) == "any worker"
+        w = peer.role.w if peer and same_everywhere else self.model()
         update = self._update_factory(self._length)
-        place = Place(me=rank, w=self.model(), update=update, **self._place)  # type: ignore[arg-type]
-        role = type(old.role)(self.scheme, place)
+        role = type(old.role)(self.scheme, Place(me=rank, w=w, update=update, **self._place))  # type: ignore[arg-type]
         if peer:
             role.adopt(peer.role)
         party = self.workers[rank] = Party(old.name, role, old.card, old.skew_s, old.speed)
         party.told_at = old.told_at
         return party
+
+    def _furthest_behind(self, but: Party) -> Party | None:
+        """Of the other workers that are here, the one with the lowest round, clock or whatever they count."""
+        here = [party for party in self.workers if party.here and party is not but]
+        counted = but.role.common[:1]
+        return min(here, key=lambda party: [getattr(party.role, name) for name in counted], default=None)
 
     def model(self) -> Any:
         """The weights that are evaluated and saved: on the servers, of a worker, or the mean of the workers'."""

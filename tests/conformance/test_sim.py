@@ -130,6 +130,39 @@ def test_a_worker_that_leaves_does_not_stall_the_others(case: Case, servers: int
 
 
 @on_every_row
+@pytest.mark.parametrize("crashes", [False, True], ids=["leaves", "crashes"])
+def test_a_worker_that_goes_and_comes_back_takes_part_again(case: Case, servers: int, crashes: bool) -> None:
+    sim = simulate(case, servers).run(until=20)
+    sim.crash(1) if crashes else sim.leave(1)
+    sim.run(until=50)
+    went_at, others_at = sim.steps[1], min(sim.steps[2:])
+    sim.join(1)
+    sim.run(until=50 + 16 * case.steps, stop=lambda sim: sim.steps[1] >= went_at + case.steps)
+    assert sim.steps[1] >= went_at + case.steps, f"stalled at {sim.steps}"
+    assert min(sim.steps[2:]) > others_at + case.steps // 4, f"the others stalled at {sim.steps}"
+    assert distance(sim.model()) < case.near
+
+
+@on_every_row
+def test_workers_may_go_and_come_at_any_time(case: Case, servers: int) -> None:
+    """Wherever in a round it falls: what a newcomer takes over fits what the others do."""
+    for seed in range(4):
+        random = Random(seed)
+        sim = simulate(case, servers, seed=seed)
+        for _ in range(12):
+            sim.run(until=sim.now + random.uniform(0.1, 15))
+            rank = random.randrange(1, case.workers)
+            random.choice([sim.leave, sim.crash, sim.join, sim.join, sim.restart])(rank)
+        for rank in range(1, case.workers):
+            sim.join(rank)
+        sim.run(until=sim.now + 30)
+        before = list(sim.steps)
+        sim.run(until=sim.now + 16 * case.steps, stop=lambda sim: min(sim.steps) >= max(before) + case.steps)
+        assert min(b - a for a, b in zip(before, sim.steps, strict=True)) > case.steps // 4, f"seed {seed}: {sim.steps}"
+        assert distance(sim.model()) < case.near, f"seed {seed}"
+
+
+@on_every_row
 def test_a_worker_killed_at_any_yield_goes_on_where_it_was(case: Case, servers: int) -> None:
     for kill_at in range(4, 130, 7 if servers == 3 else 5):
         sim = simulate(case, servers).run(max_events=kill_at)
