@@ -242,10 +242,12 @@ class Simulation:
     def _ask(self, life: Life, parties: list[Party], message: Any) -> Errand:
         errand = Errand(life, len(parties))
         if len(parties) == 1:
-            self._post(life.party.card, parties[0].card, message, self._asked, (parties[0], errand, 0, message))
+            at = self._post(life.party, parties[0], message, self._asked, (parties[0], errand, 0, message))
+            errand.sending_s = at - self.now
             return errand
         for index, (party, part) in enumerate(zip(parties, self._split(message, parties), strict=True)):
-            self._post(life.party.card, party.card, part, self._asked, (party, errand, index, part))
+            at = self._post(life.party, party, part, self._asked, (party, errand, index, part))
+            errand.sending_s = max(errand.sending_s, at - self.now)
         return errand
 
     def _asked(self, party: Party, errand: Errand, index: int, message: Any) -> None:
@@ -279,7 +281,10 @@ class Simulation:
             return
         life.awaited = None
         if self.trace:
-            self._note_span(life, "waiting", self.now - life.blocked_at)
+            waited = self.now - life.blocked_at
+            communicating = min(waited, errand.sending_s + errand.receiving_s)
+            self._note_span(life, "waiting", waited - communicating)
+            self._note_span(life, "communicating", communicating)
         self._resume(life, errand.value, errand.error)
 
     # ---- what a party says and hears ---------------------------------------------------------------------
@@ -304,7 +309,7 @@ class Simulation:
             return
         parties = self._addressees(effect.to)
         for other, part in zip(parties, self._split(effect.message, parties), strict=True):
-            self._post(party.card, other.card, part, self._heard, (other, party, part))
+            self._post(party, other, part, self._heard, (other, party, part))
 
     def _reply(self, party: Party, to: int, message: Any) -> None:
         calls = party.open.get(to)
@@ -312,10 +317,14 @@ class Simulation:
             raise ProtocolError(f"{party.name} answers worker {to}, which has asked nothing: {message!r}")
         errand, index = calls.popleft()
         if errand.among:
-            seconds = self.network.ring_seconds(errand.among, self.world.cards, size(message))
-            self.heap.push(self.now + seconds, self._answered, errand, index, message)
+            nbytes, members = size(message), len(errand.among)
+            errand.receiving_s = self.network.ring_seconds(errand.among, self.world.cards, nbytes)
+            errand.life.party.sent += 2 * (members - 1) * nbytes // members
+            errand.life.party.received += 2 * (members - 1) * nbytes // members
+            self.heap.push(self.now + errand.receiving_s, self._answered, errand, index, message)
         else:
-            self._post(party.card, errand.life.party.card, message, self._answered, (errand, index, message))
+            at = self._post(party, errand.life.party, message, self._answered, (errand, index, message))
+            errand.receiving_s = max(errand.receiving_s, at - self.now)
 
     # ---- the wire ------------------------------------------------------------------------------------------
     def _addressees(self, to: To) -> list[Party]:
@@ -330,10 +339,14 @@ class Simulation:
         to_shards = parties is self.world.servers or parties is self.world.means
         return scatter(message, self.world.shards) if to_shards else [message]
 
-    def _post(self, src: Any, dst: Any, message: Any, act: Callable[..., None], args: tuple[Any, ...]) -> None:
-        heap = self.heap
-        at = self.network.arrival(self.now, src, dst, size(message))
+    def _post(self, src: Party, dst: Party, message: Any, act: Callable[..., None], args: tuple[Any, ...]) -> float:
+        """When it will have arrived."""
+        heap, nbytes = self.heap, size(message)
+        at = self.network.arrival(self.now, src.card, dst.card, nbytes)
+        src.sent += nbytes
+        dst.received += nbytes
         heappush(heap.events, (at, heap.number(), act, args))
+        return at
 
     def _note_span(self, life: Life, activity: str, seconds: float, steps: int = 0, samples: int = 0) -> None:
         assert self.trace is not None

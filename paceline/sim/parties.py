@@ -20,9 +20,24 @@ class Party:
 
     `skew_s` is what this party's clock shows at virtual time 0. `here`: it takes part; `hears`: its process lives, so
     that it hears what it is told (until it crashes). `speed`: of a worker's device; None when the work says it all.
+    `sent`, `received`: bytes of vectors.
     """
 
-    __slots__ = ("card", "hears", "here", "me", "name", "on", "open", "role", "skew_s", "speed", "told_at")
+    __slots__ = (
+        "card",
+        "hears",
+        "here",
+        "me",
+        "name",
+        "on",
+        "open",
+        "received",
+        "role",
+        "sent",
+        "skew_s",
+        "speed",
+        "told_at",
+    )
 
     def __init__(self, name: str, role: Role, card: Card, skew_s: float, speed: Speed | None = None) -> None:
         self.name = name
@@ -33,6 +48,7 @@ class Party:
         self.skew_s = skew_s
         self.speed = speed
         self.here = self.hears = True
+        self.sent = self.received = 0
         self.told_at = 0.0  # when the last news of who takes part reaches it
         self.open: dict[int, deque[tuple[Errand, int]]] = {}  # by caller, oldest first
 
@@ -77,9 +93,12 @@ class Life:
 
 
 class Errand(Ticket):
-    """A Call or Mean under way: the answers that came, one of each shard. `among`: who takes part in the Mean."""
+    """A Call or Mean under way: the answers that came, one of each shard. `among`: who takes part in the Mean.
 
-    __slots__ = ("among", "done", "error", "life", "missing", "parts", "value")
+    `sending_s`, `receiving_s`: how long question and answer were on their way, the slowest of each.
+    """
+
+    __slots__ = ("among", "done", "error", "life", "missing", "parts", "receiving_s", "sending_s", "value")
 
     def __init__(self, life: Life, answers: int, among: tuple[int, ...] = ()) -> None:
         self.life = life
@@ -87,6 +106,7 @@ class Errand(Ticket):
         self.missing = answers
         self.parts: list[Any] | None = [None] * answers if answers > 1 else None
         self.done = False
+        self.sending_s = self.receiving_s = 0.0
         self.value: Any = None
         self.error: Exception | None = None
 

@@ -111,7 +111,8 @@ def test_what_is_started_goes_on_in_the_background() -> None:
     assert sim.now == pytest.approx(1.5), "the mean's 0.5 s are hidden under the step's 1 s"
     assert [(s.activity, s.seconds) for s in records if isinstance(s, Span) and s.rank == 1] == [
         ("computing", 1.0),
-        ("waiting", pytest.approx(0.5)),
+        ("waiting", 0.0),
+        ("communicating", pytest.approx(0.5)),
     ]
 
 
