@@ -60,9 +60,9 @@ def test_the_blocking_time_is_less_than_a_step_of_the_fastest(preprint: tuple) -
 
 
 def test_differences_are_weighted_by_their_samples() -> None:
-    """ "Differences are weighted by the n_i samples that went into them (the journal version)."; in the journal,
+    """ "In the journal version differences are weighted by the n_i samples that went into them, and m counts"; there,
     Delta = sum(n_k / n Delta_k)."""
-    assert says(esync, "Differences are weighted by the n_i samples that went into them (the journal version).")
+    assert says(esync, "In the journal version differences are weighted by the n_i samples that went into them")
     work = Counted(lambda rank, rng: (4.0, 1.0)[rank], lambda rank, w: -np.eye(2)[rank], lr=1.0)
     work.n = Counter()
     work.sim = Simulation(make("esync", {}), np.zeros(2), work, workers=2, servers=1)
@@ -80,3 +80,14 @@ def test_on_equal_machines_it_is_bsp() -> None:
     work.sim = Simulation(make("esync", {}), Ghost(2), work, workers=4, servers=1)
     work.sim.run(until=50)
     assert {work.n[round, rank] for round in range(1, 40) for rank in range(4)} == {1}
+
+
+def test_in_the_preprint_all_differences_weigh_the_same() -> None:
+    """ "in the preprint all workers weigh the same and m = 0"; there, Delta = 1/p sum(Delta_i)."""
+    assert says(esync, "in the preprint all workers weigh the same and m = 0")
+    work = Counted(lambda rank, rng: (4.0, 1.0)[rank], lambda rank, w: -np.eye(2)[rank], lr=1.0)
+    work.n = Counter()
+    work.sim = Simulation(make("esync", {"variant": "preprint"}), np.zeros(2), work, workers=2, servers=1)
+    work.sim.run(stop=lambda sim: min(sim.worker(rank).round for rank in (0, 1)) == 1)
+    assert work.n[0, 1] > work.n[0, 0] == 1
+    assert work.sim.model() == pytest.approx([1 / 2, work.n[0, 1] / 2])

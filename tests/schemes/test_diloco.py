@@ -75,7 +75,7 @@ def test_a_fragment_is_all_that_travels() -> None:
     sim = Simulation(scheme, Ghost(10), Steps(lambda rank, rng: 1.0), workers=1, servers=1)
     role = sim.worker(0)
     original: Callable[[], Any] = role.run
-    role.run = lambda: watched(original(), see)  # type: ignore[method-assign]
+    role.run = lambda: watched(original(), see)
     sim.restart(0)
     sim.run(until=20)
     assert lengths == [3, 3, 4, 3, 3, 4]

@@ -9,7 +9,7 @@ from paceline.core.effects import Train, Trained
 from paceline.core.scheme import make
 from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
-from paceline.schemes.esync import ESync, Query
+from paceline.schemes.esync import Entered, ESync, Query
 from paceline.sim import Simulation, Steps
 from tests.drive import ByHand
 
@@ -29,36 +29,44 @@ class Rounds(Steps):
 
 
 def run(seconds: tuple[float, ...], until: float, **more: Any) -> tuple[Simulation, Rounds]:
-    parameters = {key: more.pop(key) for key in ("epsilon", "global_lr") if key in more}
+    parameters = {key: more.pop(key) for key in list(more) if key in make("esync", {}).parameters()}
     work = Rounds(lambda rank, rng: seconds[rank])
     more = {"servers": 0, "latency_s": 1e-6, **more}
     work.sim = Simulation(make("esync", parameters), Ghost(100), work, workers=len(seconds), **more)
     return work.sim.run(until=until), work
 
 
-def coordinator(workers: int, **parameters: float) -> ByHand:
-    return ByHand(ESync.Coordinator, make("esync", parameters), workers)
+class Boss:
+    """The coordinator of two workers, by hand."""
+
+    def __init__(self, workers: int = 2, **parameters: Any) -> None:
+        self.by_hand = ByHand(ESync.Coordinator, make("esync", parameters), workers)
+        self.round = 0
+
+    def enter(self, now: float, rank: int, round: int) -> None:
+        self.round = round
+        assert self.by_hand.on(rank, Entered(round=round), now) == {}, "everyone trains at least once a round"
+
+    def query(self, now: float, rank: int, k: int, c: float, ahead: int = 0) -> bool:
+        return self.by_hand.on(rank, Query(round=self.round, k=k, c=c, ahead=ahead), now)[rank].train
 
 
 def test_the_coordinator_says_train_while_a_step_fits_into_what_the_slowest_still_needs() -> None:
-    boss = coordinator(2)
-
-    def query(now: float, rank: int, round: int, k: int, c: float) -> bool:
-        return boss.on(rank, Query(round=round, k=k, c=c), now)[rank].train
-
-    assert query(0.0, 0, 0, 0, 0.0)
-    assert query(0.0, 1, 0, 0, 0.0)
-    assert query(3.0, 0, 0, 1, 3.0), "worker 1 was never timed: it counts as the slowest"
-    assert query(6.0, 0, 0, 2, 3.0)
-    assert not query(8.0, 1, 0, 1, 8.0), "it is the slowest"
-    assert not query(9.0, 0, 0, 3, 3.0), "the slowest is done"
-    assert query(10.0, 0, 1, 0, 0.0)
-    assert query(13.0, 0, 1, 1, 3.0), "the slowest has not begun this round"
-    assert query(14.0, 1, 1, 0, 0.0)
-    assert query(16.0, 0, 1, 2, 3.0), "6 s are left"
-    assert query(19.0, 0, 1, 3, 3.0), "3 s are left"
-    assert not query(19.5, 0, 1, 4, 3.0), "2.5 s are left"
-    assert [(rank, verdict) for rank, verdict, _ in boss.decisions()] == [
+    boss = Boss(variant="preprint")
+    boss.enter(0.0, 0, 0)
+    boss.enter(0.0, 1, 0)
+    assert boss.query(3.0, 0, 1, 3.0), "worker 1 was never timed: it counts as the slowest"
+    assert boss.query(6.0, 0, 2, 3.0)
+    assert not boss.query(8.0, 1, 1, 8.0), "it is the slowest"
+    assert not boss.query(9.0, 0, 3, 3.0), "the slowest is done"
+    boss.enter(10.0, 0, 1)
+    assert boss.query(13.0, 0, 1, 3.0), "the slowest has not begun this round"
+    boss.enter(14.0, 1, 1)
+    assert boss.query(16.0, 0, 2, 3.0), "6 s are left"
+    assert boss.query(19.0, 0, 3, 3.0), "3 s are left"
+    assert not boss.query(19.5, 0, 4, 3.0), "2.5 s are left"
+    decisions = boss.by_hand.decisions()
+    assert [(rank, verdict) for rank, verdict, _ in decisions] == [
         (0, "train"),
         (1, "train"),
         (1, "sync"),
@@ -67,7 +75,63 @@ def test_the_coordinator_says_train_while_a_step_fits_into_what_the_slowest_stil
         (1, "train"),
         (0, "sync"),
     ]
-    assert boss.decisions()[-1][2] == "its step of 3.000 s does not fit into the 2.500 s that worker 1 still needs"
+    assert decisions[-1][2] == "its step of 3.000 s does not fit into the 2.500 s that worker 1 still needs"
+
+
+def test_in_the_journal_version_the_time_to_hand_over_counts() -> None:
+    boss = Boss()
+    boss.enter(0.0, 0, 0)
+    boss.enter(0.0, 1, 0)
+    assert boss.query(7.9, 0, 1, 7.9)
+    assert not boss.query(8.0, 1, 1, 8.0), "the slower one so far"
+    assert not boss.query(15.8, 0, 2, 7.9)
+    boss.enter(16.0, 1, 1)  # 0.2 s after the last of round 0
+    boss.enter(16.8, 0, 1)  # 1 s after it: the link of worker 0 is slow
+    assert not boss.query(24.0, 1, 1, 8.0), "8.2 s of worker 1 do not fit into the 1.7 s until worker 0 is due"
+    assert not boss.query(24.7, 0, 1, 7.9)
+    assert boss.by_hand.decisions()[-1][2] == "it is the slowest"
+
+
+def test_who_asks_ahead_is_told_whether_one_more_fits_after_the_step_under_way() -> None:
+    boss = Boss(variant="preprint")
+    for rank in (0, 1):
+        boss.enter(0.0, rank, 0)
+    assert boss.query(3.0, 0, 1, 3.0)
+    assert not boss.query(10.0, 1, 1, 10.0)
+    for rank in (0, 1):
+        boss.enter(10.0, rank, 1)
+    assert not boss.query(10.0, 1, 0, 10.0, ahead=1), "the slowest makes the step it is in, and no other"
+    assert boss.query(10.0, 0, 0, 3.0, ahead=1), "two steps of 3 s fit into 10 s"
+    assert boss.query(13.0, 0, 1, 3.0, ahead=1), "two more into 7 s"
+    assert not boss.query(16.0, 0, 2, 3.0, ahead=1), "but not into 4 s"
+
+
+def test_the_cap_ends_a_round_whatever_fits() -> None:
+    _, work = run((8.0, 1.1), until=200, cap=5)
+    assert {work.steps[round, 1] for round in range(20)} == {5}
+    assert {work.steps[round, 0] for round in range(20)} == {1}
+
+
+def test_asking_ahead_takes_the_way_to_the_coordinator_out_of_every_step() -> None:
+    """At 50 ms to the coordinator and back, a step of 0.1 s takes half as long again; asking ahead hides it."""
+    slow_link = {"latency_s": 0.025, "until": 400, "variant": "preprint"}
+    (_, plain), (_, ahead) = (run((8.0, 0.1), delayed_ack=delayed, **slow_link) for delayed in (False, True))
+    assert max(plain.steps[round, 1] for round in range(1, 40)) < 55
+    assert min(ahead.steps[round, 1] for round in range(1, 40)) > 75
+    assert {ahead.steps[round, 0] for round in range(1, 40)} == {1}
+
+
+@pytest.mark.parametrize(("smoothing", "trains_on"), [("last", False), ("median:3", True)])
+def test_one_slow_step_does_not_move_the_median(smoothing: str, trains_on: bool) -> None:
+    boss = Boss(variant="preprint", smoothing=smoothing)
+    for rank in (0, 1):
+        boss.enter(0.0, rank, 0)
+    assert boss.query(0.5, 0, 1, 0.5)
+    assert not boss.query(8.0, 1, 1, 8.0)
+    for rank in (0, 1):
+        boss.enter(10.0, rank, 1)
+    assert boss.query(10.5, 0, 1, 0.5)
+    assert boss.query(15.5, 0, 2, 5.0) is trains_on, "2.5 s are left"
 
 
 def test_the_slowest_makes_exactly_one_step_a_round_and_others_what_fits() -> None:
