@@ -22,7 +22,6 @@ from paceline.engine.data.batches import Batches, MapStyle
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.shares import make_shares
 from paceline.engine.flatten import FlatModel
-from paceline.engine.rules import make_rule
 from paceline.job.counts import Counts
 from paceline.job.joining import Membership
 from paceline.job.rate import Rate
@@ -60,7 +59,7 @@ class Pace:
         buffers = Buffers(model, seat.buffers)
         self._node.exhibits["buffers"] = buffers.snapshot
         self._work = Steps(self._flat, recipe, optimizer)
-        self._update = make_rule(recipe.optimizer, recipe.schedule)
+        self._update = recipe.make_rule()
         self._rate = Rate(optimizer)
         self._watch = Stopwatch(self.device, session.over)
         self._streams: dict[int, Batches] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -25,6 +25,17 @@ class Recipe:
     def make_scheme(self) -> Scheme:
         """Raises ConfigError for an unknown scheme or a bad parameter."""
         return make(self.scheme, self.parameters)
+
+    def make_rule(self) -> Any:
+        """What turns a gradient into new weights; without momentum where the scheme has one of its own.
+
+        Raises ConfigError for a bad optimizer or schedule.
+        """
+        from paceline.engine.rules import make_rule  # here, as the conductor has no use for torch
+
+        own = self.make_scheme().own_momentum and self.optimizer.name == "sgd"
+        optimizer = replace(self.optimizer, momentum=0.0, nesterov=False) if own else self.optimizer
+        return make_rule(optimizer, self.schedule)
 
     def to_json(self) -> str:
         return msgspec.json.encode(self, order="deterministic").decode()

@@ -9,7 +9,6 @@ from paceline.core.mean import Averaged, MeanServer
 from paceline.core.role import Place
 from paceline.core.trace import Record
 from paceline.core.vector import cut
-from paceline.engine.rules import make_rule
 from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
 from paceline.live import control
@@ -48,7 +47,7 @@ def _take_up(seat: Seat, session: Session, plan: control.Plan) -> None:
     part = cut(plan.length, plan.servers)[shard]
     mine = (slice(0, part.stop - part.start),)
 
-    rule = make_rule(recipe.optimizer, recipe.schedule)
+    rule = recipe.make_rule()
     session.on_rate = rule.set_lr
 
     def place(w: Any, note: Callable[[Record], None] | None) -> Place:

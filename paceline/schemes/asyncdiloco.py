@@ -141,3 +141,7 @@ class AsyncDiLoCo(Scheme):
         def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             self.speed.drop(rank)
             yield from super().gone(now, rank)
+
+        def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+            self.speed.add(rank)
+            yield from super().came(now, rank)
