@@ -10,6 +10,7 @@ answers*. A few questions tell the schemes apart, and a scheme overrides the one
     weigh(y)           what is an update worth that is y - 1 versions late?  (the scheme's `weighting`, or 1)
     ticked(rank, ...)  may a push let others go than those of its round?     (yes, if the slowest clock moved)
     may_go(rank)       may this worker compute again?                        (yes)
+    move(round, ...)   what does an update do to the model?                  (what the payload says)
 
 Rules that look at clocks or at fixed groups alone may be held by every shard on its own: whatever order the pushes
 come in, the slowest worker is let go everywhere. A rule that looks at the order of arrival could make two shards hold
@@ -62,7 +63,10 @@ class Weights:
 
 # ---- worker ------------------------------------------------------------------------------------------------------
 class ClockedWorker(Role):
-    """repeat: work at w, push what came of it, take the weights the server answers with."""
+    """repeat: work at w, push what came of it, take the weights the server answers with.
+
+    What was pushed stays on `self` until it is answered: a restarted worker hands the very same over again.
+    """
 
     clock = 0
     common = ("clock",)
@@ -71,14 +75,16 @@ class ClockedWorker(Role):
         super().__init__(scheme, place)
         self.steps: int = getattr(scheme, "steps", 1)
         self.payload: str = getattr(scheme, "payload", GRADIENT)
+        self.pushed: Push | None = None
 
     def run(self) -> Generator[Effect, Any, None]:
-        self.w = (yield Call(SERVERS, Pull())).w
+        if self.pushed is None:
+            self.w = (yield Call(SERVERS, Pull())).w
         while True:
-            push = yield from self.work()
-            answer = yield Call(SERVERS, push)
-            self.clock += 1
-            self.w = answer.w
+            if self.pushed is None:
+                self.pushed = yield from self.work()
+            answer = yield Call(SERVERS, self.pushed)
+            self.met(answer)
 
     def work(self) -> Generator[Effect, Any, Push]:
         if self.payload == GRADIENT:
@@ -88,23 +94,27 @@ class ClockedWorker(Role):
         v = t.x - self.w if self.payload == DELTA else t.x
         return Push(g=v, clock=self.clock + 1, samples=t.samples)
 
+    def met(self, answer: Weights) -> None:
+        """The exchange is over."""
+        self.w = answer.w
+        self.pushed = None
+        self.clock += 1
+
 
 class RefreshingWorker(ClockedWorker):
     """Where shard 0 alone holds workers back: one that was held pulls the weights again."""
 
     def run(self) -> Generator[Effect, Any, None]:
-        self.w = yield from self.pull()
+        current = False
         while True:
-            push = yield from self.work()
-            answer = yield Call(SERVERS, push)
-            self.clock += 1
-            self.w = answer.w if answer.current else (yield from self.pull())
-
-    def pull(self) -> Generator[Effect, Any, Any]:
-        while True:
-            answer = yield Call(SERVERS, Pull())
-            if answer.current:
-                return answer.w
+            if self.pushed is None:
+                while not current:
+                    answer = yield Call(SERVERS, Pull())
+                    self.w, current = answer.w, answer.current
+                self.pushed = yield from self.work()
+            answer = yield Call(SERVERS, self.pushed)
+            self.met(answer)
+            current = answer.current
 
 
 # ---- server ------------------------------------------------------------------------------------------------------
@@ -248,13 +258,13 @@ class ClockedServer(Role):
         y = 1 + self.version - min(self.seen[rank] for rank in group.came)
         weight = self.weigh(y)
         if weight > 0:
-            self._move(group, weight)
+            self.move(group, weight)
             self.version += 1
         if self.note:
             self._explain_update(now, group, y - 1, weight)
         group.reset()
 
-    def _move(self, group: Round, weight: float) -> None:
+    def move(self, group: Round, weight: float) -> None:
         v = weighted_mean(group.sum, group.samples)
         if self.payload == GRADIENT:
             self.w = self.update(self.w, v * weight, group.samples)

@@ -39,23 +39,18 @@ class Weighted(Clocked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Payload(Clocked):
-    """What a worker sends. SpeeDO has three ways:
+class Delta(Clocked):
+    """What a worker sends, the first two of SpeeDO's three ways ("GradientOnly" and "FullUpdate"):
 
-    gradient  the mean gradient of the mini-batches at w;     server: w <- update(w, g)
-    delta     train `steps` mini-batches from w to x, d = x - w;      w <- w + d / factor
-    weights   train from x_i, the worker's own weights;   e = alpha (x_i - w);   w <- w + e;   x_i <- x_i - e
+    gradient  the mean gradient of `steps` mini-batches at w;          server: w <- update(w, g)
+    delta     train `steps` mini-batches from w to x;  d = x - w;              w <- w + d / factor
 
-    With delta and weights the optimizer is the worker's. Its memory (momentum, Adam's moments) is kept across an
-    exchange, as in SpeeDO, or reset; workers that do not meet have nothing to average. Under weights the server keeps
-    x_i for every worker, so that both sides move by the same e: as many models as there are workers.
+    With delta the optimizer is the worker's. Its memory (momentum, Adam's moments) is kept across an exchange, as in
+    SpeeDO, or reset; that of others never reaches a worker, so there is nothing to average.
     """
 
-    payload: str = parameter(
-        GRADIENT, "what a worker sends: gradient, delta or weights", choices=(GRADIENT, DELTA, WEIGHTS)
-    )
+    payload: str = parameter(GRADIENT, "what a worker sends: gradient or delta", choices=(GRADIENT, DELTA))
     factor: float = parameter(1.0, "delta: what the server divides it by", low=1e-6)
-    alpha: float = parameter(0.5, "weights: how far worker and server move towards each other", low=0.0, high=1.0)
     memory: str = parameter(
         KEEP, "delta, weights: what an exchange does to the local optimizer's memory", choices=(KEEP, RESET)
     )
@@ -63,3 +58,18 @@ class Payload(Clocked):
     @property
     def trains_locally(self) -> bool:
         return self.payload != GRADIENT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Payload(Delta):
+    """All three ways. The third is elastic averaging on top of whatever rule a scheme has ("SelfPace"):
+
+    weights   train `steps` mini-batches from x_i, worker i's own;  e = alpha (x_i - w);  w <- w + e;  x_i <- x_i - e
+
+    The server keeps x_i for every worker, so that both sides move by the same e: as many models as there are workers.
+    """
+
+    payload: str = parameter(
+        GRADIENT, "what a worker sends: gradient, delta or weights", choices=(GRADIENT, DELTA, WEIGHTS)
+    )
+    alpha: float = parameter(0.5, "weights: how far worker and server move towards each other", low=0.0, high=1.0)

@@ -7,18 +7,18 @@ Y is one plus the number of updates applied since the worker's weights left the 
 weighting (none by default, as in the paper). A gradient is the mean over its batch; N workers make N updates where
 BSP makes one, so the best learning rate is lower than BSP's.
 
+A worker may average `steps` mini-batches before it pushes, or train them locally and send the difference
+(`payload` = delta: Downpour's n_push = n_fetch = `steps`) or its weights (elastic averaging): what SpeeDO offers.
+
 Use it when speeds differ and staleness is tolerable. Not with large learning rates or momentum and many workers:
 late gradients then do harm (see `weighting`, and GSP).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from paceline.core.clocked import ClockedServer, ClockedWorker
-from paceline.core.role import Place
-from paceline.core.scheme import Paper, Scheme, parameter, scheme
-from paceline.core.staleness import Weighting
+from paceline.core.exchange import Payload, Weighted
+from paceline.core.scheme import Paper, scheme
 
 
 @scheme(
@@ -33,16 +33,6 @@ from paceline.core.staleness import Weighting
         url="https://papers.nips.cc/paper/4687-large-scale-distributed-deep-networks",
     ),
 )
-class ASP(Scheme):
-    weighting: str = parameter(
-        "none",
-        "weight of a late gradient: none, inverse (1/Y), power:p, exponential:a, cutoff:limit",
-        check=Weighting.parse,
-    )
-
+class ASP(Payload, Weighted):
     Worker = ClockedWorker
-
-    class Server(ClockedServer):
-        def __init__(self, scheme: Any, place: Place) -> None:
-            super().__init__(scheme, place)
-            self.weigh = Weighting.parse(scheme.weighting)  # type: ignore[method-assign]
+    Server = ClockedServer

@@ -7,6 +7,9 @@ n_i is the number of samples behind g_i, so N workers with batch b equal one pro
 batches equal one process with the union. g and w are flat float32 vectors of the size of the model (shards hold
 slices). The pace is that of the slowest worker, every round.
 
+A round may be several mini-batches of each worker (`steps`): gradients averaged, or, with `payload` = delta, local
+training whose differences are averaged, as in SpeeDO.
+
 Use it as the reference, and on clusters of equal machines. Not where one worker is slow: everyone waits for it.
 Without servers the same box runs on any carrier of Mean (all-reduce), with the optimizer on every worker.
 """
@@ -17,9 +20,10 @@ from collections.abc import Generator
 from typing import Any
 
 from paceline.core.clocked import ClockedServer, ClockedWorker
-from paceline.core.effects import Compute, Effect, Mean
+from paceline.core.effects import Compute, Effect, Mean, Train
+from paceline.core.exchange import Delta
 from paceline.core.role import Role
-from paceline.core.scheme import Paper, Scheme, scheme
+from paceline.core.scheme import Paper, scheme
 
 
 @scheme(
@@ -34,7 +38,7 @@ from paceline.core.scheme import Paper, Scheme, scheme
         url="https://doi.org/10.1145/79173.79181",
     ),
 )
-class BSP(Scheme):
+class BSP(Delta):
     Worker = ClockedWorker
 
     class Server(ClockedServer):
@@ -43,10 +47,22 @@ class BSP(Scheme):
 
     class Equals(Role):
         t = 0
+        common = ("t",)
 
         def run(self) -> Generator[Effect, Any, None]:
             while True:
-                c = yield Compute(self.w)
-                mean = yield Mean(c.g, self.workers, tag=f"bsp/{self.t}", weight=float(c.samples))
-                self.w = self.update(self.w, mean.v, int(mean.weight))
+                yield from self.local_round() if self.scheme.trains_locally else self.round()
                 self.t += 1
+
+        def round(self) -> Generator[Effect, Any, None]:
+            c = yield Compute(self.w, self.scheme.steps)
+            mean = yield self.mean(c.g, c.samples)
+            self.w = self.update(self.w, mean.v, int(mean.weight))
+
+        def local_round(self) -> Generator[Effect, Any, None]:
+            trained = yield Train(self.w, self.scheme.steps, memory=self.scheme.memory)
+            mean = yield self.mean(trained.x - self.w, trained.samples)
+            self.w = self.w + mean.v * (1.0 / self.scheme.factor)
+
+        def mean(self, v: Any, samples: int) -> Mean:
+            return Mean(v, self.workers, tag=f"bsp/{self.t}", weight=float(samples))

@@ -17,9 +17,9 @@ from __future__ import annotations
 from typing import Any
 
 from paceline.core.clocked import ClockedServer, ClockedWorker, some
+from paceline.core.exchange import Weighted
 from paceline.core.role import Place
-from paceline.core.scheme import Paper, Scheme, parameter, scheme
-from paceline.core.staleness import Weighting
+from paceline.core.scheme import Paper, parameter, scheme
 
 
 @scheme(
@@ -34,13 +34,8 @@ from paceline.core.staleness import Weighting
         url="https://papers.nips.cc/paper/4894-more-effective-distributed-ml-via-a-stale-synchronous-parallel-parameter-server",
     ),
 )
-class SSP(Scheme):
+class SSP(Weighted):
     staleness: int = parameter(3, "s: clocks a worker may run ahead of the slowest", low=0)
-    weighting: str = parameter(
-        "none",
-        "weight of a late gradient: none, inverse (1/Y), power:p, exponential:a, cutoff:limit",
-        check=Weighting.parse,
-    )
 
     Worker = ClockedWorker
 
@@ -48,7 +43,6 @@ class SSP(Scheme):
         def __init__(self, scheme: Any, place: Place) -> None:
             super().__init__(scheme, place)
             self.s: int = scheme.staleness
-            self.weigh = Weighting.parse(scheme.weighting)  # type: ignore[method-assign]
 
         def may_go(self, rank: int) -> bool:
             return self.clocks[rank] - self.clocks.low <= self.s

@@ -1,0 +1,96 @@
+"""K-sync SGD and its kin: an update is made of the first k contributions; nobody waits for the slowest.
+
+    worker i:  repeat  g_i <- grad f_i(w);  push g_i;  w <- pull
+    server:    upon g_i, computed at w_t:
+                   drop and the server is beyond w_t  ->  forget it; answer i with the new weights
+                   otherwise                          ->  G <- G + g_i
+                   |G| = k  ->  w <- w - eta / k * sum of G;  G <- {};  answer
+
+Four schemes of Dutta et al. (Section 2) by two parameters:
+
+    late    variant   name          a worker that has pushed                       a gradient that came too late
+    drop    sync      K-sync        waits for the update; k workers make one       is dropped
+    drop    batch     K-batch-sync  goes on at the same w with the next batch      is dropped
+    fold    sync      K-async       waits for the update it is part of             counts in the next update
+    fold    batch     K-batch-async goes on at once                                counts in the next update
+
+K-sync with k = N - b is "synchronous SGD with b backup workers" of Chen et al. (Algorithms 3 and 4): "the slowest b
+workers' gradients will be dropped when they arrive". k = N is BSP for K-sync; fold with k = 1 is ASP. Gradients are
+weighted by their samples, so the sum above is a mean over samples.
+
+Ours: nobody is interrupted. Dutta et al. cancel the work of those who are late; here they finish their step, and what
+they push is dropped. With several shards each takes the first k that reached it, as in Chen et al.; who waits is for
+shard 0 to say, lest two shards hold workers that wait for one another.
+
+Use it where any worker may stall at any time. Not where the same worker is always slow: with drop, data that it alone
+has is never learnt. Dropped work is work lost: about (N - k) / N of it under K-sync.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.core.clocked import ClockedServer, ClockedWorker, Round
+from paceline.core.errors import ConfigError
+from paceline.core.exchange import Clocked
+from paceline.core.role import Place
+from paceline.core.scheme import Paper, parameter, scheme
+
+
+@scheme(
+    "ksync",
+    summary="the first k contributions make an update; the rest are dropped, or folded into the next",
+    paper=Paper(
+        key="dutta2018slow",
+        authors="Dutta, Sanghamitra and Joshi, Gauri and Ghosh, Soumyadip and Dube, Parijat and Nagpurkar, Priya",
+        title="Slow and Stale Gradients Can Win the Race: Error-Runtime Trade-offs in Distributed SGD",
+        venue="International Conference on Artificial Intelligence and Statistics (AISTATS)",
+        year=2018,
+        url="https://arxiv.org/abs/1803.01113",
+    ),
+)
+class KSync(Clocked):
+    k: int = parameter(0, "contributions that make an update; 0: all workers but one", low=0)
+    late: str = parameter("drop", "what becomes of a contribution that came too late", choices=("drop", "fold"))
+    variant: str = parameter(
+        "sync",
+        "sync: k workers, who wait for the update; batch: k mini-batches, nobody waits",
+        choices=("sync", "batch"),
+    )
+
+    one_gate = True
+
+    Worker = ClockedWorker
+
+    def check(self, workers: int, servers: int) -> None:
+        super().check(workers, servers)
+        if self.variant == "sync" and self.k > workers:
+            raise ConfigError(
+                f"ksync.k = {self.k}: {workers} workers cannot make an update of {self.k}; "
+                f"give a k of at most {workers}, or --ksync.variant batch"
+            )
+
+    class Server(ClockedServer):
+        def __init__(self, scheme: Any, place: Place) -> None:
+            super().__init__(scheme, place)
+            self.k: int = scheme.k or max(1, len(self.workers) - 1)
+            self.waits_for_round = scheme.variant == "sync"
+
+        def partition(self) -> tuple[tuple[int, ...], ...]:
+            return (self.workers,)
+
+        def enough(self, group: Round) -> bool:
+            k = min(self.k, len(group.members)) if self.waits_for_round else self.k
+            return 0 < k <= group.count
+
+        def refuse(self, rank: int) -> str | None:
+            behind = self.version - self.seen[rank]
+            if self.scheme.late == "fold" or not behind:
+                return None
+            return f"{self.k} others were first: {behind} update{'s' if behind > 1 else ''} late"
+
+        def ticked(self, now: float, rank: int, low_moved: bool) -> bool:
+            return False  # clocks are not what anybody waits for here
+
+        def why_in_round(self, group: Round) -> str:
+            return f"{group.count} of the {self.k} contributions of an update are there"

@@ -1,0 +1,78 @@
+"""Weed-out: asynchronous, but what comes from a worker that has not been heard of for long is dropped.
+
+    worker i:  repeat  push what came of the work at w;  w <- pull
+    server:    upon i:  i among the senders of the last n reports, or fewer than n so far  ->  w <- merge
+                        otherwise                                                          ->  drop it
+                   in either case i is the latest sender;  answer at once
+
+n is `window`, but never less than the number of workers. It counts reports, dropped ones too, so a worker that was
+weeded out counts again if its next report comes within n others. A report is dropped whole; its worker goes on from
+the weights of the server, and loses one exchange of work.
+
+The rules are those of SpeeDO's source (`--weedout`; its manual says `--drop`, which did nothing). When a worker leaves,
+n shrinks by one. With several shards each looks at the order in which reports reached it, so slices of one report may
+be judged differently when two reports come close together.
+
+Use it where a worker now and then stalls for long (other tenants, preemption): what it then sends is too old to help.
+Not where one worker is always slow: nothing that it does is ever used, and data that it alone has is never learnt.
+The trace has every drop with its reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import Any
+
+from paceline.core.clocked import ClockedServer, ClockedWorker
+from paceline.core.effects import Reply, Tell
+from paceline.core.exchange import Payload
+from paceline.core.role import Place
+from paceline.core.scheme import Paper, parameter, scheme
+
+
+@scheme(
+    "weedout",
+    summary="asynchronous: what comes from a worker that was not heard of for n reports is dropped",
+    paper=Paper(
+        key="zheng2015speedo",
+        authors="Zheng, Zhongyang and Jiang, Wenrui and Wu, Gang and Chang, Edward Y.",
+        title="SpeeDO: Parallelizing Stochastic Gradient Descent for Deep Convolutional Neural Network",
+        venue="NIPS Workshop on Machine Learning Systems (LearningSys)",
+        year=2015,
+        url="https://github.com/obdg/speedo",
+    ),
+)
+class WeedOut(Payload):
+    window: int = parameter(0, "n: reports after which a worker's next one is dropped; at least one a worker", low=0)
+
+    Worker = ClockedWorker
+
+    class Server(ClockedServer):
+        def __init__(self, scheme: Any, place: Place) -> None:
+            super().__init__(scheme, place)
+            self.window: int = max(scheme.window, len(self.workers))
+            self.senders: deque[int] = deque()  # of the last reports, the oldest first
+            self.times: Counter[int] = Counter()  # how often each worker is among them
+
+        def refuse(self, rank: int) -> str | None:
+            late = len(self.senders) >= self.window and not self.times[rank]
+            self.senders.append(rank)
+            self.times[rank] += 1
+            self._forget()
+            return f"not among the last {self.window} reports" if late else None
+
+        def _forget(self) -> None:
+            while len(self.senders) > self.window:
+                self.times[self.senders.popleft()] -= 1
+
+        def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+            if rank in self.clocks:
+                self.window -= 1
+                self._forget()
+            yield from super().gone(now, rank)
+
+        def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+            if rank not in self.clocks:
+                self.window += 1
+            yield from super().came(now, rank)
