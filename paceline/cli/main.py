@@ -16,6 +16,8 @@ from paceline.core.scheme import nearest
 VERBS = {
     "train": "train one model on this machine under one scheme",
     "race": "train under several schemes in turn and see which one wins, and why",
+    "simulate": "the same as train or race in virtual time, on a cluster you need not have",
+    "advise": "which scheme suits a cluster, what is known of that, and what is not",
     "launch": "start a training script of your own as several workers",
     "schemes": "the catalogue: name, what it does, paper, parameters",
     "cite": "how to cite a scheme",
@@ -32,6 +34,7 @@ verbs:
 
   paceline train --scheme esync --workers 4 --slowdown 1,1,2,8 --step-ms 20
   paceline race --schemes bsp,asp,gsp,esync --workers 4 --slowdown 1,1,2,8 --step-ms 20
+  paceline simulate --schemes bsp,asp,esync --cluster two-generations --timing-only --seconds 600
 """
 
 

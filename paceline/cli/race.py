@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from paceline.cli.options import Parser, add_settings, config_of, values_of
-from paceline.cli.running import Interrupted, run
+from paceline.cli.running import Interrupted, Runner, run
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.core.scheme import names
+from paceline.core.scheme import lookup, names
 from paceline.launch.local import LocalHost
 from paceline.launch.run import conductor_of, new_folder, next_folder
 from paceline.observe.progress import make_view
@@ -30,39 +31,47 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--schemes", default="all", help="names separated by commas, or all (default: all)")
     add_settings(parser, leave_out=("scheme",))
     namespace = parser.parse_all(arguments)
-    chosen = names() if namespace.schemes == "all" else [word.strip() for word in namespace.schemes.split(",")]
-    if len(set(chosen)) != len(chosen) or not chosen:
-        raise ConfigError(f"--schemes {namespace.schemes}: name each scheme once")
     out = values_of(namespace).get("run", {}).get("out") or next_folder("race")
     # All are checked before the first one starts.
-    configs = [config_of(namespace, scheme=name, out=str(Path(out) / name)) for name in chosen]
-    _claim(configs[0], out)
-    return _race(configs, Path(out))
+    configs = [config_of(namespace, scheme=name, out=str(Path(out) / name)) for name in chosen(namespace.schemes)]
+    claim(configs[0], out)
+    with LocalHost() as host:
+        return race(configs, Path(out), lambda config: conductor_of(config, host.crew(), make_view(sys.stderr)))
 
 
-def _claim(config: Config, out: str) -> None:
+def chosen(schemes: str) -> list[str]:
+    """The names in `a,b,c` or `all`. Raises ConfigError when one comes twice or is unknown."""
+    words = names() if schemes == "all" else [word.strip() for word in schemes.split(",")]
+    if len(set(words)) != len(words):
+        raise ConfigError(f"--schemes {schemes}: name each scheme once")
+    for word in words:
+        lookup(word)
+    return words
+
+
+def claim(config: Config, out: str) -> None:
     """The race's own folder. Raises ConfigError when it holds something."""
     new_folder(dataclasses.replace(config, run=dataclasses.replace(config.run, out=out)))
 
 
-def _race(configs: list[Config], out: Path) -> int:
+def race(configs: Sequence[Config], out: Path, start: Callable[[Config], Runner]) -> int:
+    """One run after the other; the exit code."""
     summaries: list[Summary] = []
     failed = False
-    with LocalHost() as host:
-        for number, config in enumerate(configs, 1):
-            print(f"[{number}/{len(configs)}] {config.run.scheme}", file=sys.stderr)
-            try:
-                summaries.append(run(conductor_of(new_folder(config), host.crew(), make_view(sys.stderr))))
-            except Interrupted as end:
-                summaries += [end.summary] if end.summary else []
-                _leave_behind(summaries, out)
-                print("paceline: interrupted", file=sys.stderr)
-                return end.exit_code
-            except ConfigError:
-                raise
-            except PacelineError as error:
-                failed = True
-                print(f"paceline: {config.run.scheme}: {error}", file=sys.stderr)
+    for number, config in enumerate(configs, 1):
+        print(f"[{number}/{len(configs)}] {config.run.scheme}", file=sys.stderr)
+        try:
+            summaries.append(run(start(new_folder(config))))
+        except Interrupted as end:
+            summaries += [end.summary] if end.summary else []
+            _leave_behind(summaries, out)
+            print("paceline: interrupted", file=sys.stderr)
+            return end.exit_code
+        except ConfigError:
+            raise
+        except PacelineError as error:
+            failed = True
+            print(f"paceline: {config.run.scheme}: {error}", file=sys.stderr)
     _leave_behind(summaries, out)
     return 1 if failed else 0
 
@@ -73,13 +82,14 @@ def _leave_behind(summaries: list[Summary], out: Path) -> None:
         return
     from rich.console import Console
 
-    from paceline.observe import figures, race, store
+    from paceline.observe import figures, store
+    from paceline.observe.race import race_table, race_text
 
     document = [json.loads(summary.to_json()) for summary in summaries]
     (out / "race.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     figures.race([(s, store.read_trace(out / s.scheme / store.TRACE)) for s in summaries], out / "race.png")
     if sys.stdout.isatty():
-        Console().print(race.race_table(summaries))
+        Console().print(race_table(summaries))
     else:
-        print(race.race_text(summaries))
+        print(race_text(summaries))
     print(f"left in {out}: race.json race.png and a folder for each scheme")

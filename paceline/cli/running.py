@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from paceline.core.errors import PacelineError
-from paceline.job.conductor import Conductor
+from paceline.observe import text
 from paceline.observe.summary import Summary
 
 EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}
+
+
+class Runner(Protocol):
+    """One run that has not begun, live or in virtual time."""
+
+    def run(self) -> Summary: ...
+
+    def interrupt(self, signal: str) -> None:
+        """Called from a signal handler. First: stop, keep what there is. Second: end at once."""
+
+    @property
+    def interrupted(self) -> str:
+        """The signal that ended the run, if one did."""
 
 
 class Interrupted(Exception):  # noqa: N818  not a fault
@@ -22,18 +37,52 @@ class Interrupted(Exception):  # noqa: N818  not a fault
         self.summary = summary
 
 
-def run(conductor: Conductor) -> Summary:
-    """One run. Raises RunFailed with the first cause, Interrupted after Ctrl-C or SIGTERM."""
-    with _signals(conductor.interrupt):
+def run(runner: Runner) -> Summary:
+    """One run. Raises PacelineError with the first cause, Interrupted after Ctrl-C or SIGTERM."""
+    with _signals(runner.interrupt):
         try:
-            summary = conductor.run()
+            summary = runner.run()
         except PacelineError:
-            if conductor.interrupted:
-                raise Interrupted(conductor.interrupted, None) from None
+            if runner.interrupted:
+                raise Interrupted(runner.interrupted, None) from None
             raise
-    if conductor.interrupted:
-        raise Interrupted(conductor.interrupted, summary)
+    if runner.interrupted:
+        raise Interrupted(runner.interrupted, summary)
     return summary
+
+
+def run_and_report(runner: Runner, out: str) -> int:
+    """One run and what it came to; the exit code."""
+    try:
+        summary = run(runner)
+    except Interrupted as end:
+        if end.summary:
+            print(report(end.summary, out))
+        print("paceline: interrupted", file=sys.stderr)
+        return end.exit_code
+    print(report(summary, out))
+    return 0
+
+
+def report(s: Summary, out: str) -> str:
+    """Three lines: how it ended, where the time went, what it left."""
+    accuracy = "no evaluation" if s.test_accuracy is None else f"test accuracy {text.accuracy_text(s.test_accuracy)}"
+    reached = ""
+    if s.target_accuracy is not None:
+        reached = (
+            f", target {s.target_accuracy:g} missed"
+            if s.seconds_to_target is None
+            else f", target {s.target_accuracy:g} reached after {text.seconds_text(s.seconds_to_target)}"
+        )
+    shares = s.shares
+    model = "" if s.test_accuracy is None else "model.safetensors "
+    return (
+        f"{s.scheme}: {accuracy}{reached}; {text.seconds_text(s.seconds)}, {s.samples} samples, "
+        f"{s.samples_per_second:.0f} samples/s (ended by: {s.reason})\n"
+        f"time of the workers: computing {text.percent(shares.computing)}, waiting {text.percent(shares.waiting)}, "
+        f"communicating {text.percent(shares.communicating)}\n"
+        f"left in {out}: config.toml trace.jsonl summary.json {model}curve.png"
+    )
 
 
 @contextmanager

@@ -1,0 +1,59 @@
+"""`paceline simulate`: training in virtual time, on machines that need not exist, by the very code of the schemes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from paceline.cli.options import Parser, add_settings
+from paceline.cli.race import chosen, claim, race
+from paceline.cli.running import Runner, run_and_report
+from paceline.cli.virtual import Scene, add_flags
+from paceline.config import Config
+from paceline.core.errors import ConfigError
+from paceline.launch.run import new_folder, next_folder
+from paceline.observe.progress import make_view
+
+EPILOG = """Two kinds of work. By default the model is really trained, on the real data, in one process and on
+one copy of it for all workers; only the time is virtual, so accuracy against time is that of the
+scheme and the model on such a cluster. With --timing-only nothing is trained and no memory is
+needed for models; thousands of workers take seconds.
+
+examples:
+  paceline simulate --scheme esync --slowdown 1,1,2,8 --step-ms 20       as `train`, on a clock that does not wait
+  paceline simulate --schemes all --slowdown 1,1,2,8 --step-ms 20 --target-accuracy 0.9
+  paceline simulate --schemes bsp,ssp,esync --cluster two-generations --timing-only --seconds 600
+  paceline simulate --scheme asp --cluster mine.toml --parameters 25000000 --timing-only --epochs 1
+  paceline simulate --schemes all --from runs/20260101-120000-bsp        the cluster of that run under other schemes
+
+Leaves in --out what `train` and `race` leave; `driver` in summary.json is sim. The same options and
+seed give the same run bit for bit, if --step-ms or a cluster says how long a step takes; else a
+step is measured here, once. --threads is for torch on this machine; --mean, --device and --timeout
+mean nothing here. Without servers, means are ring all-reduces."""
+
+
+def main(arguments: list[str]) -> int:
+    parser = Parser(prog="paceline simulate", description=__doc__, epilog=EPILOG)
+    add_settings(parser)
+    add_flags(parser)
+    group = parser.add_argument_group("what to simulate")
+    group.add_argument("--schemes", help="names separated by commas, or all: a race")
+    group.add_argument("--timing-only", action="store_true", help="train nothing; how long things take, and no more")
+    namespace = parser.parse_all(arguments)
+    timing_only = namespace.timing_only or namespace.parameters is not None
+    scene = Scene(namespace)
+
+    def start(config: Config) -> Runner:
+        from paceline.job.virtual.run import VirtualRun
+
+        return VirtualRun(scene.setting(config, timing_only=timing_only), make_view(sys.stderr))
+
+    if namespace.schemes is None:
+        config = new_folder(scene.config())
+        return run_and_report(start(config), config.run.out)
+    if getattr(namespace, "run.scheme") is not None:
+        raise ConfigError("--scheme and --schemes: give one of them")
+    out = scene.values.get("run", {}).get("out") or next_folder("simulate")
+    configs = [scene.config(scheme=name, out=str(Path(out) / name)) for name in chosen(namespace.schemes)]
+    claim(configs[0], out)
+    return race(configs, Path(out), start)

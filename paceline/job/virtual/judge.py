@@ -1,0 +1,44 @@
+"""Looks at the model from time to time, on a copy. A look takes no virtual time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from paceline.config import Config
+from paceline.core.trace import Evaluated
+from paceline.engine.buffers import Buffers
+from paceline.engine.data.dataset import Splits
+from paceline.engine.flatten import FlatModel
+from paceline.engine.vector import Flat
+from paceline.job.evaluator import judge, save_model
+from paceline.job.worker import build_model
+
+SAMPLES_SHARE = 4
+"""A look at n test samples costs about a third of training on them; so many times fewer must come between two looks."""
+
+
+class Judge:
+    """`due` as often as `--eval-every` says, in virtual seconds, and while looks stay cheaper than training."""
+
+    def __init__(self, config: Config, splits: Splits) -> None:
+        self._test = splits.test
+        self._module = build_model(config, splits)
+        self._flat = FlatModel(self._module)
+        self._buffers = Buffers(self._module, config.model.buffers)
+        self._every_s, self._every_samples = config.evaluation.every, len(splits.test) / SAMPLES_SHARE
+        self._due_s = self._due_samples = 0.0
+
+    def due(self, now: float, samples: int) -> bool:
+        return now >= self._due_s and samples >= self._due_samples
+
+    def look(self, now: float, samples: int, w: Flat, statistics: Flat) -> Evaluated:
+        """The model with weights `w` and batch-norm `statistics`."""
+        self._due_s, self._due_samples = now + self._every_s, samples + self._every_samples
+        self._flat.load(w)
+        self._buffers.load(statistics)
+        accuracy, loss = judge(self._module, self._test)
+        return Evaluated(at=now, accuracy=accuracy, loss=loss, samples=samples, seconds=0.0)
+
+    def save(self, path: Path) -> None:
+        """The model as it was looked at last."""
+        save_model(self._module, path)

@@ -1,0 +1,251 @@
+"""One run in virtual time; it leaves what a live run leaves."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from paceline import config as configuration
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.trace import Ended, Evaluated, Record
+from paceline.core.vector import Ghost
+from paceline.engine.data.shares import Shares, make_shares
+from paceline.job.ledger import Ledger
+from paceline.job.virtual.judge import Judge
+from paceline.job.virtual.meters import Meters
+from paceline.job.virtual.setting import Setting, length_of
+from paceline.job.virtual.work import Ghosts, Sizes, Training, VirtualWork
+from paceline.job.worker import build_model, load_data, recipe_of
+from paceline.live.control import Progress
+from paceline.observe.figures import curve
+from paceline.observe.progress import View
+from paceline.observe.store import TraceWriter
+from paceline.observe.summary import Summary, write_summary
+from paceline.sim import Simulation
+
+SHOW_EVENTS = 256
+SHOW_SECONDS = 0.25
+
+
+class Stalled(PacelineError):  # noqa: N818
+    """Nothing is left to happen, and the run is not over."""
+
+
+class VirtualRun:
+    """`run()` blocks until it is over; `interrupt()` may be called from a signal handler."""
+
+    def __init__(self, setting: Setting, view: View) -> None:
+        """Raises ConfigError when the data cannot be had, or the scheme cannot run on such a cluster."""
+        config, cluster = setting.config, setting.cluster
+        torch.set_num_threads(config.cluster.threads)
+        self._setting, self._config, self._view = setting, config, view
+        self._splits = load_data(config)
+        self._recipe = recipe_of(config, len(self._splits.train))
+        self._samples_max = round(config.stop.epochs * len(self._splits.train)) or math.inf
+        self._meters, self._ledger = Meters(cluster.workers), Ledger(config, len(self._splits.train), "sim")
+        self._trace: TraceWriter | None = None
+        self._judge = None if setting.timing_only else Judge(config, self._splits)
+        self._last: Evaluated | None = None
+        self._reason = self._interrupted = ""
+        self._countdown, self._shown = SHOW_EVENTS, time.monotonic()
+        self._training: Training | None = None
+        self.simulation = self._simulate()
+        seats = zip(cluster.worker_seats(), setting.slowdowns, strict=True)
+        for rank, (seat, slowdown) in enumerate(seats):
+            self._ledger.seated(rank, seat.device.name if seat.device else "", slowdown)
+        self._behind = set(range(cluster.workers)) if setting.rounds else set()
+        self._meters.on_steps = self._stepped if config.stop.steps or setting.rounds else None
+
+    @property
+    def interrupted(self) -> str:
+        """The signal that ended the run, if one did."""
+        return self._interrupted
+
+    @property
+    def model_length(self) -> int:
+        return len(self._w0)
+
+    @property
+    def remembered(self) -> int:
+        """Numbers that the optimizer keeps for a model of that length."""
+        optimizer, length = self._config.optimizer, self.model_length
+        if optimizer.name == "sgd":
+            return length if optimizer.momentum else 0
+        return 2 * length + 1
+
+    @property
+    def dropped(self) -> int:
+        """Samples that were computed and thrown away."""
+        return self._meters.dropped
+
+    def interrupt(self, signal: str) -> None:
+        """First: stop, keep what there is. Second: end at once."""
+        if self._interrupted:
+            raise KeyboardInterrupt
+        self._interrupted = signal
+
+    # ---- the run -----------------------------------------------------------------------------------------
+    def run(self, *, leave: bool = True) -> Summary:
+        """`leave`: into --out, what a live run leaves there."""
+        out = Path(self._config.run.out)
+        if not leave:
+            return self._go_on()
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            configuration.save(self._config, out / "config.toml")
+        except OSError as error:
+            raise ConfigError(f"--out {out}: {error.strerror}") from None
+        with TraceWriter(out / "trace.jsonl") as self._trace:
+            summary = self._go_on()
+        write_summary(summary, out / "summary.json")
+        if self._judge is not None:
+            self._judge.save(out / "model.safetensors")
+        curve(out, out / "curve.png")
+        return summary
+
+    def _go_on(self) -> Summary:
+        sim, seconds = self.simulation, self._config.stop.seconds or math.inf
+        try:
+            self._ledger.started(self._recipe, self.model_length)
+            sim.run(until=seconds, max_events=self._setting.events_max or math.inf, stop=self._after_event)
+            self._end(seconds)
+            self._show()
+        finally:
+            self._view.close()
+        return self._ledger.summary()
+
+    def _end(self, seconds_max: float) -> None:
+        sim = self.simulation
+        at = sim.now
+        if not self._reason:
+            stop = self._config.stop
+            if stop.steps and all(meter.steps >= stop.steps for meter in self._meters.of):
+                self._reason = "steps"
+            elif sim.events >= (self._setting.events_max or math.inf):
+                self._reason = "events"
+            elif not len(sim.heap):
+                raise Stalled(f"{sim.scheme.name}: nothing is left to happen after {at:.3f} s, and the run is not over")
+            else:
+                self._reason, at = "seconds", seconds_max
+        self._note(Ended(at=at, reason=self._reason))
+        if self._judge is not None and not (self._last and self._last.samples == self._meters.total):
+            self._look(at)
+        self._tell()
+        self._ledger.finished(self._reason, at)
+
+    def _after_event(self, sim: Simulation) -> bool:
+        total = self._meters.total
+        if total >= self._samples_max:
+            self._reason = "epochs"
+        elif self._judge is not None and self._judge.due(sim.now, total):
+            self._look(sim.now)
+        self._countdown -= 1
+        if self._interrupted:
+            self._reason = f"interrupted by {self._interrupted}"
+        elif not self._countdown:
+            self._countdown = SHOW_EVENTS
+            self._show_sometimes()
+        return bool(self._reason)
+
+    def _stepped(self, rank: int, steps: int) -> None:
+        if 0 < self._config.stop.steps <= steps:
+            self.simulation.leave(rank)
+        if rank in self._behind and steps >= self._setting.rounds:
+            self._behind.discard(rank)
+            if not self._behind:
+                self._reason = "rounds"
+
+    def _look(self, at: float) -> None:
+        assert self._judge is not None
+        assert self._training is not None
+        w, statistics = self.simulation.model(), self._training.mean_statistics()
+        self._last = self._judge.look(at, self._meters.total, w, statistics)
+        self._note(self._last)
+        target = self._config.stop.target_accuracy
+        if target and self._last.accuracy >= target and not self._reason:
+            self._reason = "target accuracy"
+
+    # ---- what is told ------------------------------------------------------------------------------------
+    def _note(self, record: Record) -> None:
+        self._meters.record(record)
+        self._ledger.recorded(record)
+        if self._trace is not None:
+            self._trace.append(record)
+
+    def _show_sometimes(self) -> None:
+        now = time.monotonic()
+        if now - self._shown >= SHOW_SECONDS:
+            self._shown = now
+            self._tell()
+            self._show()
+
+    def _show(self) -> None:
+        self._view.show(self._ledger.snapshot(self.simulation.now))
+
+    def _tell(self) -> None:
+        for rank, meter in enumerate(self._meters.of):
+            party = self.simulation.world.workers[rank]
+            progress = Progress(
+                steps=meter.steps,
+                samples=meter.samples,
+                exchanges=self._work.exchanges[rank],
+                seconds_computing=meter.computing,
+                seconds_waiting=meter.waiting,
+                seconds_communicating=meter.communicating,
+                bytes_up=party.sent,
+                bytes_down=party.received,
+            )
+            self._ledger.progressed(rank, progress, self.simulation.now)
+
+    # ---- what takes part ---------------------------------------------------------------------------------
+    def _simulate(self) -> Simulation:
+        setting, recipe = self._setting, self._recipe
+        self._work: VirtualWork = self._ghosts() if setting.timing_only else self._train()
+        return Simulation(
+            recipe.make_scheme(),
+            self._w0,
+            self._work,
+            cluster=setting.cluster,
+            update_factory=self._rule,
+            seed=recipe.seed,
+            trace=self._note,
+        )
+
+    def _rule(self, length: int) -> Any:
+        if self._setting.timing_only:
+            return lambda w, g, samples: w
+        return self._recipe.make_rule()
+
+    def _ghosts(self) -> Ghosts:
+        config, workers = self._config, self._setting.cluster.workers
+        self._w0: Any = Ghost(self._setting.model_length or length_of(config))
+        # More workers than samples cannot share them; how long a step takes does not depend on that.
+        shares = self._shares() if workers <= len(self._splits.train) else None
+        sizes, step_s = Sizes(shares, config.data.batch_size), self._setting.cluster.step_s
+        return Ghosts(step_s, sizes, config.data.batch_size, workers=workers, memory_length=self.remembered)
+
+    def _train(self) -> Training:
+        config, setting = self._config, self._setting
+        self._training = Training(
+            build_model(config, self._splits),
+            self._recipe,
+            setting.cluster.step_s,
+            self._splits.train,
+            self._shares(),
+            workers=setting.cluster.workers,
+            batch_size=config.data.batch_size,
+            buffers=config.model.buffers,
+            samples_seen=lambda: self._meters.total,
+        )
+        self._w0 = self._training.flat.weights()
+        return self._training
+
+    def _shares(self) -> Shares:
+        train, seconds = self._splits.train, self._setting.cluster.seconds_per_step()
+        return make_shares(
+            self._config.data.shares, len(train), len(seconds), train.y.numpy(), self._recipe.seed, seconds
+        )

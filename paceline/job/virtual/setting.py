@@ -1,0 +1,73 @@
+"""What is simulated: the configuration of a run, and the cluster that it pretends to run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from paceline.config import Config
+from paceline.core.errors import ConfigError
+from paceline.job.speed import measured_step
+from paceline.job.worker import build_model, load_data
+from paceline.sim.cluster import Cluster, Device, Host, Network
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """`timing_only`: vectors have a size and no numbers. `model_length`: parameters of the model, 0 for those of the
+    configured one. `rounds`: end once every worker has made so many steps; `events_max`: or after so many events, 0 for
+    any number.
+    """
+
+    config: Config
+    cluster: Cluster
+    timing_only: bool = False
+    model_length: int = 0
+    rounds: int = 0
+    events_max: int = 0
+
+    def __post_init__(self) -> None:
+        stop = self.config.stop
+        if self.timing_only and not (stop.epochs or stop.seconds or stop.steps or self.rounds):
+            raise ConfigError("--timing-only trains no model: give --epochs, --seconds or --steps to end it")
+
+    @property
+    def slowdowns(self) -> list[float]:
+        """By rank: how many times slower than the reference device."""
+        return [seconds / self.cluster.step_s for seconds in self.cluster.seconds_per_step()]
+
+
+def cluster_of(config: Config, network: Network, step_s: Callable[[], float]) -> Cluster:
+    """The cluster that `--workers`, `--servers`, `--slowdown` and `--step-ms` describe: a host for each party.
+
+    `step_s` is asked where `--step-ms` says nothing.
+    """
+    base = config.cluster.step_ms / 1000 or step_s()
+    if config.cluster.slowdown:
+        hosts = [
+            Host(name=f"worker-{rank}", devices=(Device(name="cpu", factor=slowdown),))
+            for rank, slowdown in enumerate(config.cluster.slowdown)
+        ]
+    else:
+        hosts = [Host(name="workers", count=config.cluster.workers, devices=(Device(name="cpu"),))]
+    if config.cluster.servers:
+        hosts.append(Host(name="servers", count=config.cluster.servers, servers=1))
+    return Cluster(hosts=tuple(hosts), network=network, step_s=base)
+
+
+def measure_step(config: Config) -> float:
+    """Seconds of a step of the configured model on this machine, one thread as a worker has by default."""
+    splits = load_data(config)
+    model = build_model(config, splits)
+    x, y = splits.train.x[: config.data.batch_size], splits.train.y[: config.data.batch_size]
+    loss_of = nn.CrossEntropyLoss()
+    torch.set_num_threads(config.cluster.threads)
+    return measured_step(lambda: loss_of(model(x), y).backward(), repeats=9)
+
+
+def length_of(config: Config) -> int:
+    """Parameters of the configured model."""
+    return sum(p.numel() for p in build_model(config, load_data(config)).parameters())

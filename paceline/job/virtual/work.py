@@ -1,0 +1,152 @@
+"""What a virtual worker's step gives: real gradients of the real model, or vectors that have a size only.
+
+All workers share one model: a step loads the weights it is asked to work at, as a live worker does, so nothing of one
+worker's is left for the next but what its `Steps`, its batches and its batch-norm statistics keep for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from paceline.core.effects import Compute, Computed, Train, Trained
+from paceline.core.vector import Ghost
+from paceline.engine.buffers import Buffers
+from paceline.engine.data.batches import Batches
+from paceline.engine.data.dataset import Dataset
+from paceline.engine.data.shares import Shares
+from paceline.engine.flatten import FlatModel
+from paceline.engine.vector import Flat
+from paceline.job.recipe import Recipe
+from paceline.job.steps import Steps
+from paceline.sim import Workload
+
+
+class VirtualWork(Workload, Protocol):
+    """`exchanges`: by rank, as a live worker counts them."""
+
+    exchanges: list[int]
+
+
+class Ended(Ghost):
+    """Where local steps led. Whatever is made of it is another vector, so that an exchange can be told from none."""
+
+    __slots__ = ()
+
+    def _another(self, _other: object) -> Ghost:
+        return Ghost(len(self))
+
+    __add__ = __sub__ = __mul__ = __rmul__ = __truediv__ = __pow__ = _another
+
+
+class Sizes:
+    """The sizes of the mini-batches that a worker's stream would give, without the stream."""
+
+    def __init__(self, shares: Shares | None, batch_size: int) -> None:
+        """Without shares every mini-batch is full."""
+        self._shares, self._batch_size = shares, batch_size
+        self._left: dict[int, int] = {}
+
+    def next(self, rank: int) -> int:
+        if self._shares is None:
+            return self._batch_size
+        left = self._left.get(rank) or self._shares.size(rank)
+        size = min(self._batch_size, left)
+        self._left[rank] = left - size
+        return size
+
+
+class Ghosts:
+    """Work without numbers: vectors have the sizes they would have, and no memory is needed for a model."""
+
+    def __init__(self, step_s: float, sizes: Sizes, batch_size: int, *, workers: int, memory_length: int) -> None:
+        """`step_s`: of a mini-batch of `batch_size` on the reference device. `memory_length`: of an optimizer's."""
+        self.exchanges = [0] * workers
+        self._step_s, self._sizes, self._batch_size = step_s, sizes, batch_size
+        self._memory = Ghost(memory_length) if memory_length else None
+        self._ended: list[object] = [None] * workers
+        self._begun = [False] * workers
+
+    def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
+        self._count(rank, True)
+        size, seconds = wanted.samples, self._step_s * wanted.steps
+        if size is None:
+            return Computed(wanted.w, self._samples(rank, wanted.steps), seconds)
+        return Computed(wanted.w, size * wanted.steps, seconds * size / self._batch_size)
+
+    def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
+        self._count(rank, wanted.x is not self._ended[rank])
+        x = self._ended[rank] = Ended(len(wanted.x))
+        memory = self._memory if wanted.show_memory else None
+        return Trained(x, self._samples(rank, wanted.steps), self._step_s * wanted.steps, memory)
+
+    def _samples(self, rank: int, steps: int) -> int:
+        return sum([self._sizes.next(rank) for _ in range(steps)])
+
+    def _count(self, rank: int, exchanged: bool) -> None:
+        self.exchanges[rank] += self._begun[rank] and exchanged
+        self._begun[rank] = True
+
+
+class Training:
+    """Work with numbers, on one model for all workers."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        recipe: Recipe,
+        step_s: float,
+        data: Dataset,
+        shares: Shares,
+        *,
+        workers: int,
+        batch_size: int,
+        buffers: str,
+        samples_seen: Callable[[], int],
+    ) -> None:
+        """`step_s`: of a mini-batch on the reference device. `samples_seen`: by all workers together."""
+        self.exchanges = [0] * workers
+        self._module, self._loss_of = module, nn.CrossEntropyLoss()
+        self.flat, self.buffers = FlatModel(module), Buffers(module, buffers)
+        self._step_s, self._batch_size, self._samples_seen = step_s, batch_size, samples_seen
+        self._steps = [Steps(self.flat, recipe, None) for _ in range(workers)]
+        self._batches = [Batches(data, shares, rank, batch_size) for rank in range(workers)]
+        self.statistics = [self.buffers.snapshot()] * workers
+
+    def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
+        result = self._work(rank, wanted)
+        assert isinstance(result, Computed)
+        return result
+
+    def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
+        result = self._work(rank, wanted)
+        assert isinstance(result, Trained)
+        return result
+
+    def _work(self, rank: int, wanted: Compute | Train) -> Computed | Trained:
+        steps, batches, result = self._steps[rank], self._batches[rank], None
+        self.exchanges[rank] += steps.begin(wanted)
+        size = steps.samples_wanted
+        self.buffers.load(self.statistics[rank])
+        while result is None:
+            x, y = next(batches) if size is None else _of_size(batches, size)
+            self.flat.zero_grad()
+            self._loss_of(self._module(x), y).backward()
+            steps.apply(self._samples_seen())
+            result = steps.done(len(y), self._step_s * (len(y) / self._batch_size if size else 1.0))
+        if len(self.buffers):
+            self.statistics[rank] = self.buffers.snapshot()
+        return result
+
+    def mean_statistics(self) -> Flat:
+        """Batch-norm statistics of the model that is looked at: their mean over the workers, or worker 0's."""
+        return self.buffers.average(self.statistics, [1.0] * len(self.statistics))
+
+
+def _of_size(batches: Batches, samples: int) -> tuple[Tensor, Tensor]:
+    batch = batches.take(samples)
+    assert batch is not None, "the stream of a virtual worker has no end"
+    return batch
