@@ -46,14 +46,13 @@ class CollectiveCarrier:
         rank: int,
         workers: int,
         *,
-        length: int,
         rendezvous: str,
         device: torch.device,
         timeout_s: float,
     ) -> None:
         """Blocks until all `workers` are there, for `timeout_s` at most."""
         store: Any = torch_distributed.FileStore(str(Path(rendezvous) / "collectives"), workers)
-        self._device, self._length = device, length
+        self._device, self._rank = device, rank
         before = sockets.open_sockets()
         self._group = _group(backend, store, rank, workers, timeout_s)
         self._sockets = sockets.open_sockets() - before
@@ -67,9 +66,8 @@ class CollectiveCarrier:
 
     def drain(self) -> None:
         """Take part without contributing until nobody contributes any more."""
-        zero = Flat.wrap(torch.zeros(self._length, device=self._device))
         try:
-            while self._thread.submit(self._mean, zero, 0.0).result()[0].weight:
+            while self._thread.submit(self._take_part).result():
                 pass
         except RuntimeError as error:
             raise PeerLost(f"a worker went away while the others were leaving: {error}") from None
@@ -91,15 +89,29 @@ class CollectiveCarrier:
 
     def _mean(self, v: Flat, weight: float) -> tuple[Averaged, float]:
         """The mean and the seconds its vectors took."""
-        total = torch.tensor([weight], dtype=torch.float64, device=self._device)
-        self._sum(total)
+        weights, members, lengths = self._announce(weight, 1, len(v))
+        if lengths != members * len(v):
+            raise RuntimeError(f"worker {self._rank} has {len(v)} numbers, all {members} together {lengths}")
         began = time.monotonic()
-        weights = float(total.item())
         mean = spare(len(v), self._device)
         (v * (weight / weights if weights else 0.0)).copy_into(mean)
         if weights:
             self._sum(mean)
         return Averaged(v=Flat(mean), weight=weights), time.monotonic() - began
+
+    def _take_part(self) -> bool:
+        """Add nothing to the mean of those that are left, however long their vectors are; False if nobody is left."""
+        weights, members, lengths = self._announce(0.0, 0, 0)
+        if weights:
+            self._sum(torch.zeros(lengths // members, device=self._device))
+        return members > 0
+
+    def _announce(self, weight: float, members: int, length: int) -> tuple[float, int, int]:
+        """What all members bring, summed: their weights, how many have a vector, and how long those are together."""
+        total = torch.tensor([weight, members, length], dtype=torch.float64, device=self._device)
+        self._sum(total)
+        weights, all_members, lengths = total.tolist()
+        return weights, int(all_members), int(lengths)
 
     def _sum(self, tensor: torch.Tensor) -> None:
         self._group.allreduce([tensor]).wait()
@@ -108,7 +120,7 @@ class CollectiveCarrier:
 class _Collective(Pending):
     communicated = 0.0
 
-    def seconds_communicating(self) -> float:
+    def seconds_communicating(self, since: float = 0.0) -> float:
         return self.communicated
 
 

@@ -80,7 +80,6 @@ class Membership:
             backend,
             self._rank,
             seat.workers,
-            length=len(self._flat),
             rendezvous=seat.rendezvous,
             device=torch.device(seat.device),
             timeout_s=seat.timeout_s,
