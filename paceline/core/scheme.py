@@ -52,13 +52,14 @@ class Paper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a parameter means and which values it takes."""
+    """What a parameter means and which values it takes. `file`: a text that may be given as file:PATH."""
 
     help: str
     low: float = -math.inf
     high: float = math.inf
     choices: tuple[str, ...] = ()
     check: Callable[[Any], Any] | None = None
+    file: bool = False
 
     def refuse(self, value: Any) -> str | None:
         """Why `value` will not do, or None."""
@@ -130,6 +131,10 @@ class Scheme:
         if self.server(servers) is not None:
             return "servers"
         return "mean of workers" if self.workers_differ else "any worker"
+
+    def connects_workers(self, servers: int) -> bool:
+        """Do workers have to reach one another while they train, or for the mean of their models at the end?"""
+        return self.needs_peers or self.model_of(servers) == "mean of workers"
 
     def uses_mean(self, servers: int) -> bool:
         return self.needs_mean or (servers == 0 and self.Equals is not None)

@@ -19,7 +19,6 @@ from safetensors.torch import save_file
 from torch import nn
 
 from paceline.config import Config
-from paceline.core.effects import SERVERS, To
 from paceline.core.vector import cut
 from paceline.engine.buffers import Buffers
 from paceline.engine.data.dataset import Dataset
@@ -30,6 +29,7 @@ from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
 from paceline.job.worker import build_model, load_data
 from paceline.live import control, party
+from paceline.live.models import final_model, model_now
 from paceline.live.session import Session
 
 BATCH = 500
@@ -83,13 +83,13 @@ class Evaluator:
         session.connect(everybody)
         plan = session.expect(control.Plan)
         scheme = Recipe.from_json(plan.optimizer).make_scheme()
-        self._on_servers = scheme.model_on_servers(seat.servers)
+        self._model_of = scheme.model_of(seat.servers)
         self._node.place(None, cut(plan.length, plan.servers) if plan.servers else (slice(0, plan.length),))
         session.expect(control.Go)
         session.begin()
 
     def judge_now(self, holder: int | None = None) -> None:
-        """`holder` has the model where it lives on workers; by default one that still trains."""
+        """The model as it is now; or the last one, once nobody trains any more, which worker `holder` may have."""
         before = self._album.turn()
         accuracy = self._judge(self._look(holder), self.glance if holder is None else lambda: None)
         if self._target and accuracy >= self._target:
@@ -122,11 +122,11 @@ class Evaluator:
 
     def _look(self, holder: int | None = None) -> Snapshot:
         at, samples = self._node.now(), self._session.total_samples
+        session, model_of, workers = self._session, self._model_of, self._seat.workers
         if holder is None:
-            departed = self._session.departed
-            holder = next((rank for rank in range(self._seat.workers) if rank not in departed), 0)
-        source: To = SERVERS if self._on_servers else holder
-        weights = self._node.peek(source, "weights")
+            weights = model_now(session, model_of, workers)
+        else:
+            weights = final_model(session, model_of, holder, workers)
         return Snapshot(at=at, samples=samples, weights=weights, buffers=self._look_at_buffers())
 
     def _look_at_buffers(self) -> Flat | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from paceline.core.effects import SERVERS, Mean, To
+from paceline.core.effects import Mean
 from paceline.core.role import Place, Update
 from paceline.core.vector import cut
 from paceline.engine.buffers import Buffers
@@ -16,6 +16,7 @@ from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
 from paceline.job.server import INITIAL
 from paceline.live import control, party
+from paceline.live.models import final_model
 from paceline.live.session import Session
 
 
@@ -35,6 +36,8 @@ class Membership:
         """Until everybody has taken up its role; training may start when the coordinator says Go."""
         seat, session = self._seat, self._session
         session.connect([party.server(s) for s in range(seat.servers)])
+        if self._scheme.connects_workers(seat.servers):
+            session.meet_workers()
         ready = control.Ready(
             length=len(self._flat),
             fingerprint=f"{self._flat.fingerprint()}/{self._recipe.digest()}",
@@ -100,14 +103,12 @@ class Membership:
             self._session.close()
 
     def _take_final_model(self, holder: int) -> None:
-        """From the servers, or from the worker that trained last; batch-norm statistics are that worker's."""
-        on_servers = self._scheme.model_of(self._seat.servers) == "servers"
-        if self._rank != holder and (len(self._buffers) or not on_servers):
+        """The same for everybody; batch-norm statistics are those of the worker that trained last."""
+        if self._rank != holder and len(self._buffers):
             self._session.reach(party.worker(holder))
-            if len(self._buffers):
-                self._buffers.load(self._node.peek(holder, "buffers"))
-        source: To | None = SERVERS if on_servers else holder if self._rank != holder else None
-        self._flat.load(self._node.model() if source is None else self._node.peek(source, "weights"))
+            self._buffers.load(self._node.peek(holder, "buffers"))
+        model_of = self._scheme.model_of(self._seat.servers)
+        self._flat.load(final_model(self._session, model_of, holder, self._seat.workers))
         self._flat.zero_grad()
 
     def traffic(self) -> tuple[int, int]:

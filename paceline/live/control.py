@@ -5,7 +5,7 @@ Hello      I am here, reach me there              Roster   where everybody is
 Ready      my model and its speed (workers)       Plan     what each of you does
 Prepared   my role is in place                    Go       training starts now
 Progress   what I have done so far (workers)      Total    samples trained by all workers
-Records    lines of the trace                     Gone     a worker takes no further part (servers)
+Records    lines of the trace                     Gone     a worker takes no further part
 Judged     an evaluation (evaluator)              Stop     the run is over
 Left       I take no further part (workers)       Finish   evaluate and save the last model (evaluator)
 Saved      the model is on disk (evaluator)       Exit     end your process

@@ -245,7 +245,7 @@ class Coordinator:
         self._listener.recorded(Membership(at=self.node.now(), party=str(src), event="left", reason=reason))
         self._training.discard(src)
         if self.phase is Phase.TRAINING and not self._reason:
-            self._tell([*self._servers, *self._evaluator], control.Gone(rank=src.index))
+            self._tell([*self._servers, *self._evaluator, *sorted(self._training)], control.Gone(rank=src.index))
             self.node.gone(src.index)
         if not self._training:
             self._stop(reason)

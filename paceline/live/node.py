@@ -19,23 +19,17 @@ from paceline.core.errors import PeerLost, ProtocolError, Stopped
 from paceline.core.mean import MeanServer, Part
 from paceline.core.message import message, scatter
 from paceline.core.role import Role
-from paceline.core.vector import Memory, Vector
+from paceline.core.vector import Memory
 from paceline.live import party
+from paceline.live.exhibits import PRESENCE, WEIGHTS, Exhibits, Peek
 from paceline.live.party import Party
 from paceline.live.pending import Pending
 from paceline.live.transport import Envelope, Kind, Transport
 
 
 @message
-class Peek:
-    """Ask for an exhibit of a party; answered at once, past its role."""
-
-    what: str
-
-
-@message
-class Exhibit:
-    v: Vector
+class Declined:
+    """In place of an answer: this worker has left."""
 
 
 class Carrier(Protocol):
@@ -73,9 +67,15 @@ class Node:
         self._ids = itertools.count(1)
         self._calls: dict[int, tuple[Pending, int, Party]] = {}  # open calls of ours: id -> (result, which part, to)
         self._unanswered: dict[tuple[Role, int], deque[int]] = defaultdict(deque)  # calls at us: oldest first
+        self._peers: list[int] = []  # the workers that this one can send to
+        self._told = 0  # messages sent that nobody answers
+        self._away: set[int] = set()  # workers that left or were lost: whatever they still wait for is not answered
+        self._left = False
         self._stopped: BaseException | None = None
         self._began = time.monotonic()
-        self.exhibits: dict[str, Callable[[], Any]] = {"weights": self.model}
+        self.exhibits = Exhibits(transport)
+        self.exhibits[WEIGHTS] = self._model
+        self.exhibits[PRESENCE] = lambda: memory.empty(0)
 
     # ---- setting up --------------------------------------------------------------------------------------
     def place(self, role: Role | None, shards: Sequence[slice], carrier: Carrier | None = None) -> None:
@@ -101,8 +101,11 @@ class Node:
 
     def model(self) -> Any:
         """The weights as this party knows them: a value that nobody will change."""
+        return self._model()[0]
+
+    def _model(self) -> tuple[Any, float]:
         with self._lock:
-            return self.role.w
+            return self.role.model()
 
     # ---- the party's own thread: the loop box ------------------------------------------------------------
     def advance(self, result: Any = None) -> Compute | Train:
@@ -110,29 +113,33 @@ class Node:
 
         Raises Stopped when the run is over, PeerLost or TimedOut when somebody is missing.
         """
-        value = result
+        value, lost = result, None
         while True:
-            effect = self._resume(value)
-            match effect:
-                case Compute() | Train():
-                    return effect
-                case Call():
-                    value = self._finish(self._call(effect.to, effect.message))
-                case Mean():
-                    value = self._finish(self._mean(effect))
-                case Tell():
-                    self._tell(effect.to, effect.message)
-                    value = None
-                case Reply():
-                    self._reply(self.role, effect)
-                    value = None
-                case Start(effect=inner):
-                    value = self._call(inner.to, inner.message) if isinstance(inner, Call) else self._mean(inner)
-                case Wait(ticket=ticket):
-                    assert isinstance(ticket, Pending)
-                    value = self._finish(ticket)
-                case _:
-                    assert_never(effect)
+            effect = self._resume(value, lost)
+            if isinstance(effect, Compute | Train):
+                return effect
+            try:
+                value, lost = self._carry(effect), None
+            except PeerLost as error:  # the scheme may know what to do without
+                value, lost = None, error
+
+    def _carry(self, effect: Call | Mean | Tell | Reply | Start | Wait) -> Any:
+        match effect:
+            case Call():
+                return self._finish(self._call(effect.to, effect.message))
+            case Mean():
+                return self._finish(self._mean(effect))
+            case Tell():
+                return self._tell(effect.to, effect.message)
+            case Reply():
+                return self._reply(self.role, effect)
+            case Start(effect=inner):
+                return self._call(inner.to, inner.message) if isinstance(inner, Call) else self._mean(inner)
+            case Wait(ticket=ticket):
+                assert isinstance(ticket, Pending)
+                return self._finish(ticket)
+            case _:
+                assert_never(effect)
 
     def mean(self, effect: Mean) -> Any:
         """Carry out one `Mean` outside any scheme, such as that of the initial weights."""
@@ -141,6 +148,52 @@ class Node:
     def peek(self, to: To, what: str) -> Any:
         """A look at what `to` holds, such as its weights, without its role noticing; also when the run is over."""
         return self._call(to, Peek(what=what)).wait(self._timeout_s).v
+
+    def peek_model(self, to: To) -> tuple[Any, float]:
+        """The weights of `to`, and what they count in a mean over the workers."""
+        exhibit = self._call(to, Peek(what=WEIGHTS)).wait(self._timeout_s)
+        return exhibit.v, exhibit.weight
+
+    # ---- among workers -----------------------------------------------------------------------------------
+    def meet(self, peers: Iterable[int], callers: Iterable[int]) -> None:
+        """`peers` can be sent to from now on; those among them that called it know it once they answer `callers`."""
+        self._peers = list(peers)
+        self._knock(callers)
+
+    def leave(self) -> None:
+        """Take no further part: the role says its last words, and Calls of others are declined.
+
+        Returns when everything that this party told others has reached them, and come back from those who had left.
+        """
+        with self._lock:
+            if self._stopped is None and self._role is not None:
+                self._left = True
+                self._carry_out(self._role, self._role.leave(self.now()))
+                for (_, rank), ids in self._unanswered.items():
+                    for id in ids:
+                        self._decline(party.worker(rank), id)
+                self._unanswered.clear()
+        told = -1
+        while self._peers and told != self._told:
+            told = self._told
+            try:
+                self._knock(self._peers)
+            except Stopped:  # the run ended meanwhile, and with it all calls; what was sent is under way all the same
+                told = -1
+
+    def _knock(self, ranks: Iterable[int]) -> None:
+        """Until each has answered, hence has taken in all that it was sent before."""
+        for pending in [self._call(rank, Peek(what=PRESENCE)) for rank in ranks]:
+            try:
+                pending.wait(self._timeout_s)
+            except PeerLost:
+                continue
+
+    def _decline(self, to: Party, id: int) -> None:
+        with contextlib.suppress(PeerLost):
+            self._transport.send(to, Envelope(Kind.REPLY, Declined(), id))
+
+    # ---- the end -----------------------------------------------------------------------------------------
 
     def stop(self, error: BaseException | None = None) -> None:
         """Wake whoever waits with `error` (Stopped by default); every later effect raises it too."""
@@ -151,8 +204,12 @@ class Node:
             pending.fail(self._stopped)
 
     def lost(self, src: Party, why: str) -> None:
-        """Whoever waits for an answer of `src` gets PeerLost."""
+        """Whoever waits for an answer of `src` gets PeerLost; what `src` waits for is answered to nobody."""
         with self._lock:
+            if src.kind == "worker":
+                self._away.add(src.index)
+            for role, rank in [key for key in self._unanswered if party.worker(key[1]) == src]:
+                del self._unanswered[role, rank]
             ids = [id for id, (_, _, to) in self._calls.items() if to == src]
             calls = [self._calls.pop(id) for id in ids]
         for pending, _, _ in calls:
@@ -162,14 +219,14 @@ class Node:
     def stopped(self) -> bool:
         return self._stopped is not None
 
-    def _resume(self, value: Any) -> Effect:
+    def _resume(self, value: Any, lost: PeerLost | None) -> Effect:
         with self._lock:
             if self._stopped is not None:
                 raise self._stopped
             if self._generator is None:
                 self._generator, value = self.role.run(), None
             try:
-                return self._generator.send(value)
+                return self._generator.throw(lost) if lost else self._generator.send(value)
             except StopIteration:
                 raise Stopped from None
 
@@ -179,7 +236,7 @@ class Node:
             return pending.wait(self._timeout_s)
         finally:  # a wait that the end of the run cuts short was a wait all the same
             passed = time.monotonic() - began
-            communicating = min(passed, pending.seconds_communicating())
+            communicating = min(passed, pending.seconds_communicating(since=began))
             self.times.communicating += communicating
             self.times.waiting += passed - communicating
             if self.on_wait:
@@ -215,12 +272,16 @@ class Node:
         return self._call(SERVERS, part)
 
     def _tell(self, to: To, whole: Any) -> None:
+        self._told += 1
         for target, piece in self._split(to, whole):
             self._transport.send(target, Envelope(Kind.TELL, piece))
 
     def _reply(self, role: Role, effect: Reply) -> None:
-        id = self._unanswered[role, effect.to].popleft()
-        self._transport.send(party.worker(effect.to), Envelope(Kind.REPLY, effect.message, id))
+        calls = self._unanswered.get((role, effect.to))
+        if calls:
+            self._transport.send(party.worker(effect.to), Envelope(Kind.REPLY, effect.message, calls.popleft()))
+        elif effect.to not in self._away:
+            raise ProtocolError(f"{self.me} answers worker {effect.to}, which has asked nothing: {effect.message!r}")
 
     # ---- the transport's thread: the "upon receiving" box ------------------------------------------------
     def deliver(self, src: Party, envelope: Envelope) -> None:
@@ -229,23 +290,21 @@ class Node:
             self._answered(src, envelope)
             return
         if isinstance(envelope.message, Peek):
-            self._exhibit(src, envelope.message.what, envelope.id)
+            self.exhibits.show(src, envelope.message.what, envelope.id)
             return
         with self._lock:
+            if self._left and envelope.kind == Kind.CALL:
+                self._decline(src, envelope.id)
+                return
             role = self._role_for(envelope.message)
             if envelope.kind == Kind.CALL:
                 self._unanswered[role, src.index].append(envelope.id)
             self._carry_out(role, role.on(self.now(), src.index, envelope.message))
 
-    def _exhibit(self, src: Party, what: str, id: int) -> None:
-        if what not in self.exhibits:
-            raise ProtocolError(f"{src} asks {self.me} for its {what}, which it does not show")
-        with contextlib.suppress(PeerLost):  # the curious one has left
-            self._transport.send(src, Envelope(Kind.REPLY, Exhibit(v=self.exhibits[what]()), id))
-
     def gone(self, rank: int) -> None:
         """Worker `rank` takes no further part."""
         with self._lock:
+            self._away.add(rank)
             for role in (self._role, self._mean_server):
                 if role is not None:
                     self._unanswered.pop((role, rank), None)
@@ -277,6 +336,9 @@ class Node:
                     return  # an answer that came too late to matter
                 raise ProtocolError(f"{src} answered a question that {self.me} did not ask")
         pending, part, _ = call
+        if isinstance(envelope.message, Declined):
+            pending.fail(PeerLost(f"{src} has left"))
+            return
         pending.put(part, envelope.message, envelope.seconds_receiving)
 
     def room_for(self, src: Party, kind: Kind, id: int, lengths: Sequence[int]) -> list[Any]:

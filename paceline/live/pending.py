@@ -25,7 +25,7 @@ class Pending(Ticket):
         self._memory = memory
         self._parts: list[Any] = [None] * parts
         self._missing = parts
-        self._seconds_receiving = 0.0
+        self._received: list[tuple[float, float]] = []  # when each answer was there, and the seconds it took
         self._buffers: dict[int, Any] = {}
         self._error: BaseException | None = None
         self._done = threading.Event()
@@ -47,7 +47,7 @@ class Pending(Ticket):
 
     def put(self, part: int, answer: Any, seconds_receiving: float) -> None:
         self._parts[part] = answer
-        self._seconds_receiving = max(self._seconds_receiving, seconds_receiving)
+        self._received.append((time.monotonic(), seconds_receiving))
         self._missing -= 1
         if not self._missing:
             self._buffers.clear()
@@ -65,7 +65,9 @@ class Pending(Ticket):
             raise self._error
         return gather(self._parts, self._memory)
 
-    def seconds_communicating(self) -> float:
-        """Time in which bytes of this call moved, either way."""
-        sending = max((envelope.sent_at - self.begun for envelope in self.sent if envelope.sent_at), default=0.0)
-        return max(0.0, sending) + self._seconds_receiving
+    def seconds_communicating(self, since: float = 0.0) -> float:
+        """Time after `since` in which bytes of this call moved, either way."""
+        since = max(since, self.begun)
+        sending = max((envelope.sent_at - since for envelope in self.sent if envelope.sent_at), default=0.0)
+        receiving = max((min(seconds, at - since) for at, seconds in self._received), default=0.0)
+        return max(0.0, sending) + max(0.0, receiving)

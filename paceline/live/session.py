@@ -63,8 +63,17 @@ class Session:
             self.reach(other)
 
     def reach(self, other: Party) -> None:
-        """Connect to one more party."""
+        """Connect to one more party; those who are connected stay so."""
         self._transport.connect(other, self._addresses[str(other)])
+
+    def meet_workers(self) -> None:
+        """Connect to all other workers: to those of lower rank from here, the others call. Returns when those know."""
+        me = self.node.me.index
+        workers = [who for who in map(Party.parse, self._addresses) if who.kind == "worker" and who.index != me]
+        lower = [who for who in workers if who.index < me]
+        for other in lower:
+            self.reach(other)
+        self.node.meet([who.index for who in workers], [who.index for who in lower])
 
     def expect(self, wanted: type[M]) -> M:
         """The next message for this party's own thread. Raises Stopped, PeerLost or TimedOut."""
@@ -111,7 +120,8 @@ class Session:
             self._transport.call_later(REPORT_SECONDS, self._report_again)
 
     def leave(self, reason: str) -> None:
-        """Say that this worker takes no further part."""
+        """Say that this worker takes no further part: to the other workers first, then to the coordinator."""
+        self.node.leave()
         self.flush()
         self.tell(control.Left(reason=reason))
 

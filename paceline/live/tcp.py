@@ -86,6 +86,8 @@ class TcpTransport:
 
     # ---- connections -------------------------------------------------------------------------------------
     def connect(self, party: Party, address: str) -> None:
+        if party in self._connections:
+            return
         host, _, port = address.rpartition(":")
         try:
             sock = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)

@@ -65,7 +65,7 @@ class Transport(Protocol):
         """Begin to deliver."""
 
     def connect(self, party: Party, address: str) -> None:
-        """Make `party` reachable; returns when it is. Raises PeerLost when it cannot be."""
+        """Make `party` reachable, if it is not; returns when it is. Raises PeerLost when it cannot be."""
 
     def send(self, to: Party, envelope: Envelope) -> None:
         """Hand over at once; never waits for the receiver. Raises PeerLost when there is no way to `to`."""

@@ -106,7 +106,8 @@ class SGP(Scheme):
             return tickets
 
         def tell_who_asked(self) -> Iterator[Reply]:
-            for rank in [rank for rank, round in self.asked.items() if round < self.k]:
+            # Looked up anew each time: between two of the loop's replies somebody may ask, and be answered.
+            while (rank := next((rank for rank, round in self.asked.items() if round < self.k), None)) is not None:
                 yield Reply(rank, Sent(round=self.asked.pop(rank)))
 
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:

@@ -12,9 +12,10 @@ import threading
 import traceback
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from random import Random
 from typing import Any, Protocol
 
-from paceline.core.effects import SERVERS, Compute, Computed, Mean, Train, Trained
+from paceline.core.effects import Compute, Computed, Mean, Train, Trained
 from paceline.core.errors import Stopped
 from paceline.core.mean import Averaged, MeanServer, Part
 from paceline.core.role import Place, Role
@@ -24,13 +25,14 @@ from paceline.core.vector import cut
 from paceline.live import control, party
 from paceline.live.coordinator import Coordinator, StopRule
 from paceline.live.hub import Hub
+from paceline.live.models import final_model
 from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.pending import Pending
 from paceline.live.session import Session
 from paceline.live.tcp import TcpTransport
 from paceline.live.transport import Transport
-from paceline.sim import plain_sgd
+from paceline.sim import Steps, plain_sgd
 from tests.conformance.table import DIMENSION, W0, Case, gradient
 from tests.live.doubles import NumpyMemory
 
@@ -129,7 +131,8 @@ class ThreadRun:
     ) -> None:
         self.case, self.servers = case, servers
         self._leave_after, self._enough, self._begins = leave_after or {}, enough, begins
-        self._work, self._samples = work, samples
+        self._samples = samples
+        self._workload = Steps(lambda rank, _: SECONDS[rank], work, samples=samples, lr=case.lr)
         self.done = [0] * case.workers
         self.models: dict[int, Any] = {}
         self.records: list[Record] = []
@@ -242,14 +245,15 @@ class ThreadRun:
         session.leave(reason)
         if carrier is not None:
             carrier.drain()
-        session.wait_for_finish()
-        on_servers = self._scheme.model_of(self.servers) == "servers"
-        self.models[rank] = session.node.peek(SERVERS, "weights") if on_servers else session.node.model()
+        holder, model_of = session.wait_for_finish().holder, self._scheme.model_of(self.servers)
+        self.models[rank] = final_model(session, model_of, holder, self.case.workers)
         session.done()
 
     def _join(self, rank: int, session: Session) -> Member | None:
         node = session.node
         session.connect([party.server(s) for s in range(self.servers)])
+        if self._scheme.connects_workers(self.servers):
+            session.meet_workers()
         session.tell(control.Ready(length=DIMENSION, fingerprint="f", seconds_per_step=SECONDS[rank], optimizer=""))
         plan = session.expect(control.Plan)
         carrier = None if self.servers else self._rendezvous.of(rank)
@@ -276,17 +280,15 @@ class ThreadRun:
     def _step(self, rank: int, session: Session, effect: Compute | Train) -> Computed | Trained:
         with self._lock:
             self._begins(rank)
-        session.over.wait(SECONDS[rank])
+        result: Computed | Trained
         match effect:
-            case Compute(w):
-                result: Computed | Trained = Computed(self._work(rank, w), self._samples(rank), SECONDS[rank])
-                steps = 1
-            case Train(x, steps):
-                for _ in range(steps):
-                    x = x - self._work(rank, x) * self.case.lr
-                result = Trained(x, steps * self._samples(rank), steps * SECONDS[rank])
+            case Compute():
+                result = self._workload.compute(rank, effect, Random(0))
+            case Train():
+                result = self._workload.train(rank, effect, Random(0))
+        session.over.wait(result.seconds)
         with self._lock:
-            self.done[rank] += steps
+            self.done[rank] += effect.steps
             if self._enough(self.done):
                 self._coordinator.stop("enough")
         return result

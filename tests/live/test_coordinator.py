@@ -333,12 +333,13 @@ def test_the_last_look_is_dated_no_later_than_the_end(companies: Any) -> None:
     finish(company, "enough")
 
 
-def test_a_worker_that_leaves_early_is_gone_for_the_servers_and_the_scheme(companies: Any) -> None:
+def test_a_worker_that_leaves_early_is_gone_for_all_others_and_the_scheme(companies: Any) -> None:
     company: Company = companies()
     company.train()
     company.say(W0, control.Left(reason="steps"))
     assert company.hears(S0) == control.Gone(rank=0)
     assert company.hears(EVALUATOR) == control.Gone(rank=0)
+    assert company.hears(W1) == control.Gone(rank=0)
     company.say(W1, Ask(v=vector(1), n=0), Kind.CALL)
     assert company.hears(W1).n == 1, "the coordinator's box knows of it"
     assert company.coordinator.phase is Phase.TRAINING
@@ -355,6 +356,7 @@ def test_the_run_is_over_when_the_last_worker_has_left_by_itself(companies: Any)
     company.train()
     for who in (W1, W0):
         company.say(who, control.Left(reason="steps"))
+    assert company.hears(W0) == control.Gone(rank=1), "and worker 1 hears of nobody: it had left before"
     for who in (W0, W1):
         assert company.hears(who) == control.Finish(holder=0)
     for who in company.everybody:

@@ -83,12 +83,25 @@ def test_whoever_waits_is_woken_by_a_failure() -> None:
 
 def test_time_of_communicating_is_that_of_the_slowest_way_out_and_the_slowest_way_back() -> None:
     pending = Pending("weights", 2, NumpyMemory())
+    pending.begun -= 10.0  # long ago
     for seconds in (0.25, 0.5):
         pending.sent.append(Envelope(Kind.CALL, None, sent_at=pending.begun + seconds))
     pending.put(0, Weights(w=vector(1), version=1), 0.125)
     pending.put(1, Weights(w=vector(1), version=1), 2.0)
     assert pending.seconds_communicating() == pytest.approx(2.5)
     assert pending.begun <= time.monotonic()
+
+
+def test_what_moved_before_somebody_waited_is_not_counted() -> None:
+    """A call that was started in the background may have arrived, in part or as a whole, during the next step."""
+    pending = Pending("weights", 1, NumpyMemory())
+    pending.begun -= 10.0
+    pending.sent.append(Envelope(Kind.CALL, None, sent_at=pending.begun + 6.0))
+    pending.put(0, Weights(w=vector(1), version=1), 2.0)
+    assert pending.seconds_communicating(pending.begun) == pytest.approx(8.0)
+    assert pending.seconds_communicating(pending.begun + 5.0) == pytest.approx(3.0)
+    assert pending.seconds_communicating(pending.begun + 9.0) == pytest.approx(1.0, abs=0.1)
+    assert pending.seconds_communicating(time.monotonic()) == pytest.approx(0.0, abs=0.1)
 
 
 def test_what_has_not_been_sent_yet_takes_no_time() -> None:

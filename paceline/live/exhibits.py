@@ -1,0 +1,68 @@
+"""What a party shows to whoever asks, past its role: its weights, its buffers, that it is there."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from paceline.core.errors import PeerLost, ProtocolError
+from paceline.core.message import message
+from paceline.core.vector import Vector
+from paceline.live.party import Party
+from paceline.live.transport import Envelope, Kind, Transport
+
+WEIGHTS = "weights"
+FINAL = "the final weights"
+PRESENCE = "that it is there"
+
+
+@message
+class Peek:
+    """Ask for an exhibit of a party; answered past its role, at once or as soon as there is one."""
+
+    what: str
+
+
+@message
+class Exhibit:
+    """`weight`: what a model counts in a mean over the workers."""
+
+    v: Vector
+    weight: float
+
+
+class Exhibits:
+    """By name; a provider gives a vector, or a vector and its weight. Only the final weights may be waited for."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._providers: dict[str, Callable[[], Any]] = {}
+        self._curious: dict[str, list[tuple[Party, int]]] = defaultdict(list)
+        self._lock = threading.Lock()
+
+    def __setitem__(self, what: str, provider: Callable[[], Any]) -> None:
+        """From now on; whoever has asked already is answered."""
+        with self._lock:
+            self._providers[what] = provider
+            waiting = self._curious.pop(what, [])
+        for src, id in waiting:
+            self._answer(src, id, provider)
+
+    def show(self, src: Party, what: str, id: int) -> None:
+        with self._lock:
+            provider = self._providers.get(what)
+            if provider is None and what == FINAL:
+                self._curious[what].append((src, id))
+                return
+        if provider is None:
+            raise ProtocolError(f"{src} asks {self._transport.me} for its {what}, which it does not show")
+        self._answer(src, id, provider)
+
+    def _answer(self, src: Party, id: int, provider: Callable[[], Any]) -> None:
+        shown = provider()
+        v, weight = shown if isinstance(shown, tuple) else (shown, 1.0)
+        with contextlib.suppress(PeerLost):  # the curious one has left
+            self._transport.send(src, Envelope(Kind.REPLY, Exhibit(v=v, weight=weight), id))

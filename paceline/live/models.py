@@ -1,0 +1,42 @@
+"""The model of the run, wherever the scheme keeps it: while training goes on, and the one it ends with."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from paceline.core.effects import SERVERS
+from paceline.core.mean import mean_model
+from paceline.core.scheme import ModelOf
+from paceline.live import party
+from paceline.live.exhibits import FINAL, WEIGHTS
+from paceline.live.session import Session
+
+
+def model_now(session: Session, model_of: ModelOf, workers: int) -> Any:
+    """As those who still train have it; for a party that is connected to everybody. Nobody stops for it."""
+    if model_of == "servers":
+        return session.node.peek(SERVERS, WEIGHTS)
+    here = [rank for rank in range(workers) if rank not in session.departed] or [0]
+    if model_of == "any worker":
+        return session.node.peek(here[0], WEIGHTS)
+    return mean_model(session.node.peek_model(rank) for rank in here)
+
+
+def final_model(session: Session, model_of: ModelOf, holder: int, workers: int) -> Any:
+    """Once nobody trains any more. Workers that keep the model, and the evaluator, have it from worker `holder`.
+
+    Where workers differ it takes the mean for everybody, lest two of them round it differently.
+    """
+    node = session.node
+    if model_of == "servers":
+        return node.peek(SERVERS, WEIGHTS)
+    if node.me != party.worker(holder):
+        session.reach(party.worker(holder))
+        return node.peek(holder, FINAL)
+    v, weight = node.role.model()
+    if model_of == "mean of workers":
+        ranks = [rank for rank in range(workers) if rank != holder]
+        v = mean_model(itertools.chain([(v, weight)], map(node.peek_model, ranks)))  # one at a time in memory
+    node.exhibits[FINAL] = lambda: v
+    return v
