@@ -1,6 +1,6 @@
 """Time to 0.8 test accuracy on Fashion-MNIST with LeNet, four workers of which one is ten times slower.
 
-python benchmarks/race.py [--data-dir FOLDER] [--schemes bsp,asp,gsp,esync] [--lrs 0.02] [--seeds 1,2,3]
+python benchmarks/race.py [--data-dir FOLDER] [--schemes bsp,asp,gsp,esync] [--lrs 0.15] [--seeds 1,2,3]
 
 Every scheme runs at every learning rate with every seed, in turn, in processes of its own over TCP on this machine; a
 step of worker i lasts at least 20 ms times its slowdown. A figure is the median over the seeds. With one rate the
@@ -54,7 +54,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", default="", help="folder with the files of Fashion-MNIST (default: download)")
     parser.add_argument("--schemes", default="bsp,asp,gsp,esync")
-    parser.add_argument("--lrs", default="0.02", help="learning rates")
+    parser.add_argument("--lrs", default="0.15", help="learning rates")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--seconds", type=float, default=150, help="give a run up after so long")
     options = parser.parse_args()

@@ -76,8 +76,8 @@ class Model:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
     name: str = option("sgd", "optimizer", flag="optimizer", choices=recipes.OPTIMIZERS)
-    lr: float = option(0.02, "learning rate on the mean loss", low=0)
-    momentum: float = option(0.9, "SGD's momentum; Adam and AdamW have beta1", low=0, high=1)
+    lr: float = option(0.15, "learning rate on the mean loss", low=0)
+    momentum: float = option(0.0, "SGD's momentum; Adam and AdamW have beta1", low=0, high=1)
     nesterov: bool = option(False, "SGD with Nesterov's momentum")
     weight_decay: float = option(0.0, "weight decay", low=0)
     beta1: float = option(0.9, "Adam's first decay", low=0, high=1)

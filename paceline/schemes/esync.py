@@ -21,6 +21,8 @@ of a round, or the end of the step after it, to r's report of the next round, no
 
 `delayed_ack` is the paper's non-blocking variant: a worker asks while a step is under way. The original aborts the
 step it is in when SYNC comes; here it asks one step ahead, whether another fits after this one, and wastes nothing.
+It is on by default, since it takes the way to the coordinator and back out of every step; what it costs is that a
+plan is one step older.
 
 Memory of the local optimizer: kept by default; the paper's optimizer has none.
 
@@ -83,7 +85,7 @@ class ESync(Scheme):
     epsilon: float = parameter(0.0, "safety margin, as a fraction of the worker's own step", low=0.0)
     smoothing: str = parameter("last", "of measured times: last, ema:b or median:n", check=Smoothing.parse)
     cap: int = parameter(0, "local steps a round at most; 0: as many as fit", low=0)
-    delayed_ack: bool = parameter(False, "ask one step ahead, and train on while the question is under way")
+    delayed_ack: bool = parameter(True, "ask one step ahead, and train on while the question is under way")
     memory: str = memory_parameter("keep")
 
     needs_mean = True
@@ -187,9 +189,8 @@ class ESync(Scheme):
                 return False, "it is the slowest"
             if s in self.done:
                 return False, f"the slowest, worker {s}, is done"
-            if s not in self.begun:
-                return True, f"the slowest, worker {s}, has not begun this round"
-            rest = self.begun[s] + self.d[s] - now
+            # Who has not begun this round yet will begin it now at the earliest.
+            rest = self.begun.get(s, now) + self.d[s] - now
             step = self.c[r] * (1 + self.scheme.epsilon + ahead) + self.m[r]
             fits = step <= rest
             verb = "fits" if fits else "does not fit"

@@ -33,7 +33,13 @@ def preprint() -> tuple[Counted, list[Record]]:
     work = Counted(lambda rank, rng: C[rank])
     work.n = Counter()
     work.sim = Simulation(
-        make("esync", {}), Ghost(10), work, workers=5, servers=0, latency_s=1e-7, trace=records.append
+        make("esync", {"delayed_ack": False}),
+        Ghost(10),
+        work,
+        workers=5,
+        servers=0,
+        latency_s=1e-7,
+        trace=records.append,
     )
     work.sim.run(until=110)
     return work, records

@@ -29,7 +29,9 @@ class Rounds(Steps):
 
 
 def run(seconds: tuple[float, ...], until: float, **more: Any) -> tuple[Simulation, Rounds]:
-    parameters = {key: more.pop(key) for key in list(more) if key in make("esync", {}).parameters()}
+    """As the box is printed, asking after every step, unless told otherwise."""
+    given = {key: more.pop(key) for key in list(more) if key in make("esync", {}).parameters()}
+    parameters = {"delayed_ack": False, **given}
     work = Rounds(lambda rank, rng: seconds[rank])
     more = {"servers": 0, "latency_s": 1e-6, **more}
     work.sim = Simulation(make("esync", parameters), Ghost(100), work, workers=len(seconds), **more)
@@ -134,9 +136,13 @@ def test_one_slow_step_does_not_move_the_median(smoothing: str, trains_on: bool)
     assert boss.query(15.5, 0, 2, 5.0) is trains_on, "2.5 s are left"
 
 
-def test_the_slowest_makes_exactly_one_step_a_round_and_others_what_fits() -> None:
+both_ways = pytest.mark.parametrize("delayed_ack", [False, True])
+
+
+@both_ways
+def test_the_slowest_makes_exactly_one_step_a_round_and_others_what_fits(delayed_ack: bool) -> None:
     seconds = (8.0, 1.1, 3.0, 7.9)
-    _, work = run(seconds, until=400)
+    _, work = run(seconds, until=400, delayed_ack=delayed_ack)
     for round in range(1, 45):
         assert [work.steps[round, rank] for rank in range(4)] == [max(1, int(8.0 / c)) for c in seconds]
 
@@ -158,8 +164,9 @@ def test_nobody_idles_longer_than_one_step_of_its_own() -> None:
     assert max(r.seconds for r in waits if r.rank == 0) < 0.01, "nobody keeps the slowest waiting"
 
 
-def test_equal_machines_make_one_step_each() -> None:
-    _, work = run((2.0,) * 4, until=100)
+@both_ways
+def test_equal_machines_make_one_step_each(delayed_ack: bool) -> None:
+    _, work = run((2.0,) * 4, until=100, delayed_ack=delayed_ack)
     assert all(work.steps[round, rank] == 1 for round in range(1, 40) for rank in range(4))
 
 
@@ -180,7 +187,8 @@ def test_a_margin_keeps_a_share_of_the_own_step_free() -> None:
 
 def test_the_slowest_is_found_anew_when_speeds_change() -> None:
     work = Rounds(lambda rank, rng: (4.0 if work.sim.now < 100 else 0.6, 1.5)[rank])
-    work.sim = Simulation(make("esync", {}), Ghost(10), work, workers=2, servers=0, latency_s=1e-6)
+    scheme = make("esync", {"delayed_ack": False})
+    work.sim = Simulation(scheme, Ghost(10), work, workers=2, servers=0, latency_s=1e-6)
     work.sim.run(until=300)
     last = work.sim.worker(0).round - 1
     assert [work.steps[5, rank] for rank in (0, 1)] == [1, 2]
