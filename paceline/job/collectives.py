@@ -1,8 +1,9 @@
 """`Mean` carried by torch.distributed: Gloo on CPUs, NCCL where every member has a GPU of its own.
 
 A mean is two all-reduces: the weights first, which is where a fast worker waits for the slow ones, then the vectors,
-which is communication; so the trace can tell the two apart. A worker that has left keeps taking part with weight
-zero until everybody has (`drain`), so nobody hangs on uneven work.
+which is communication; so the trace can tell the two apart. Means that are under way at the same time run in the order
+in which they were begun, which must be the same on every worker; the first all-reduce tells if it is not. A worker that
+has left keeps taking part with weight zero until everybody has (`drain`), so nobody hangs on uneven work.
 
 The rendezvous is a file of the run's own folder and the group binds to the loopback address: torch's TCPStore would
 listen on every interface.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import datetime
 import time
+import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 from paceline.core.effects import Mean
-from paceline.core.errors import PeerLost
+from paceline.core.errors import ConfigError, PeerLost, ProtocolError
 from paceline.core.mean import Averaged
 from paceline.engine.pool import spare
 from paceline.engine.vector import Flat, FlatMemory
@@ -29,6 +31,9 @@ from paceline.job import sockets
 from paceline.live.pending import Pending
 
 torch_distributed: Any = dist  # parts of it carry no types
+
+NAMES = 1 << 16
+"""A mean is told from others by a number below; the sum of its square over a million workers is exact in float64."""
 
 
 def collective_for(devices: Sequence[str]) -> str:
@@ -52,16 +57,21 @@ class CollectiveCarrier:
     ) -> None:
         """Blocks until all `workers` are there, for `timeout_s` at most."""
         store: Any = torch_distributed.FileStore(str(Path(rendezvous) / "collectives"), workers)
-        self._device, self._rank = device, rank
+        self._device, self._everybody = device, tuple(range(workers))
         before = sockets.open_sockets()
         self._group = _group(backend, store, rank, workers, timeout_s)
         self._sockets = sockets.open_sockets() - before
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mean")
 
     def begin(self, effect: Mean) -> Pending:
-        v: Any = effect.v
-        pending = _Collective(f"Mean {effect.tag} over all workers", 1, FlatMemory())
-        self._thread.submit(self._carry, v, effect.weight, pending)
+        """Raises ConfigError for a mean that is not over all workers."""
+        if tuple(sorted(effect.among)) != self._everybody:
+            raise ConfigError(
+                f"{effect.tag} is a mean among {len(effect.among)} of {len(self._everybody)} workers, and all-reduce "
+                "carries means over all of them: give --servers 1 or more, and --mean servers"
+            )
+        pending = Pending(f"Mean {effect.tag} over all workers", 1, FlatMemory())
+        self._thread.submit(self._carry, effect, pending)
         return pending
 
     def drain(self) -> None:
@@ -79,19 +89,21 @@ class CollectiveCarrier:
     def close(self) -> None:
         self._thread.shutdown()
 
-    def _carry(self, v: Flat, weight: float, pending: _Collective) -> None:
+    def _carry(self, effect: Mean, pending: Pending) -> None:
         try:
-            answer, seconds = self._mean(v, weight)
-            pending.communicated = seconds
-            pending.put(0, answer, 0.0)
+            pending.put(0, *self._mean(effect))
+        except ProtocolError as error:
+            pending.fail(error)
         except RuntimeError as error:
             pending.fail(PeerLost(f"{pending.what} failed: {error}"))
 
-    def _mean(self, v: Flat, weight: float) -> tuple[Averaged, float]:
+    def _mean(self, effect: Mean) -> tuple[Averaged, float]:
         """The mean and the seconds its vectors took."""
-        weights, members, lengths = self._announce(weight, 1, len(v))
-        if lengths != members * len(v):
-            raise RuntimeError(f"worker {self._rank} has {len(v)} numbers, all {members} together {lengths}")
+        v: Any = effect.v
+        weight, name = effect.weight, f"{effect.tag} of {len(v)} numbers"
+        weights, _, _, one_mean = self._announce(weight, 1, len(v), zlib.crc32(name.encode()) % NAMES)
+        if not one_mean:
+            raise ProtocolError(f"this worker's next mean is {name}, and another's is a different one")
         began = time.monotonic()
         mean = spare(len(v), self._device)
         (v * (weight / weights if weights else 0.0)).copy_into(mean)
@@ -101,27 +113,24 @@ class CollectiveCarrier:
 
     def _take_part(self) -> bool:
         """Add nothing to the mean of those that are left, however long their vectors are; False if nobody is left."""
-        weights, members, lengths = self._announce(0.0, 0, 0)
-        if weights:
+        weights, members, lengths, one_mean = self._announce(0.0, 0, 0, 0)
+        if weights and one_mean:
             self._sum(torch.zeros(lengths // members, device=self._device))
         return members > 0
 
-    def _announce(self, weight: float, members: int, length: int) -> tuple[float, int, int]:
-        """What all members bring, summed: their weights, how many have a vector, and how long those are together."""
-        total = torch.tensor([weight, members, length], dtype=torch.float64, device=self._device)
+    def _announce(self, weight: float, members: int, length: int, name: int) -> tuple[float, int, int, bool]:
+        """What all bring, summed: their weights, how many have a vector, and how long those are together.
+
+        Last, whether all who have one mean the same mean: m sum(name^2) = sum(name)^2 holds for equal names only.
+        """
+        total = torch.tensor([weight, members, length, name, name**2], dtype=torch.float64, device=self._device)
         self._sum(total)
-        weights, all_members, lengths = total.tolist()
-        return weights, int(all_members), int(lengths)
+        weights, *counts = total.tolist()
+        all_members, lengths, names, squares = map(int, counts)
+        return weights, all_members, lengths, all_members * squares == names**2
 
     def _sum(self, tensor: torch.Tensor) -> None:
         self._group.allreduce([tensor]).wait()
-
-
-class _Collective(Pending):
-    communicated = 0.0
-
-    def seconds_communicating(self, since: float = 0.0) -> float:
-        return self.communicated
 
 
 def _group(backend: str, store: Any, rank: int, workers: int, timeout_s: float) -> Any:
@@ -137,7 +146,7 @@ class Alone:
     """The carrier of a run of one worker: a mean over oneself."""
 
     def begin(self, effect: Mean) -> Pending:
-        pending = _Collective("oneself", 1, FlatMemory())
+        pending = Pending("oneself", 1, FlatMemory())
         pending.put(0, Averaged(v=effect.v, weight=effect.weight), 0.0)
         return pending
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from paceline.core.effects import Mean
-from paceline.core.errors import PeerLost
+from paceline.core.errors import ConfigError, ProtocolError
 from paceline.engine.vector import Flat
 from paceline.job.collectives import CollectiveCarrier
 
@@ -63,13 +63,36 @@ def test_who_leaves_takes_part_whatever_the_others_average_until_they_leave_too(
     assert together(tmp_path, lambda carrier: carrier.drain(), stays) == [None, [1.0] + [7.0] * 5]
 
 
+def refused(*effects: Mean) -> Member:
+    """A member that begins these means and is told why the first one cannot be."""
+
+    def life(carrier: CollectiveCarrier) -> str:
+        tickets = [carrier.begin(effect) for effect in effects]
+        with pytest.raises(ProtocolError) as error:
+            tickets[0].wait(20.0)
+        return str(error.value)
+
+    return life
+
+
 def test_vectors_of_unlike_lengths_are_not_added_up(tmp_path: Path) -> None:
-    def member(length: int) -> Member:
-        def life(carrier: CollectiveCarrier) -> str:
-            with pytest.raises(PeerLost) as refused:
-                carrier.begin(mean([1.0] * length, "x")).wait(20.0)
-            return str(refused.value)
+    told = together(tmp_path, refused(mean([1.0] * 4, "x")), refused(mean([1.0] * 5, "x")))
+    assert told[0] == "this worker's next mean is x of 4 numbers, and another's is a different one"
+    assert "x of 5 numbers" in told[1]
 
-        return life
 
-    assert "worker 0 has 4 numbers, all 2 together 9" in together(tmp_path, member(4), member(5))[0]
+def test_means_that_are_begun_in_different_orders_are_not_mixed_up(tmp_path: Path) -> None:
+    one, other = mean([1.0], "one"), mean([2.0], "other")
+    told = together(tmp_path, refused(one, other), refused(other, one))
+    assert ["one of 1 numbers" in told[0], "other of 1 numbers" in told[1]] == [True, True]
+
+
+def test_a_mean_among_some_of_the_workers_is_refused_naming_who_can_carry_it(tmp_path: Path) -> None:
+    def member(carrier: CollectiveCarrier) -> str:
+        with pytest.raises(ConfigError) as error:
+            carrier.begin(Mean(Flat.copy_of(torch.ones(3)), (0,), "half"))
+        return str(error.value)
+
+    (told, _) = together(tmp_path, member, member)
+    assert told.startswith("half is a mean among 1 of 2 workers")
+    assert "--mean servers" in told
