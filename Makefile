@@ -20,7 +20,7 @@ $(READY): pyproject.toml
 	@touch $@
 
 demo: $(READY)  ## the main job: a race of five schemes on uneven workers, with a table and a figure
-	$(BIN)/paceline race --data digits --workers 4 --slowdown 1,1,2,8 --step-ms 20 --target-accuracy 0.95 --out runs/demo-$$(date +%Y%m%d-%H%M%S)
+	$(BIN)/paceline race --schemes bsp,asp,ssp,gsp,esync --data digits --workers 4 --slowdown 1,1,2,8 --step-ms 20 --target-accuracy 0.95 --out runs/demo-$$(date +%Y%m%d-%H%M%S)
 
 test: $(READY)  ## all tests
 	$(BIN)/python -m pytest
