@@ -29,14 +29,11 @@ class Vector(Protocol):
 class Ghost:
     """A vector with a size and no numbers, so that a timing-only run of thousands of workers needs no memory."""
 
-    __slots__ = ("_length",)
+    __slots__ = ("_length", "nbytes")
 
     def __init__(self, length: int) -> None:
         self._length = length
-
-    @property
-    def nbytes(self) -> int:
-        return 4 * self._length
+        self.nbytes = 4 * length
 
     def __len__(self) -> int:
         return self._length

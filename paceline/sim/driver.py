@@ -7,8 +7,10 @@ in one look-up, and the frames between an event and the scheme's own code are fe
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from heapq import heappop, heappush
 from random import Random
@@ -44,6 +46,18 @@ from paceline.sim.members import Members
 from paceline.sim.parties import Errand, Life, Party
 from paceline.sim.workload import Workload, plain_sgd
 from paceline.sim.world import World
+
+
+@contextmanager
+def seldom_collected() -> Iterator[None]:
+    """Python's collector of cycles walks through every object there is, and here nothing leaves cycles behind."""
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, 50, 1000)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
 
 BLOCKED = object()
 """What carrying out an effect gives when its result comes later."""
@@ -93,6 +107,10 @@ class Simulation:
             Start: self._start,
             Wait: self._wait,
         }
+        boss = self.world.coordinator
+        self._several: dict[To, list[Party]] = {SERVERS: self.world.servers}
+        if boss:
+            self._several[COORDINATOR] = [boss]
         self.members = Members(self)
         self.lives = [self.begin(party, incarnation=0) for party in self.world.workers]
         schedule(self)
@@ -115,12 +133,13 @@ class Simulation:
         """Until nothing is left to happen, the clock would pass `until`, there were `max_events` events in all,
         or `stop` says so after an event."""
         events = self.heap.events
-        while events and events[0][0] <= until and self.events < max_events:
-            self.now, _, act, args = heappop(events)
-            self.events += 1
-            act(*args)
-            if stop is not None and stop(self):
-                break
+        with seldom_collected():
+            while events and events[0][0] <= until and self.events < max_events:
+                self.now, _, act, args = heappop(events)
+                self.events += 1
+                act(*args)
+                if stop is not None and stop(self):
+                    break
         return self
 
     def leave(self, rank: int) -> None:
@@ -175,8 +194,7 @@ class Simulation:
         if speed := life.party.speed:
             seconds = speed.seconds(self.now, result.seconds, wanted.steps)
             result = Computed(result.g, result.samples, seconds)
-        heap = self.heap
-        heappush(heap.events, (self.now + result.seconds, heap.number(), self._worked, (life, result, wanted.steps)))
+        self.heap.push(self.now + result.seconds, self._worked, life, result, wanted.steps)
         return BLOCKED
 
     def _train(self, life: Life, wanted: Train) -> object:
@@ -256,17 +274,19 @@ class Simulation:
             return
         party.admit(errand, index)
         for effect in party.on(self.now + party.skew_s, errand.life.rank, message):
-            self.say(party, effect)
+            if type(effect) is Reply:
+                self._reply(party, effect.to, effect.message)
+            else:
+                self.say(party, effect)
 
     def _answered(self, errand: Errand, index: int, message: Any) -> None:
-        if errand.parts is None:
-            errand.value = message
-        else:
+        if errand.parts is not None:
             errand.parts[index] = message
             errand.missing -= 1
             if errand.missing:
                 return
-            errand.value = gather(errand.parts, self.world.memory)
+            message = gather(errand.parts, self.world.memory)
+        errand.value = message
         self._finish(errand)
 
     def lost(self, errand: Errand, name: str) -> None:
@@ -277,10 +297,10 @@ class Simulation:
     def _finish(self, errand: Errand) -> None:
         life = errand.life
         errand.done = True
-        if life.awaited is not errand or not life.alive:
+        if life.awaited is not errand:
             return
         life.awaited = None
-        if self.trace:
+        if self.trace and life.alive:
             waited = self.now - life.blocked_at
             communicating = min(waited, errand.sending_s + errand.receiving_s)
             self._note_span(life, "waiting", waited - communicating)
@@ -328,11 +348,10 @@ class Simulation:
 
     # ---- the wire ------------------------------------------------------------------------------------------
     def _addressees(self, to: To) -> list[Party]:
-        if to == SERVERS:
-            return self.world.servers
-        if to == COORDINATOR:
-            assert self.world.coordinator is not None, f"{self.scheme.name} has no coordinator"
-            return [self.world.coordinator]
+        several = self._several.get(to)
+        if several is not None:
+            return several
+        assert isinstance(to, int), f"{self.scheme.name} has no {to}"
         return [self.world.workers[to]]
 
     def _split(self, message: Any, parties: list[Party]) -> list[Any]:
@@ -341,11 +360,12 @@ class Simulation:
 
     def _post(self, src: Party, dst: Party, message: Any, act: Callable[..., None], args: tuple[Any, ...]) -> float:
         """When it will have arrived."""
-        heap, nbytes = self.heap, size(message)
+        nbytes = size(message)
+        if nbytes:
+            src.sent += nbytes
+            dst.received += nbytes
         at = self.network.arrival(self.now, src.card, dst.card, nbytes)
-        src.sent += nbytes
-        dst.received += nbytes
-        heappush(heap.events, (at, heap.number(), act, args))
+        heappush(self.heap.events, (at, self.heap.number(), act, args))
         return at
 
     def _note_span(self, life: Life, activity: str, seconds: float, steps: int = 0, samples: int = 0) -> None:
