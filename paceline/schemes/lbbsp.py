@@ -1,0 +1,198 @@
+"""Load-balanced BSP: the batch of each worker follows its speed, the global batch stays, and so all are done at once.
+
+    worker i:     repeat  g_i <- grad f_i(w) over x_i samples, in t_i seconds;  report (x_i, t_i)
+                          push g_i;  w <- pull;  x_i <- the coordinator's answer
+    server:       upon g_1 .. g_n:  g <- sum(x_i g_i) / X;  w <- w - eta g;  answer everybody
+    coordinator:  upon the last report of a round:  v_i <- x_i / t_i, smoothed
+                          x_i <- v_i / sum(v_j) X, in whole samples within low .. high;  answer everybody
+
+x_i: batch of worker i, v_i: its speed in samples/s, X: the global batch. A step then lasts X / sum(v_j) for everybody,
+where BSP takes the step of the slowest. Chen et al., abstract: "ML workers shall be load-balanced at iteration
+boundaries, being non-intrusive to intra-iteration execution", by "right-sizing the sample batches at the
+synchronization barriers"; gradients are weighted by x_i, so the result is that of one process with batch X.
+
+Whole samples are dealt so that the largest x_i / v_i is smallest, and sum to X exactly. Everybody computes a round with
+sizes of one decision: a round is decided once, when all have reported the one before, and the question travels while
+the gradient does, so it costs no wait of its own. Our choices: a moving average in place of the paper's NARX network
+for CPUs and its search for GPUs (with fixed costs a step, measuring anew at the new size leads to the same balance);
+and sizes stay until new ones would save more than `hysteresis` of the step. From workers come durations only. Without
+`global_batch` the first round is made of everybody's own batches, and X is their sum. When workers leave, X stays; if
+the others may not take it on within `high`, they take what they may. One that comes adds its samples to the round in
+which it comes; from the next decision on it has a part of X.
+
+Data: a worker goes through its own share again and again, each sample once a pass, batches running over the end of a
+pass. A fast worker is through sooner: with shares uniform or by speed every pass is drawn anew from all data, so in the
+long run every sample counts alike; with fixed shares (by class, dirichlet) those of fast workers count more.
+
+Use it where BSP's result is wanted and speeds differ, with batches large enough to divide. Not where a step costs the
+same for any batch (a small model on a GPU), nor for a loop that draws batches of its own and ignores `pace.batch_size`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from paceline.core.balance import Balance
+from paceline.core.clocked import ClockedServer, Pull, Push
+from paceline.core.effects import COORDINATOR, SERVERS, Call, Compute, Computed, Effect, Mean, Reply, Start, Tell, Wait
+from paceline.core.errors import ConfigError
+from paceline.core.estimates import Estimates, Smoothing
+from paceline.core.message import message
+from paceline.core.role import Place, Role
+from paceline.core.scheme import Paper, Scheme, parameter, scheme
+from paceline.core.trace import Decision
+
+
+@message
+class Report:
+    """`round` rounds are finished; the last took `seconds` for `samples`, or is not to be counted (0 samples)."""
+
+    round: int
+    samples: int
+    seconds: float
+
+
+@message
+class Size:
+    """The batch of the next round; 0: the worker's own."""
+
+    samples: int
+
+
+@scheme(
+    "lbbsp",
+    summary="bulk synchronous, and the batch of each worker follows its speed",
+    paper=Paper(
+        key="chen2020semi",
+        authors="Chen, Chen and Weng, Qizhen and Wang, Wei and Li, Baochun and Li, Bo",
+        title="Semi-Dynamic Load Balancing: Efficient Distributed Learning in Non-Dedicated Environments",
+        venue="ACM Symposium on Cloud Computing (SoCC)",
+        year=2020,
+        url="https://arxiv.org/abs/1806.02508",
+    ),
+)
+class LBBSP(Scheme):
+    global_batch: int = parameter(0, "X: samples a round, all workers together; 0: the sum of their own", low=0)
+    low: int = parameter(1, "smallest batch of a worker", low=1)
+    high: int = parameter(0, "largest batch of a worker, as its memory may bound it; 0: any", low=0)
+    smoothing: str = parameter("ema:0.5", "of measured speeds: last, ema:b or median:n", check=Smoothing.parse)
+    hysteresis: float = parameter(0.05, "part of a step that new sizes must save", low=0.0, high=1.0)
+
+    def check(self, workers: int, servers: int) -> None:
+        super().check(workers, servers)
+        if self.high and self.high < self.low:
+            raise ConfigError(f"lbbsp.high = {self.high} is below lbbsp.low = {self.low}: raise it, or 0 for any")
+        if self.global_batch:
+            self.check_bounds(self.global_batch, workers)
+
+    def check_bounds(self, total: int, workers: int) -> None:
+        if total < self.low * workers:
+            raise ConfigError(
+                f"lbbsp: {workers} workers cannot share {total} samples a round: raise --lbbsp.global-batch to "
+                f"{self.low * workers} or lower --lbbsp.low"
+            )
+        if self.high and total > self.high * workers:
+            raise ConfigError(
+                f"lbbsp: {workers} workers cannot take {total} samples a round: lower --lbbsp.global-batch to "
+                f"{self.high * workers} or raise --lbbsp.high"
+            )
+
+    class Worker(Role):
+        common = ("round",)
+        round = 0
+        size: int | None = None  # of the round that comes; None: to be asked for
+
+        def run(self) -> Generator[Effect, Any, None]:
+            if self.size is None:  # asked first: those whose round waits for this worker may wait for its report
+                self.size = (yield self.report(0, 0.0)).samples
+            yield from self.enter()
+            while True:
+                c = yield Compute(self.w, samples=self.size or None)
+                asked = yield Start(self.report(c.samples, c.seconds, ahead=1))
+                yield from self.exchange(c)
+                self.round += 1
+                self.size = None
+                self.size = (yield Wait(asked)).samples
+
+        def enter(self) -> Generator[Effect, Any, None]:
+            self.w = (yield Call(SERVERS, Pull())).w
+
+        def exchange(self, c: Computed) -> Generator[Effect, Any, None]:
+            self.w = (yield Call(SERVERS, Push(g=c.g, clock=self.round + 1, samples=c.samples))).w
+
+        def report(self, samples: int, seconds: float, ahead: int = 0) -> Call:
+            return Call(COORDINATOR, Report(round=self.round + ahead, samples=samples, seconds=seconds))
+
+    class Equals(Worker):
+        def enter(self) -> Generator[Effect, Any, None]:
+            yield from ()
+
+        def exchange(self, c: Computed) -> Generator[Effect, Any, None]:
+            mean = yield Mean(c.g, self.workers, tag=f"lbbsp/{self.round}", weight=float(c.samples))
+            self.w = self.update(self.w, mean.v, int(mean.weight))
+
+    class Server(ClockedServer):
+        def partition(self) -> tuple[tuple[int, ...], ...]:
+            return (self.workers,)
+
+    class Coordinator(Role):
+        def __init__(self, scheme: Any, place: Place) -> None:
+            super().__init__(scheme, place)
+            self.members = set(self.workers)
+            self.round = 0  # that of the reports that are coming in
+            self.reports: dict[int, int] = {}  # who has reported it, and how many samples
+            v = Estimates(self.workers, Smoothing.parse(scheme.smoothing))
+            bounds = scheme.low, scheme.high
+            self.balance = Balance(v, place.seconds_per_step, scheme.global_batch, *bounds, scheme.hysteresis)
+
+        def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+            match message:
+                case Report() if src not in self.members:
+                    return  # it has left
+                case Report(round=round) if round < self.round and src in self.balance.sizes:
+                    yield Reply(src, Size(samples=self.balance.sizes[src]))  # asked again, after a restart
+                case Report(round=round) if round < self.round - 1:
+                    yield Reply(src, Size(samples=self.scheme.low))  # a newcomer, for whom the others wait
+                case Report(samples=samples, seconds=seconds):
+                    if samples:
+                        self.balance.v.put(src, samples / max(seconds, 1e-9))
+                    self.reports[src] = samples or self.reports.get(src, 0)
+                    yield from self.close(now)
+                case _:
+                    yield from super().on(now, src, message)
+
+        def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+            self.members.discard(rank)
+            self.balance.v.drop(rank)
+            self.reports.pop(rank, None)
+            self.balance.sizes.pop(rank, None)
+            yield from self.close(now)
+
+        def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+            """Its question is answered with the next decision."""
+            self.members.add(rank)
+            self.balance.v.add(rank)
+            yield from ()
+
+        def close(self, now: float) -> Iterator[Reply]:
+            """Once all have reported, the round that comes is decided."""
+            if not self.reports or len(self.reports) < len(self.members):
+                return
+            self.decide(now)
+            self.round += 1
+            reports, self.reports = self.reports, {}
+            for rank in reports:
+                yield Reply(rank, Size(samples=self.balance.sizes[rank]))
+
+        def decide(self, now: float) -> None:
+            balance = self.balance
+            if not balance.total:  # everybody has made a batch of its own, or is about to
+                balance.sizes = dict(self.reports)
+                balance.total = sum(balance.sizes.values())
+                if balance.total:
+                    self.scheme.check_bounds(balance.total, len(balance.sizes))
+            for rank, size, reason in balance.settle(self.reports) if balance.total else ():
+                if self.note:
+                    verdict = f"{size} samples"
+                    self.note(Decision(at=now, party="coordinator", rank=rank, verdict=verdict, reason=reason))

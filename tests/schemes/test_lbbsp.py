@@ -1,0 +1,94 @@
+"""LB-BSP by hand: which bounds are refused, what the coordinator answers, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paceline.core.errors import ConfigError
+from paceline.core.scheme import make
+from paceline.schemes.lbbsp import LBBSP, Report, Size
+from tests.drive import ByHand
+
+
+def coordinator(workers: int = 2, **parameters: Any) -> ByHand:
+    scheme = make("lbbsp", parameters)
+    assert scheme.Coordinator is not None
+    return ByHand(scheme.Coordinator, scheme, workers)
+
+
+def report(c: ByHand, src: int, round: int, samples: int = 0, seconds: float = 1.0) -> dict[int, Any]:
+    return c.on(src, Report(round=round, samples=samples, seconds=seconds))
+
+
+def test_the_first_round_is_made_of_everybodys_own_batches() -> None:
+    c = coordinator()
+    assert report(c, 0, 0) == {}
+    assert report(c, 1, 0) == {0: Size(samples=0), 1: Size(samples=0)}
+    assert report(c, 0, 1, 40, 1.0) == {}
+    assert report(c, 1, 1, 20, 1.0) == {0: Size(samples=40), 1: Size(samples=20)}
+
+
+def test_sizes_are_decided_when_the_last_report_of_a_round_has_come() -> None:
+    c = coordinator(global_batch=60)
+    report(c, 0, 0)
+    assert report(c, 1, 0) == {0: Size(samples=30), 1: Size(samples=30)}
+    assert report(c, 1, 1, 30, 3.0) == {}
+    assert report(c, 0, 1, 30, 1.0) == {0: Size(samples=45), 1: Size(samples=15)}
+    assert c.decisions()[-2:] == [
+        (0, "45 samples", "it makes 30.0 of 40.0 samples/s"),
+        (1, "15 samples", "it makes 10.0 of 40.0 samples/s"),
+    ]
+
+
+def test_a_question_asked_again_has_the_answer_of_its_round() -> None:
+    c = coordinator(global_batch=60)
+    report(c, 0, 0)
+    report(c, 1, 0)
+    assert report(c, 0, 0) == {0: Size(samples=30)}
+    assert report(c, 0, 1, 30, 1.0) == {}
+    assert report(c, 1, 0) == {1: Size(samples=30)}
+
+
+def test_nobody_waits_for_one_that_has_left() -> None:
+    c = coordinator(3, global_batch=60)
+    report(c, 0, 0)
+    report(c, 1, 0)
+    assert c.gone(2) == {0: Size(samples=30), 1: Size(samples=30)}
+    assert report(c, 2, 0) == {}
+
+
+def test_bounds_hold() -> None:
+    c = coordinator(global_batch=60, low=10, high=45)
+    report(c, 0, 0)
+    report(c, 1, 0)
+    report(c, 0, 1, 30, 0.1)
+    assert report(c, 1, 1, 30, 10.0) == {0: Size(samples=45), 1: Size(samples=15)}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"global_batch": 3}, "4 workers cannot share 3 samples a round: raise --lbbsp.global-batch to 4"),
+        ({"global_batch": 64, "high": 10}, "lower --lbbsp.global-batch to 40 or raise --lbbsp.high"),
+        ({"low": 20, "high": 10}, "lbbsp.high = 10 is below lbbsp.low = 20"),
+    ],
+)
+def test_bounds_that_cannot_hold_are_refused_with_the_way_out(parameters: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make("lbbsp", parameters).check(4, 1)
+
+
+def test_bounds_that_the_own_batches_break_are_refused_when_those_are_known() -> None:
+    c = coordinator(low=50)
+    report(c, 0, 0)
+    report(c, 1, 0)
+    report(c, 0, 1, 32, 1.0)
+    with pytest.raises(ConfigError, match="2 workers cannot share 64 samples a round"):
+        report(c, 1, 1, 32, 1.0)
+
+
+def test_it_needs_servers_or_collectives() -> None:
+    assert make("lbbsp", {}).worker(0) is LBBSP.Equals
+    assert make("lbbsp", {}).worker(1) is LBBSP.Worker
