@@ -221,11 +221,21 @@ class Setting:
             value = _convert(value, self.type)
         except ValueError:
             raise ConfigError(f"--{self.flag} {_shown(value)}: must be {_described(self.type)}") from None
+        if self.limits.file and value.startswith("file:"):
+            value = self._contents(Path(value.removeprefix("file:")))
         for single in value if isinstance(value, tuple) else (value,):
             refused = self.limits.refuse(single)
             if refused:
                 raise ConfigError(f"--{self.flag} {_shown(single)}: {refused}{self._hint(single)}")
         return value
+
+    def _contents(self, path: Path) -> str:
+        """Read here, where the run is configured: its other machines need no copy, and the run keeps one."""
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "is no text"
+            raise ConfigError(f"--{self.flag} file:{_shown(str(path))}: {why}") from None
 
     def _hint(self, value: Any) -> str:
         return nearest(value, self.limits.choices) if self.limits.choices and isinstance(value, str) else ""

@@ -166,6 +166,7 @@ class ClockedServer(Role):
         self.homes = dict(self.rounds)  # also of those who have left
         self.waiting: dict[int, str | None] = {}  # rank -> the reason it was last told to wait for
         self.own: dict[int, Any] = {}  # x_i by rank, where the payload is weights
+        self.shift: dict[int, int | None] = {}  # of a newcomer: its clock here, less what it calls its clock
 
     # ---- what a scheme may answer differently ------------------------------------------------------------
     def partition(self) -> Iterable[tuple[int, ...]]:
@@ -204,7 +205,7 @@ class ClockedServer(Role):
         match message:
             case Push() | Pull() if src not in self.clocks:
                 return  # it has left; what was still on its way changes nothing
-            case Push(clock=clock) if clock > self.clocks[src]:
+            case Push() if (clock := self._clock(src, message.clock)) > self.clocks[src]:
                 self.waiting[src] = None
                 everybody = self.ticked(now, src, self.clocks.tick(src, clock))
                 freed = self._contribute(now, src, message)
@@ -234,10 +235,20 @@ class ClockedServer(Role):
         if rank in self.clocks:
             return
         self.clocks.add(rank)
+        self.shift[rank] = None
         self.seen[rank] = self.version
         self.rounds[rank] = self.homes.setdefault(rank, Round(()))
         self.rounds[rank].members.add(rank)
         yield from ()
+
+    def _clock(self, rank: int, clock: int) -> int:
+        """A newcomer goes on from the clock it was given here, whatever it counts from."""
+        if rank not in self.shift:
+            return clock
+        shift = self.shift[rank]
+        if shift is None:
+            shift = self.shift[rank] = self.clocks[rank] + 1 - clock
+        return clock + shift
 
     def _contribute(self, now: float, src: int, push: Push) -> Collection[int]:
         """Who no longer has to wait for a round: all of it if it is an update now."""

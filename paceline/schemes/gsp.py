@@ -11,6 +11,12 @@ turn sum to the global mean. One group is BSP; singleton groups are ASP with the
 multiplies the mean gradient before momentum and weight decay. Staleness is counted per shard, in whole-model
 versions, from the weights the gradient was computed on.
 
+Groups are written down (`groups`, also `file:PATH` of MXNet-G's `groups` file; `labels`, one for each rank), or found:
+clusters of measured step times (see paceline.core.grouping). The coordinator looks again every `regroup` exchanges a
+worker, and regroups when another grouping describes the speeds better by `hysteresis`. Regrouping is ours. It takes
+effect between two rounds of a group, for all its members alike; a worker's first push in its new group names the
+group's members, so that every shard makes the same rounds, in whatever order pushes reach it.
+
 Use it on clusters made of a few kinds of machine. Not when every machine has its own speed (that is ASP), nor when
 the slow group holds data nobody else has: its updates count little.
 """
@@ -18,38 +24,15 @@ the slow group holds data nobody else has: its updates count little.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
 
-from paceline.core.clocked import ClockedServer, ClockedWorker
+from paceline.core.clocked import ClockedWorker
 from paceline.core.errors import ConfigError
-from paceline.core.role import Place
-from paceline.core.scheme import Paper, Scheme, parameter, scheme
+from paceline.core.exchange import Weighted
+from paceline.core.grouping import Groups, parse_groups, parse_labels
+from paceline.core.regroup import GroupedServer, GroupedWorker, GroupingCoordinator
+from paceline.core.role import Role
+from paceline.core.scheme import Paper, parameter, scheme
 from paceline.core.staleness import Weighting
-
-Groups = tuple[tuple[int, ...], ...]
-
-
-def parse_groups(text: str) -> Groups:
-    """`"0,1;2,3"` -> ((0, 1), (2, 3)). Raises ValueError when a rank is not a number or appears twice."""
-    groups = tuple(tuple(int(rank) for rank in group.split(",")) for group in text.split(";") if group.strip())
-    ranks = list(itertools.chain.from_iterable(groups))
-    if len(set(ranks)) != len(ranks):
-        raise ValueError(f"a worker may be in one group only: {text!r}")
-    return groups
-
-
-def groups_by_speed(seconds_per_step: Sequence[float], ratio: float) -> Groups:
-    """Ranks sorted by step time, cut wherever the next one is slower by `ratio` or more."""
-    if not seconds_per_step:
-        return ()
-    order = sorted(range(len(seconds_per_step)), key=lambda rank: (seconds_per_step[rank], rank))
-    groups = [[order[0]]]
-    for before, rank in itertools.pairwise(order):
-        if seconds_per_step[rank] >= ratio * seconds_per_step[before]:
-            groups.append([])
-        groups[-1].append(rank)
-    return tuple(tuple(group) for group in groups)
 
 
 def _check_groups(text: str) -> None:
@@ -57,7 +40,12 @@ def _check_groups(text: str) -> None:
         try:
             parse_groups(text)
         except ValueError as error:
-            raise ValueError(f"write groups of ranks as '0,1;2,3', or 'auto' ({error})") from None
+            raise ValueError(f"write groups of ranks as '0,1;2,3', or 'auto', or file:PATH ({error})") from None
+
+
+def _check_labels(text: str) -> None:
+    if text:
+        parse_labels(text)
 
 
 @scheme(
@@ -73,33 +61,40 @@ def _check_groups(text: str) -> None:
         url="https://doi.org/10.1109/CCGRID.2019.00053",
     ),
 )
-class GSP(Scheme):
-    groups: str = parameter("auto", "ranks by group, as '0,1;2,3', or 'auto': by measured speed", check=_check_groups)
-    ratio: float = parameter(1.5, "auto: a worker this much slower than the next starts a new group", low=1.0)
+class GSP(Weighted):
+    groups: str = parameter(
+        "auto", "ranks by group, as '0,1;2,3', file:PATH, or 'auto': by measured speed", check=_check_groups, file=True
+    )
+    labels: str = parameter(
+        "", "a label for each rank, as 'a,a,b' or 'a*2,b': equal ones are a group", check=_check_labels
+    )
+    ratio: float = parameter(1.5, "auto: the mean step times of two groups differ by this factor at least", low=1.0)
+    regroup: int = parameter(20, "auto: look at the speeds again every so many exchanges a worker; 0: never", low=0)
+    hysteresis: float = parameter(0.1, "auto: gain in silhouette that is worth regrouping", low=0.0, high=1.0)
     weighting: str = parameter(
         "inverse",
         "weight of a late update: none, inverse (1/Y), power:p, exponential:a, cutoff:limit",
         check=Weighting.parse,
     )
 
-    Worker = ClockedWorker
-
     def check(self, workers: int, servers: int) -> None:
         super().check(workers, servers)
-        if self.groups == "auto":
-            return
-        ranks = sorted(itertools.chain.from_iterable(parse_groups(self.groups)))
-        if ranks != list(range(workers)):
-            raise ConfigError(f"gsp.groups = {self.groups!r} must name each of the workers 0..{workers - 1} once")
+        written = self.written()
+        if self.labels and self.groups != "auto":
+            raise ConfigError("gsp.groups and gsp.labels both say who is in a group: leave one out")
+        if written and sorted(itertools.chain.from_iterable(written)) != list(range(workers)):
+            what = f"labels = {self.labels!r}" if self.labels else f"groups = {self.groups!r}"
+            raise ConfigError(f"gsp.{what} must name each of the workers 0..{workers - 1} once")
 
-    class Server(ClockedServer):
-        def __init__(self, scheme: Any, place: Place) -> None:
-            self.grouping = (scheme.groups, scheme.ratio)
-            super().__init__(scheme, place)
-            self.weigh = Weighting.parse(scheme.weighting)  # type: ignore[method-assign]
+    def written(self) -> Groups:
+        """The groups that the user wrote down; () for auto."""
+        if self.labels:
+            return parse_labels(self.labels)
+        return () if self.groups == "auto" else parse_groups(self.groups)
 
-        def partition(self) -> Groups:
-            groups, ratio = self.grouping
-            if groups != "auto":
-                return parse_groups(groups)
-            return groups_by_speed(self.place.seconds_per_step, ratio) or (self.workers,)
+    def worker(self, servers: int) -> type[Role]:
+        return GroupedWorker if self.regroup and not self.written() else ClockedWorker
+
+    Worker = GroupedWorker
+    Server = GroupedServer
+    Coordinator = GroupingCoordinator

@@ -65,6 +65,7 @@ CASES = [
     Case(scheme="gsp", parameters={"groups": "0,2;1,3"}),
     Case(scheme="gsp", parameters={"groups": "0;1,2,3"}),
     Case(scheme="gsp", parameters={"regroup": 2, "hysteresis": 0.0, "ratio": 1.2}),
+    Case(scheme="gsp", parameters={"regroup": 2, "hysteresis": 0.0, "ratio": 1.2}),
     Case(scheme="partial"),
     Case(scheme="partial", parameters={"max_advance": 1, "payload": "weights"}, lr=0.3),
     Case(scheme="weedout"),

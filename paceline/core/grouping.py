@@ -1,0 +1,131 @@
+"""Who is alike: groups of workers as a user writes them down, and groups found by speed.
+
+Groups by speed are clusters of log step times. Neighbours are merged, the pair whose union adds the least variance
+first (Ward), which gives one grouping for each number of groups. Of those whose mean step times all differ by `ratio`
+or more, the one with the best silhouette is taken (Rousseeuw 1987; with distances to means, and 1 for a group of one):
+0 when a worker lies between its group and the next, 1 when its group is a point. One group has 0 by definition.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+Groups = tuple[tuple[int, ...], ...]
+
+GROUPS_MAX = 16
+"""By speed. At a ratio of 1.5 so many groups span a factor 400."""
+
+
+# ---- as a user writes them ---------------------------------------------------------------------------------------
+def parse_groups(text: str) -> Groups:
+    """Groups, one a line or separated by semicolons; members separated by spaces or commas.
+
+    Members are ranks, or else the names of hosts, as in the `groups` file of MXNet-G: a host stands there once for
+    each of its workers, and its ranks are those that MXNet-G guessed: all names sorted, the last one is rank 0.
+    Raises ValueError when a worker would be in two groups.
+    """
+    rows = [re.split(r"[,\s]+", row.strip()) for row in re.split(r"[;\n]", text) if row.strip()]
+    names = list(itertools.chain.from_iterable(rows))
+    if not all(re.fullmatch(r"\d+", name) for name in names):
+        return _groups_of_hosts(rows)
+    if len(set(map(int, names))) != len(names):
+        raise ValueError("a worker may be in one group only")
+    return tuple(tuple(map(int, row)) for row in rows)
+
+
+def _groups_of_hosts(rows: Sequence[Sequence[str]]) -> Groups:
+    free: dict[str, list[int]] = {}
+    for rank, host in enumerate(sorted(itertools.chain.from_iterable(rows), reverse=True)):
+        free.setdefault(host, []).append(rank)
+    homes = {host: {number for number, row in enumerate(rows) if host in row} for host in free}
+    split = [host for host, numbers in homes.items() if len(numbers) > 1]
+    if split:
+        raise ValueError(f"all workers of a host are in one group, {split[0]!r} stands in two: write ranks instead")
+    return tuple(tuple(sorted(free[host].pop() for host in row)) for row in rows)
+
+
+def parse_labels(text: str) -> Groups:
+    """`"a,a,b,b"` or `"a*2,b*2"`, a label for each rank in turn: equal labels are a group. Raises ValueError."""
+    groups: dict[str, list[int]] = {}
+    rank = 0
+    for part in text.split(","):
+        label, _, times = (piece.strip() for piece in part.partition("*"))
+        if not label or not (times or "1").isdigit():
+            raise ValueError(f"write a label for each worker, as 'a,a,b,b' or 'a*2,b*2', not {part!r}")
+        for _ in range(int(times or 1)):
+            groups.setdefault(label, []).append(rank)
+            rank += 1
+    return tuple(map(tuple, groups.values()))
+
+
+# ---- by speed ----------------------------------------------------------------------------------------------------
+def groups_by_speed(seconds: Mapping[int, float], ratio: float) -> Groups:
+    """The best grouping of the ranks in `seconds`, the fastest group first; () for nobody."""
+    order = sorted(seconds, key=lambda rank: (seconds[rank], rank))
+    if not order:
+        return ()
+    best: Groups = (tuple(sorted(order)),)
+    best_score = 0.0
+    for starts in _clusterings([math.log(seconds[rank]) for rank in order]):
+        edges = [*starts, len(order)]
+        groups = tuple(tuple(sorted(order[a:b])) for a, b in itertools.pairwise(edges))
+        better = score(groups, seconds, ratio)
+        if better > best_score:
+            best, best_score = groups, better
+    return best
+
+
+def score(groups: Groups, seconds: Mapping[int, float], ratio: float) -> float:
+    """How well `groups` describe the speeds: from 1 down to 0 for one group; -1 where two are as good as one."""
+    if len(groups) < 2:
+        return 0.0
+    logs = [[math.log(seconds[rank]) for rank in group] for group in groups]
+    means = [sum(xs) / len(xs) for xs in logs]
+    if any(b - a < math.log(ratio) - 1e-12 for a, b in itertools.pairwise(sorted(means))):
+        return -1.0
+    total = 0.0
+    for own, xs in enumerate(logs):
+        others = means[:own] + means[own + 1 :]
+        for x in xs:
+            a, b = abs(x - means[own]), min([abs(x - mean) for mean in others])
+            total += (b - a) / max(a, b)
+    return total / sum(map(len, logs))
+
+
+def _clusterings(xs: Sequence[float]) -> Iterator[list[int]]:
+    """Where the clusters of the sorted `xs` begin, for each number of clusters from GROUPS_MAX down to 2."""
+    size, mean = [1] * len(xs), list(xs)
+    after, before = list(range(1, len(xs) + 1)), list(range(-1, len(xs) - 1))
+
+    def union(a: int) -> tuple[float, int, int, int, int]:
+        b = after[a]
+        return size[a] * size[b] / (size[a] + size[b]) * (mean[a] - mean[b]) ** 2, a, b, size[a], size[b]
+
+    heap = [union(a) for a in range(len(xs) - 1)]
+    heapq.heapify(heap)
+    clusters = len(xs)
+    while clusters > 1:
+        if clusters <= GROUPS_MAX:
+            yield _starts(after)
+        _, a, b, *sizes = heapq.heappop(heap)
+        while after[a] != b or sizes != [size[a], size[b]] or not size[a]:  # of before one of the two was merged
+            _, a, b, *sizes = heapq.heappop(heap)
+        mean[a] = (size[a] * mean[a] + size[b] * mean[b]) / (size[a] + size[b])
+        size[a], size[b], after[a] = size[a] + size[b], 0, after[b]
+        clusters -= 1
+        if after[a] < len(xs):
+            before[after[a]] = a
+            heapq.heappush(heap, union(a))
+        if before[a] >= 0:
+            heapq.heappush(heap, union(before[a]))
+
+
+def _starts(after: Sequence[int]) -> list[int]:
+    starts = [0]
+    while after[starts[-1]] < len(after):
+        starts.append(after[starts[-1]])
+    return starts
