@@ -17,7 +17,7 @@ same again, and what was averaged already is not averaged twice.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, ClassVar
 
 from paceline.core.effects import KEEP, RESET, Effect, Mean, Train, Trained
 from paceline.core.mean import Averaged
@@ -79,7 +79,7 @@ class Trainer(Role):
 class LocalWorker(Trainer):
     """The box above. A scheme says how many `steps` a round has, and what `outer` is."""
 
-    common = ("round",)
+    common: ClassVar[tuple[str, ...]] = ("round",)
 
     def steps(self) -> int:
         return int(self.scheme.tau)

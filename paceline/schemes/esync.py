@@ -6,12 +6,12 @@
     coordinator:    upon query of r with k local steps this round, of c_r seconds each, and m_r seconds to hand over:
                         d <- c + m;  s <- argmax d                              (the slowest)
                         r = s  or  s has been told SYNC  or  k = cap            -> SYNC
-                        now + d_r (1 + epsilon) > when s is due (its step's begin + d_s)  -> SYNC
+                        now + c_r (1 + epsilon) + m_r > begin of s's step + d_s  -> SYNC
                         otherwise                                               -> TRAIN
 
 So the slowest worker makes exactly one step a round and a fast one as many as fit. x, w: flat weights; eta: the
-local learning rate (any local optimizer); eps_g: `global_lr`. In the journal version differences are weighted by the n_i
-samples that went into them, and m counts; in the preprint all workers weigh the same and m = 0. Everybody trains at
+local learning rate (any local optimizer); eps_g: `global_lr`. In the journal version differences are weighted by the
+n_i samples that went into them, and m counts; in the preprint all workers weigh the same and m = 0. Everybody trains at
 least once a round, so nobody asks before its first step. A worker whose step has never been timed counts as the
 slowest.
 

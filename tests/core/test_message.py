@@ -57,3 +57,10 @@ def test_two_messages_of_one_name_are_refused() -> None:
     Impostor.__qualname__, Impostor.__module__ = "Push", "elsewhere.clocked"
     with pytest.raises(ValueError, match=r"two messages are called clocked\.Push"):
         message(Impostor)
+
+
+def test_a_vector_that_is_not_the_whole_model_is_cut_evenly() -> None:
+    shards = cut(10, 3)
+    pieces = scatter(Push(g=np.arange(6), clock=1, samples=2), shards)
+    assert [piece.g.tolist() for piece in pieces] == [[0, 1], [2, 3], [4, 5]]
+    assert gather(pieces, memory_for(np.zeros(1))).g.tolist() == list(range(6))
