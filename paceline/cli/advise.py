@@ -13,9 +13,9 @@ from paceline.observe.advice import Prospect, advice_text
 from paceline.observe.progress import make_view
 
 EPILOG = """Every scheme is simulated on the cluster, with messages of the model's size. How many samples a
-second reach the model is known then. How many samples the model needs is not: with --target-
-accuracy the model given by --model and --data is trained in virtual time under each scheme, and the
-advice goes by the time to that accuracy.
+second reach the model is known then. How many samples the model needs is not. With
+--target-accuracy the model given by --model and --data is trained in virtual time under each
+scheme, and the advice goes by the time to that accuracy.
 
 examples:
   paceline advise --cluster two-generations --parameters 25000000
