@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_type_hints
 
@@ -119,6 +119,10 @@ class Scheme:
         if servers == 0 and self.Server is not None and self.Equals is None:
             raise ConfigError(f"{self.name} keeps its model on servers: give --servers 1 or more")
 
+    def max_ahead(self) -> int | None:
+        """How many exchanges a worker that is let go may be ahead of the slowest; None where there is no bound."""
+        return None
+
     def worker(self, servers: int) -> type[Role]:
         """The worker's box on a cluster with that many servers."""
         return self.Equals if servers == 0 and self.Equals is not None else self.Worker
@@ -135,6 +139,18 @@ class Scheme:
     def connects_workers(self, servers: int) -> bool:
         """Do workers have to reach one another while they train, or for the mean of their models at the end?"""
         return self.needs_peers or self.model_of(servers) == "mean of workers"
+
+    def completed(self, sections: Mapping[str, Mapping[str, Any]], train_samples: int) -> Scheme:
+        """This scheme, told the parameters of all schemes by name, and the samples of an epoch (0: not known).
+
+        For schemes that are made of others.
+        """
+        return self
+
+    @property
+    def computes(self) -> bool:
+        """Does the worker yield `Compute`?"""
+        return not self.trains_locally
 
     def uses_mean(self, servers: int) -> bool:
         return self.needs_mean or (servers == 0 and self.Equals is not None)

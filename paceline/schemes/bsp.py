@@ -41,6 +41,9 @@ from paceline.core.scheme import Paper, scheme
 class BSP(Delta):
     Worker = ClockedWorker
 
+    def max_ahead(self) -> int:
+        return 0
+
     class Server(ClockedServer):
         def partition(self) -> tuple[tuple[int, ...], ...]:
             return (self.workers,)

@@ -73,6 +73,9 @@ class DSSP(Weighted):
         if self.low > self.high:
             raise ConfigError(f"dssp.low = {self.low} lies above dssp.high = {self.high}: swap them")
 
+    def max_ahead(self) -> int:
+        return self.high
+
     class Server(ClockedServer):
         def __init__(self, scheme: Any, place: Place) -> None:
             super().__init__(scheme, place)

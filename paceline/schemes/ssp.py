@@ -39,6 +39,9 @@ class SSP(Weighted):
 
     Worker = ClockedWorker
 
+    def max_ahead(self) -> int:
+        return self.staleness
+
     class Server(ClockedServer):
         def __init__(self, scheme: Any, place: Place) -> None:
             super().__init__(scheme, place)

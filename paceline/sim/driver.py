@@ -42,6 +42,7 @@ from paceline.core.trace import Record, Span
 from paceline.sim.cluster import Cluster, uniform
 from paceline.sim.faults import schedule
 from paceline.sim.heap import Heap
+from paceline.sim.invariants import Invariants
 from paceline.sim.members import Members
 from paceline.sim.parties import Errand, Life, Party
 from paceline.sim.workload import Workload, plain_sgd
@@ -68,7 +69,8 @@ class Simulation:
 
     Instead of a cluster the arguments of `paceline.sim.cluster.uniform` may be given. Without servers a `Mean` is a
     ring all-reduce; otherwise the servers carry it. `trace` takes the records of all parties, each on its writer's
-    clock. Raises ConfigError when the scheme cannot run on such a cluster.
+    clock. `watched`: every invariant is checked while it runs, which may cost more than the simulation itself.
+    Raises ConfigError when the scheme cannot run on such a cluster.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Simulation:
         seed: int = 0,
         seconds_per_step: Iterable[float] = (),
         trace: Callable[[Record], None] | None = None,
+        watched: bool = True,
         **plain: Any,
     ) -> None:
         measured = tuple(seconds_per_step) or (cluster.seconds_per_step() if cluster else ())
@@ -94,7 +97,13 @@ class Simulation:
         self.steps = [0] * cluster.workers
         self.trace = trace
         self.heap = Heap()
-        self.world = World(scheme, w0, cluster, update_factory or plain_sgd(0.1), seed, measured, trace)
+        self.invariants = Invariants(self) if watched else None
+        note = self._note if self.invariants else trace
+        self.world = World(scheme, w0, cluster, update_factory or plain_sgd(0.1), seed, measured, note)
+        if self.invariants:
+            ring = [self.world.ring] if self.world.ring else []
+            for party in [*self.world.others, *ring, *self.world.workers]:
+                self.invariants.watch(party)
         self.network = self.world.network
         self._work = work
         self._arms: dict[type, Callable[[Life, Any], Any]] = {
@@ -132,15 +141,34 @@ class Simulation:
     ) -> Simulation:
         """Until nothing is left to happen, the clock would pass `until`, there were `max_events` events in all,
         or `stop` says so after an event."""
-        events = self.heap.events
         with seldom_collected():
-            while events and events[0][0] <= until and self.events < max_events:
-                self.now, _, act, args = heappop(events)
-                self.events += 1
-                act(*args)
-                if stop is not None and stop(self):
-                    break
+            if self.invariants is None:
+                self._run(until, max_events, stop)
+                return self
+            while self._run(until, min(max_events, self.invariants.look_at), stop) and self.events < max_events:
+                self.invariants.look()
+            if not self.heap.events:
+                self.invariants.nothing_is_left()
         return self
+
+    def _run(self, until: float, max_events: float, stop: Callable[[Simulation], bool] | None) -> bool:
+        """True when only `max_events` ended it."""
+        events = self.heap.events
+        while events and events[0][0] <= until:
+            if self.events >= max_events:
+                return True
+            self.now, _, act, args = heappop(events)
+            self.events += 1
+            act(*args)
+            if stop is not None and stop(self):
+                return False
+        return False
+
+    def judged(self, accuracy: float) -> None:
+        """The model has been evaluated, and the coordinator hears of it."""
+        party = self.world.coordinator
+        if party:
+            self.say_all(party, party.role.judged(self.now + party.skew_s, accuracy))
 
     def leave(self, rank: int) -> None:
         """Worker `rank` shall leave, cleanly, where it would begin its next step."""
@@ -367,6 +395,12 @@ class Simulation:
         at = self.network.arrival(self.now, src.card, dst.card, nbytes)
         heappush(self.heap.events, (at, self.heap.number(), act, args))
         return at
+
+    def _note(self, record: Record) -> None:
+        assert self.invariants is not None
+        self.invariants.record(record)
+        if self.trace:
+            self.trace(record)
 
     def _note_span(self, life: Life, activity: str, seconds: float, steps: int = 0, samples: int = 0) -> None:
         assert self.trace is not None

@@ -41,6 +41,8 @@ class Members:
         self._sim.lives[rank].end()
         party.here = party.hears = False
         self._lost.add(party)
+        if self._sim.invariants:
+            self._sim.invariants.crashed()
         self._sim.heap.push(self._sim.now + self._sim.cluster.lease_s, self._lease_ends, party)
 
     def _lease_ends(self, party: Party) -> None:
@@ -105,6 +107,8 @@ class Members:
         if sim.world.workers[rank] is not old:
             return
         party = sim.world.newcomer(rank)
+        if sim.invariants:
+            sim.invariants.watch(party)
         self._note(party, "joined", "")
         arrived = sim.network.arrival(sim.now, sim.world.control, party.card, party.role.w.nbytes)
         life = sim.begin(party, sim.lives[rank].incarnation + 1, arrived)
@@ -133,9 +137,13 @@ class Members:
 
     def _hear_gone(self, party: Party, rank: int) -> None:
         party.open.pop(rank, None)
+        if self._sim.invariants:
+            self._sim.invariants.gone(party, rank)
         self._sim.say_all(party, party.role.gone(self._sim.now + party.skew_s, rank))
 
     def _hear_came(self, party: Party, rank: int) -> None:
+        if self._sim.invariants:
+            self._sim.invariants.came(party, rank)
         self._sim.say_all(party, party.role.came(self._sim.now + party.skew_s, rank))
 
     def _note(self, party: Party, event: str, reason: str) -> None:

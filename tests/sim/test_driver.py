@@ -226,7 +226,7 @@ def test_after_a_restart_answers_to_the_earlier_life_are_lost_and_later_ones_arr
         def run(self) -> Generator[Effect, Any, None]:
             self.got.append((yield Call(SERVERS, Note(text="?"))).text)
 
-    sim = simulate(scheme_of(Caller, Patient)).run(until=0.3)
+    sim = simulate(scheme_of(Caller, Patient), watched=False).run(until=0.3)
     sim.restart(0)
     assert sim.run().worker(0).got == ["at last"]
 
@@ -257,7 +257,7 @@ def test_what_an_event_costs_does_not_grow_with_the_workers(name: str) -> None:
 
 def calls_per_event(name: str, workers: int) -> float:
     work = Steps(lambda rank, rng: rng.uniform(1, 4))
-    sim = Simulation(make(name, {}), Ghost(100), work, workers=workers)
+    sim = Simulation(make(name, {}), Ghost(100), work, workers=workers, watched=False)
     sim.run(max_events=2 * workers)
     profile, before = cProfile.Profile(), sim.events
     profile.runcall(sim.run, max_events=before + 6 * workers)
@@ -267,7 +267,7 @@ def calls_per_event(name: str, workers: int) -> float:
 def test_a_hundred_thousand_events_take_seconds_with_a_thousand_workers() -> None:
     """A coarse guard: it is well over 100,000 events a second on a quiet machine."""
     work = Steps(lambda rank, rng: rng.uniform(1, 4))
-    sim = Simulation(make("bsp", {}), Ghost(10**9), work, workers=1000)
+    sim = Simulation(make("bsp", {}), Ghost(10**9), work, workers=1000, watched=False)
     begin = time.process_time()
     sim.run(max_events=50_000)
     assert time.process_time() - begin < 5

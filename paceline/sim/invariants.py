@@ -1,0 +1,246 @@
+"""What must hold in every run, watched from outside the schemes: by messages, effects, records and the heap.
+
+    staleness bound      nobody is let go who is further ahead of the slowest than the scheme declares (`max_ahead`)
+    applied once         a shard applies no more of a worker than arrived of it; repeats do not count
+    samples once         nor more samples; a mean weighs no more than its members brought, and is one for all of them
+    mass                 where every worker has a model of its own, what all of them and the messages under way weigh
+                         together stays; a crash may lose some, nothing may add any
+    nobody waits for ever  when nothing is left to happen nobody waits; nobody waits while others make PATIENCE steps;
+                         messages do not go round for ever without a step
+
+A violation raises `InvariantBroken` with the seed, the time and the last messages.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from paceline.core.clocks import Clocks
+from paceline.core.effects import Reply, Tell
+from paceline.core.mean import Averaged, Part
+from paceline.core.trace import Applied, Decision, Record
+from paceline.sim.parties import Life, On, Party
+
+if TYPE_CHECKING:
+    from paceline.sim.driver import Simulation
+
+PATIENCE = 10_000
+"""Steps that the fastest worker may make while another waits for one answer."""
+
+
+class InvariantBroken(AssertionError):  # noqa: N818  names what happened
+    """A scheme or a driver did what it must never do."""
+
+
+class Invariants:
+    """Watches `sim`. `look_at`: the number of the event after which the whole is to be looked at again."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self._sim = sim
+        self._recent: deque[str] = deque(maxlen=20)
+        self._reasons: dict[int, str] = {}  # by worker: why it was last held back
+        parties = sim.cluster.workers + sim.cluster.servers
+        self._every = max(1000, 20 * parties * max(1, sim.cluster.servers))
+        self.look_at = self._every
+        self._waiting: dict[int, tuple[object, int]] = {}  # by rank: for what, and the fastest one's steps at the time
+        self._steps_before = -1
+        self._shards = [_Shard(self, Clocks(range(sim.cluster.workers))) for _ in range(sim.cluster.servers)]
+        self._mass: float | None = None
+        self._some_crashed = False
+
+    def broken(self, what: str) -> InvariantBroken:
+        sim = self._sim
+        last = "\n  ".join(self._recent)
+        return InvariantBroken(f"{sim.scheme.name}, seed {sim.seed}, at {sim.now:.6f} s: {what}; lately:\n  {last}")
+
+    # ---- where it listens ----------------------------------------------------------------------------------
+    def watch(self, party: Party) -> None:
+        """See everything that `party` hears and says."""
+        if party in self._sim.world.servers:
+            shard = self._shards[party.me]
+            party.on = self._listening(party, shard.hear, shard.reply)
+        elif party in self._sim.world.means or party is self._sim.world.ring:
+            carrier = _Carrier(self)
+            party.on = self._listening(party, carrier.hear, carrier.reply)
+        else:
+            party.on = self._listening(party, lambda src, message: None, lambda to, message: None)
+
+    def _listening(self, party: Party, hear: Any, reply: Any) -> On:
+        on, sim, recent = party.on, self._sim, self._recent
+
+        def listening(now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+            recent.append(f"{sim.now:.6f} {party.name} hears {type(message).__name__} of {src}")
+            hear(src, message)
+            for effect in on(now, src, message):
+                if type(effect) is Reply:
+                    recent.append(f"{sim.now:.6f} {party.name} answers {effect.to}")
+                    reply(effect.to, effect.message)
+                yield effect
+
+        return listening
+
+    def record(self, record: Record) -> None:
+        match record:
+            case Applied(shard=shard):
+                self._shards[shard].applied(record)
+            case Decision(rank=rank, reason=reason):
+                self._reasons[rank] = reason
+
+    def gone(self, party: Party, rank: int) -> None:
+        if party in self._sim.world.servers:
+            self._shards[party.me].gone(rank)
+
+    def came(self, party: Party, rank: int) -> None:
+        if party in self._sim.world.servers:
+            self._shards[party.me].came(rank)
+
+    def crashed(self) -> None:
+        """From here on mass may get lost: that of the crashed worker, and what is sent to it."""
+        self._some_crashed = True
+
+    # ---- the whole -------------------------------------------------------------------------------------------
+    def look(self) -> None:
+        """Every so many events, and when a run pauses."""
+        self.look_at = self._sim.events + self._every
+        self._look_at_mass()
+        waiting = [life for life in self._sim.lives if life.alive and life.awaited]
+        self._look_for_the_forgotten(waiting)
+        steps = sum(self._sim.steps)
+        working = any(act.__name__ == "_worked" for _, _, act, _ in self._sim.heap.events)
+        if waiting and not working and steps == self._steps_before:
+            raise self.broken(f"{self._every} events without a step: {self._who(waiting[0])}")
+        self._steps_before = steps
+
+    def nothing_is_left(self) -> None:
+        """The heap is empty."""
+        for life in self._sim.lives:
+            if life.alive and life.awaited:
+                raise self.broken(f"nothing is left to happen, but {self._who(life)}")
+
+    def _look_for_the_forgotten(self, waiting: list[Life]) -> None:
+        fastest = max(self._sim.steps)
+        before, self._waiting = self._waiting, {}
+        for life in waiting:
+            what, since = before.get(life.rank, (None, fastest))
+            self._waiting[life.rank] = (life.awaited, since if what is life.awaited else fastest)
+            if fastest - self._waiting[life.rank][1] > PATIENCE:
+                raise self.broken(f"{self._who(life)} while another has made {PATIENCE} steps")
+
+    def _who(self, life: Life) -> str:
+        world = self._sim.world
+        parties = [*world.others, *([world.ring] if world.ring else []), *world.workers]
+        open_at = [party.name for party in parties if any(e is life.awaited for e, _ in party.open.get(life.rank, ()))]
+        whom = ", ".join(open_at) or "an answer that is under way or lost"
+        why = self._reasons.get(life.rank)
+        return f"worker {life.rank} waits for {whom}" + (f" ({why})" if why else "")
+
+    def _look_at_mass(self) -> None:
+        sim = self._sim
+        if not sim.scheme.workers_differ:
+            return
+        held = sum(party.role.model()[1] for party in sim.world.workers if party.hears)
+        # The third argument of a Tell under way is its message; a share of a model has a weight.
+        mass = held + sum(
+            getattr(args[2], "weight", 0.0) if hasattr(args[2], "round") else 0.0
+            for _, _, act, args in sim.heap.events
+            if act.__name__ == "_heard" and args[0].hears
+        )
+        alone = sum(party.here for party in sim.world.workers) <= 1
+        if self._mass is not None and not alone:
+            slack = 1e-6 * max(1.0, self._mass)
+            if mass > self._mass + slack or (mass < self._mass - slack and not self._some_crashed):
+                raise self.broken(f"the workers and their messages weighed {self._mass:.9g} together, now {mass:.9g}")
+        self._mass = mass
+
+
+class _Shard:
+    """What one shard heard, recounted."""
+
+    def __init__(self, whole: Invariants, clocks: Clocks) -> None:
+        self._whole = whole
+        self._clocks = clocks
+        self._last: dict[int, int] = {}  # clock of each worker's last contribution
+        self._heard: dict[int, int] = defaultdict(int)  # contributions of each worker
+        self._samples = 0
+        self._applied: dict[int, int] = defaultdict(int)
+        self._samples_applied = 0
+
+    def hear(self, src: int, message: Any) -> None:
+        if hasattr(message, "phase"):  # where clocks begin anew
+            self._last.pop(src, None)
+        clock = getattr(message, "clock", None)
+        if clock is None or src not in self._clocks or clock <= self._last.get(src, 0):
+            return
+        self._last[src] = clock
+        self._heard[src] += 1
+        self._samples += message.samples
+        self._clocks.tick(src, self._clocks[src] + 1)
+
+    def reply(self, to: int, message: Any) -> None:
+        bound = self._whole._sim.scheme.max_ahead()
+        if bound is not None and to in self._clocks:
+            ahead = self._clocks[to] - self._clocks.low
+            if ahead > bound:
+                raise self._whole.broken(f"worker {to} may go {ahead} clocks ahead of the slowest, bound {bound}")
+
+    def applied(self, record: Applied) -> None:
+        for rank in record.ranks:
+            self._applied[rank] += 1
+            if self._applied[rank] > self._heard[rank]:
+                raise self._whole.broken(
+                    f"shard {record.shard} applied {self._applied[rank]} contributions of worker {rank}, "
+                    f"which has made {self._heard[rank]}"
+                )
+        self._samples_applied += record.samples
+        if self._samples_applied > self._samples:
+            raise self._whole.broken(
+                f"shard {record.shard} applied {self._samples_applied} samples; {self._samples} have arrived"
+            )
+
+    def gone(self, rank: int) -> None:
+        if rank in self._clocks:
+            self._clocks.drop(rank)
+
+    def came(self, rank: int) -> None:
+        self._last.pop(rank, None)
+        if rank not in self._clocks:
+            self._clocks.add(rank)
+
+
+class _Meeting:
+    def __init__(self) -> None:
+        self.weights: dict[int, float] = {}
+        self.result: Averaged | None = None
+
+
+class _Carrier:
+    """What one carrier of means heard, recounted."""
+
+    def __init__(self, whole: Invariants) -> None:
+        self._whole = whole
+        self._meetings: dict[tuple[str, tuple[int, ...]], _Meeting] = {}
+        self._asked: dict[int, tuple[str, tuple[int, ...]]] = {}
+
+    def hear(self, src: int, message: Any) -> None:
+        if not isinstance(message, Part):
+            return
+        key = message.tag, message.among
+        meeting = self._meetings.setdefault(key, _Meeting())
+        meeting.weights.setdefault(src, message.weight)
+        self._asked[src] = key
+        if len(self._meetings) > 64 + 8 * len(message.among):
+            del self._meetings[next(iter(self._meetings))]
+
+    def reply(self, to: int, message: Any) -> None:
+        key = self._asked.get(to)
+        meeting = self._meetings.get(key) if key else None
+        if meeting is None or not isinstance(message, Averaged):
+            return
+        brought = sum(meeting.weights.values())
+        if message.weight > brought * (1 + 1e-9):
+            raise self._whole.broken(f"a mean weighs {message.weight:g}; its members brought {brought:g}")
+        if meeting.result is not None and meeting.result is not message:
+            raise self._whole.broken(f"worker {to} gets another mean than the others of {key[0] if key else ''}")
+        meeting.result = message
