@@ -96,8 +96,7 @@ def reference(prospects: Sequence[Prospect]) -> Prospect | None:
 
 def advice_text(prospects: Sequence[Prospect], refused: Sequence[tuple[str, str]]) -> str:
     """The table, the verdict, and what it does not know. `refused`: schemes that do not fit, and why."""
-    lines = [*_table(ranked(prospects)), ""] if prospects else []
-    lines += [WHAT_COLUMNS, ""] if prospects else []
+    lines = [*_table(ranked(prospects)), "", WHAT_COLUMNS, ""]
     lines += [f"{kind:<7} {WHAT[kind]}" for kind in WHAT if any(p.kind == kind for p in prospects)]
     lines += ["", *(textwrap.fill(line, COLUMNS) for line in verdict(prospects))]
     if refused:
@@ -147,8 +146,6 @@ def _row(p: Prospect, base: Prospect | None, trained: bool) -> tuple[str, ...]:
 
 def verdict(prospects: Sequence[Prospect]) -> list[str]:
     """Sentences; each says what it rests on."""
-    if not prospects:
-        return ["No scheme fits this cluster."]
     if any(p.summary.target_accuracy is not None for p in prospects):
         return _verdict_of_training(ranked(prospects))
     base, order = reference(prospects), ranked(prospects)
