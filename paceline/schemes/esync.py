@@ -183,7 +183,7 @@ class ESync(Scheme):
             if k == self.scheme.cap:
                 return False, f"{k} steps are the cap"
             if self.c.unknown:
-                return True, f"worker {min(self.c.unknown)} has not finished its first step"
+                return True, f"worker {next(iter(self.c.unknown))} has not finished its first step"
             s = self.d.largest()
             if r == s or s is None:
                 return False, "it is the slowest"

@@ -1,11 +1,11 @@
 """When a message arrives: latency, bandwidth, and one message at a time through every network card and every link.
 
 A message leaves once its sender's card has sent what came before it, and has arrived once the receiver's card has
-taken in all of it; the two overlap, as bytes flow. A card takes messages in in the order in which they were sent,
-not in which their first bytes reach it: one event a message instead of two, exact while a receiver's senders are
-equally busy, and FIFO between any two parties. A message without vectors costs latency only. Between sites it passes
-a link as well, behind all else that goes the same way. Parties on one host share its card, and do not use it
-among themselves.
+taken in all of it; the two overlap, as bytes flow. What a card has to take in queues from the moment it is sent, not
+from when its first bytes come: one event a message instead of two, exact while a receiver's senders are equally fast,
+FIFO between any two parties, and a slow sender holds nobody else up. A message without vectors costs latency only.
+Between sites it passes a link as well, behind all else that goes the same way. Parties on one host share its card,
+and do not use it among themselves.
 """
 
 from __future__ import annotations
@@ -75,20 +75,21 @@ class Network:
         seconds = nbytes * src.seconds_per_byte
         free = src.sending_until
         sent = src.sending_until = (now if now > free else free) + seconds
-        earliest = sent + src.latency_s + dst.latency_s
+        latency_s = src.latency_s + dst.latency_s
         if src.site != dst.site and (line := self._lines.get((src.site, dst.site))):
             passing = nbytes * line.seconds_per_byte
-            passed = line.busy_until = max(sent, sent + passing - seconds, line.busy_until + passing)
-            earliest += passed - sent + line.latency_s
+            sent = line.busy_until = max(sent, sent + passing - seconds, line.busy_until + passing)
+            latency_s += line.latency_s
             seconds = max(seconds, passing)
         intake = nbytes * dst.seconds_per_byte
         if intake > seconds:  # the slower card sets the pace
-            earliest += intake - seconds
-        free = dst.receiving_until + intake
-        if free > earliest:  # others are before it
-            earliest = dst.receiving_until + intake * self._stretch
-        dst.receiving_until = earliest
-        return earliest
+            sent += intake - seconds
+        free = dst.receiving_until
+        if free > now:  # others are before it
+            taken = dst.receiving_until = free + intake * self._stretch
+        else:
+            taken = dst.receiving_until = now + intake
+        return (sent if sent > taken else taken) + latency_s
 
     def _local(self, now: float, card: Card, nbytes: int) -> float:
         return now + self.speeds.local_latency_s + nbytes * self._local_s_per_byte
