@@ -7,6 +7,7 @@ a set of replies not yet given.
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -90,16 +91,22 @@ class MeanServer(Role):
         self.meetings: dict[Hashable, list[_Meeting]] = {}  # those still open, by tag
         self.closed: dict[int, _Meeting] = {}  # the last one of each rank
         self.left: set[int] = set()
+        self.asked: dict[int, deque[_Meeting]] = {}  # by rank: not answered yet, in the order of the questions
         self.missed: dict[int, list[_Meeting]] = {}  # by newcomer: closed without it, oldest first
 
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
         match message:
             case Part():
+                asked = self.asked.setdefault(src, deque())
                 last = self._closed_before(src, message)
                 if last is not None:
+                    asked.clear()  # what an earlier life asked for
                     yield Reply(src, last.result)
                     return
                 meeting = self._meeting(message)
+                if meeting in asked:  # likewise
+                    asked.clear()
+                asked.append(meeting)
                 meeting.add(src, message)
                 yield from self._close(meeting)
             case _:
@@ -109,6 +116,7 @@ class MeanServer(Role):
         self.left.add(rank)
         self.closed.pop(rank, None)
         self.missed.pop(rank, None)
+        self.asked.pop(rank, None)
         for meeting in [meeting for same_tag in self.meetings.values() for meeting in same_tag]:
             meeting.absent.discard(rank)
             meeting.present.pop(rank, None)
@@ -154,7 +162,13 @@ class MeanServer(Role):
                 missed.append(meeting)
         for rank in meeting.present:
             self.closed[rank] = meeting
-            yield Reply(rank, result)
+            yield from self._answer(rank)
+
+    def _answer(self, rank: int) -> Iterator[Reply]:
+        """A reply belongs to the oldest question, so one that is ready early waits for those before it."""
+        asked = self.asked[rank]
+        while asked and asked[0].result is not None:
+            yield Reply(rank, asked.popleft().result)
 
     def on_mean(self, tag: Hashable, result: Averaged) -> None:
         """For drivers that want to know of a result, such as the initial weights."""

@@ -26,9 +26,18 @@ def test_all_are_answered_with_the_weighted_mean_once_the_last_one_came(meeting:
 def test_meetings_of_another_tag_or_other_members_are_other_meetings(meeting: ByHand) -> None:
     assert meeting.on(0, part(1.0, among=(0, 1))) == {}
     assert meeting.on(2, part(2.0, among=(2,)))[2].v == [2.0]
-    assert meeting.on(1, part(3.0, among=(0, 1), tag="u")) == {}
     assert meeting.on(1, part(5.0, among=(0, 1)))[0].v == [3.0]
+    assert meeting.on(1, part(3.0, among=(0, 1), tag="u")) == {}
     assert meeting.on(0, part(5.0, among=(0, 1), tag="u"))[1].v == [4.0]
+
+
+def test_a_member_of_several_meetings_is_answered_in_the_order_in_which_it_asked(meeting: ByHand) -> None:
+    """A reply belongs to the oldest open question, and meetings may close in any order."""
+    assert meeting.on(0, part(1.0, among=(0, 1), tag="t")) == {}
+    assert meeting.on(0, part(3.0, among=(0, 2), tag="u")) == {}
+    assert set(meeting.on(2, part(9.0, among=(0, 2), tag="u"))) == {2}, "u is over, and 0 has asked for t before"
+    replies = list(meeting.role.on(0.0, 1, part(7.0, among=(0, 1), tag="t")))
+    assert [(reply.to, float(reply.message.v[0])) for reply in replies] == [(0, 4.0), (0, 6.0), (1, 4.0)]
 
 
 def test_who_leaves_is_not_waited_for(meeting: ByHand) -> None:

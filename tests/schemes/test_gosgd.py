@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.core.effects import Tell, Train, Trained
+from paceline.core.errors import PeerLost
+from paceline.core.mass import Holder, Returned, Share
+from paceline.core.role import Place
+from paceline.core.scheme import make
+from paceline.core.vector import Ghost
+from paceline.sim import Simulation, Steps
+from tests.conformance.test_sim import watch
+
+TRAINED = Trained(np.ones(1), 1, 1.0)
+
+
+def worker(me: int = 0, workers: int = 3, **parameters: Any) -> Holder:
+    place = Place(me=me, workers=tuple(range(workers)), w=np.zeros(1), update=lambda w, g, n: w - g)
+    role = make("gosgd", parameters).worker(0)(make("gosgd", parameters), place)
+    assert isinstance(role, Holder)
+    return role
+
+
+def share(w: float, weight: float) -> Share:
+    return Share(w=np.array([w]), weight=weight)
+
+
+def hear(role: Holder, src: int, message: Any) -> list[Any]:
+    return list(role.on(0.0, src, message))
+
+
+def test_a_message_carries_half_of_the_weight() -> None:
+    role = worker(workers=2, p=1.0)
+    loop = role.run()
+    assert isinstance(next(loop), Train)
+    told = loop.send(TRAINED)
+    assert isinstance(told, Tell)
+    assert (told.to, told.message.weight, role.weight) == (1, 0.25, 0.25)
+
+
+def test_messages_wait_until_the_next_step_and_are_averaged_by_weight() -> None:
+    role = worker(workers=2, p=0.0)
+    hear(role, 1, share(4.0, 0.25))
+    hear(role, 1, share(1.0, 0.25))
+    assert role.w == [0.0]
+    assert role.model() == ([1.25], 1.0)
+    wanted = next(role.run())
+    assert isinstance(wanted, Train)
+    assert wanted.x == [1.25]
+    assert role.weight == 1.0
+
+
+def test_a_message_that_never_left_is_taken_back() -> None:
+    role = worker(workers=2, p=1.0)
+    loop = role.run()
+    next(loop)
+    loop.send(TRAINED)
+    wanted = loop.throw(PeerLost("worker 1 is lost"))
+    assert isinstance(wanted, Train)
+    assert role.weight == 0.5
+    assert role.anybody() is None, "and nobody is left to tell"
+    assert isinstance(loop.send(TRAINED), Train)
+
+
+def test_one_that_leaves_hands_over_all_it_has_and_sends_back_what_still_comes() -> None:
+    role = worker()
+    hear(role, 1, share(2.0, 1 / 3))
+    (last,) = role.leave(0.0)
+    assert isinstance(last, Tell)
+    assert (last.message.w, last.message.weight) == ([1.0], pytest.approx(2 / 3))
+    assert role.model()[1] == 0
+    (back,) = hear(role, 2, share(5.0, 0.1))
+    assert (back.to, back.message.weight) == (2, 0.1)
+    assert isinstance(back.message, Returned)
+
+
+def test_an_heir_that_has_left_itself_is_replaced_and_the_last_one_keeps_what_there_is() -> None:
+    role = worker()
+    (last,) = role.leave(0.0)
+    refused = Returned(w=last.message.w, weight=last.message.weight)
+    (again,) = hear(role, last.to, refused)
+    assert {last.to, again.to} == {1, 2}
+    assert hear(role, again.to, refused) == []
+    assert role.model()[1] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.2, 1.0])
+def test_every_step_is_followed_by_a_message_with_probability_p_and_nobody_waits(p: float) -> None:
+    told: list[int] = []
+    sim = Simulation(make("gosgd", {"p": p}), Ghost(8), Steps(lambda rank, rng: 1.0), workers=4, servers=0)
+    for rank in range(4):
+        watch(sim, rank, lambda rank, effect: told.append(effect.to) if isinstance(effect, Tell) else None)
+    sim.run(until=500.5)
+    assert sim.steps == [500] * 4
+    assert len(told) == pytest.approx(2000 * p, rel=0.15)
+    assert set(told) == (set() if p == 0 else {0, 1, 2, 3})

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paceline.schemes  # noqa: F401  enters them into the registry
+from paceline.core.scheme import make
+from paceline.core.topology import sends_to
+from paceline.core.trace import Record, Span
+from paceline.core.vector import Ghost
+from paceline.sim import Simulation, Steps, plain_sgd
+
+LR = 0.1
+
+
+def pull(rank: int, w: Any) -> Any:
+    """Every worker has an optimum of its own."""
+    return w - rank
+
+
+def mixing(topology: str, k: int, n: int) -> Any:
+    """P of round k: column j says how worker j splits what it has."""
+    p = np.eye(n)
+    for j in range(n):
+        for i in sends_to(topology, j, k, n):
+            p[i, j] = 1
+    return p / p.sum(axis=0)
+
+
+def by_matrices(topology: str, rounds: int, n: int) -> Any:
+    """The paper's Algorithm 1 with all workers at once: x <- P (x - gamma grad F(z)), w <- P w, z <- x / w."""
+    x, w = np.zeros(n), np.ones(n)
+    for k in range(rounds):
+        x = x - LR * (x / w - np.arange(n))
+        x, w = mixing(topology, k, n) @ x, mixing(topology, k, n) @ w
+    return x / w
+
+
+@pytest.mark.parametrize("topology", ["exponential", "ring", "complete", "random"])
+@pytest.mark.parametrize("n", [2, 5, 8])
+def test_without_overlap_it_is_the_algorithm_of_the_paper_whatever_the_speeds(topology: str, n: int) -> None:
+    rounds, work = 12, Steps(lambda rank, rng: rng.uniform(0.5, 3.0), pull)
+    scheme = make("sgp", {"topology": topology})
+    sim = Simulation(scheme, np.zeros(2), work, workers=n, servers=0, update_factory=plain_sgd(LR))
+    final: dict[int, Any] = {}
+
+    def all_have(sim: Simulation) -> bool:
+        for rank in range(n):
+            role: Any = sim.worker(rank)
+            if role.k == rounds and sim.steps[rank] == rounds and rank not in final and not waits(sim, rank):
+                final[rank] = role.w.copy()
+        return len(final) == n
+
+    def waits(sim: Simulation, rank: int) -> bool:
+        return bool(sim.lives[rank].awaited)
+
+    sim.run(until=200, stop=all_have)
+    expected = by_matrices(topology, rounds, n)
+    np.testing.assert_allclose([final[rank][0] for rank in range(n)], expected, rtol=1e-9)
+
+
+def test_without_overlap_nobody_is_further_ahead_than_the_graph_lets_it() -> None:
+    work = Steps(lambda rank, rng: 10.0 if rank == 3 else 1.0)
+    sim = Simulation(make("sgp", {}), Ghost(4), work, workers=8, servers=0)
+    ahead = []
+    sim.run(until=500, stop=lambda sim: ahead.append(max(sim.steps) - min(sim.steps)))  # type: ignore[func-returns-value]
+    assert max(ahead) <= 3  # hops of the graph
+    assert min(sim.steps) > 40
+
+
+def test_with_overlap_a_share_may_take_as_long_as_tau_steps_and_nobody_waits_for_it() -> None:
+    """A network that takes 0.3 s for a model, steps of 1 s."""
+    model, gbps = 1000, 4000 * 8e-9 / 0.3
+
+    def waited(tau: int) -> float:
+        records: list[Record] = []
+        work = Steps(lambda rank, rng: 1.0)
+        scheme = make("sgp", {"tau": tau})
+        Simulation(scheme, Ghost(model), work, workers=4, servers=0, bandwidth_gbps=gbps, trace=records.append).run(
+            until=50
+        )
+        return sum(r.seconds for r in records if isinstance(r, Span) and r.activity != "computing") / 4
+
+    assert waited(0) > 10
+    assert waited(1) < 1
+
+
+def test_after_a_worker_has_left_the_others_go_on_and_agree() -> None:
+    sim = Simulation(
+        make("sgp", {}), np.zeros(2), Steps(lambda rank, rng: 1.0, pull), workers=4, servers=0,
+        update_factory=plain_sgd(0.01),
+    )  # fmt: skip
+    sim.run(until=10.5)
+    sim.leave(2)
+    sim.run(until=2000)
+    assert sim.steps[2] < 15
+    assert min(sim.steps[rank] for rank in (0, 1, 3)) > 1900
+    assert sim.model()[0] == pytest.approx((0 + 1 + 3) / 3, rel=0.15), "the optimum of those who are left"
