@@ -46,6 +46,8 @@ def run(runner: Runner) -> Summary:
             if runner.interrupted:
                 raise Interrupted(runner.interrupted, None) from None
             raise
+        except KeyboardInterrupt:
+            raise Interrupted(runner.interrupted or "SIGINT", None) from None
     if runner.interrupted:
         raise Interrupted(runner.interrupted, summary)
     return summary

@@ -2,53 +2,77 @@
 
 from __future__ import annotations
 
-import dataclasses
-import sys
+import shutil
+import textwrap
 
-from paceline import schemes  # noqa: F401  enters the catalogue
+from paceline.cli import catalogue
 from paceline.cli.options import Parser
-from paceline.core.scheme import limits_of, lookup, names
+from paceline.core.scheme import lookup
 
-EPILOG = (
-    """`paceline schemes NAME` shows one scheme in full: its algorithm, its parameters, when to use it and when not."""
-)
+EPILOG = """`paceline schemes NAME` shows one scheme in full: its algorithm, when to use it and when not, what it
+needs, its parameters, how to cite it."""
+
+COLUMNS = 100
+NAME, WHAT = 13, 60
 
 
 def main(arguments: list[str]) -> int:
     parser = Parser(prog="paceline schemes", usage="paceline schemes [NAME]", description=__doc__, epilog=EPILOG)
     parser.add_argument("name", nargs="?", help="show this scheme in full")
     name = parser.parse_all(arguments).name
-    if name:
-        print(_page(name))
-    else:
-        _table()
+    print(page(name) if name else table())
     return 0
 
 
-def _parameters(name: str) -> list[str]:
+def table() -> str:
+    lines = []
+    for family, members in catalogue.families().items():
+        lines += [family, *(line for name in members for line in _row(name)), ""] if members else []
+    return "\n".join(
+        [
+            *lines,
+            "`paceline schemes NAME` shows one in full, `paceline cite NAME` how to cite it. Which one to take:",
+            "`paceline advise` and `paceline simulate --schemes all` say, and `paceline race` on this machine.",
+        ]
+    )
+
+
+def _row(name: str) -> list[str]:
     cls = lookup(name)
-    limits = limits_of(cls)
-    return [f"--{name}.{f.name.replace('_', '-')} {f.default}  {limits[f.name].help}" for f in dataclasses.fields(cls)]
+    first, *rest = textwrap.wrap(cls.summary, WHAT)
+    return [f"  {name:<{NAME}}{first:<{WHAT + 1}} {cls.paper.short()}", *(" " * (NAME + 2) + line for line in rest)]
 
 
-def _page(name: str) -> str:
-    cls = lookup(name)
-    text = (sys.modules[cls.__module__].__doc__ or "").strip()
-    parameters = "\n".join(f"  {line}" for line in _parameters(name)) or "  none"
-    return f"{text}\n\nParameters, with their defaults:\n{parameters}\n\n{cls.paper.bibtex()}"
+def page(name: str) -> str:
+    columns = min(COLUMNS, shutil.get_terminal_size((COLUMNS, 24)).columns)
+    needs = catalogue.needs(name).items()
+    return "\n\n".join(
+        [
+            _fitted(catalogue.description(name), columns),
+            "Needs\n" + "\n".join(_entry(what, text.replace("`", ""), 14, columns) for what, text in needs),
+            "Parameters, with their defaults\n" + (_parameters(name, columns) or "  none"),
+            lookup(name).paper.bibtex(),
+        ]
+    )
 
 
-def _table() -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+def _fitted(text: str, columns: int) -> str:
+    """Prose is wrapped anew; the paper's box stays as it is."""
+    paragraphs = text.split("\n\n")
+    return "\n\n".join(p if "\n " in f"\n{p}" else textwrap.fill(p, columns) for p in paragraphs)
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("scheme", "what it does", "paper", "parameters (default)"):
-        table.add_column(heading)
-    for name in names():
-        cls = lookup(name)
-        parameters = "\n".join(f"{f.name} ({f.default})" for f in dataclasses.fields(cls)) or "-"
-        table.add_row(name, cls.summary, cls.paper.short(), parameters)
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
-    print("`paceline schemes NAME` tells more of one, `paceline cite NAME` how to cite it.")
+
+def _parameters(name: str, columns: int) -> str:
+    known = list(catalogue.parameters(name))
+    heads = [f"{p.flag} {p.default or repr('')}" for p in known]
+    # A head that is longer than the column stands on a line of its own.
+    width = min(34, max(map(len, heads), default=0) + 2)
+    texts = [p.help + (f" ({p.limits})" if p.limits else "") for p in known]
+    return "\n".join(_entry(head, text, width, columns) for head, text in zip(heads, texts, strict=True))
+
+
+def _entry(head: str, text: str, width: int, columns: int) -> str:
+    lines = textwrap.wrap(text, columns - width - 2)
+    if len(head) >= width:
+        return "\n".join([f"  {head}", *(" " * (width + 2) + line for line in lines)])
+    return "\n".join([f"  {head:<{width}}{lines[0]}", *(" " * (width + 2) + line for line in lines[1:])])

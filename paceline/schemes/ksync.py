@@ -19,8 +19,9 @@ workers' gradients will be dropped when they arrive". k = N is BSP for K-sync; f
 weighted by their samples, so the sum above is a mean over samples.
 
 Ours: nobody is interrupted. Dutta et al. cancel the work of those who are late; here they finish their step, and what
-they push is dropped. With several shards each takes the first k that reached it, as in Chen et al.; who waits is for
-shard 0 to say, lest two shards hold workers that wait for one another.
+they push is dropped. Where nobody is interrupted, K-batch-sync is no faster than K-sync: every update makes the work
+of all who are at it too late. With several shards each takes the first k that reached it, as in Chen et al.; who waits
+is for shard 0 to say, lest two shards hold workers that wait for one another.
 
 Use it where any worker may stall at any time. Not where the same worker is always slow: with drop, data that it alone
 has is never learnt. Dropped work is work lost: about (N - k) / N of it under K-sync.

@@ -94,7 +94,7 @@ class World:
         if peer:
             role.adopt(peer.role)
         party = self.workers[rank] = Party(old.name, role, old.card, old.skew_s, old.speed)
-        party.told_at = old.told_at
+        party.told_at, party.sent, party.received = old.told_at, old.sent, old.received
         return party
 
     def _furthest_behind(self, but: Party) -> Party | None:

@@ -1,10 +1,15 @@
+from pathlib import Path
+from random import Random
+
 import numpy as np
 import pytest
 
+from paceline.config import build
 from paceline.core.errors import ConfigError
+from paceline.core.grouping import parse_groups
 from paceline.core.scheme import make
-from paceline.core.trace import Applied, Record
-from paceline.schemes.gsp import groups_by_speed, parse_groups
+from paceline.core.trace import Applied, Decision, Record
+from paceline.core.vector import Ghost
 from paceline.sim import Simulation, Steps
 from tests.drive import server
 
@@ -72,18 +77,32 @@ def test_auto_is_one_group_where_nobody_measured() -> None:
     assert server("gsp", workers=3).role.rounds[2].members == {0, 1, 2}
 
 
-def test_groups_are_cut_where_the_next_worker_is_slower_by_the_ratio() -> None:
-    assert groups_by_speed([1.0, 1.4, 2.0, 8.0], ratio=1.5) == ((0, 1, 2), (3,))
-    assert groups_by_speed([3.0, 1.0], ratio=2.0) == ((1,), (0,))
-    assert groups_by_speed([], ratio=2.0) == ()
-
-
 def test_groups_must_name_each_worker_once() -> None:
     make("gsp", {"groups": "0,1;2"}).check(3, 1)
     with pytest.raises(ConfigError, match=r"must name each of the workers 0\.\.3 once"):
         make("gsp", {"groups": "0,1;2"}).check(4, 1)
-    with pytest.raises(ValueError, match="one group only"):
-        parse_groups("0,1;1")
+    with pytest.raises(ConfigError, match="one group only"):
+        make("gsp", {"groups": "0,1;1"})
+
+
+def test_groups_by_label() -> None:
+    make("gsp", {"labels": "a,b,a"}).check(3, 1)
+    assert server("gsp", workers=3, labels="a,b,a").role.rounds[2].members == {0, 2}
+    with pytest.raises(ConfigError, match=r"labels = 'a\*3' must name each of the workers 0\.\.3 once"):
+        make("gsp", {"labels": "a*3"}).check(4, 1)
+    with pytest.raises(ConfigError, match="leave one out"):
+        make("gsp", {"labels": "a*2", "groups": "0;1"}).check(2, 1)
+
+
+def test_groups_from_a_file_are_kept_with_the_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "groups"
+    path.write_text("10.0.0.7\n10.0.0.5 10.0.0.6\n", encoding="utf-8")
+    values = {"run": {"scheme": "gsp"}, "cluster": {"workers": 3}, "gsp": {"groups": f"file:{path}"}}
+    scheme = build(values).scheme()
+    path.unlink()
+    assert make("gsp", scheme.parameters()).written() == ((0,), (1, 2))
+    with pytest.raises(ConfigError, match="No such file"):
+        build(values)
 
 
 def test_a_member_that_leaves_ends_its_groups_wait_only() -> None:
@@ -92,3 +111,80 @@ def test_a_member_that_leaves_ends_its_groups_wait_only() -> None:
     gsp.push(2, clock=1)
     assert set(gsp.gone(1)) == {0}
     assert set(gsp.push(3, clock=1)) == {2, 3}
+
+
+# ---- regrouping ----------------------------------------------------------------------------------------------------
+def drifting(at: float, servers: int = 1, seed: int = 0, **parameters: object) -> tuple[Simulation, list[Record]]:
+    """Workers 0, 1, 2 are fast and 3, 4, 5 slow; from `at` on worker 2 is slow too. Nobody measured beforehand."""
+    records: list[Record] = []
+
+    def seconds(rank: int, rng: Random) -> float:
+        slow = rank > 2 or (rank == 2 and sim.now >= at)
+        return (3.0 if slow else 1.0) * rng.uniform(0.95, 1.05)
+
+    sim = Simulation(
+        make("gsp", dict(parameters)), Ghost(4096), Steps(seconds), workers=6, servers=servers, seed=seed,
+        trace=records.append,
+    )  # fmt: skip
+    return sim, records
+
+
+def groups_of(sim: Simulation, shard: int) -> set[frozenset[int]]:
+    return {frozenset(group.members) for group in sim.server(shard).rounds.values()}
+
+
+SLOW_AND_FAST = {frozenset({0, 1, 2}), frozenset({3, 4, 5})}
+
+
+def test_groups_are_found_while_training_where_nobody_measured() -> None:
+    sim, records = drifting(at=1e9)
+    assert groups_of(sim, 0) == {frozenset(range(6))}
+    sim.run(until=30)
+    assert groups_of(sim, 0) == SLOW_AND_FAST
+    told = [r for r in records if isinstance(r, Decision) and r.party == "coordinator"]
+    assert sorted((r.rank, r.verdict) for r in told) == [
+        *((rank, "group 0,1,2") for rank in (0, 1, 2)),
+        *((rank, "group 3,4,5") for rank in (3, 4, 5)),
+    ]
+    assert told[0].reason.startswith("2 groups by speed have a silhouette of 0.9")
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+def test_a_worker_that_becomes_slow_changes_groups_on_every_shard_alike(servers: int) -> None:
+    for seed in range(5):
+        sim, records = drifting(at=60, servers=servers, seed=seed)
+        sim.run(until=60)
+        assert all(groups_of(sim, shard) == SLOW_AND_FAST for shard in range(servers))
+        before = list(sim.run(until=260).steps)
+        assert all(groups_of(sim, shard) == {frozenset({0, 1}), frozenset({2, 3, 4, 5})} for shard in range(servers))
+        sim.run(until=300)
+        assert min(np.subtract(sim.steps, before)) > 10, f"seed {seed}: nobody waits for ever"
+        rounds = [[r.ranks for r in records if isinstance(r, Applied) and r.shard == s] for s in range(servers)]
+        for rank in range(6):  # each worker has seen the same groups in the same order, whatever the shard
+            assert len({tuple(ranks for ranks in of if rank in ranks)[:100] for of in rounds}) == 1
+
+
+def test_speeds_that_jitter_change_nothing() -> None:
+    sim, _ = drifting(at=1e9, regroup=2)
+    sim.run(until=300)
+    assert sim.coordinator.regrouper.number == 1
+    assert groups_of(sim, 0) == SLOW_AND_FAST
+
+
+def test_without_regrouping_nobody_asks_the_coordinator() -> None:
+    sim, _ = drifting(at=1e9, regroup=0)
+    sim.run(until=30)
+    assert groups_of(sim, 0) == {frozenset(range(6))}
+    assert sim.coordinator.regrouper.reports == 0
+
+
+def test_a_leaver_told_to_join_a_group_is_not_waited_for_there() -> None:
+    for leaver in range(6):
+        for steps in range(3, 9):
+            sim, _ = drifting(at=1e9, servers=2, seed=steps)
+            sim.run(stop=lambda sim, steps=steps, leaver=leaver: sim.steps[leaver] >= steps)
+            sim.leave(leaver)
+            sim.run(until=sim.now + 20)
+            before = list(sim.steps)
+            sim.run(until=sim.now + 20)
+            assert min(b - a for rank, (a, b) in enumerate(zip(before, sim.steps, strict=True)) if rank != leaver) >= 5

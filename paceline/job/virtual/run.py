@@ -26,13 +26,16 @@ from paceline.observe.progress import View
 from paceline.observe.store import TraceWriter
 from paceline.observe.summary import Summary, write_summary
 from paceline.sim import Simulation
+from paceline.sim.invariants import InvariantBroken
 
 SHOW_EVENTS = 256
 SHOW_SECONDS = 0.25
+WATCHED_MAX = 256
+"""Workers up to which every invariant is checked as the run goes on; beyond, that would take most of the time."""
 
 
-class Stalled(PacelineError):  # noqa: N818
-    """Nothing is left to happen, and the run is not over."""
+class RunBroken(PacelineError):  # noqa: N818  as RunFailed
+    """The run cannot go on: a fault of the scheme, or of the simulator."""
 
 
 class VirtualRun:
@@ -114,6 +117,8 @@ class VirtualRun:
             sim.run(until=seconds, max_events=self._setting.events_max or math.inf, stop=self._after_event)
             self._end(seconds)
             self._show()
+        except InvariantBroken as broken:
+            raise RunBroken(f"{sim.scheme.name}: {broken}") from broken
         finally:
             self._view.close()
         return self._ledger.summary()
@@ -128,7 +133,9 @@ class VirtualRun:
             elif sim.events >= (self._setting.events_max or math.inf):
                 self._reason = "events"
             elif not len(sim.heap):
-                raise Stalled(f"{sim.scheme.name}: nothing is left to happen after {at:.3f} s, and the run is not over")
+                raise RunBroken(
+                    f"{sim.scheme.name}: nothing is left to happen after {at:.3f} s, and the run is not over"
+                )
             else:
                 self._reason, at = "seconds", seconds_max
         self._note(Ended(at=at, reason=self._reason))
@@ -165,6 +172,7 @@ class VirtualRun:
         w, statistics = self.simulation.model(), self._training.mean_statistics()
         self._last = self._judge.look(at, self._meters.total, w, statistics)
         self._note(self._last)
+        self.simulation.judged(self._last.accuracy)
         target = self._config.stop.target_accuracy
         if target and self._last.accuracy >= target and not self._reason:
             self._reason = "target accuracy"
@@ -213,6 +221,7 @@ class VirtualRun:
             update_factory=self._rule,
             seed=recipe.seed,
             trace=self._note,
+            watched=setting.cluster.workers <= WATCHED_MAX,
         )
 
     def _rule(self, length: int) -> Any:

@@ -1,0 +1,137 @@
+"""What the catalogue says of a scheme, whoever shows it: a terminal or a page of the documentation."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from paceline import schemes  # noqa: F401  enters the catalogue
+from paceline.core.errors import ConfigError
+from paceline.core.scheme import Limits, Scheme, limits_of, lookup, names, types_of
+
+TOGETHER = "In rounds: one update, made of everybody's gradient"
+AS_THEY_COME = "On servers: gradients are applied as they come, some wait, some are dropped"
+LOCALLY = "Local steps: workers train on their own and meet, or report, now and then"
+GOSSIP = "Without servers: every worker has a model of its own, and they are mixed"
+IN_TURN = "Several schemes in turn"
+FAMILIES = (TOGETHER, AS_THEY_COME, LOCALLY, GOSSIP, IN_TURN)
+
+
+def families() -> dict[str, list[str]]:
+    """The names of all schemes, by family."""
+    return {family: [name for name in names() if family_of(lookup(name)) == family] for family in FAMILIES}
+
+
+def family_of(cls: type[Scheme]) -> str:
+    """Follows from what a scheme declares, with the parameters that it has by default."""
+    scheme = cls()
+    if scheme.name == "hybrid":
+        return IN_TURN
+    if scheme.needs_peers:
+        return GOSSIP
+    if scheme.trains_locally or scheme.own_momentum:
+        return LOCALLY
+    # Only what all do at once can be done by collectives alone.
+    return TOGETHER if runs_without_servers(scheme) else AS_THEY_COME
+
+
+def runs_without_servers(scheme: Scheme) -> bool:
+    try:
+        scheme.check(workers=4, servers=0)
+    except ConfigError:
+        return False
+    return True
+
+
+def description(name: str) -> str:
+    """The docstring of the scheme's file."""
+    return (sys.modules[lookup(name).__module__].__doc__ or "").strip()
+
+
+# ---- what it needs -----------------------------------------------------------------------------------------------
+def needs(name: str) -> dict[str, str]:
+    """What it runs on, where model and optimizer are, and what travels: in words, by what it is about."""
+    scheme = lookup(name)()
+    return {
+        "runs on": _runs_on(scheme),
+        "model": _model(scheme),
+        "optimizer": _optimizer(scheme),
+        "what travels": _travels(scheme),
+    }
+
+
+def _runs_on(scheme: Scheme) -> str:
+    if scheme.needs_peers:
+        text = "workers that reach one another; no servers"
+    elif not runs_without_servers(scheme):
+        text = "servers"
+    elif scheme.server(1) is not None:
+        text = "servers, or collectives alone (`--servers 0`)"
+    else:
+        text = "collectives (`--servers 0`); where there are servers, they carry the means"
+    return text + ("; the coordinator decides" if scheme.Coordinator else "")
+
+
+def _model(scheme: Scheme) -> str:
+    words = {
+        "servers": "on the servers",
+        "any worker": "on every worker, the same after each exchange",
+        "mean of workers": "each worker has its own; that of the run is their weighted mean",
+    }
+    here = words[scheme.model_of(1)]
+    if runs_without_servers(scheme) and scheme.model_of(0) != scheme.model_of(1):
+        return f"{here}; without servers {words[scheme.model_of(0)]}"
+    return here
+
+
+def _optimizer(scheme: Scheme) -> str:
+    if scheme.own_momentum:
+        return "on every worker; momentum is the scheme's own"
+    if scheme.trains_locally or scheme.server(1) is None:
+        return "on every worker"
+    return "on the servers" + ("; without servers on every worker" if runs_without_servers(scheme) else "")
+
+
+def _travels(scheme: Scheme) -> str:
+    if scheme.needs_peers:
+        return "models, from worker to worker"
+    if scheme.server(1) is None:
+        return "an exchange: a vector as long as the model into a mean over all workers, and the mean back"
+    sent = "gradient"
+    if scheme.trains_locally or scheme.own_momentum:
+        sent = "weights, or what local steps changed in them,"
+    return f"an exchange: the {sent} to the servers, and weights back"
+
+
+# ---- parameters --------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    flag: str
+    type: str
+    default: str
+    limits: str
+    help: str
+
+
+def parameters(name: str) -> Iterator[Parameter]:
+    cls = lookup(name)
+    types, defaults = types_of(cls), cls().parameters()
+    for key, limits in limits_of(cls).items():
+        flag = f"--{name}.{key.replace('_', '-')}"
+        yield Parameter(flag, types[key].__name__, _shown(defaults[key]), _limits(limits, types[key]), limits.help)
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _limits(limits: Limits, kind: type) -> str:
+    if limits.choices:
+        return ", ".join(limits.choices)
+    if kind is bool:
+        return "true, false"
+    if math.isinf(limits.low):
+        return ""
+    return f"{limits.low:g} or more" if math.isinf(limits.high) else f"{limits.low:g} to {limits.high:g}"

@@ -1,0 +1,56 @@
+import numpy as np
+
+from paceline.core.clocked import Push
+from tests.drive import server
+
+
+def test_what_comes_from_a_worker_not_among_the_last_senders_is_dropped() -> None:
+    weedout = server("weedout", workers=2, window=2)
+    weedout.push(0, clock=1)
+    weedout.push(1, clock=1)
+    weedout.push(0, clock=2)
+    weedout.push(0, clock=3)
+    assert set(weedout.push(1, clock=2, g=100.0)) == {1}, "it is answered at once all the same"
+    assert weedout.role.w == [-4.0]
+    assert weedout.decisions() == [(1, "dropped", "not among the last 2 reports")]
+    assert [(u.ranks, u.weight) for u in weedout.updates()][-1] == ((1,), 0.0)
+
+
+def test_a_report_that_was_dropped_counts_as_a_report() -> None:
+    weedout = server("weedout", workers=2)
+    for clock in (1, 2):
+        weedout.push(0, clock=clock)
+    weedout.push(1, clock=1)
+    assert set(weedout.push(1, clock=2)) == {1}
+    assert weedout.role.w == [-3.0]
+
+
+def test_nothing_is_dropped_before_the_window_is_full() -> None:
+    weedout = server("weedout", workers=2, window=5)
+    for clock in range(1, 5):
+        weedout.push(0, clock=clock)
+    weedout.push(1, clock=1)
+    assert weedout.role.w == [-5.0]
+    assert weedout.decisions() == []
+
+
+def test_the_window_is_never_smaller_than_the_number_of_workers_and_shrinks_with_it() -> None:
+    weedout = server("weedout", workers=4, window=2)
+    assert weedout.role.window == 4
+    weedout.gone(3)
+    assert weedout.role.window == 3
+
+
+def test_with_weights_as_payload_a_dropped_worker_starts_from_fresh_weights() -> None:
+    weedout = server("weedout", workers=2, payload="weights", alpha=0.5)
+
+    def send(src: int, x: float, clock: int) -> float:
+        return weedout.on(src, Push(g=np.array([x]), clock=clock, samples=1))[src].w[0]
+
+    assert send(1, 8.0, 1) == 4.0
+    assert weedout.role.w == [4.0]
+    assert send(0, 8.0, 1) == 6.0
+    assert send(0, 6.0, 2) == 6.0
+    assert weedout.role.w == [6.0]
+    assert send(1, 100.0, 2) == 6.0
+    assert weedout.role.w == [6.0]
