@@ -131,7 +131,8 @@ class Config:
     parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def scheme(self) -> Scheme:
-        return make(self.run.scheme, self.parameters.get(self.run.scheme, {}))
+        own = make(self.run.scheme, self.parameters.get(self.run.scheme, {}))
+        return own.completed(self.parameters, 0)
 
     def slowdown_of(self, rank: int) -> float:
         return self.cluster.slowdown[rank] if self.cluster.slowdown else 1.0

@@ -80,6 +80,10 @@ class Role:
         """Worker `rank` takes part from now on: its next message comes from a fresh role."""
         yield from ()
 
+    def judged(self, now: float, accuracy: float) -> Iterator[Tell | Reply]:
+        """The coordinator hears that the model has been evaluated."""
+        yield from ()
+
     def adopt(self, peer: Role) -> None:
         """This worker comes late: take over from `peer` what is common to all."""
         for name in self.common:

@@ -41,7 +41,7 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
     o, s = config.optimizer, config.schedule
     return Recipe(
         scheme=config.run.scheme,
-        parameters=config.scheme().parameters(),
+        parameters=config.scheme().completed({}, train_samples).parameters(),
         optimizer=OptimizerRecipe(
             name=o.name,
             lr=o.lr,

@@ -237,6 +237,8 @@ class Coordinator:
         self._listener.recorded(
             Evaluated(at=at, accuracy=judged.accuracy, loss=judged.loss, samples=judged.samples, seconds=judged.seconds)
         )
+        if self.phase is Phase.TRAINING:
+            self.node.judged(judged.accuracy)
         target = self._stop_rule.target_accuracy
         if target is not None and judged.accuracy >= target:
             self._stop("target accuracy")

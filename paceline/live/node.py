@@ -301,6 +301,11 @@ class Node:
                 self._unanswered[role, src.index].append(envelope.id)
             self._carry_out(role, role.on(self.now(), src.index, envelope.message))
 
+    def judged(self, accuracy: float) -> None:
+        """The coordinator has heard how good the model is."""
+        with self._lock:
+            self._carry_out(self.role, self.role.judged(self.now(), accuracy))
+
     def gone(self, rank: int) -> None:
         """Worker `rank` takes no further part."""
         with self._lock:

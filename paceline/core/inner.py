@@ -1,0 +1,53 @@
+"""A party whose box changes with the phase of the run; what `paceline.schemes.hybrid` is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from paceline.core.effects import Reply, Tell
+from paceline.core.role import Place, Role
+from paceline.core.scheme import Scheme
+
+
+class Inner(Role):
+    """`inner`: the box of the present phase; `scheme.schemes` has the scheme of each."""
+
+    def __init__(self, scheme: Any, place: Place) -> None:
+        self.phase, self.inner = 0, Role(scheme, place)
+        self.left: set[int] = set()
+        super().__init__(scheme, place)
+        self.begin(0.0, 0, place.w)
+
+    def box(self, scheme: Scheme) -> type[Role] | None:
+        raise NotImplementedError
+
+    def begin(self, now: float, phase: int, w: Any) -> list[Tell | Reply]:
+        """Take up the box of `phase`; those that have left are gone there too."""
+        own = self.scheme.schemes[phase]
+        self.phase = phase
+        self.inner = (self.box(own) or Role)(own, dataclasses.replace(self.place, w=w))
+        return [effect for rank in sorted(self.left) for effect in self.inner.gone(now, rank)]
+
+    @property
+    def w(self) -> Any:
+        return self.inner.w
+
+    @w.setter
+    def w(self, w: Any) -> None:
+        self.inner.w = w
+
+    def model(self) -> tuple[Any, float]:
+        return self.inner.model()
+
+    def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+        yield from self.inner.on(now, src, message)
+
+    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        self.left.add(rank)
+        yield from self.inner.gone(now, rank)
+
+    def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        self.left.discard(rank)
+        yield from self.inner.came(now, rank)

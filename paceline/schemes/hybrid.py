@@ -1,0 +1,400 @@
+"""One scheme after the other: phases that end by steps, seconds, epochs or accuracy, with the model carried over.
+
+    worker i:     phase p:  the worker's box of p; before each exchange's work, ask the coordinator: go on?
+                  told to end:  give the servers x_i;  w <- their answer;  p <- p + 1        (a rendezvous of all)
+    server:       phase p:  the server's box of p
+                  upon x_i:  i takes no further part in p
+                  upon the last x_i:  w <- that of p, or sum(n_i x_i) / sum(n_i) where p has no model on servers;
+                             p <- p + 1;  answer everybody w
+    coordinator:  phase p:  the coordinator's box of p
+                  upon "go on?" of i:  once the condition of p holds, END to everybody behind the furthest exchange that
+                                       was granted; GO otherwise
+
+Phases are written `bsp until 2 epochs; ssp(staleness=2) until accuracy 0.9 or 60 seconds; esync`; the parameters of a
+scheme come from its own section unless they stand here. Steps, seconds and epochs count from the beginning of the
+phase: the steps of an average worker, the samples of all. The question travels during the exchange before, so no worker
+waits for it. A phase ends between two exchanges, after what has been handed over has been answered: nothing is lost and
+nothing counts twice. Where workers meet, all end after the same exchange; elsewhere those that are behind end at
+once. Without servers the rendezvous is one Mean. Optimizers keep their state: the servers' theirs, each worker its own.
+
+SpeeDO (Zheng et al. 2016) switches by iterations between "strategies", state carried over; the grammar, the other
+conditions and the rendezvous are ours. Where one phase keeps its model on workers, evaluation looks there in all.
+
+Use it to begin synchronously and go on with fewer waits, or the other way round at the end. Not for gossip schemes in a
+row, which is refused; what these still have on its way when their phase ends is dropped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any
+
+from paceline.core.effects import (
+    COORDINATOR,
+    SERVERS,
+    Call,
+    Compute,
+    Effect,
+    Mean,
+    Reply,
+    Start,
+    Tell,
+    Ticket,
+    Train,
+    Wait,
+)
+from paceline.core.errors import ConfigError
+from paceline.core.inner import Inner
+from paceline.core.mean import weighted_mean
+from paceline.core.message import message
+from paceline.core.phases import Phase, parse
+from paceline.core.role import Place, Role
+from paceline.core.scheme import ModelOf, Paper, Scheme, make, parameter, scheme
+from paceline.core.trace import Decision
+from paceline.core.vector import Vector
+
+
+@message
+class Entered:
+    """What I say from now on belongs to `phase`."""
+
+    phase: int
+
+
+@message
+class GoOn:
+    """May I begin exchange `number` of `phase`? Done in it so far: `steps` and `samples`."""
+
+    phase: int
+    number: int
+    steps: int
+    samples: int
+
+
+@message
+class Answer:
+    go: bool
+
+
+@message
+class Ended:
+    """`phase` is over for me; its model as I know it, and what that counts."""
+
+    phase: int
+    w: Vector
+    weight: float
+
+
+@message
+class Begin:
+    """The next phase begins, from `w`."""
+
+    w: Vector
+
+
+def _check(text: str) -> None:
+    for phase in parse(text):
+        if phase.scheme == "hybrid":
+            raise ValueError("a phase cannot be made of phases: write them one after the other")
+        make(phase.scheme, dict(phase.parameters))
+
+
+@scheme(
+    "hybrid",
+    summary="phases of schemes, switched by steps, seconds, epochs or accuracy",
+    paper=Paper(
+        key="zheng2015speedo",
+        authors="Zheng, Zhongyang and Jiang, Wenrui and Wu, Gang and Chang, Edward Y.",
+        title="SpeeDO: Parallelizing Stochastic Gradient Descent for Deep Convolutional Neural Network",
+        venue="NIPS Workshop on Machine Learning Systems (LearningSys)",
+        year=2015,
+    ),
+)
+class Hybrid(Scheme):
+    phases: str = parameter(
+        "bsp until 100 steps; esync", "schemes, each until when: 'A until 2 epochs; B'", check=_check
+    )
+    epoch_samples: int = parameter(0, "samples an epoch has; 0: as many as the training set", low=0)
+
+    @functools.cached_property
+    def parsed(self) -> tuple[Phase, ...]:
+        return parse(self.phases)
+
+    @functools.cached_property
+    def schemes(self) -> tuple[Scheme, ...]:
+        return tuple(make(phase.scheme, dict(phase.parameters)) for phase in self.parsed)
+
+    def check(self, workers: int, servers: int) -> None:
+        for own in self.schemes:
+            own.check(workers, servers)
+        for one, next_one in itertools.pairwise(self.schemes):
+            if one.needs_peers and next_one.needs_peers:
+                raise ConfigError(
+                    f"hybrid: {one.name} and {next_one.name} both gossip: put another scheme between them"
+                )
+
+    def completed(self, sections: Mapping[str, Mapping[str, Any]], train_samples: int) -> Scheme:
+        phases = [
+            dataclasses.replace(phase, parameters={**sections.get(phase.scheme, {}), **phase.parameters})
+            for phase in self.parsed
+        ]
+        samples = self.epoch_samples or train_samples
+        return dataclasses.replace(self, phases="; ".join(map(str, phases)), epoch_samples=samples)
+
+    def model_of(self, servers: int) -> ModelOf:
+        kinds = {own.model_of(servers) for own in self.schemes}
+        return "servers" if kinds == {"servers"} else max(kinds - {"servers"})  # the mean suits "any worker" as well
+
+    def uses_mean(self, servers: int) -> bool:
+        return servers == 0 or any(own.uses_mean(servers) for own in self.schemes)
+
+    @property
+    def trains_locally(self) -> bool:
+        return any(own.trains_locally for own in self.schemes)
+
+    @property
+    def computes(self) -> bool:
+        return any(own.computes for own in self.schemes)
+
+    @property
+    def needs_peers(self) -> bool:  # type: ignore[override]
+        return any(own.needs_peers for own in self.schemes)
+
+    class Worker(Inner):
+        servers = 1
+
+        def __init__(self, scheme: Any, place: Place) -> None:
+            self.granted = -1  # the exchange that this worker may be at
+            self.steps = self.samples = 0  # in this phase
+            self.ended = False  # this phase, for this worker
+            self.exchanges = 0
+            self.now = 0.0
+            self.early: list[tuple[int, Any]] = []  # what peers say that are in the next phase already
+            super().__init__(scheme, place)
+
+        def box(self, scheme: Scheme) -> type[Role]:
+            return scheme.worker(self.servers)
+
+        def run(self) -> Generator[Effect, Any, None]:
+            while True:
+                if not self.ended:
+                    yield from self.go_on()
+                w = yield from self.meet()
+                said = self.begin(self.now, self.phase + 1, w)
+                self.granted, self.steps, self.samples, self.exchanges, self.ended = -1, 0, 0, 0, False
+                early, self.early = self.early, []
+                for src, what in early:
+                    said += self.inner.on(self.now, src, what)
+                yield from said
+
+        def go_on(self) -> Generator[Effect, Any, None]:
+            """The box of the phase as it is, but before the work of an exchange it needs leave."""
+            yield Tell(COORDINATOR, Entered(phase=self.phase))
+            box, value = self.inner.run(), None
+            asked: tuple[int, Ticket] | None = None  # for the next exchange, while this one is under way
+            open_tickets: list[Ticket] = []
+            while True:
+                effect = box.send(value)
+                if isinstance(effect, Compute | Train):
+                    here = self.number()
+                    if here != self.granted:
+                        ahead = asked is not None and asked[0] == here
+                        answer = yield Wait(asked[1]) if asked and ahead else self.ask(here)
+                        asked = None
+                        if not answer.go:
+                            break
+                        self.granted = here
+                value = yield self.tagged(effect)
+                match effect:
+                    case Start():
+                        open_tickets.append(value)
+                    case Wait(ticket):
+                        open_tickets.remove(ticket)
+                    case Compute() | Train():
+                        self.steps += effect.steps
+                        self.samples += value.samples
+                        if asked is None and self.phase + 1 < len(self.scheme.schemes):
+                            asked = self.granted + 1, (yield Start(self.ask(self.granted + 1)))
+            box.close()
+            for ticket in open_tickets:
+                yield Wait(ticket)
+            self.ended = True
+
+        def tagged(self, effect: Effect) -> Effect:
+            """The same scheme may come again in a later phase, and its tags with it."""
+            match effect:
+                case Mean(tag=tag):
+                    return dataclasses.replace(effect, tag=f"{self.phase}/{tag}")
+                case Start(effect=Mean(tag=tag) as mean):
+                    return Start(dataclasses.replace(mean, tag=f"{self.phase}/{tag}"))
+            return effect
+
+        def number(self) -> int:
+            """Of the exchange that the next work is for; what all workers count alike survives a restart."""
+            if self.inner.common:
+                return int(getattr(self.inner, self.inner.common[0]))
+            self.exchanges += 1
+            return self.exchanges
+
+        def ask(self, number: int) -> Call:
+            question = GoOn(phase=self.phase, number=number, steps=self.steps, samples=self.samples)
+            return Call(COORDINATOR, question)
+
+        def meet(self) -> Generator[Effect, Any, Any]:
+            """The rendezvous at the end of a phase: the next one's w."""
+            w, weight = self.inner.model()
+            if self.scheme.schemes[self.phase].model_of(self.servers) == "servers":
+                weight = 0.0  # the servers know better
+            return (yield Call(SERVERS, Ended(phase=self.phase, w=w, weight=weight))).w
+
+        def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+            self.now = now
+            if self.scheme.schemes[self.phase].needs_peers:
+                yield from self.inner.on(now, src, message)
+            elif self.phase + 1 < len(self.scheme.schemes) and self.scheme.schemes[self.phase + 1].needs_peers:
+                self.early.append((src, message))
+
+        def adopt(self, peer: Any) -> None:
+            self.begin(self.now, peer.phase, self.w)
+            self.ended = peer.ended
+            self.inner.adopt(peer.inner)
+
+    class Equals(Worker):
+        servers = 0
+
+        def meet(self) -> Generator[Effect, Any, Any]:
+            w, weight = self.inner.model()
+            return (yield Mean(w, self.workers, tag=f"hybrid/{self.phase}", weight=weight)).v
+
+    class Server(Inner):
+        def __init__(self, scheme: Any, place: Place) -> None:
+            super().__init__(scheme, place)
+            self.start = place.w  # of this phase
+            self.ended: dict[int, tuple[Any, float]] = {}
+
+        def box(self, scheme: Scheme) -> type[Role] | None:
+            return scheme.server(1)
+
+        def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+            match message:
+                case Ended() if src in self.left or src in self.ended:
+                    return  # asked again after a restart, and answered with the others
+                case Ended(phase=phase) if phase < self.phase:
+                    yield Reply(src, Begin(w=self.start))
+                case Ended(w=w, weight=weight):
+                    self.ended[src] = w * weight, weight
+                    yield from self.inner.gone(now, src)
+                    yield from self.change(now)
+                case _:
+                    yield from self.inner.on(now, src, message)
+
+        def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+            if rank in self.ended:
+                self.left.add(rank)
+                self.ended.pop(rank)
+            else:
+                yield from super().gone(now, rank)
+            yield from self.change(now)
+
+        def change(self, now: float) -> Iterator[Tell | Reply]:
+            """Once all that take part have ended the phase."""
+            if not self.ended or len(self.ended) < len(self.workers) - len(self.left):
+                return
+            ended, self.ended = self.ended, {}
+            weight = sum(weight for _, weight in ended.values())
+            if weight:
+                total = functools.reduce(lambda a, b: a + b, (w for w, counts in ended.values() if counts))
+                self.w = weighted_mean(total, weight)
+            self.start = self.w
+            yield from self.begin(now, self.phase + 1, self.start)
+            for rank in ended:
+                yield Reply(rank, Begin(w=self.start))
+
+    class Coordinator(Inner):
+        def __init__(self, scheme: Any, place: Place) -> None:
+            self.at = dict.fromkeys(place.workers, 0)  # phase of each worker
+            super().__init__(scheme, place)
+
+        def box(self, scheme: Scheme) -> type[Role] | None:
+            return scheme.Coordinator
+
+        def begin(self, now: float, phase: int, w: Any) -> list[Tell | Reply]:
+            self.began, self.accuracy = now, 0.0
+            self.end: int | None = None  # the last exchange of this phase, once that is known
+            self.told: dict[int, GoOn] = {}
+            self.granted = dict.fromkeys(self.workers, -1)
+            return super().begin(now, phase, w)
+
+        def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+            match message:
+                case _ if src in self.left:
+                    return
+                case Entered(phase=phase):
+                    self.at[src] = phase
+                    if phase > self.phase:
+                        yield from self.begin(now, phase, None)
+                case GoOn(phase=phase):
+                    yield Reply(src, Answer(go=phase == self.phase and self.may_go_on(now, src, message)))
+                case _ if self.at[src] == self.phase:
+                    yield from self.inner.on(now, src, message)
+
+        def judged(self, now: float, accuracy: float) -> Iterator[Tell | Reply]:
+            self.accuracy = max(self.accuracy, accuracy)
+            yield from self.inner.judged(now, accuracy)
+
+        def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+            self.granted[rank] = -1
+            self.told.pop(rank, None)
+            yield from super().gone(now, rank)
+
+        def may_go_on(self, now: float, src: int, asked: GoOn) -> bool:
+            self.told[src] = asked
+            if self.end is None:
+                reason = self.over(now)
+                if reason:
+                    self.end = max(self.granted.values())
+                    self.explain(now, src, reason)
+            if self.end is not None:
+                # Where workers meet all must come as often; elsewhere the one that is far behind ends here.
+                together = self.scheme.schemes[self.phase].uses_mean(1) or self.granted[src] >= self.end - 1
+                if asked.number > (self.end if together else self.granted[src]):
+                    return False
+            self.granted[src] = asked.number
+            return True
+
+        def over(self, now: float) -> str:
+            """Which condition of the phase holds, if any."""
+            members = max(1, len(self.workers) - len(self.left))
+            samples = sum(told.samples for told in self.told.values())
+            for unit, amount in self.scheme.parsed[self.phase].until:
+                match unit:
+                    case "steps" if sum(map(self.expected, self.told)) >= amount * members:
+                        return f"{amount:g} steps are done"
+                    case "seconds" if now - self.began >= amount:
+                        return f"{amount:g} seconds have passed"
+                    case "epochs" if samples >= amount * self.epoch_samples():
+                        return f"{amount:g} epochs are done"
+                    case "accuracy" if self.accuracy >= amount:
+                        return f"the accuracy is {self.accuracy:.3f}"
+            return ""
+
+        def expected(self, rank: int) -> float:
+            """Steps when the exchange that was granted is over; so many as in those before."""
+            told = self.told[rank]
+            under_way = self.granted[rank] - told.number + 1
+            return told.steps + under_way * (told.steps / told.number if told.number > 0 else 1)
+
+        def epoch_samples(self) -> int:
+            if not self.scheme.epoch_samples:
+                raise ConfigError(
+                    "hybrid: how many samples an epoch has is not known here: give --hybrid.epoch-samples"
+                )
+            return int(self.scheme.epoch_samples)
+
+        def explain(self, now: float, rank: int, reason: str) -> None:
+            if self.note:
+                verdict = f"{self.scheme.parsed[self.phase].scheme} ends"
+                self.note(Decision(at=now, party="coordinator", rank=rank, verdict=verdict, reason=reason))

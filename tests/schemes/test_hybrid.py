@@ -1,0 +1,169 @@
+"""Phases: the switch is agreed, nothing is lost or counted twice, and the model and the optimizers carry over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.config import build, load, save
+from paceline.core.errors import ConfigError
+from paceline.core.scheme import Scheme, make
+from paceline.core.trace import Applied, Decision, Record
+from paceline.schemes import hybrid
+from paceline.sim import Simulation, Steps
+from tests.papers.sentences import says
+
+LENGTH = 400
+
+
+def phases(text: str, **more: Any) -> Scheme:
+    return make("hybrid", {"phases": text, **more})
+
+
+class Marks:
+    """Every gradient is an element of its own, so the model shows how often each was applied, and how far."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def __call__(self, rank: int, w: Any) -> Any:
+        mark = np.zeros(LENGTH)
+        mark[self.made] = -1.0
+        self.made += 1
+        return mark
+
+
+def momentum(length: int) -> Any:
+    v = np.zeros(length)
+
+    def update(w: Any, g: Any, samples: int) -> Any:
+        v[:] = 0.9 * v + g
+        return w - 0.1 * v
+
+    return update
+
+
+def simulate(scheme: Scheme, gradient: Any, w0: Any, servers: int = 1, **more: Any) -> tuple[Simulation, list[Record]]:
+    records: list[Record] = []
+    work = Steps(lambda rank, rng: (1 + rank) * rng.uniform(0.9, 1.1), gradient, lr=1.0, samples=lambda rank: 2)
+    return Simulation(scheme, w0, work, workers=3, servers=servers, trace=records.append, **more), records
+
+
+def ends(records: list[Record]) -> list[tuple[str, str]]:
+    return [(r.verdict, r.reason) for r in records if isinstance(r, Decision) and r.verdict.endswith(" ends")]
+
+
+@pytest.mark.parametrize("servers", [0, 1, 2])
+def test_bsp_in_phases_is_bsp_with_the_optimizers_state_carried_over(servers: int) -> None:
+    def run(scheme: Scheme) -> Any:
+        sim, _ = simulate(
+            scheme, lambda rank, w: w - rank, np.ones(4), servers=servers, update_factory=lambda n: momentum(n)
+        )
+        sim.run(stop=lambda sim: min(sim.steps) == 30 == max(sim.steps)).run(until=sim.now + 0.5)
+        assert sim.steps == [30] * 3
+        return sim.model()
+
+    np.testing.assert_array_equal(run(phases("bsp until 7 steps; bsp until 11 steps; bsp")), run(make("bsp", {})))
+
+
+def test_where_workers_meet_all_end_after_the_same_exchange() -> None:
+    """ "Where workers meet, all end after the same exchange; elsewhere those that are behind end at once." """
+    assert says(hybrid, "Where workers meet, all end after the same exchange;")
+    sim, records = simulate(phases("bsp until 7 steps; asp"), lambda rank, w: w, np.ones(4))
+    sim.run(until=60)
+    together = [r for r in records if isinstance(r, Applied) and r.ranks == (0, 1, 2)]
+    alone = [r for r in records if isinstance(r, Applied) and len(r.ranks) == 1]
+    assert len(together) == 7
+    assert max(r.at for r in together) < min(r.at for r in alone)
+    assert ends(records) == [("bsp ends", "7 steps are done")]
+
+
+@pytest.mark.parametrize("first", ["asp", "ssp(staleness=2)", "bsp", "localsgd(tau=1)", "esync"])
+@pytest.mark.parametrize("then", ["asp", "bsp", "localsgd(tau=1)"])
+def test_nothing_is_lost_and_nothing_counts_twice(first: str, then: str) -> None:
+    """ "A phase ends between two exchanges, after what has been handed over has been answered: nothing is lost and
+    nothing counts twice." """
+    assert says(hybrid, "nothing is lost and nothing counts twice")
+    marks = Marks()
+    sim, records = simulate(phases(f"{first} until 6 steps; {then}"), marks, np.zeros(LENGTH))
+    sim.run(stop=lambda sim: min(sim.steps) >= 14)
+    assert [verdict for verdict, _ in ends(records)] == [first.split("(")[0] + " ends"]
+    switched = marks.made - 3  # those of the exchanges under way may not have been applied yet
+    asked = sim.model()[: switched - 6]
+    assert (asked > 0).all()
+    weight = asked / (0.1 if asked.max() < 0.2 else 1.0)
+    assert weight.max() <= 1.0 + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("condition", "reason", "at_least"),
+    [("5 seconds", "5 seconds have passed", 5.0), ("2 epochs", "2 epochs are done", 0.0)],
+)
+def test_a_phase_may_end_by_seconds_or_epochs(condition: str, reason: str, at_least: float) -> None:
+    sim, records = simulate(phases(f"asp until {condition}; bsp", epoch_samples=20), lambda rank, w: w, np.ones(4))
+    sim.run(until=60)
+    assert ends(records) == [("asp ends", reason)]
+    last = next(r for r in records if isinstance(r, Decision) and r.verdict == "asp ends")
+    assert last.at >= at_least
+
+
+def test_a_phase_may_end_by_accuracy() -> None:
+    sim, records = simulate(phases("asp until accuracy 0.9; bsp"), lambda rank, w: w, np.ones(4))
+    sim.run(until=10)
+    sim.judged(0.85)
+    sim.run(until=20)
+    assert ends(records) == []
+    sim.judged(0.93)
+    sim.run(until=40)
+    assert ends(records) == [("asp ends", "the accuracy is 0.930")]
+
+
+def test_gossip_takes_the_servers_model_and_gives_back_the_mean_of_the_workers() -> None:
+    sim, records = simulate(phases("bsp until 3 steps; gosgd until 20 seconds; bsp"), lambda rank, w: w, np.ones(4))
+    sim.run(until=80)
+    assert [verdict for verdict, _ in ends(records)] == ["bsp ends", "gosgd ends"]
+    assert min(sim.steps) > 15
+    together = [r for r in records if isinstance(r, Applied)]
+    assert all(r.ranks == (0, 1, 2) for r in together)
+    assert len(together) > 10
+
+
+def test_epochs_are_refused_where_nobody_knows_how_long_they_are() -> None:
+    sim, _ = simulate(phases("asp until 2 epochs; bsp"), lambda rank, w: w, np.ones(4))
+    with pytest.raises(ConfigError, match="give --hybrid.epoch-samples"):
+        sim.run(until=60)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gosgd until 5 steps; adpsgd", "both gossip: put another scheme between them"),
+        ("bsp until 5 steps; gsp(groups=0)", "must name each of the workers 0..2"),
+    ],
+)
+def test_what_its_phases_refuse_it_refuses(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        phases(text).check(3, 1)
+
+
+@pytest.mark.parametrize("text", ["bsp until 5 steps; hybrid", "ssp(staleness=-1) until 5 steps; bsp"])
+def test_bad_phases_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="hybrid.phases"):
+        phases(text)
+
+
+def test_the_sections_of_the_schemes_apply_and_are_saved_with_the_run(tmp_path: Path) -> None:
+    values = {
+        "run": {"scheme": "hybrid", "out": "x"},
+        "hybrid": {"phases": "ssp until 5 steps; gsp(ratio=3.0) until 5 steps; ssp(staleness=7)"},
+        "ssp": {"staleness": 2},
+        "gsp": {"ratio": 2.0, "groups": "0,1;2,3"},
+    }
+    config = build(values)
+    wanted = 'ssp(staleness=2) until 5 steps; gsp(ratio=3.0, groups="0,1;2,3") until 5 steps; ssp(staleness=7)'
+    assert config.scheme().parameters()["phases"] == wanted
+    save(config, tmp_path / "config.toml")
+    assert build(load(tmp_path / "config.toml")).scheme() == config.scheme()
