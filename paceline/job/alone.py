@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from paceline.core.errors import PeerLost
+from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
 from paceline.engine.vector import FlatMemory
@@ -47,9 +47,17 @@ def _serve(seat: Seat, session: Session) -> None:
         session.close()
 
 
+def _servers_needed(scheme: Scheme) -> int:
+    try:
+        scheme.check(1, 0)
+    except ConfigError:
+        return 1
+    return 0
+
+
 def sit_alone(scheme: Scheme, *, device: str, step_seconds: float = 0.0) -> tuple[Seat, Session]:
     """The seat and session of the only worker, with a server of its own where the scheme needs one."""
-    servers = 1 if scheme.Server is not None and scheme.Equals is None else 0
+    servers = _servers_needed(scheme)
     hub = Hub()
     transport = hub.transport(party.COORDINATOR)
     coordinator = Coordinator(
