@@ -154,10 +154,11 @@ class Simulation:
     def _run(self, until: float, max_events: float, stop: Callable[[Simulation], bool] | None) -> bool:
         """True when only `max_events` ended it."""
         events = self.heap.events
-        while events and events[0][0] <= until:
+        while events and (next_at := events[0][0]) <= until:
             if self.events >= max_events:
                 return True
-            self.now, _, act, args = heappop(events)
+            _, _, act, args = heappop(events)
+            self.now = next_at
             self.events += 1
             act(*args)
             if stop is not None and stop(self):
@@ -281,16 +282,19 @@ class Simulation:
         ring = self.world.ring
         if ring is None:
             return self._ask(life, self.world.means, part)
-        errand = Errand(life, 1, mean.among)
+        errand = Errand(life)
+        errand.among = mean.among
         self._asked(ring, errand, 0, part)
         return errand
 
     def _ask(self, life: Life, parties: list[Party], message: Any) -> Errand:
-        errand = Errand(life, len(parties))
+        errand = Errand(life)
         if len(parties) == 1:
             at = self._post(life.party, parties[0], message, self._asked, (parties[0], errand, 0, message))
-            errand.sending_s = at - self.now
+            if self.trace:
+                errand.sending_s = at - self.now
             return errand
+        errand.missing, errand.parts = len(parties), [None] * len(parties)
         for index, (party, part) in enumerate(zip(parties, self._split(message, parties), strict=True)):
             at = self._post(life.party, party, part, self._asked, (party, errand, index, part))
             errand.sending_s = max(errand.sending_s, at - self.now)
@@ -372,7 +376,8 @@ class Simulation:
             self.heap.push(self.now + errand.receiving_s, self._answered, errand, index, message)
         else:
             at = self._post(party, errand.life.party, message, self._answered, (errand, index, message))
-            errand.receiving_s = max(errand.receiving_s, at - self.now)
+            if self.trace:
+                errand.receiving_s = max(errand.receiving_s, at - self.now)
 
     # ---- the wire ------------------------------------------------------------------------------------------
     def _addressees(self, to: To) -> list[Party]:

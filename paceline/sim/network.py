@@ -49,11 +49,10 @@ class Line:
 
 
 class Network:
-    """`bytes`: all that was sent so far, between hosts or on one."""
+    """All the ways between the cards of a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.speeds: Speeds = cluster.network
-        self.bytes = 0
         self._stretch = 1 + cluster.network.incast
         self._local_s_per_byte = 8e-9 / cluster.network.local_bandwidth_gbps
         self._lines: dict[tuple[str, str], Line] = {}
@@ -69,7 +68,6 @@ class Network:
 
     def arrival(self, now: float, src: Card, dst: Card, nbytes: int) -> float:
         """Occupies both cards with a message of `nbytes` sent at `now`; when it will have arrived."""
-        self.bytes += nbytes
         if src is dst:
             return self._local(now, src, nbytes)
         seconds = nbytes * src.seconds_per_byte
@@ -114,7 +112,6 @@ class Network:
         """
         latency_s, seconds_per_byte = self._slowest_hop(among, cards)
         rounds = 2 * (len(among) - 1)
-        self.bytes += rounds * nbytes // len(among)
         return rounds * (latency_s + nbytes / len(among) * seconds_per_byte)
 
     def _slowest_hop(self, among: tuple[int, ...], cards: Sequence[Card]) -> tuple[float, float]:

@@ -98,17 +98,17 @@ class Errand(Ticket):
     `sending_s`, `receiving_s`: how long question and answer were on their way, the slowest of each.
     """
 
-    __slots__ = ("among", "done", "error", "life", "missing", "parts", "receiving_s", "sending_s", "value")
+    # Defaults on the class: an errand is made for every message, and most need none of these.
+    among: tuple[int, ...] = ()
+    parts: list[Any] | None = None
+    missing = 1
+    done = False
+    sending_s = receiving_s = 0.0
+    value: Any = None
+    error: Exception | None = None
 
-    def __init__(self, life: Life, answers: int, among: tuple[int, ...] = ()) -> None:
+    def __init__(self, life: Life) -> None:
         self.life = life
-        self.among = among
-        self.missing = answers
-        self.parts: list[Any] | None = [None] * answers if answers > 1 else None
-        self.done = False
-        self.sending_s = self.receiving_s = 0.0
-        self.value: Any = None
-        self.error: Exception | None = None
 
     @property
     def card(self) -> Card:

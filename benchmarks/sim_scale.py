@@ -1,0 +1,75 @@
+"""How many events a second the simulator carries out, and in how much memory, by the number of workers.
+
+python benchmarks/sim_scale.py [--workers 16,64,...] [--rounds 3] [--events 100000]
+
+An event is one entry of the heap: a message that arrives, or a step that ends. Timing only (vectors without numbers),
+one server, steps of 1 to 4 s drawn for each worker, invariants off. Every point runs in a process of its own, several
+times; the figure is the median, the memory that of the whole process at its peak. The claims: at least 150,000 events
+a second with 4,096 workers, below 400 MiB; 10,240 workers finish; and the cost of an event does not grow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+WORKERS = "16,64,256,1024,4096,10240"
+SCHEMES = ("bsp", "asp", "esync")
+EVENTS_PER_S, MIB, AT = 150_000, 400, 4096
+
+
+def one(scheme: str, workers: int, events: int) -> dict[str, float]:
+    """In this process: events a second after the first exchange of everybody, and the peak of memory."""
+    import paceline.schemes  # noqa: F401  enters them into the registry
+    from paceline.core.scheme import make
+    from paceline.core.vector import Ghost
+    from paceline.sim import Simulation, Steps
+
+    work = Steps(lambda rank, rng: rng.uniform(1.0, 4.0))
+    sim = Simulation(make(scheme, {}), Ghost(1_000_000), work, workers=workers, watched=False)
+    sim.run(max_events=6 * workers)
+    before, begin = sim.events, time.process_time()
+    sim.run(max_events=before + events)
+    seconds = time.process_time() - begin
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"events_per_s": (sim.events - before) / seconds, "mib": peak, "steps": sum(sim.steps)}
+
+
+def measured(scheme: str, workers: int, events: int, rounds: int) -> dict[str, float]:
+    runs = []
+    for _ in range(rounds):
+        command = [sys.executable, __file__, "--one", scheme, "--workers", str(workers), "--events", str(events)]
+        runs.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", default=WORKERS)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--events", type=int, default=100_000)
+    parser.add_argument("--one", default="", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    counts = [int(count) for count in options.workers.split(",")]
+    if options.one:
+        print(json.dumps(one(options.one, counts[0], options.events)))
+        return
+    print(f"{'scheme':8} {'workers':>8} {'events/s':>10} {'us/event':>9} {'MiB':>6}")
+    for scheme in SCHEMES:
+        for workers in counts:
+            result = measured(scheme, workers, options.events, options.rounds)
+            rate, mib = result["events_per_s"], result["mib"]
+            verdict = ""
+            if workers == AT:
+                held = rate >= EVENTS_PER_S and mib <= MIB
+                verdict = f"  {'holds' if held else 'falls short of'} {EVENTS_PER_S:,} events/s in {MIB} MiB"
+            print(f"{scheme:8} {workers:8,} {rate:10,.0f} {1e6 / rate:9.2f} {mib:6.0f}{verdict}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
