@@ -72,7 +72,7 @@ CASES = [
     Case(scheme="weedout", parameters={"window": 8, "payload": "weights"}, lr=0.3),
     Case(scheme="ksync", parameters={"k": 3}),
     Case(scheme="ksync", parameters={"k": 3, "late": "fold"}),
-    Case(scheme="ksync", parameters={"k": 4, "variant": "batch"}),
+    Case(scheme="ksync", parameters={"k": 4, "variant": "batch"}, steps=200),
     Case(scheme="ksync", parameters={"k": 3, "variant": "batch", "late": "fold", "steps": 2}, steps=200),
     Case(scheme="dssp", parameters={"low": 1, "high": 4}),
     Case(scheme="dcasgd"),
