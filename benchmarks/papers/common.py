@@ -1,0 +1,240 @@
+"""What the scripts of this folder share: trials in virtual time, the best rate of a grid, a dated page with a figure.
+
+A trial trains the real model on the real data under the real scheme; machines and clock are simulated. The same options
+give the same figures on any machine, up to how its torch rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import math
+import platform
+import statistics
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from paceline import config as configuration
+from paceline.core.trace import Evaluated
+from paceline.job.virtual.run import VirtualRun
+from paceline.job.virtual.setting import Setting
+from paceline.launch.run import Silent
+from paceline.observe.canvas import LINES
+from paceline.observe.store import TRACE, read_trace
+from paceline.observe.summary import Summary
+from paceline.sim import Cluster
+
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "papers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One side of a comparison: a scheme with its parameters, as `name` in tables."""
+
+    name: str
+    scheme: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """`curve`: moment in virtual seconds, test accuracy and test loss of every look at the model."""
+
+    summary: Summary
+    curve: list[tuple[float, float, float]]
+
+    @property
+    def seconds_to_target(self) -> float:
+        """Infinite when the target was missed."""
+        seconds = self.summary.seconds_to_target
+        return math.inf if seconds is None else seconds
+
+    @property
+    def test_error(self) -> float:
+        assert self.summary.test_accuracy is not None
+        return 1 - self.summary.test_accuracy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What all sides of a comparison share. `values`: settings by section and key, as in a configuration file."""
+
+    cluster: Cluster
+    values: Mapping[str, Mapping[str, Any]]
+    timing_only: bool = False
+    model_length: int = 0
+
+    def trial(self, side: Side, *, lr: float = 0.1, seed: int = 1) -> Trial:
+        with tempfile.TemporaryDirectory() as folder:
+            values = {section: dict(entries) for section, entries in self.values.items()}
+            values["run"] = {"scheme": side.scheme, "seed": seed, "out": folder}
+            values["cluster"] = {
+                "workers": self.cluster.workers,
+                "servers": self.cluster.servers,
+                "step_ms": self.cluster.step_s * 1000,
+            }
+            values.setdefault("optimizer", {})["lr"] = lr
+            values[side.scheme] = dict(side.parameters)
+            setting = Setting(
+                config=configuration.build(values),
+                cluster=self.cluster,
+                timing_only=self.timing_only,
+                model_length=self.model_length,
+            )
+            summary = VirtualRun(setting, Silent()).run(leave=not self.timing_only)
+            records = [] if self.timing_only else read_trace(Path(folder) / TRACE)
+            curve = [(r.at, r.accuracy, r.loss) for r in records if isinstance(r, Evaluated)]
+        return Trial(summary=summary, curve=curve)
+
+
+Score = Callable[[Trial], float]
+"""Of one trial; less is better."""
+
+
+def to_target(trial: Trial) -> float:
+    return trial.seconds_to_target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """Trials by rate, one for each seed, and what they were scored by."""
+
+    trials: Mapping[float, list[Trial]]
+    score: Score
+
+    def scores(self, lr: float) -> list[float]:
+        return [self.score(trial) for trial in self.trials[lr]]
+
+    def middle(self, lr: float) -> float:
+        """Median over the seeds; infinite if one of them missed the target."""
+        scores = self.scores(lr)
+        return math.inf if math.inf in scores else statistics.median(scores)
+
+    @property
+    def best_lr(self) -> float:
+        return min(self.trials, key=self.middle)
+
+    @property
+    def best(self) -> float:
+        """Median over the seeds, at the best rate."""
+        return self.middle(self.best_lr)
+
+    @property
+    def curve(self) -> list[tuple[float, float, float]]:
+        """Of the first seed, at the best rate."""
+        return self.trials[self.best_lr][0].curve
+
+
+def sweep(job: Job, side: Side, lrs: Iterable[float], seeds: Iterable[int], score: Score = to_target) -> Sweep:
+    """Every rate with every seed, but a rate that misses the target with one is given up; prints a line a rate."""
+    trials: dict[float, list[Trial]] = {}
+    for lr in lrs:
+        trials[lr] = []
+        for seed in seeds:
+            trials[lr].append(job.trial(side, lr=lr, seed=seed))
+            if math.isinf(score(trials[lr][-1])):
+                break
+        found = ", ".join(f"{score(trial):.4g}" for trial in trials[lr])
+        print(f"{side.name:<24} lr {lr:<7g} {found}", flush=True)
+    return Sweep(trials=trials, score=score)
+
+
+# ---- options ---------------------------------------------------------------------------------------------------
+def options_of(doc: str | None, **defaults: Any) -> argparse.ArgumentParser:
+    """The options that every script has; `defaults` are its own, by name."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", default="", help="folder with the files of Fashion-MNIST (default: download)")
+    parser.add_argument("--lrs", type=numbers, help="learning rates, each side takes its best (default: %(default)s)")
+    parser.add_argument("--seeds", type=whole_numbers, help="(default: %(default)s)")
+    parser.add_argument("--pages", type=Path, default=PAGES, help="where the page goes (default: docs/papers)")
+    parser.set_defaults(**defaults)
+    return parser
+
+
+def numbers(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
+
+
+def whole_numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+# ---- the page --------------------------------------------------------------------------------------------------
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def shown(value: float, unit: str = "") -> str:
+    """For a table: four digits, or that there is nothing to show."""
+    if not math.isfinite(value):
+        return "missed"
+    return f"{value:,.0f}{unit}" if abs(value) >= 1000 else f"{value:.3g}{unit}"
+
+
+def times(value: float) -> str:
+    """A ratio; of two times that were both missed there is none."""
+    if math.isnan(value):
+        return "none"
+    return "more than the runs were long" if math.isinf(value) else f"{value:.3g} times"
+
+
+def conditions(*parts: str) -> str:
+    where = f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__.split('+')[0]}"
+    return " ".join(["Virtual time, real training.", *parts, f"Computed on {where}."])
+
+
+class Page:
+    """Gathers what a script says, prints it, and writes it to NAME.md beside NAME.png."""
+
+    def __init__(self, name: str, title: str, folder: Path) -> None:
+        self._name, self._folder = name, folder
+        self._parts = [f"# {title}", f"{datetime.date.today()}, by `benchmarks/papers/{name}.py`."]
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+        self._parts.append(text)
+
+    def figure(self, figure: Figure, alt: str) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        figure.savefig(self._folder / f"{self._name}.png", dpi=80)
+        self._parts.append(f"![{alt}]({self._name}.png)")
+
+    def write(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / f"{self._name}.md").write_text("\n\n".join(self._parts) + "\n", encoding="utf-8")
+
+
+def axes_of(columns: int = 1) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(5.2 * columns, 3.6), layout="constrained")
+    axes = [figure.add_subplot(1, columns, place + 1) for place in range(columns)]
+    for one in axes:
+        one.grid(color="#E6E6E6")
+        one.set_axisbelow(True)
+        one.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def curves(axes: Axes, sweeps: Mapping[str, Sweep], *, target: float, log: bool = False) -> None:
+    """Test accuracy against virtual seconds, each side at its best rate, first seed."""
+    for (name, found), colour in zip(sweeps.items(), LINES, strict=False):
+        axes.plot([at for at, _, _ in found.curve], [a for _, a, _ in found.curve], label=name, color=colour)
+    axes.axhline(target, color="#767676", linestyle=":", linewidth=1)
+    if log:
+        axes.set_xscale("log")
+    axes.set_xlabel("virtual seconds")
+    axes.set_ylabel("test accuracy")
+    axes.legend(frameon=False, fontsize=8)
+
+
+def bars(axes: Axes, heights: Mapping[str, float], label: str) -> None:
+    axes.bar(list(heights), list(heights.values()), color=LINES[: len(heights)])
+    axes.tick_params(axis="x", labelsize=8)
+    axes.set_ylabel(label)
