@@ -181,7 +181,7 @@ def draw(rows: list[Row], image: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--schemes", default=SCHEMES)
-    parser.add_argument("--seconds", type=float, default=33, help="how long a live run should take")
+    parser.add_argument("--seconds", type=float, default=38, help="how long a live run should take")
     parser.add_argument("--page", type=Path, help="write the figures there, with a picture")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -54,6 +54,8 @@ def description(name: str) -> str:
 def needs(name: str) -> dict[str, str]:
     """What it runs on, where model and optimizer are, and what travels: in words, by what it is about."""
     scheme = lookup(name)()
+    if family_of(lookup(name)) == IN_TURN:
+        return {"runs on": _runs_on(scheme), "all else": "as its phases have it"}
     return {
         "runs on": _runs_on(scheme),
         "model": _model(scheme),

@@ -14,7 +14,8 @@ def test_it_ranks_by_pace_and_says_what_it_cannot_know(capsys: Capture) -> None:
     assert main(["advise", "--schemes", "bsp,asp,esync", "--slowdown", "1,1,2,8", "--step-ms", "20"]) == 0
     out = capsys.readouterr().out
     ranked = [line.split()[0] for line in out.splitlines()[1:4]]
-    assert ranked == ["asp", "esync", "bsp"]
+    assert set(ranked[:2]) == {"asp", "esync"}
+    assert ranked[2] == "bsp"
     assert "Without risk: bsp" in out
     assert "Faster (late): asp" in out
     assert "What this cannot know:" in out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -47,14 +48,14 @@ def test_the_saved_configuration_gives_the_same_run_again(here: Path) -> None:
     assert (here / "a" / "trace.jsonl").read_bytes() == (here / "b" / "trace.jsonl").read_bytes()
 
 
-def test_a_thousand_workers_need_no_memory_for_a_large_model(here: Path) -> None:
-    options = ["--cluster", "spot-1000", "--parameters", "350000000", "--epochs", "0", "--seconds", "3"]
+def test_a_large_model_needs_no_memory(here: Path) -> None:
+    options = ["--cluster", "two-sites", "--parameters", "350000000", "--epochs", "0", "--seconds", "1"]
     assert main(["simulate", "--scheme", "asp", *options, "--out", "run"]) == 0
     summary = json.loads((here / "run" / "summary.json").read_text())
     assert summary["model_length"] == 350_000_000
-    assert len(summary["workers"]) == 1000
+    assert len(summary["workers"]) == 16
     assert summary["reason"] == "seconds"
-    assert summary["seconds"] == 3.0
+    assert summary["seconds"] == 1.0
 
 
 def test_a_run_is_predicted_from_what_another_one_left(here: Path) -> None:
@@ -65,14 +66,12 @@ def test_a_run_is_predicted_from_what_another_one_left(here: Path) -> None:
     assert second["samples_per_second"] > 1.5 * first["samples_per_second"]
 
 
-def test_pythonhashseed_changes_nothing(tmp_path: Path) -> None:
-    def left(name: str, hashes: str) -> bytes:
-        words = ["simulate", "--scheme", "gsp", "--cluster", "two-generations", "--timing-only", "--epochs", "0.5"]
-        command = [sys.executable, "-m", "paceline", *words, "--out", name]
-        subprocess.run(command, cwd=tmp_path, env={"PYTHONHASHSEED": hashes, "PATH": ""}, check=True, timeout=90)
-        return (tmp_path / name / "trace.jsonl").read_bytes()
-
-    assert left("a", "1") == left("b", "2")
+def test_pythonhashseed_changes_nothing(here: Path) -> None:
+    words = ["simulate", "--scheme", "gsp", "--cluster", "two-generations", "--timing-only", "--epochs", "0.5"]
+    assert main([*words, "--out", "a"]) == 0
+    command = [sys.executable, "-m", "paceline", *words, "--out", "b"]
+    subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": "2"}, check=True, timeout=90)
+    assert (here / "a" / "trace.jsonl").read_bytes() == (here / "b" / "trace.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from paceline.observe.advice import EXACT, GOSSIP, LATE, LOCAL, LOSSY, Prospect, advice_text, ranked, verdict
@@ -11,14 +12,9 @@ from tests.observe.made_up import summary, worker
 def prospect(scheme: str, pace: float = 100.0, **changed: Any) -> Prospect:
     fields: dict[str, Any] = {"dropped": 0, "worker_bytes": 8, "server_bytes": 4, "local": False, "own_models": False}
     own = {name: changed.pop(name) for name in list(changed) if name in fields}
-    made = summary(
-        scheme,
-        samples=round(10 * pace),
-        samples_per_second=pace,
-        target_accuracy=None,
-        seconds_to_target=None,
-        **changed,
-    )
+    team = {"workers": changed.pop("workers")} if "workers" in changed else {}
+    made = summary(scheme, samples=round(10 * pace), target_accuracy=None, seconds_to_target=None, **changed)
+    made = dataclasses.replace(made, samples_per_second=pace, **team)
     return Prospect(summary=made, **fields | own)
 
 

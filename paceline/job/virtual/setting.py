@@ -30,14 +30,20 @@ class Setting:
     events_max: int = 0
 
     def __post_init__(self) -> None:
-        stop = self.config.stop
-        if self.timing_only and not (stop.epochs or stop.seconds or stop.steps or self.rounds):
-            raise ConfigError("--timing-only trains no model: give --epochs, --seconds or --steps to end it")
+        if not self.rounds:
+            check_end(self.config, timing_only=self.timing_only)
 
     @property
     def slowdowns(self) -> list[float]:
         """By rank: how many times slower than the reference device."""
         return [seconds / self.cluster.step_s for seconds in self.cluster.seconds_per_step()]
+
+
+def check_end(config: Config, *, timing_only: bool) -> None:
+    """Raises ConfigError when only an accuracy would end a run that has none."""
+    stop = config.stop
+    if timing_only and not (stop.epochs or stop.seconds or stop.steps):
+        raise ConfigError("--timing-only trains no model: give --epochs, --seconds or --steps to end it")
 
 
 def cluster_of(config: Config, network: Network, step_s: Callable[[], float]) -> Cluster:
