@@ -19,7 +19,7 @@ VERBS = {
     "simulate": "the same as train or race in virtual time, on a cluster you need not have",
     "advise": "which scheme suits a cluster, what is known of that, and what is not",
     "launch": "start a training script of your own as several workers",
-    "schemes": "the catalogue; of each scheme the algorithm, when to use it, what it needs, its parameters",
+    "schemes": "the catalogue; of each scheme algorithm, when to use it, what it needs, parameters",
     "cite": "how to cite a scheme",
 }
 
