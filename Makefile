@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 # Without a torch there already, this release is installed first, so that no other one is drawn in with it.
 TORCH  ?= torch==2.13.0
 
-.PHONY: help demo test check format lint types bench clean
+.PHONY: help demo test check format lint types bench pages clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ types: $(READY)
 
 bench: $(READY)  ## every benchmark script
 	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
+
+pages: $(READY)  ## docs/schemes: a page and a figure for every scheme, from its docstring
+	$(BIN)/python -m scripts.scheme_pages
 
 clean:  ## remove what was built, runs excepted
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

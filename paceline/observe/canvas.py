@@ -22,11 +22,11 @@ NOTE_COLUMNS = 140
 TYPE = {"title": 17, "label": 13, "tick": 12, "note": 12}
 
 
-def empty(rows: Sequence[float]) -> tuple[Any, list[Any]]:
+def empty(rows: Sequence[float], inches: tuple[float, float] = INCHES) -> tuple[Any, list[Any]]:
     """A figure and its axes, one above the other, with `rows` as their relative heights."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=INCHES, dpi=DPI, layout="constrained", facecolor="white")
+    figure = Figure(figsize=inches, dpi=DPI, layout="constrained", facecolor="white")
     layout: Any = figure.get_layout_engine()
     layout.set(w_pad=0.15, h_pad=0.15, hspace=0.06)
     grid = figure.add_gridspec(len(rows), 1, height_ratios=list(rows))

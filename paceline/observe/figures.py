@@ -13,7 +13,7 @@ from paceline.observe.canvas import FAINT, INK, LINES, MARKS, TYPE
 from paceline.observe.race import ranking, why
 from paceline.observe.store import TRACE, read_trace
 from paceline.observe.summary import SUMMARY, Summary, WorkerSummary, read_summary
-from paceline.observe.text import accuracy_text, labels, percent, seconds_text
+from paceline.observe.text import accuracy_text, counted, labels, percent, seconds_text
 
 ROWS_LABELLED_MAX = 12
 BARS_LABELLED_MAX = 40
@@ -74,13 +74,9 @@ def _evaluations(records: Iterable[Record]) -> list[Evaluated]:
 
 
 def _outcome(summary: Summary) -> str:
-    ran = f"{_many(len(summary.workers), 'worker')}, {_many(summary.servers, 'server')}"
+    ran = f"{counted(len(summary.workers), 'worker')}, {counted(summary.servers, 'server')}"
     ended = f"ended after {seconds_text(summary.seconds)} ({summary.reason})"
     return f"{ran}, {summary.driver}, seed {summary.seed}; {_result(summary)}; {ended}"
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _result(summary: Summary) -> str:
@@ -97,7 +93,7 @@ def _setting(summaries: Sequence[Summary]) -> str:
     if not summaries:
         return "Race"
     first = summaries[0]
-    return f"Race: {first.model} on {first.data}, {_many(len(first.workers), 'worker')}, {first.driver}"
+    return f"Race: {first.model} on {first.data}, {counted(len(first.workers), 'worker')}, {first.driver}"
 
 
 # ---- accuracy against time -----------------------------------------------------------------------------------

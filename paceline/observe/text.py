@@ -37,6 +37,11 @@ def count_text(count: float) -> str:
     return f"{count / 1e12:.1f}T"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 worker`, `4 workers`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def accuracy_text(accuracy: float | None) -> str:
     return "-" if accuracy is None else f"{accuracy:.3f}"
 

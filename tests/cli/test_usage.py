@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import struct
 import subprocess
 from pathlib import Path
@@ -10,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from paceline import __version__
+from paceline.cli import catalogue
 from paceline.cli.main import VERBS, main
 from paceline.config import settings
-from paceline.core.scheme import names
+from paceline.core.scheme import lookup, names
 from tests.cli.conftest import Paceline
 
 Capture = pytest.CaptureFixture[str]
@@ -180,16 +182,44 @@ def test_the_table_has_every_scheme_with_its_parameters(paceline: Paceline) -> N
     done = paceline("schemes")
     assert done.returncode == 0
     for name in names():
-        assert f" {name} " in done.stdout
-    for words in ("staleness (3)", "global_lr (1.0)", "Ho et al. 2013", "paceline schemes NAME"):
+        assert done.stdout.count(f"\n  {name} ") == 1
+    for words in (lookup("ssp").summary, "Ho et al. 2013", "paceline schemes NAME"):
         assert words in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("family", "members"),
+    [
+        (catalogue.TOGETHER, {"bsp", "lbbsp"}),
+        (catalogue.AS_THEY_COME, {"asp", "ssp", "gsp", "ksync"}),
+        (catalogue.LOCALLY, {"esync", "localsgd", "easgd", "eamsgd"}),
+        (catalogue.GOSSIP, {"gosgd", "adpsgd", "sgp"}),
+    ],
+)
+def test_a_scheme_stands_with_those_of_its_kind(family: str, members: set[str]) -> None:
+    assert members <= set(catalogue.families()[family])
+    assert sorted(name for family in catalogue.families().values() for name in family) == names()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("asp", "servers"),
+        ("bsp", "servers, or collectives alone (`--servers 0`)"),
+        ("localsgd", "collectives (`--servers 0`); where there are servers, they carry the means"),
+        ("gosgd", "workers that reach one another; no servers"),
+    ],
+)
+def test_what_a_scheme_runs_on_is_told(name: str, words: str) -> None:
+    assert catalogue.needs(name)["runs on"] == words
 
 
 @pytest.mark.parametrize("name", names())
 def test_the_page_of_a_scheme_has_its_algorithm_parameters_and_paper(name: str, capsys: Capture) -> None:
     assert main(["schemes", name]) == 0
     text = capsys.readouterr().out
-    assert "worker i:" in text
+    assert re.search(r"^    .*worker [a-z]:", text, re.MULTILINE)  # the box, in the letter of the paper
     assert "Use it" in text
     assert "@" in text
     flags = [s.flag for s in settings() if s.section == name]
