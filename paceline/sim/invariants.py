@@ -207,6 +207,8 @@ class _Shard:
         self._last.pop(rank, None)
         if rank not in self._clocks:
             self._clocks.add(rank)
+            if self._heard[rank] > self._applied[rank]:  # its former life is in the open round
+                self._clocks.tick(rank, self._clocks[rank] + 1)
 
 
 class _Meeting:
