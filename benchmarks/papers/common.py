@@ -11,7 +11,6 @@ import datetime
 import math
 import platform
 import statistics
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,12 +21,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from paceline import config as configuration
-from paceline.core.trace import Evaluated
 from paceline.job.virtual.run import VirtualRun
 from paceline.job.virtual.setting import Setting
 from paceline.launch.run import Silent
 from paceline.observe.canvas import LINES
-from paceline.observe.store import TRACE, read_trace
 from paceline.observe.summary import Summary
 from paceline.sim import Cluster
 
@@ -72,26 +69,29 @@ class Job:
     model_length: int = 0
 
     def trial(self, side: Side, *, lr: float = 0.1, seed: int = 1) -> Trial:
-        with tempfile.TemporaryDirectory() as folder:
-            values = {section: dict(entries) for section, entries in self.values.items()}
-            values["run"] = {"scheme": side.scheme, "seed": seed, "out": folder}
-            values["cluster"] = {
-                "workers": self.cluster.workers,
-                "servers": self.cluster.servers,
-                "step_ms": self.cluster.step_s * 1000,
-            }
-            values.setdefault("optimizer", {})["lr"] = lr
-            values[side.scheme] = dict(side.parameters)
-            setting = Setting(
-                config=configuration.build(values),
-                cluster=self.cluster,
-                timing_only=self.timing_only,
-                model_length=self.model_length,
-            )
-            summary = VirtualRun(setting, Silent()).run(leave=not self.timing_only)
-            records = [] if self.timing_only else read_trace(Path(folder) / TRACE)
-            curve = [(r.at, r.accuracy, r.loss) for r in records if isinstance(r, Evaluated)]
-        return Trial(summary=summary, curve=curve)
+        values = {section: dict(entries) for section, entries in self.values.items()}
+        values["run"] = {"scheme": side.scheme, "seed": seed}
+        values["cluster"] = {
+            "workers": self.cluster.workers,
+            "servers": self.cluster.servers,
+            "step_ms": self.cluster.step_s * 1000,
+        }
+        values.setdefault("optimizer", {})["lr"] = lr
+        values[side.scheme] = dict(side.parameters)
+        setting = Setting(
+            config=configuration.build(values),
+            cluster=self.cluster,
+            timing_only=self.timing_only,
+            model_length=self.model_length,
+        )
+        run = VirtualRun(setting, Silent())
+        summary = run.run(leave=False)
+        return Trial(summary=summary, curve=[(e.at, e.accuracy, e.loss) for e in run.evaluations])
+
+
+def full_batches(batch_size: int, workers: int) -> dict[str, Any]:
+    """Data for timing: no batch at the end of a share is smaller than the others."""
+    return {"name": "synthetic", "samples": 16 * batch_size * workers, "batch_size": batch_size}
 
 
 Score = Callable[[Trial], float]

@@ -24,6 +24,7 @@ from common import (
     bars,
     conditions,
     curves,
+    full_batches,
     options_of,
     shown,
     sweep,
@@ -72,7 +73,8 @@ def main(arguments: list[str] | None = None) -> int:
 # ---- how many samples, how many bytes ----------------------------------------------------------------------------
 def pace_part(page: Page, cluster: Cluster, seconds: float) -> dict[str, Trial]:
     """Timing only, with the paper's model size on the paper's network."""
-    values = {"data": {"batch_size": BATCH}, "stop": {"epochs": 0.0, "seconds": min(seconds, 300.0)}}
+    stop = {"epochs": 0.0, "seconds": min(seconds, 300.0)}
+    values = {"data": full_batches(BATCH, cluster.workers), "stop": stop}
     job = Job(cluster=cluster, values=values, timing_only=True, model_length=RESNET18)
     paces = {side.name: job.trial(side) for side in (ESYNC, PUBLISHED, SSGD, ASGD, DCASGD)}
     rows = [

@@ -52,7 +52,7 @@ class VirtualRun:
         self._meters, self._ledger = Meters(cluster.workers), Ledger(config, len(self._splits.train), "sim")
         self._trace: TraceWriter | None = None
         self._judge = None if setting.timing_only else Judge(config, self._splits)
-        self._last: Evaluated | None = None
+        self.evaluations: list[Evaluated] = []
         self._reason = self._interrupted = ""
         self._countdown, self._shown = SHOW_EVENTS, time.monotonic()
         self._training: Training | None = None
@@ -139,7 +139,7 @@ class VirtualRun:
             else:
                 self._reason, at = "seconds", seconds_max
         self._note(Ended(at=at, reason=self._reason))
-        if self._judge is not None and not (self._last and self._last.samples == self._meters.total):
+        if self._judge is not None and not (self.evaluations and self.evaluations[-1].samples == self._meters.total):
             self._look(at)
         self._tell()
         self._ledger.finished(self._reason, at)
@@ -170,11 +170,12 @@ class VirtualRun:
         assert self._judge is not None
         assert self._training is not None
         w, statistics = self.simulation.model(), self._training.mean_statistics()
-        self._last = self._judge.look(at, self._meters.total, w, statistics)
-        self._note(self._last)
-        self.simulation.judged(self._last.accuracy)
+        judged = self._judge.look(at, self._meters.total, w, statistics)
+        self.evaluations.append(judged)
+        self._note(judged)
+        self.simulation.judged(judged.accuracy)
         target = self._config.stop.target_accuracy
-        if target and self._last.accuracy >= target and not self._reason:
+        if target and judged.accuracy >= target and not self._reason:
             self._reason = "target accuracy"
 
     # ---- what is told ------------------------------------------------------------------------------------
