@@ -21,6 +21,8 @@ TITLES = {
     "stop": "when to stop (whichever comes first, 0 is never)",
     "evaluation": "evaluation",
 }
+SCHEMES = "parameters of schemes"
+OF_A_SCHEME = """--NAME.PARAMETER VALUE, such as --ssp.staleness 2; `paceline schemes NAME` shows those of a scheme."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -51,24 +53,28 @@ def _nearest_option(word: str, known: list[str]) -> str:
 
 
 def add_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ()) -> None:
-    """A flag for every setting but those in `leave_out`; `--config FILE` for all of them."""
+    """A flag for every setting but those in `leave_out`; `--config FILE` for all of them.
+
+    The help leaves the parameters of schemes to `paceline schemes`.
+    """
     parser.add_argument("--config", metavar="FILE", help="TOML file with any of the settings; flags override it")
     groups: dict[str, Any] = {}
     for setting in configuration.settings():
         if setting.flag in leave_out:
             continue
-        title = TITLES.get(setting.section, f"scheme {setting.section}")
+        title = TITLES.get(setting.section, SCHEMES)
         if title not in groups:
-            groups[title] = parser.add_argument_group(title)
-        _add_setting(groups[title], setting)
+            groups[title] = parser.add_argument_group(title, OF_A_SCHEME if title == SCHEMES else None)
+        _add_setting(groups[title], setting, hidden=title == SCHEMES)
 
 
-def _add_setting(group: Any, setting: Setting) -> None:
+def _add_setting(group: Any, setting: Setting, *, hidden: bool) -> None:
     limits = setting.limits
     default = ",".join(map(str, setting.default)) if isinstance(setting.default, tuple) else setting.default
     shown = "" if default in ("", False) else f" (default: {default})"
     text = f"{limits.help}{shown}".replace("%", "%%")
-    kind: dict[str, Any] = {"dest": f"{setting.section}.{setting.key}", "default": None, "help": text}
+    kind: dict[str, Any] = {"dest": f"{setting.section}.{setting.key}", "default": None}
+    kind["help"] = argparse.SUPPRESS if hidden else text
     if setting.type is bool:
         group.add_argument(f"--{setting.flag}", nargs="?", const="true", metavar="BOOL", **kind)
     else:

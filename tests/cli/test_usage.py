@@ -78,10 +78,11 @@ def test_help_of_every_verb_teaches(verb: str, paceline: Paceline) -> None:
 
 
 @pytest.mark.parametrize("verb", ["train", "race"])
-def test_help_has_every_setting(verb: str, capsys: Capture) -> None:
+def test_help_has_every_setting_and_says_where_those_of_schemes_are(verb: str, capsys: Capture) -> None:
     assert main([verb, "--help"]) == 0
     text = capsys.readouterr().out
-    assert [s.flag for s in settings() if f"--{s.flag}" not in text] == []
+    assert [s.flag for s in settings() if s.section not in names() and f"--{s.flag}" not in text] == []
+    assert "paceline schemes NAME" in text
     assert "examples:" in text
 
 
