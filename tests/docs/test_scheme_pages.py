@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 from paceline.cli import catalogue
 from paceline.core.scheme import limits_of, lookup, names
@@ -43,6 +44,15 @@ def test_a_page_has_the_papers_box_every_parameter_and_the_citation(name: str) -
     assert lookup(name).paper.bibtex() in page
     for key in limits_of(lookup(name)):
         assert f"| `--{name}.{key.replace('_', '-')}` |" in page
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_docstring_read_as_markdown_is_paragraphs_and_boxes_and_nothing_else(name: str) -> None:
+    """No letter of a paper's box or a formula in the text turns into emphasis, a list or a link."""
+    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(catalogue.description(name))
+    inside = [child for token in tokens for child in token.children or ()]
+    assert {token.type for token in tokens} == {"paragraph_open", "inline", "paragraph_close", "code_block"}
+    assert [child.content for child in inside if child.type not in ("text", "softbreak", "code_inline")] == []
 
 
 def test_a_figure_can_be_drawn_anew_and_is_the_same_both_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
