@@ -1,4 +1,7 @@
-"""The two figures: `curve` of one run, `race` of several. Above, accuracy against time; below, where the time went."""
+"""The two figures: `curve` of one run, `race` of several. Above, accuracy against time; below, where the time went.
+
+A run that trained no model has a timeline of its first steps above.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from paceline.core.trace import Ended, Evaluated, Membership, Record
-from paceline.observe import canvas
+from paceline.core.trace import Ended, Evaluated, Membership, Record, Span
+from paceline.observe import canvas, timeline
 from paceline.observe.canvas import FAINT, INK, LINES, MARKS, TYPE
 from paceline.observe.race import ranking, why
 from paceline.observe.store import TRACE, read_trace
@@ -21,6 +24,8 @@ NAMES_COLUMNS = 100
 """Characters that stand side by side under the bars."""
 NARROWEST_LABELLED = 0.04
 DOTTED_MAX = 40
+STEPS_SHOWN = 8
+"""Of the slowest worker, in a timeline."""
 
 
 def curve(run_dir: str | os.PathLike[str], out_png: str | os.PathLike[str]) -> None:
@@ -36,10 +41,15 @@ def race(runs: Iterable[tuple[Summary, Iterable[Record]]], out_png: str | os.Pat
 
 def curve_figure(summary: Summary, records: Iterable[Record]) -> Any:
     workers = sorted(summary.workers, key=lambda worker: worker.rank)
+    until = _first_steps(summary)
+    evaluations, spans = _parted(records, until)
     figure, (top, bottom) = canvas.empty((6.0, min(3.6, 0.6 + 0.32 * len(workers))))
-    evaluations = _evaluations(records)
     canvas.title(top, f"{summary.scheme}: {summary.model} on {summary.data}", _outcome(summary))
-    _accuracy(top, [(summary.scheme, summary, evaluations)])
+    if evaluations or not spans or len(workers) > ROWS_LABELLED_MAX:
+        _accuracy(top, [(summary.scheme, summary, evaluations)])
+    else:
+        timeline.rows(top, list(timeline.bars(spans)), [_who(worker) for worker in workers], until)
+        top.set_xlabel("seconds of training, the first of them", fontsize=TYPE["label"], color=INK)
     _rows_of_workers(bottom, workers)
     return figure
 
@@ -56,6 +66,22 @@ def race_figure(runs: Iterable[tuple[Summary, Iterable[Record]]]) -> Any:
     ranked = ranking(summaries)
     _groups_of_workers(bottom, [(names[id(s)], s.workers) for s in ranked])
     return figure
+
+
+def _first_steps(summary: Summary) -> float:
+    """Seconds in which the slowest worker makes so many steps that one can still see each of the others'."""
+    slowest = max((w.seconds_computing / w.steps for w in summary.workers if w.steps), default=summary.seconds)
+    return min(summary.seconds, STEPS_SHOWN * slowest)
+
+
+def _parted(records: Iterable[Record], until: float) -> tuple[list[Evaluated], list[Record]]:
+    """The evaluations, and the spans that begin before `until`; the trace is too long to be kept."""
+    kept = [r for r in records if isinstance(r, Evaluated | Ended | Membership) or _begins_before(until, r)]
+    return _evaluations(kept), [record for record in kept if isinstance(record, Span)]
+
+
+def _begins_before(until: float, record: Record) -> bool:
+    return isinstance(record, Span) and record.at - record.seconds < until
 
 
 def _evaluations(records: Iterable[Record]) -> list[Evaluated]:

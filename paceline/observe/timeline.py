@@ -55,12 +55,12 @@ def timeline_figure(
     heights = [0.3 + 0.42 * len(workers), *([1.0] if updates else [])]
     figure, axes = canvas.empty(heights, inches=(WIDTH, 1.75 + sum(heights)))
     canvas.title(axes[0], title, note)
-    _rows(axes[0], list(bars(records)), workers, until)
+    shown = [bar for bar in bars(records) if bar.begin < until]
+    rows(axes[0], shown, workers, until)
+    _legend(axes[0], {bar.activity for bar in shown})
     _arrows(axes[0], [m for m in messages if m.arrived <= until])
     if updates:
-        _staleness(axes[1], updates)
-    for each in axes:
-        each.set_xlim(0, until)
+        _staleness(axes[1], updates, until)
     axes[0].tick_params(labelbottom=not updates)
     axes[-1].set_xlabel("seconds", fontsize=TYPE["label"], color=INK)
     return figure
@@ -76,11 +76,9 @@ def bars(records: Iterable[Record]) -> Iterator[Bar]:
         yield Bar(span.rank, span.activity, end - span.seconds, end, span.steps)
 
 
-def _rows(axes: Any, all_bars: Sequence[Bar], workers: Sequence[str], until: float) -> None:
-    from matplotlib.patches import Patch
-
+def rows(axes: Any, shown: Sequence[Bar], workers: Sequence[str], until: float) -> None:
+    """One row a worker; to its right, how many steps it made and how long it waited."""
     canvas.plain_axes(axes, grid="x")
-    shown = [bar for bar in all_bars if bar.begin < until]
     for activity, colour in ACTIVITIES.items():
         for rank in range(len(workers)):
             places = [(b.begin, b.end - b.begin) for b in shown if (b.rank, b.activity) == (rank, activity)]
@@ -89,14 +87,20 @@ def _rows(axes: Any, all_bars: Sequence[Bar], workers: Sequence[str], until: flo
         if bar.activity == "computing":  # a white line between any two steps
             edges = [bar.begin + n * (bar.end - bar.begin) / max(1, bar.steps) for n in range(bar.steps)]
             axes.vlines(edges, bar.rank - THICKNESS / 2, bar.rank + THICKNESS / 2, color="white", linewidth=1)
+    axes.set_xlim(0, until)
     axes.set_ylim(len(workers) - 0.5, -0.5)
     axes.set_yticks(range(len(workers)), workers)
     axes.tick_params(axis="y", length=0)
     for rank in range(len(workers)):
         place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
         axes.annotate(_summed(shown, rank, until), (1.01, rank), **place, fontsize=TYPE["note"], color=FAINT)
-    seen = {bar.activity for bar in shown}
-    handles = [Patch(color=colour, label=name) for name, colour in ACTIVITIES.items() if name in seen]
+
+
+def _legend(axes: Any, activities: set[str]) -> None:
+    """Above the rows, because to their right there are words; of what is there only."""
+    from matplotlib.patches import Patch
+
+    handles = [Patch(color=colour, label=name) for name, colour in ACTIVITIES.items() if name in activities]
     place = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.1), "borderaxespad": 0, "frameon": False}
     look: dict[str, Any] = {"fontsize": TYPE["note"], "labelcolor": INK, "handlelength": 1.0, "columnspacing": 1.2}
     axes.legend(handles=handles, **place, **look, ncols=len(handles))
@@ -117,7 +121,7 @@ def _arrows(axes: Any, messages: Iterable[Message]) -> None:
         axes.annotate("", (m.arrived, m.dst - down * THICKNESS / 4), xytext=begin, arrowprops=look)
 
 
-def _staleness(axes: Any, updates: Sequence[Applied]) -> None:
+def _staleness(axes: Any, updates: Sequence[Applied], until: float) -> None:
     canvas.plain_axes(axes, grid="x")
     kept = [u for u in updates if u.weight > 0]
     axes.vlines([u.at for u in kept], 0, [u.staleness for u in kept], color=FAINT, linewidth=1)
@@ -126,6 +130,7 @@ def _staleness(axes: Any, updates: Sequence[Applied]) -> None:
     look: dict[str, Any] = {"color": LINES[1], "markersize": 8, "markeredgewidth": 2, "clip_on": False}
     axes.plot([u.at for u in dropped], [u.staleness for u in dropped], "x", **look)
     high = max(u.staleness for u in updates)
+    axes.set_xlim(0, until)
     axes.set_ylim(-0.2, max(1, high) + 0.2)
     axes.set_yticks(range(max(1, high) + 1) if high <= LATEST_LABELLED else (0, high))
     axes.set_ylabel("staleness", fontsize=TYPE["note"], color=INK)

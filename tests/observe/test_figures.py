@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from paceline.core.errors import PacelineError
-from paceline.core.trace import Ended, Membership
+from paceline.core.trace import Ended, Membership, Span
 from paceline.observe.canvas import ACTIVITIES
 from paceline.observe.figures import curve, curve_figure, race, race_figure
 from paceline.observe.store import TraceWriter
@@ -93,6 +93,18 @@ def test_a_run_without_an_evaluation_says_so() -> None:
     figure = curve_figure(summary(test_accuracy=None, seconds_to_target=None), [])
     assert [text.get_text() for text in figure.axes[0].texts if "evaluation" in text.get_text()]
     assert legend(figure.axes[0])[0] == "bsp  not evaluated"
+
+
+def test_a_run_that_trained_no_model_shows_its_first_steps_instead() -> None:
+    spans = [Span(at=0.1 * n, rank=n % 4, activity="computing", seconds=0.1, steps=1) for n in range(1, 101)]
+    figure = curve_figure(summary(workers=4, test_accuracy=None, seconds_to_target=None), spans)
+    top, bottom = figure.axes
+    assert len(top.get_yticklabels()) == len(bottom.get_yticklabels()) == 4
+    assert 0 < top.get_xlim()[1] <= 10
+    assert not [text for text in top.texts if "evaluation" in text.get_text()]
+    assert len([text for text in top.texts if "waits 0%" in text.get_text()]) == 4
+    many = curve_figure(summary(workers=32, test_accuracy=None, seconds_to_target=None), spans).axes[0]
+    assert [text for text in many.texts if "evaluation" in text.get_text()]  # too many rows to be told apart
 
 
 def test_a_second_run_in_one_trace_is_drawn_alone() -> None:
