@@ -117,6 +117,10 @@ class Sweep:
         scores = self.scores(lr)
         return math.inf if math.inf in scores else statistics.median(scores)
 
+    def cell(self, lr: float) -> str:
+        """For a table of rates."""
+        return shown(self.middle(lr)) if lr in self.trials else "not tried"
+
     @property
     def best_lr(self) -> float:
         return min(self.trials, key=self.middle)
@@ -132,18 +136,53 @@ class Sweep:
         return self.trials[self.best_lr][0].curve
 
 
-def sweep(job: Job, side: Side, lrs: Iterable[float], seeds: Iterable[int], score: Score = to_target) -> Sweep:
-    """Every rate with every seed, but a rate that misses the target with one is given up; prints a line a rate."""
-    trials: dict[float, list[Trial]] = {}
-    for lr in lrs:
-        trials[lr] = []
-        for seed in seeds:
-            trials[lr].append(job.trial(side, lr=lr, seed=seed))
-            if math.isinf(score(trials[lr][-1])):
-                break
-        found = ", ".join(f"{score(trial):.4g}" for trial in trials[lr])
-        print(f"{side.name:<24} lr {lr:<7g} {found}", flush=True)
-    return Sweep(trials=trials, score=score)
+def sweep(
+    job: Job,
+    side: Side,
+    lrs: Iterable[float],
+    seeds: Sequence[int],
+    score: Score = to_target,
+    *,
+    widen: bool = True,
+) -> Sweep:
+    """Every rate with every seed; `widen`: and rates beyond while the best is at an edge. Prints a line a rate.
+
+    A rate that misses the target with one seed is given up.
+    """
+    found = Sweep(trials={lr: trials_at(job, side, lr, seeds, score) for lr in lrs}, score=score)
+    while widen and (lr := beyond(found)) is not None:
+        found = Sweep(trials={**found.trials, lr: trials_at(job, side, lr, seeds, score)}, score=score)
+    return found
+
+
+def trials_at(job: Job, side: Side, lr: float, seeds: Iterable[int], score: Score) -> list[Trial]:
+    trials: list[Trial] = []
+    for seed in seeds:
+        trials.append(job.trial(side, lr=lr, seed=seed))
+        if math.isinf(score(trials[-1])):
+            break
+    print(f"{side.name:<24} lr {lr:<7g} {', '.join(f'{score(trial):.4g}' for trial in trials)}", flush=True)
+    return trials
+
+
+BEYOND = 3.0
+"""How much larger or smaller the next rate is."""
+RATES_MAX = 7
+
+
+def beyond(found: Sweep) -> float | None:
+    """The rate to try next: beyond the edge that the best of several lies on, or a smaller one if all have missed."""
+    tried = sorted(found.trials)
+    if len(tried) == 1 or len(tried) >= RATES_MAX:
+        return None
+    if found.best_lr == tried[0] or math.isinf(found.best):
+        return float(f"{tried[0] / BEYOND:.1g}")
+    return float(f"{tried[-1] * BEYOND:.1g}") if found.best_lr == tried[-1] else None
+
+
+def rates_of(sweeps: Iterable[Sweep]) -> list[float]:
+    """All that were tried by any."""
+    return sorted({lr for one in sweeps for lr in one.trials})
 
 
 # ---- options ---------------------------------------------------------------------------------------------------
@@ -151,7 +190,9 @@ def options_of(doc: str | None, **defaults: Any) -> argparse.ArgumentParser:
     """The options that every script has; `defaults` are its own, by name."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", default="", help="folder with the files of Fashion-MNIST (default: download)")
-    parser.add_argument("--lrs", type=numbers, help="learning rates, each side takes its best (default: %(default)s)")
+    parser.add_argument(
+        "--lrs", type=numbers, help="learning rates to begin with; each side takes its best (default: %(default)s)"
+    )
     parser.add_argument("--seeds", type=whole_numbers, help="(default: %(default)s)")
     parser.add_argument("--pages", type=Path, default=PAGES, help="where the page goes (default: docs/papers)")
     parser.set_defaults(**defaults)
@@ -183,7 +224,7 @@ def times(value: float) -> str:
     """A ratio; of two times that were both missed there is none."""
     if math.isnan(value):
         return "none"
-    return "more than the runs were long" if math.isinf(value) else f"{value:.3g} times"
+    return "any number of times" if math.isinf(value) else f"{value:.3g} times"
 
 
 def conditions(*parts: str) -> str:
@@ -223,7 +264,7 @@ def axes_of(columns: int = 1) -> tuple[Figure, list[Axes]]:
 
 
 def curves(axes: Axes, sweeps: Mapping[str, Sweep], *, target: float, log: bool = False) -> None:
-    """Test accuracy against virtual seconds, each side at its best rate, first seed."""
+    """Test accuracy against virtual seconds, each side at its best rate, first seed; a dotted line at the target."""
     for (name, found), colour in zip(sweeps.items(), LINES, strict=False):
         axes.plot([at for at, _, _ in found.curve], [a for _, a, _ in found.curve], label=name, color=colour)
     axes.axhline(target, color="#767676", linestyle=":", linewidth=1)

@@ -1,6 +1,6 @@
-"""SpeeDO's five schemes on equal machines: speed-up over one worker with 2, 3 and 4 of them.
+"""SpeeDO's five schemes on equal machines: speed-up over one worker.
 
-python benchmarks/papers/speedo.py [--lrs 0.003,0.01,0.03,0.1] [--seeds 1,2,3] [--counts 2,3,4] [--data digits]
+python benchmarks/papers/speedo.py [--lrs 0.03,0.1,0.3] [--seeds 1,2,3] [--counts 2,4] [--data digits]
 
 Claim of Zheng et al. (LearningSys 2015): of synchronous, asynchronous, partially synchronous, weed-out and elastic
 averaging, elastic averaging is the fastest (Cifar-10, four machines: 2.47, 1.19, 0.98, 1.18 and 2.73 times one).
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import statistics
 import sys
 from collections.abc import Mapping
 
@@ -62,17 +63,17 @@ def cluster(workers: int) -> Cluster:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = options_of(__doc__, lrs=[0.003, 0.01, 0.03, 0.1], seeds=[1, 2, 3])
-    parser.add_argument("--counts", type=whole_numbers, default=[2, 3, 4], help="numbers of workers")
+    parser = options_of(__doc__, lrs=[0.03, 0.1, 0.3], seeds=[1, 2, 3])
+    parser.add_argument("--counts", type=whole_numbers, default=[2, 4], help="numbers of workers")
     parser.add_argument("--data", default="digits")
-    parser.add_argument("--target", type=float, default=0.95)
+    parser.add_argument("--target", type=float, default=0.97)
     parser.add_argument("--epochs", type=float, default=25.0, help="give a trial up after so many")
     options = parser.parse_args(arguments)
     page = Page("speedo", "SpeeDO's five schemes on equal machines", options.pages)
     one = sweep(job_of(1, options), ONE, options.lrs, options.seeds)
+    lrs = sorted({*options.lrs, one.best_lr})
     found = {
-        n: {side.name: sweep(job_of(n, options), side, options.lrs, options.seeds) for side in SIDES}
-        for n in options.counts
+        n: {side.name: sweep(job_of(n, options), side, lrs, options.seeds) for side in SIDES} for n in options.counts
     }
     report(page, one, found, options)
     draw(page, one, found, options)
@@ -97,8 +98,8 @@ def report(page: Page, one: Sweep, found: Mapping[int, Mapping[str, Sweep]], opt
         conditions(
             f"Equal workers, {STEP_S:g} s a step with {100 * JITTER:.0f} % jitter, one store, 1 Gbit/s. An mlp on "
             f"{options.data}, target {options.target:g} on the test set, batches of 32, local momentum {MOMENTUM}, "
-            "an exchange every step, deltas sent (SpeeDO's default), moving rate 0.5, n = 3; rates "
-            f"{', '.join(f'{lr:g}' for lr in options.lrs)}; median of seeds {', '.join(map(str, options.seeds))}. "
+            "an exchange every step, deltas sent (SpeeDO's default), moving rate 0.5, n = 3; median of "
+            f"seeds {', '.join(map(str, options.seeds))}. "
             f"One worker: {shown(one.best)} s at its best rate, {one.best_lr:g}.",
         )
     )
@@ -108,15 +109,19 @@ def report(page: Page, one: Sweep, found: Mapping[int, Mapping[str, Sweep]], opt
     page.say("## Each scheme at its best rate")
     page.say(speedups(at_best))
     page.say(f"## All at the rate that is best for one worker, {common:g}")
-    page.say("As the paper did, with one rate for all schemes. 0 means that the target was missed.")
+    page.say("One rate for all, as in SpeeDO's examples. 0 means that the target was missed.")
     page.say(speedups(at_one))
-    page.say(verdict(at_best, "each at its best rate"))
-    page.say(verdict(at_one, "all at one rate"))
+    page.say("## Is EASGD the fastest of the five?")
+    best = {n: {name: s.scores(s.best_lr) for name, s in sides.items()} for n, sides in found.items()}
+    alike = {n: {name: s.scores(common) for name, s in sides.items()} for n, sides in found.items()}
+    lines = [verdict(n, best[n], "each at its best rate") for n in found]
+    page.say("\n".join(lines + [verdict(n, alike[n], "all at one rate") for n in found]))
     page.say(
         "Where ours differs: the paper measures time to an equal training loss on Cifar-10 with a convolutional "
         "network in Caffe, and its store handled one exchange at a time, in three to four passes over the model, which "
         "an asynchronous worker pays at every step and a synchronous round once. Here the network is fast, and nothing "
-        "but the schemes themselves tells them apart."
+        "but the schemes themselves tells them apart. A mean of deltas (synchronous) or an elastic step (EASGD) moves "
+        "the centre less than a sum of them does, so both bear a larger rate than one worker's."
     )
 
 
@@ -130,11 +135,18 @@ def speedups(ours: Speedups) -> str:
     return table(head, rows)
 
 
-def verdict(ours: Speedups, how: str) -> str:
-    most = max(next(iter(ours.values())))
-    ranking = sorted(ours, key=lambda name: -ours[name][most])
-    claim = "reproduced" if ranking[0] == "EASGD" else "NOT reproduced"
-    return f"EASGD the fastest of the five, {how}, {most} workers: **{claim}** (fastest first: {', '.join(ranking)})."
+def verdict(workers: int, scores: Mapping[str, list[float]], how: str) -> str:
+    """`scores`: seconds to the target of every seed, by scheme."""
+    ranking = sorted(scores, key=lambda name: statistics.median(scores[name]))
+    first, second = ranking[:2]
+    tied = max(scores[first]) >= min(scores[second])
+    if "EASGD" not in (first, second if tied else first):
+        claim = "**NOT reproduced**"
+    elif tied:
+        claim = f"**not decided**, the seeds of {first} and {second} overlap"
+    else:
+        claim = "**reproduced**"
+    return f"- {workers} workers, {how}: {claim} (fastest first: {', '.join(ranking)})."
 
 
 def draw(page: Page, one: Sweep, found: Mapping[int, Mapping[str, Sweep]], options: argparse.Namespace) -> None:

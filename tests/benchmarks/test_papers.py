@@ -35,7 +35,7 @@ def test_every_script_says_how_to_run_it_and_what_is_claimed(load: Any, name: st
 
 
 def test_lb_bsp_halves_a_round_where_the_slowest_is_four_times_slower(load: Any, tmp_path: Path) -> None:
-    options = ["--rounds", "40", "--data", "digits", "--target", "0.5", "--lrs", "0.3", "--seeds", "1"]
+    options = ["--rounds", "30", "--data", "digits", "--target", "0.3", "--lrs", "0.3", "--seeds", "1"]
     assert load("lbbsp").main([*options, "--pages", str(tmp_path)]) == 0
     page = (tmp_path / "lbbsp.md").read_text()
     (ratio,) = re.findall(r"\| 1, 1, 2, 4 times \|.*?([\d.]+) times \|", page)
