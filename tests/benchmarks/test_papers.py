@@ -58,3 +58,21 @@ def test_the_best_rate_is_that_of_the_least_median_and_a_target_missed_once_is_m
     found = common.Sweep(trials=scores, score=lambda trial: trial)
     assert (found.best_lr, found.best) == (0.2, 9.0)
     assert common.shown(found.middle(0.1)) == "missed"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "next_rate"),
+    [
+        ({0.1: 5.0, 0.3: 4.0, 0.9: 6.0}, None),  # the best lies inside
+        ({0.1: 5.0, 0.3: 4.0}, 0.9),
+        ({0.1: 3.0, 0.3: 4.0}, 0.03),
+        ({0.1: math.inf, 0.3: math.inf}, 0.03),  # nothing is reached: smaller steps may help
+        ({0.1: 3.0}, None),  # one rate is no grid
+    ],
+)
+def test_a_grid_is_widened_where_its_best_rate_is_at_an_edge(
+    load: Any, seconds: dict[float, float], next_rate: float | None
+) -> None:
+    common = load("common")
+    found = common.Sweep(trials={lr: [value] for lr, value in seconds.items()}, score=lambda trial: trial)
+    assert common.beyond(found) == next_rate
