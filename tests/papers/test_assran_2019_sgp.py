@@ -50,6 +50,6 @@ def test_a_worker_sends_one_model_a_round_however_many_there_are() -> None:
     def bytes_a_step(workers: int) -> float:
         work = Steps(lambda rank, rng: 1.0)
         sim = Simulation(make("sgp", {}), Ghost(100), work, workers=workers, servers=0).run(until=50)
-        return sim.network.bytes / sum(sim.steps)
+        return sum(party.sent for party in sim.world.workers) / sum(sim.steps)
 
     assert bytes_a_step(4) == bytes_a_step(16) == 400
