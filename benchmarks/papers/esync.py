@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = options_of(__doc__, lrs=[0.032, 0.1, 0.3], seeds=[1, 2])
     parser.add_argument("--data", default="fashion-mnist")
     parser.add_argument("--confirm", default="lenet", help="model to repeat it with; '' for none")
-    parser.add_argument("--seconds", type=float, default=2500, help="give a trial up after so long")
+    parser.add_argument("--seconds", type=float, default=2000, help="give a trial up after so long")
     options = parser.parse_args(arguments)
     page = Page("esync", "ESync on the six devices of its paper", options.pages)
     cluster = load("esync-paper")
