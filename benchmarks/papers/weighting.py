@@ -1,6 +1,6 @@
 """Weighting late gradients by 1/Y against not weighting them: test error under growing staleness.
 
-python benchmarks/papers/weighting.py [--lrs 0.01,0.03,0.1,0.3] [--seeds 1,2,3] [--counts 4,16] [--epochs 10]
+python benchmarks/papers/weighting.py [--lrs 0.01,0.03,0.1,0.3,1] [--seeds 1,2,3] [--counts 4,16] [--epochs 10]
 
 Claim of Zhang et al. (IJCAI 2016), abstract: modulating the learning rate by the staleness of each gradient is superior
 to conventional ASGD. Grouping-SGD weights by 1/Y on the same ground.
@@ -37,7 +37,7 @@ def cluster(workers: int) -> Cluster:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = options_of(__doc__, lrs=[0.01, 0.03, 0.1, 0.3], seeds=[1, 2, 3])
+    parser = options_of(__doc__, lrs=[0.01, 0.03, 0.1, 0.3, 1.0], seeds=[1, 2, 3])
     parser.add_argument("--data", default="digits")
     parser.add_argument("--counts", type=whole_numbers, default=[4, 16], help="numbers of workers")
     parser.add_argument("--epochs", type=float, default=10.0)
@@ -91,21 +91,27 @@ def report(page: Page, found: dict[int, dict[str, Sweep]], options: argparse.Nam
     page.say(
         "What the weighting buys is room: 1/Y divides the step by what the delay is, so a rate that suits one worker "
         "goes on working with many, and a user need not search for another. Whoever does search finds a smaller rate "
-        "for plain ASP. Both readings are above: at one rate, and each at its best. The paper's figures are for "
-        "Cifar-10 and ImageNet with up to 30 learners, at rates taken over from the synchronous run."
+        "for plain ASP. Both readings are above: at one rate, and each at its best. The paper's "
+        "experiments are on Cifar-10 and ImageNet."
     )
 
 
 def verdict(workers: int, sides: dict[str, Sweep], lrs: list[float]) -> str:
     none, inverse = sides["none"], sides["1/Y"]
-    top = max(lrs)
-    best = "better" if inverse.best < none.best else "no better"
-    high = "better" if inverse.middle(top) < none.middle(top) else "no better"
+    worst = max(lrs, key=none.middle)
     return (
-        f"- {workers} workers: 1/Y is {high} at the largest rate ({inverse.middle(top):.1f} against "
-        f"{none.middle(top):.1f} %), and {best} with each at its best ({inverse.best:.1f} at {inverse.best_lr:g} "
-        f"against {none.best:.1f} % at {none.best_lr:g})."
+        f"- {workers} workers: {reading(inverse.middle(worst), none.middle(worst))} at rate {worst:g}, where plain ASP "
+        f"does worst ({inverse.middle(worst):.1f} against {none.middle(worst):.1f} %); "
+        f"{reading(inverse.best, none.best)} with each at its best ({inverse.best:.1f} at {inverse.best_lr:g} against "
+        f"{none.best:.1f} % at {none.best_lr:g})."
     )
+
+
+def reading(inverse: float, none: float) -> str:
+    """Within half a point, about two samples of the digits, is a tie."""
+    if abs(inverse - none) <= 0.5:
+        return "a **tie**"
+    return "the claim is **reproduced**" if inverse < none else "the claim is **NOT reproduced**"
 
 
 def draw(page: Page, found: dict[int, dict[str, Sweep]], options: argparse.Namespace) -> None:
