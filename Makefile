@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 # Without a torch there already, this release is installed first, so that no other one is drawn in with it.
 TORCH  ?= torch==2.13.0
 
-.PHONY: help demo test check format lint types bench pages clean
+.PHONY: help demo test check format lint types bench pages papers clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,9 @@ bench: $(READY)  ## every benchmark script
 
 pages: $(READY)  ## docs/schemes: a page and a figure for every scheme, from its docstring
 	$(BIN)/python -m scripts.scheme_pages
+
+papers: $(READY)  ## the papers' claims again, each with its page in docs/papers
+	for paper in dcasgd esync gsp lbbsp speedo weighting; do $(BIN)/python benchmarks/papers/$$paper.py || exit 1; done
 
 clean:  ## remove what was built, runs excepted
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
