@@ -23,7 +23,7 @@ demo: $(READY)  ## the main job: a race of five schemes on uneven workers, with 
 	$(BIN)/paceline race --schemes bsp,asp,ssp,gsp,esync --data digits --workers 4 --slowdown 1,1,2,8 --step-ms 20 --target-accuracy 0.95 --out runs/demo-$$(date +%Y%m%d-%H%M%S)
 
 test: $(READY)  ## all tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(READY) format lint types test  ## what CI runs: format, lint, types, tests
 
