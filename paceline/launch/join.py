@@ -64,7 +64,11 @@ def join(
         seat = dataclasses.replace(seat, device=device)
         session = seat.session(seat.transport())
         session.hello(seat.coordinator, device)
-    pace = Pace(model, recipe, seat, session, optimizer=optimizer)
+    try:
+        pace = Pace(model, recipe, seat, session, optimizer=optimizer)
+    except BaseException:
+        session.close()  # a script that goes on without us shall keep no thread or socket of ours
+        raise
     atexit.register(_leave, pace)
     return pace
 

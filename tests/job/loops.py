@@ -86,6 +86,8 @@ class LoopCrew(ThreadCrew):
                 self._loop(pace, model)
         except Exception as error:
             why = f"{seat.party}: {type(error).__name__}: {error}"
+        finally:
+            session.close()
         self.ended.put(Ended(who=seat.who, why=why))
 
     def end(self, seconds: float) -> None:
