@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,8 @@ Event = tuple[float, int, Callable[..., None], tuple[Any, ...]]
 class Heap:
     """Events at virtual times; the same pushes give the same order on every machine.
 
-    `events` and `number` are for a driver that pushes without a call: `heappush(events, (at, number(), act, args))`.
+    The next event is `heappop(events)`. A driver may also push without a call: `heappush(events, (at, number(), act,
+    args))`.
     """
 
     __slots__ = ("events", "number")
@@ -30,11 +30,6 @@ class Heap:
     def push(self, at: float, act: Callable[..., None], *args: Any) -> None:
         """`act(*args)` shall happen at `at` seconds."""
         heapq.heappush(self.events, (at, self.number(), act, args))
-
-    def pop(self, until: float = math.inf) -> Event | None:
-        """The next event, or None when there is none by `until`."""
-        events = self.events
-        return heapq.heappop(events) if events and events[0][0] <= until else None
 
     def change(self, new_time: Callable[[Event], float | None]) -> None:
         """Every event gets the time `new_time` says, and is dropped for None; O(all events), for faults only."""
