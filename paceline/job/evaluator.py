@@ -57,6 +57,11 @@ def save_model(model: nn.Module, path: Path) -> None:
     os.replace(draft, path)
 
 
+def _cores() -> int:
+    """That this process may use; all of the machine's where the system does not say."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Evaluator:
     """Peeks, judges and saves."""
 
@@ -154,7 +159,7 @@ class Evaluator:
     def _first_of(self, snapshots: list[Snapshot]) -> None:
         """Judge them up to the first that is at the target. The coordinator is stopping the workers meanwhile."""
         target = self._config.stop.target_accuracy
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0))))  # nobody else needs the cores any more
+        torch.set_num_threads(_cores())  # nobody else needs them any more
         next((s for s in snapshots if self._judge(s) >= target), None)
 
     def save(self) -> None:
