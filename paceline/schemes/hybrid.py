@@ -17,7 +17,7 @@ waits for it. A phase ends between two exchanges, after what has been handed ove
 nothing counts twice. Where workers meet, all end after the same exchange; elsewhere those that are behind end at
 once. Without servers the rendezvous is one Mean. Optimizers keep their state: the servers' theirs, each worker its own.
 
-SpeeDO (Zheng et al. 2016) switches by iterations between "strategies", state carried over; the grammar, the other
+SpeeDO (Zheng et al. 2015) switches by iterations between "strategies", state carried over; the grammar, the other
 conditions and the rendezvous are ours. Where one phase keeps its model on workers, evaluation looks there in all.
 
 Use it to begin synchronously and go on with fewer waits, or the other way round at the end. Not for gossip schemes in a
