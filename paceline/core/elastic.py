@@ -16,15 +16,16 @@ Synchronous, the same centre on every worker:
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from paceline.core.arrivals import ArrivalServer
 from paceline.core.effects import SERVERS, Call, Effect, Trained
 from paceline.core.errors import ConfigError
-from paceline.core.local import AVERAGE, Trainer
+from paceline.core.local import AVERAGE, Trainer, memory_parameter
 from paceline.core.message import message
 from paceline.core.role import Place, Role
-from paceline.core.scheme import Scheme
+from paceline.core.scheme import Scheme, parameter
 from paceline.core.vector import Vector
 
 
@@ -101,13 +102,16 @@ class ElasticServer(ArrivalServer):
         return Centre(w=before, version=self.version)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Elastic(Scheme):
     """What the schemes of this family share. 0 stands for a default: `alpha` 0.9 / workers, `server_alpha` alpha."""
 
-    alpha: float
-    server_alpha: float
-    synchronous: bool
-    memory: str
+    tau: int = parameter(10, "local steps between two exchanges", low=1)
+    alpha: float = parameter(0.0, "moving rate of a worker; 0: 0.9 / workers", low=0.0, high=1.0)
+    server_alpha: float = parameter(0.0, "moving rate of the centre; 0: that of a worker", low=0.0, high=1.0)
+    synchronous: bool = parameter(False, "everybody exchanges at once, and no servers are needed")
+    memory: str = memory_parameter("keep")
+
     Synchronous: ClassVar[type[Role]]
 
     Server = ElasticServer

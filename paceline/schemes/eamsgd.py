@@ -23,7 +23,6 @@ from typing import Any
 
 from paceline.core.effects import Compute, Effect, Trained
 from paceline.core.elastic import Elastic, ElasticWorker, SynchronousWorker
-from paceline.core.local import memory_parameter
 from paceline.core.scheme import Paper, parameter, scheme
 
 
@@ -66,11 +65,6 @@ class _SynchronousNesterov(SynchronousWorker, _Nesterov):
 )
 class EAMSGD(Elastic):
     delta: float = parameter(0.9, "momentum of a worker", low=0.0, high=0.999)
-    tau: int = parameter(10, "local steps between two exchanges", low=1)
-    alpha: float = parameter(0.0, "moving rate of a worker; 0: 0.9 / workers", low=0.0, high=1.0)
-    server_alpha: float = parameter(0.0, "moving rate of the centre; 0: that of a worker", low=0.0, high=1.0)
-    synchronous: bool = parameter(False, "everybody exchanges at once, and no servers are needed")
-    memory: str = memory_parameter("keep")
 
     own_momentum = True
 

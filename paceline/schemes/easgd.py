@@ -25,8 +25,7 @@ centre follows by alpha an exchange. A larger alpha ties closer; a smaller one e
 from __future__ import annotations
 
 from paceline.core.elastic import Elastic, ElasticWorker, SynchronousWorker
-from paceline.core.local import memory_parameter
-from paceline.core.scheme import Paper, parameter, scheme
+from paceline.core.scheme import Paper, scheme
 
 
 @scheme(
@@ -42,12 +41,6 @@ from paceline.core.scheme import Paper, parameter, scheme
     ),
 )
 class EASGD(Elastic):
-    tau: int = parameter(10, "local steps between two exchanges", low=1)
-    alpha: float = parameter(0.0, "moving rate of a worker; 0: 0.9 / workers", low=0.0, high=1.0)
-    server_alpha: float = parameter(0.0, "moving rate of the centre; 0: that of a worker", low=0.0, high=1.0)
-    synchronous: bool = parameter(False, "everybody exchanges at once, and no servers are needed")
-    memory: str = memory_parameter("keep")
-
     trains_locally = True
 
     Worker = ElasticWorker
