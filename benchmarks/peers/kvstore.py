@@ -1,4 +1,4 @@
-"""MXNet 1.9.1's distributed KVStore, which still runs: `pip install mxnet==1.9.1 'numpy<1.24'` in an environment of its own."""
+"""MXNet 1.9.1's distributed KVStore, which still runs, in an environment of its own (`PACKAGES`)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ VENV = Path(os.environ.get("PACELINE_MXNET_VENV", Path(__file__).parents[2] / ".
 PACKAGES = ("mxnet==1.9.1", "numpy<1.24")
 
 
-class NotThere(Exception):
+class NotThereError(Exception):
     """MXNet cannot be had here."""
 
 
 def python() -> Path:
-    """The interpreter of MXNet's environment, made the first time. Raises NotThere with pip's last words."""
+    """The interpreter of MXNet's environment, made the first time. Raises NotThereError with pip's last words."""
     interpreter = VENV / "bin" / "python"
     if not interpreter.exists():
         print(f"installing {', '.join(PACKAGES)} into {VENV} (the peer of this benchmark) ...", file=sys.stderr)
@@ -27,7 +27,7 @@ def python() -> Path:
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-                raise NotThere(f"MXNet is not to be had here: {' '.join(last)}")
+                raise NotThereError(f"MXNet is not to be had here: {' '.join(last)}")
     return interpreter
 
 
@@ -35,7 +35,7 @@ class Job:
     """One scheduler, one server and `workers` workers of `store` on the loopback address; a context manager."""
 
     def __init__(self, store: str, workers: int, length: int) -> None:
-        """length: float32 numbers in the one vector that is pushed and pulled whole. Raises NotThere."""
+        """length: float32 numbers in the one vector that is pushed and pulled whole. Raises NotThereError."""
         self._store, self._workers, self._length = store, workers, length
         self._python = python()
         self._processes: list[subprocess.Popen[str]] = []
@@ -88,7 +88,7 @@ class Job:
         assert worker.stdout is not None
         line = worker.stdout.readline()
         if not line:
-            raise NotThere(f"an MXNet worker ended with code {worker.wait()}")
+            raise NotThereError(f"an MXNet worker ended with code {worker.wait()}")
         return line
 
     def _end(self) -> None:
