@@ -26,6 +26,7 @@ class Loop:
         self._sequence = itertools.count()
         self._failed = failed
         self._ending = False
+        self._rung = False  # and not heard yet: one ring is enough for all that is asked meanwhile
         self._bell, self._ear = socket.socketpair()
         self._bell.setblocking(False)
         self._ear.setblocking(False)
@@ -74,13 +75,16 @@ class Loop:
             self._thread.join(timeout_s)
 
     def _ring(self) -> None:
-        # A full pipe already rings; a closed one means that the loop has ended.
-        with contextlib.suppress(BlockingIOError, OSError):
+        if self._rung:
+            return
+        self._rung = True
+        with contextlib.suppress(OSError):  # a closed pipe means that the loop has ended
             self._bell.send(b"\0")
 
     def _hear(self, _events: int) -> None:
         with contextlib.suppress(BlockingIOError):
             self._ear.recv(4096)
+        self._rung = False  # before the turn that looks at what was asked, so that nothing asked later is missed
 
     def _run(self) -> None:
         try:

@@ -166,7 +166,7 @@ class TcpTransport:
         if party in self._connections:
             raise ProtocolError(f"{party} is connected already")
         self._strangers.discard(connection)
-        connection.body_bytes_max = self._body_bytes_max
+        connection.admit(self._body_bytes_max)
         self._connections[party] = connection
         return party
 

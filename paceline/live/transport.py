@@ -1,7 +1,8 @@
 """What the live driver needs of whatever carries its messages, and what that may ask of the driver.
 
-Contracts: FIFO per ordered pair of parties; a handler's methods are called on one thread of the party, never two
-at a time; what was sent is not changed by anyone until it has left.
+Contracts: FIFO per ordered pair of parties among messages of schemes, and among CONTROL; CONTROL may overtake messages
+of schemes, so that it never waits behind large ones, and is never overtaken. A handler's methods are called on one
+thread of the party, never two at a time. What was sent is not changed by anyone until it has left.
 """
 
 from __future__ import annotations

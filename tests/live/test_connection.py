@@ -86,6 +86,10 @@ def raw() -> Iterator[tuple[socket.socket, End]]:
     assert end.failures.empty()
 
 
+def assert_happened(event: threading.Event) -> None:
+    assert happened(event)
+
+
 def push(clock: int, g: Any = None) -> Envelope:
     return Envelope(Kind.CALL, Push(g=vector(1, 2, 3) if g is None else g, clock=clock, samples=2), clock)
 
@@ -112,12 +116,34 @@ def test_large_vectors_pass_both_ways_at_once(ends: tuple[End, End]) -> None:
     for end in ends:
         for n, g in enumerate(big):
             end.connection.send(push(n, g))
-            end.connection.send(total(n))
     for end in ends:
-        for n, g in enumerate(big):
+        for g in big:
             assert np.array_equal(take(end.came).message.g, g)
-            assert take(end.came).message == Total(samples=n)
         assert happened(end.connection.idle)
+
+
+def test_a_control_message_does_not_wait_behind_large_ones(ends: tuple[End, End]) -> None:
+    one, other = ends
+    part = np.zeros(1 << 20, np.float32)  # 200 MB in slices of 4 MB
+    all_sent = threading.Event()
+    other.loop.call_soon(lambda: assert_happened(all_sent))  # reads nothing till then
+    for n in range(50):
+        one.connection.send(push(n, part))
+    for n in range(3):
+        one.connection.send(total(n))
+    all_sent.set()
+    came = [take(other.came).message for _ in range(53)]
+    assert [m.clock for m in came if isinstance(m, Push)] == list(range(50))
+    assert [m.samples for m in came if isinstance(m, Total)] == [0, 1, 2]
+    assert isinstance(came[-1], Push), "the last slice came before a control message"
+    assert came.index(Total(samples=2)) < 25
+
+
+def test_a_message_of_a_scheme_waits_for_those_before_it(ends: tuple[End, End]) -> None:
+    one, other = ends
+    for n in range(20):
+        one.connection.send(push(n, np.zeros(BIG if n % 4 == 0 else 1, np.float32)))
+    assert [take(other.came).message.clock for _ in range(20)] == list(range(20))
 
 
 def test_sending_never_waits_for_the_receiver(raw: tuple[socket.socket, End]) -> None:

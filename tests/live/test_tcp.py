@@ -229,7 +229,7 @@ def test_closing_sends_what_is_queued_first(host: Someone, someone: Callable[...
     leaver.transport.connect(COORDINATOR, host.transport.address)
     g = np.arange(4 << 20, dtype=np.float32)  # 16 MB
     leaver.transport.send(COORDINATOR, Envelope(Kind.TELL, Push(g=g, clock=1, samples=1)))
-    leaver.say(COORDINATOR, 5)
+    leaver.transport.send(COORDINATOR, Envelope(Kind.TELL, Total(samples=5)))
     leaver.transport.close()
     assert np.array_equal(host.heard.next()[1].g, g)
     assert host.heard.next() == (worker(0), Total(samples=5))

@@ -1,0 +1,127 @@
+"""Bytes of one socket into messages.
+
+Vectors are received straight into their final buffers. Headers, short frames and the first bytes of a vector pass
+through a scratch pad, so that a short message costs one system call, and many short ones no more.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from paceline.core.vector import Memory
+from paceline.live import wire
+from paceline.live.transport import Envelope, Kind
+
+SCRATCH_BYTES_MIN = 4096  # what of a vector is copied twice, at most
+SCRATCH_BYTES = wire.PREFIX.size + wire.HEADER_BYTES_MAX
+
+Room = Callable[[Kind, int, type, Sequence[int]], list[Any]]
+
+
+class _Incoming:
+    """A frame whose header has been read and whose body is coming in."""
+
+    __slots__ = ("begun", "codec", "prefix", "scalars", "targets", "vectors")
+
+    def __init__(self, prefix: wire.Prefix, codec: wire.Codec, scalars: Any, begun: float) -> None:
+        self.prefix, self.codec, self.scalars, self.begun = prefix, codec, scalars, begun
+        self.vectors: list[Any] = []
+        self.targets: deque[memoryview] = deque()
+
+    def take(self, data: memoryview) -> int:
+        """Copy the head of the body out of the scratch pad; returns how many bytes were used."""
+        used = 0
+        while self.targets and used < data.nbytes:
+            target = self.targets[0]
+            n = min(target.nbytes, data.nbytes - used)
+            target[:n] = data[used : used + n]
+            used += n
+            self.received(n)
+        return used
+
+    def received(self, n: int) -> None:
+        if n == self.targets[0].nbytes:
+            self.targets.popleft()
+        else:
+            self.targets[0] = self.targets[0][n:]
+
+
+class Receiver:
+    """Takes what a socket has and tells `arrived` of every whole message.
+
+    room: gives the vectors to receive into. body_bytes_max: longest body of a frame; more raises ProtocolError.
+    """
+
+    def __init__(self, memory: Memory, room: Room, arrived: Callable[[Envelope], None], body_bytes_max: int) -> None:
+        self._memory, self._room, self._arrived = memory, room, arrived
+        self.body_bytes_max = body_bytes_max
+        self.total = 0  # bytes received
+        self.closed = False  # set by whoever wants no more messages, also while some are still on the scratch pad
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._filled, self._limit = 0, SCRATCH_BYTES_MIN
+        self._incoming: _Incoming | None = None
+        self._begun = 0.0
+
+    def read(self, sock: socket.socket) -> int | None:
+        """One system call, and what follows from it.
+
+        Returns the bytes it asked for and did not get: 0 when there may be more to read at once. None at the end of
+        the stream. Raises OSError (BlockingIOError when there is nothing) and ProtocolError.
+        """
+        frame = self._incoming
+        target = self._scratch[self._filled : self._limit] if frame is None else frame.targets[0]
+        n = sock.recv_into(target)
+        if n == 0:
+            return None
+        self.total += n
+        if frame is None:
+            self._begun = self._begun or time.monotonic()
+            self._filled += n
+            self._parse()
+        else:
+            frame.received(n)
+            if not frame.targets:
+                self._complete(frame)
+        return target.nbytes - n
+
+    def _parse(self) -> None:
+        """Take whole headers off the scratch pad, and the beginnings of bodies."""
+        scratch, filled, at = self._scratch, self._filled, 0
+        full = filled == self._limit
+        while self._incoming is None and filled - at >= wire.PREFIX.size and not self.closed:
+            head = at + wire.PREFIX.size
+            prefix = wire.decode_prefix(scratch[at:head], self.body_bytes_max)
+            if filled - head < prefix.header_bytes:
+                break
+            at = head + prefix.header_bytes
+            frame = self._begin(prefix, scratch[head:at])
+            at += frame.take(scratch[at:filled])
+            if not frame.targets:
+                self._complete(frame)
+        self._filled = filled - at
+        if self._filled:
+            scratch[: self._filled] = bytes(scratch[at:filled])
+        # Short frames that filled the pad, or a header longer than it, ask for a larger one; but not before a vector,
+        # as what comes through the pad is copied once more.
+        more = self._incoming is None and (full or self._filled >= SCRATCH_BYTES_MIN)
+        self._limit = SCRATCH_BYTES if more else SCRATCH_BYTES_MIN
+
+    def _begin(self, prefix: wire.Prefix, header: memoryview) -> _Incoming:
+        codec, lengths, scalars = wire.decode_header(header, prefix.body_bytes)
+        self._incoming = frame = _Incoming(prefix, codec, scalars, self._begun or time.monotonic())
+        if lengths:
+            frame.vectors = self._room(prefix.kind, prefix.id, codec.cls, lengths)
+            views = [self._memory.bytes_of(v) for v in frame.vectors]
+            frame.targets.extend(view for view in views if view.nbytes)
+        return frame
+
+    def _complete(self, frame: _Incoming) -> None:
+        self._incoming = None
+        seconds = time.monotonic() - frame.begun
+        self._begun = 0.0
+        message = wire.assemble(frame.codec, frame.scalars, frame.vectors)
+        self._arrived(Envelope(frame.prefix.kind, message, frame.prefix.id, seconds_receiving=seconds))
