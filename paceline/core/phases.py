@@ -7,19 +7,18 @@ text with `;`, `,` or `)` in it stands in double quotes: `gsp(groups="0,1;2,3")`
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.core.scheme import lookup, nearest, types_of
+from paceline.core.scheme import lookup, types_of
+from paceline.core.written import parameters_in, with_parameters
 
 UNITS = ("steps", "seconds", "epochs", "accuracy")
 WAY_OUT = "write phases as 'bsp until 2 epochs; esync'"
 
 _PHASE = re.compile(r'\s*(?P<name>[\w-]+)\s*(?:\((?P<in>(?:[^()"]|"[^"]*")*)\))?\s*(?:until\b(?P<until>[^;]*))?(?:;|$)')
-_PARAMETER = re.compile(r'\s*(?P<key>\w+)\s*=\s*(?P<value>"[^"]*"|[^,"]+?)\s*(?:,|$)')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +30,8 @@ class Phase:
     until: tuple[tuple[str, float], ...]
 
     def __str__(self) -> str:
-        inside = ", ".join(f"{key}={_shown(value)}" for key, value in self.parameters.items())
         until = " or ".join(f"{unit} {x:g}" if unit == "accuracy" else f"{x:g} {unit}" for unit, x in self.until)
-        return self.scheme + (f"({inside})" if inside else "") + (f" until {until}" if until else "")
+        return with_parameters(self.scheme, self.parameters) + (f" until {until}" if until else "")
 
 
 def parse(text: str) -> tuple[Phase, ...]:
@@ -56,37 +54,10 @@ def _phases(text: str) -> Iterator[Phase]:
         until = found["until"]
         yield Phase(
             scheme=found["name"],
-            parameters=_parameters(found["name"], found["in"] or ""),
+            parameters=parameters_in(found["in"] or "", f"scheme {found['name']}", types_of(lookup(found["name"]))),
             until=() if until is None else tuple(_condition(part) for part in until.split(" or ")),
         )
         at = found.end()
-
-
-def _parameters(name: str, text: str) -> dict[str, Any]:
-    known, values, at = types_of(lookup(name)), {}, 0
-    while at < len(text):
-        found = _PARAMETER.match(text, at)
-        if found is None:
-            raise ValueError(f"cannot read {text[at:].strip()!r}; write parameters as '{name}(key=value, key=value)'")
-        if found["key"] not in known:
-            raise ValueError(f"scheme {name} has no parameter {found['key']!r}{nearest(found['key'], known)}")
-        values[found["key"]] = _value(found["key"], found["value"], known[found["key"]])
-        at = found.end()
-    return values
-
-
-def _value(key: str, text: str, wanted: type) -> Any:
-    if wanted is str:
-        return text.strip('"')
-    try:
-        value = json.loads(text.lower())
-    except json.JSONDecodeError:
-        value = None
-    if wanted is float and type(value) is int:
-        value = float(value)
-    if type(value) is not wanted:
-        raise ValueError(f"{key} = {text}: must be {wanted.__name__}")
-    return value
 
 
 def _condition(text: str) -> tuple[str, float]:
@@ -97,9 +68,3 @@ def _condition(text: str) -> tuple[str, float]:
         if unit in UNITS and re.fullmatch(r"\d+(\.\d*)?", amount) and float(amount) > 0:
             return unit, float(amount)
     raise ValueError(f"cannot read 'until {text.strip()}'; write N steps, N seconds, N epochs or accuracy X")
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, str):
-        return f'"{value}"' if re.search(r"[;,()\s]", value) else value
-    return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -186,11 +186,11 @@ def lookup(name: str) -> type[Scheme]:
     return _registry[name]
 
 
-def limits_of(cls: type[Scheme]) -> dict[str, Limits]:
+def limits_of(cls: type) -> dict[str, Limits]:
     return {f.name: f.metadata["limits"] for f in dataclasses.fields(cls) if "limits" in f.metadata}
 
 
-def types_of(cls: type[Scheme]) -> dict[str, type]:
+def types_of(cls: type) -> dict[str, type]:
     """The type of each parameter."""
     hints = get_type_hints(cls)
     return {name: hints[name] for name in limits_of(cls)}

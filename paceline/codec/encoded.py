@@ -1,0 +1,36 @@
+"""A vector on its way as bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.codec.codec import BYTES_MAX_PER_NUMBER
+from paceline.core.errors import ProtocolError
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """`length` numbers as the codec of that name made `data` of them: anything with the buffer protocol, of bytes.
+
+    base: 0 for the vector itself; n for the difference to the n-th vector of its row, which the receiver holds.
+    Raises ProtocolError for more bytes than any codec needs, before they are read.
+    """
+
+    codec: str
+    length: int
+    data: Any
+    base: int = 0
+
+    def __len__(self) -> int:
+        return self.length
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.data)
+
+
+def check_size(length: int, nbytes: int) -> None:
+    """Raises ProtocolError for more bytes than any codec makes of `length` numbers."""
+    if not 0 <= nbytes <= BYTES_MAX_PER_NUMBER * (length + 8):
+        raise ProtocolError(f"{nbytes} bytes for an encoded vector of {length} numbers")
