@@ -1,0 +1,11 @@
+"""Who sends what to whom in which step, for a mean that the members carry among themselves.
+
+A schedule is data: built by name (`schedule_for`), checked by itself, executed by `Part` over whatever brings its
+pieces, timed by `cost`, and chosen by `choice`.
+"""
+
+from paceline.core.collective.part import Arithmetic, Outgoing, Part
+from paceline.core.collective.schedule import Schedule, Transfer
+from paceline.core.collective.schedules import PEERS, schedule_for
+
+__all__ = ["PEERS", "Arithmetic", "Outgoing", "Part", "Schedule", "Transfer", "schedule_for"]

@@ -1,0 +1,106 @@
+"""What a schedule is: steps of transfers of pieces of the vector between numbered members."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """`src` sends the pieces first..stop-1. `dst` adds them to its own (`reduce`), or puts them in their place."""
+
+    src: int
+    dst: int
+    first: int
+    stop: int
+    reduce: bool
+
+
+Step = tuple[Transfer, ...]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """`workers` members average a vector that is cut into `pieces` equal pieces.
+
+    The transfers of a step are independent of one another: what is sent is what the member had before the step.
+    """
+
+    name: str
+    workers: int
+    pieces: int
+    steps: tuple[Step, ...]
+
+    def edges(self, length: int) -> tuple[int, ...]:
+        """Where the pieces of `length` numbers begin, and where the last one ends. Pieces may be empty."""
+        return tuple(length * piece // self.pieces for piece in range(self.pieces + 1))
+
+    def bytes_sent(self, member: int, nbytes: int) -> float:
+        """Of a vector of `nbytes`, how much `member` sends in all."""
+        mine = (t for step in self.steps for t in step if t.src == member)
+        return sum(t.stop - t.first for t in mine) * nbytes / self.pieces
+
+    @cached_property
+    def tasks(self) -> tuple[Tasks, ...]:
+        """By member: what it does."""
+        sends: list[list[Send]] = [[] for _ in range(self.workers)]
+        receives: list[list[Receive]] = [[] for _ in range(self.workers)]
+        touched = [[0] * self.pieces for _ in range(self.workers)]  # after how many receives a piece is as it is
+        for number, step in enumerate(self.steps):
+            for t in step:
+                ready = max(touched[t.src][t.first : t.stop])
+                sends[t.src].append(Send(number, t.dst, t.first, t.stop, ready))
+            for t in step:
+                receives[t.dst].append(Receive(number, t.src, t.first, t.stop, t.reduce))
+                touched[t.dst][t.first : t.stop] = [len(receives[t.dst])] * (t.stop - t.first)
+        return tuple(Tasks.of(s, r) for s, r in zip(sends, receives, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Pieces to `dst`, as soon as the member has taken in its first `ready` receives: they are what it sends then."""
+
+    step: int
+    dst: int
+    first: int
+    stop: int
+    ready: int
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    step: int
+    src: int
+    first: int
+    stop: int
+    reduce: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """One member's: `receives` in the order in which they are taken in; `sends[k]` go out after the first k of them."""
+
+    sends: tuple[tuple[Send, ...], ...]
+    receives: tuple[Receive, ...]
+
+    @staticmethod
+    def of(sends: Sequence[Send], receives: Sequence[Receive]) -> Tasks:
+        after: list[list[Send]] = [[] for _ in range(len(receives) + 1)]
+        for send in sends:
+            after[send.ready].append(send)
+        return Tasks(tuple(map(tuple, after)), tuple(receives))
+
+
+def in_parallel(*parts: Iterable[Step]) -> Iterator[Step]:
+    """Steps of members that have nothing to do with one another, side by side."""
+    for steps in itertools.zip_longest(*parts, fillvalue=()):
+        yield tuple(itertools.chain.from_iterable(steps))
+
+
+def on_members(members: Sequence[int], scale: int, steps: Iterable[Step]) -> Iterator[Step]:
+    """`steps` of members 0, 1, ... as steps of `members`, on pieces each of which is cut into `scale`."""
+    for step in steps:
+        yield tuple(Transfer(members[t.src], members[t.dst], t.first * scale, t.stop * scale, t.reduce) for t in step)

@@ -1,0 +1,149 @@
+"""The schedules by name. n members, N bytes; what each sends; the steps.
+
+ring          2 (n-1)/n N     2 (n-1)          to the next member only; Patarasuk and Yuan 2009
+pairwise      2 (n-1)/n N     2 (n-1)          every piece straight to the member that adds it up, and straight back
+butterfly     2 (p-1)/p N     2 log2 p         recursive halving and doubling, p = the largest power of two <= n;
+                                               n - p members hand all to a neighbour first: N more, two steps more
+blocks        <= 2 N + ...    <= 4 log2 n      binary blocks: any n, without that penalty; Rabenseifner 2004
+hierarchical  inside a host first, then blocks among one member a host, then inside the hosts again
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from paceline.core.collective.schedule import Schedule, Step, Transfer, in_parallel, on_members
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+def ring(n: int) -> Schedule:
+    def around(shift: int, reduce: bool) -> Iterator[Step]:
+        for s in range(n - 1):
+            pieces = [(i, (i + shift - s) % n) for i in range(n)]
+            yield tuple(Transfer(i, (i + 1) % n, p, p + 1, reduce) for i, p in pieces)
+
+    return Schedule("ring", n, n, (*around(0, True), *around(1, False)))
+
+
+def pairwise(n: int) -> Schedule:
+    return Schedule("pairwise", n, n, (*_to_owners(n), *_from_owners(n)))
+
+
+def _to_owners(n: int) -> Iterator[Step]:
+    """Piece i of every member to member i, k places further on in step k."""
+    for k in range(1, n):
+        yield tuple(Transfer(i, (i + k) % n, (i + k) % n, (i + k) % n + 1, True) for i in range(n))
+
+
+def _from_owners(n: int) -> Iterator[Step]:
+    for k in range(1, n):
+        yield tuple(Transfer(i, (i + k) % n, i, i + 1, False) for i in range(n))
+
+
+def _halving(n: int) -> Iterator[Step]:
+    """n = 2^k members; at the end member i has the sum of piece i of n."""
+    half = n // 2
+    while half:
+        yield tuple(Transfer(i, i ^ half, *_block(i ^ half, half), True) for i in range(n))
+        half //= 2
+
+
+def _doubling(n: int) -> Iterator[Step]:
+    half = 1
+    while half < n:
+        yield tuple(Transfer(i, i ^ half, *_block(i, half), False) for i in range(n))
+        half *= 2
+
+
+def _block(i: int, size: int) -> tuple[int, int]:
+    """The `size` pieces around piece i that stay together when halves are halved."""
+    return i // size * size, i // size * size + size
+
+
+def butterfly(n: int) -> Schedule:
+    p = 1 << (n.bit_length() - 1)
+    extra = n - p
+    core = [2 * i + 1 for i in range(extra)] + list(range(2 * extra, n))
+    fold = tuple(Transfer(2 * i, 2 * i + 1, 0, p, True) for i in range(extra))
+    unfold = tuple(Transfer(2 * i + 1, 2 * i, 0, p, False) for i in range(extra))
+    steps = (*on_members(core, 1, _halving(p)), *on_members(core, 1, _doubling(p)))
+    return Schedule("butterfly", n, p, ((fold, *steps, unfold) if extra else steps))
+
+
+def blocks(n: int) -> Schedule:
+    """Blocks of 2^k members for every bit of n, the largest first; a smaller one hands over to the next larger."""
+    pieces = 1 << (n.bit_length() - 1)
+    sizes = [1 << bit for bit in reversed(range(n.bit_length())) if n >> bit & 1]
+    starts = [sum(sizes[:b]) for b in range(len(sizes))]
+    members = [range(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+    inside = [(m, pieces // len(m)) for m in members]
+    up = [_across(small, large, pieces, True) for large, small in itertools.pairwise(members)]
+    down = [_across(small, large, pieces, False) for large, small in itertools.pairwise(members)]
+    steps = (
+        *in_parallel(*(on_members(m, scale, _halving(len(m))) for m, scale in inside)),
+        *reversed(up),
+        *down,
+        *in_parallel(*(on_members(m, scale, _doubling(len(m))) for m, scale in inside)),
+    )
+    return Schedule("blocks", n, pieces, steps)
+
+
+def _across(small: Sequence[int], large: Sequence[int], pieces: int, reduce: bool) -> Step:
+    """Between two blocks that have each cut the vector evenly: every member of the larger has one partner."""
+    share, fewer = pieces // len(large), len(large) // len(small)
+    pairs = [(small[k // fewer], large[k], k * share, (k + 1) * share) for k in range(len(large))]
+    return tuple(Transfer(s, g, a, b, True) if reduce else Transfer(g, s, a, b, False) for s, g, a, b in pairs)
+
+
+def hierarchical(n: int, hosts: Groups) -> Schedule:
+    """`hosts`: the members on each, which together are all; the first of each speaks for it."""
+    across = blocks(len(hosts))
+    pieces = math.lcm(across.pieces, *map(len, hosts))
+
+    def inside(make: Callable[[int], Iterable[Step]]) -> Iterator[Step]:
+        return in_parallel(*(on_members(host, pieces // len(host), make(len(host))) for host in hosts))
+
+    steps = (
+        *inside(_to_owners),
+        *inside(_collect),
+        *on_members([host[0] for host in hosts], pieces // across.pieces, across.steps),
+        *inside(_tell_all),
+    )
+    return Schedule("hierarchical", n, pieces, steps)
+
+
+def _collect(n: int) -> Iterator[Step]:
+    """Every piece from its owner to member 0."""
+    if n > 1:
+        yield tuple(Transfer(i, 0, i, i + 1, False) for i in range(1, n))
+
+
+def _tell_all(n: int) -> Iterator[Step]:
+    """All pieces from member 0 to everybody."""
+    if n > 1:
+        yield tuple(Transfer(0, i, 0, n, False) for i in range(1, n))
+
+
+_PLAIN: dict[str, Callable[[int], Schedule]] = {
+    "ring": ring,
+    "butterfly": butterfly,
+    "blocks": blocks,
+    "pairwise": pairwise,
+}
+PEERS = (*_PLAIN, "hierarchical")
+"""Names of the schedules."""
+
+
+@functools.lru_cache(maxsize=256)
+def schedule_for(name: str, n: int, hosts: Groups = ()) -> Schedule:
+    """The schedule of that name for n members. `hosts`: members by host, each on one of its own by default.
+
+    Raises KeyError for an unknown name.
+    """
+    if name == "hierarchical":
+        return hierarchical(n, hosts or tuple((i,) for i in range(n)))
+    return _PLAIN[name](n)
