@@ -45,6 +45,9 @@ class Run:
 class Cluster:
     workers: int = option(4, "number of workers", low=1, high=100_000)
     servers: int = option(1, "number of server shards; 0 trains by collectives alone", low=0, high=10_000)
+    slice_mb: float = option(
+        4.0, "MiB of weights that travel and are updated as one; 0: a server's whole shard", low=0, high=2**20
+    )
     slowdown: tuple[float, ...] = option((), "emulate: how many times slower each worker is, e.g. 1,1,2,8", low=1e-3)
     step_ms: float = option(0.0, "emulate: a step lasts at least this many ms times the worker's slowdown", low=0)
     device: str = option("auto", "auto, cpu, cuda:N, or one for each worker: cuda:0,cuda:1,cpu,cpu", check=check_device)

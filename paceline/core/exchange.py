@@ -20,11 +20,6 @@ class Clocked(Scheme):
 
     steps: int = parameter(1, "mini-batches a worker makes between two exchanges", low=1)
 
-    @property
-    def one_gate(self) -> bool:
-        """Does shard 0 alone hold workers back?"""
-        return False
-
     def worker(self, servers: int) -> type[Role]:
         return RefreshingWorker if self.one_gate and servers > 1 else super().worker(servers)
 

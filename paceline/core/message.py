@@ -7,11 +7,12 @@ is a scalar and is copied.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar, dataclass_transform, get_type_hints
 
-from paceline.core.vector import Memory, Vector, cut
+from paceline.core.vector import Memory, Vector
 
 T = TypeVar("T")
 
@@ -63,7 +64,8 @@ def _learn(cls: type) -> None:
 def scatter(message: Any, shards: Sequence[slice]) -> list[Any]:
     """The message each shard gets: vectors cut, scalars copied.
 
-    A vector that is as long as the model is cut where the shards are; any other, such as a part of the model, evenly.
+    A vector that is as long as the model is cut where the shards are; any other, such as a part of the model, in
+    proportion, so that no shard gets a piece that is longer than its own unless the vector is longer than the model.
     """
     cls = type(message)
     fields = vector_fields(cls)
@@ -75,7 +77,11 @@ def scatter(message: Any, shards: Sequence[slice]) -> list[Any]:
 
 
 def _places(v: Any, shards: Sequence[slice]) -> Sequence[slice]:
-    return shards if len(v) == shards[-1].stop else cut(len(v), len(shards))
+    length, total = len(v), shards[-1].stop
+    if length == total:
+        return shards
+    edges = [0, *((2 * shard.stop * length + total) // (2 * total) for shard in shards)]
+    return [slice(a, b) for a, b in itertools.pairwise(edges)]
 
 
 def gather(parts: Sequence[Any], memory: Memory) -> Any:

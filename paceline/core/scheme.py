@@ -108,6 +108,11 @@ class Scheme:
     def trains_locally(self) -> bool:
         return False
 
+    @property
+    def one_gate(self) -> bool:
+        """Does shard 0 alone hold workers back? Then a server's shard is not cut into slices."""
+        return False
+
     def __post_init__(self) -> None:
         for name, limits in limits_of(type(self)).items():
             refused = limits.refuse(getattr(self, name))

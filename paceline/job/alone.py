@@ -8,6 +8,7 @@ from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
 from paceline.engine.vector import FlatMemory
+from paceline.job.layout import lay_out
 from paceline.job.recipe import coordinator_role
 from paceline.job.seat import Seat
 from paceline.job.server import serve
@@ -69,6 +70,7 @@ def sit_alone(scheme: Scheme, *, device: str, step_seconds: float = 0.0) -> tupl
         evaluator=False,
         stop_rule=StopRule(),
         make_role=coordinator_role,
+        lay_out=lay_out,
     )
     address = coordinator.open()
 

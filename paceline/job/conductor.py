@@ -17,6 +17,7 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.trace import Record
 from paceline.job.crew import Crew, Ended
+from paceline.job.layout import lay_out
 from paceline.job.ledger import Ledger
 from paceline.job.recipe import Recipe, coordinator_role
 from paceline.job.seat import Seat
@@ -100,6 +101,7 @@ class Conductor:
                 target_accuracy=stop.target_accuracy or None,
             ),
             make_role=coordinator_role,
+            lay_out=lambda ready, servers: lay_out(ready, servers, slice_mb=cluster.slice_mb),
             seed=config.run.seed,
         )
 

@@ -19,7 +19,6 @@ from safetensors.torch import save_file
 from torch import nn
 
 from paceline.config import Config
-from paceline.core.vector import cut
 from paceline.engine.buffers import Buffers
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.flatten import FlatModel
@@ -89,7 +88,7 @@ class Evaluator:
         plan = session.expect(control.Plan)
         scheme = Recipe.from_json(plan.optimizer).make_scheme()
         self._model_of = scheme.model_of(seat.servers)
-        self._node.place(None, cut(plan.length, plan.servers) if plan.servers else (slice(0, plan.length),))
+        self._node.place(None, plan.layout)
         session.expect(control.Go)
         session.begin()
 

@@ -8,7 +8,6 @@ import torch
 
 from paceline.core.effects import Mean
 from paceline.core.role import Place, Update
-from paceline.core.vector import cut
 from paceline.engine.buffers import Buffers
 from paceline.engine.flatten import FlatModel
 from paceline.job.collectives import Alone, CollectiveCarrier, collective_for
@@ -52,9 +51,8 @@ class Membership:
         return plan
 
     def _take_up(self, plan: control.Plan, update: Update) -> None:
-        everybody, servers = tuple(range(plan.workers)), self._seat.servers
-        shards = cut(len(self._flat), servers) if servers else (slice(0, len(self._flat)),)
-        self._node.place(None, shards, self._carrier)
+        everybody = tuple(range(plan.workers))
+        self._node.place(None, plan.layout, self._carrier)
         # Worker 0's weights become everybody's: a mean in which nobody else counts.
         first = self._node.mean(Mean(self._flat.weights(), everybody, INITIAL, float(self._rank == 0)))
         place = Place(
@@ -66,7 +64,8 @@ class Membership:
             seconds_per_step=plan.seconds_per_step,
             note=self._session.note,
         )
-        self._node.place(self._scheme.worker(servers)(self._scheme, place), shards, self._carrier)
+        box = self._scheme.worker(len(plan.layout.holders))
+        self._node.place(box(self._scheme, place), plan.layout, self._carrier)
         self._node.times.reset()
 
     def _make_carrier(self, plan: control.Plan) -> CollectiveCarrier | Alone | None:

@@ -57,7 +57,7 @@ class Pace:
         self._seat, self._session, self._node = seat, session, session.node
         self._flat = FlatModel(model, self.device)
         buffers = Buffers(model, seat.buffers)
-        self._node.exhibits["buffers"] = buffers.snapshot
+        self._node.exhibits["buffers"] = lambda _slice: buffers.snapshot()
         self._work = Steps(self._flat, recipe, optimizer)
         self._update = recipe.make_rule()
         self._rate = Rate(optimizer)

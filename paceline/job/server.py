@@ -1,17 +1,22 @@
-"""A server: one shard of the model, its optimizer, and the boxes of the scheme that belong there."""
+"""A server: one shard of the model, its optimizer, and the boxes of the scheme that belong there.
+
+The shard is cut into slices. Each has a box, a rule and means of its own, so that one is updated and answered while
+the next is still coming in; for the scheme each is a shard.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Hashable
 from typing import Any
 
 from paceline.core.mean import Averaged, MeanServer
 from paceline.core.role import Place
-from paceline.core.trace import Record
-from paceline.core.vector import cut
+from paceline.core.trace import Applied, Decision, Record
 from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
 from paceline.live import control
+from paceline.live.node import Hosted
 from paceline.live.session import Session
 
 INITIAL = "initial weights"
@@ -33,37 +38,56 @@ def serve(seat: Seat, session: Session) -> None:
     """Until the coordinator says Exit. Raises PeerLost when it vanishes."""
     session.connect(())
     plan = session.expect(control.Plan)
-    _take_up(seat, session, plan)
+    session.node.host(_take_up(seat.who.index, session, plan))
     session.tell(control.Prepared())
     session.expect(control.Go)
     session.begin()
     session.serve()
 
 
-def _take_up(seat: Seat, session: Session, plan: control.Plan) -> None:
+def _take_up(server: int, session: Session, plan: control.Plan) -> list[Hosted]:
+    """The slices of this server; their boxes come with the initial weights."""
     recipe = Recipe.from_json(plan.optimizer)
     scheme = recipe.make_scheme()
-    shard = seat.who.index
-    part = cut(plan.length, plan.servers)[shard]
-    mine = (slice(0, part.stop - part.start),)
+    parts, slices = plan.layout.slices, plan.layout.of(server)
+    rules = {number: recipe.make_rule() for number in slices}
 
-    rule = recipe.make_rule()
-    session.on_rate = rule.set_lr
+    def set_rate(lr: float) -> None:
+        for rule in rules.values():
+            rule.set_lr(lr)
 
-    def place(w: Any, note: Callable[[Record], None] | None) -> Place:
+    session.on_rate = set_rate
+
+    def place(number: int, w: Any) -> Place:
         return Place(
-            me=shard,
+            me=number,
             workers=tuple(range(plan.workers)),
             w=w,
-            update=rule,
+            update=rules[number],
             seed=recipe.seed,
             seconds_per_step=plan.seconds_per_step,
-            note=note,
+            # What happens to a shard happens to all its slices; one of them is enough to tell of it.
+            note=(lambda record: session.note(_of_server(record, server))) if number == slices[0] else None,
         )
 
-    def initial(w: Any) -> None:
-        box = scheme.server(plan.servers)
-        session.node.place(box(scheme, place(w, session.note)) if box else None, mine)
+    def hosted(number: int) -> Hosted:
+        def initial(w: Any) -> None:
+            box = scheme.server(len(plan.layout.holders))
+            mine.role = box(scheme, place(number, w)) if box else None
 
-    session.node.place(None, mine)
-    session.node.serve_mean(_Means(scheme, place(None, None), initial))
+        mine = Hosted(
+            parts[number].stop - parts[number].start, mean_server=_Means(scheme, place(number, None), initial)
+        )
+        return mine
+
+    return [hosted(number) for number in slices]
+
+
+def _of_server(record: Record, server: int) -> Record:
+    """In the trace a shard is known by its server."""
+    match record:
+        case Applied():
+            return dataclasses.replace(record, shard=server)
+        case Decision():
+            return dataclasses.replace(record, party=f"server {server}")
+    return record

@@ -15,6 +15,7 @@ Failed     I cannot go on, because
 from __future__ import annotations
 
 from paceline.core.message import message
+from paceline.core.sharding import Layout
 
 
 @message
@@ -49,6 +50,7 @@ class Plan:
     workers: int
     servers: int
     length: int
+    layout: Layout
     seconds_per_step: tuple[float, ...]
     optimizer: str
     devices: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from paceline.core.errors import ConfigError, PeerLost, ProtocolError
 from paceline.core.role import Place, Role
+from paceline.core.sharding import Layout
 from paceline.core.trace import Ended, Evaluated, Membership, Record, from_dict
 from paceline.live import control, party
 from paceline.live.node import Node
@@ -69,14 +70,17 @@ class Coordinator:
         evaluator: bool,
         stop_rule: StopRule,
         make_role: Callable[[control.Plan, Place], Role],
+        lay_out: Callable[[control.Ready, Sequence[control.Hello]], Layout],
         seed: int = 0,
     ) -> None:
+        """`lay_out` says which server holds what, from what worker 0 said of the model and what the servers said."""
         self.node = node
         self._transport, self._listener = transport, listener
         self._workers = [party.worker(rank) for rank in range(workers)]
         self._servers = [party.server(shard) for shard in range(servers)]
         self._evaluator = [party.EVALUATOR] if evaluator else []
         self._stop_rule, self._make_role, self._seed = stop_rule, make_role, seed
+        self._lay_out = lay_out
         self.phase = Phase.GATHERING
         self._answers: dict[Party, Any] = {}  # what each party said in this phase
         self._samples: dict[int, int] = {}
@@ -171,6 +175,7 @@ class Coordinator:
             case Phase.GATHERING:
                 self.phase = Phase.READYING
                 self._devices = tuple(answers[who].device for who in self._workers)
+                self._server_hellos = [answers[who] for who in self._servers]
                 self._tell_all(control.Roster(addresses={str(who): a.address for who, a in answers.items()}))
             case Phase.READYING:
                 self._plan = self._make_plan([answers[who] for who in self._workers])
@@ -200,6 +205,7 @@ class Coordinator:
             workers=len(self._workers),
             servers=len(self._servers),
             length=ready[0].length,
+            layout=self._lay_out(ready[0], self._server_hellos),
             seconds_per_step=seconds if all(s > 0 for s in seconds) else (),
             optimizer=ready[0].optimizer,
             devices=self._devices,
@@ -216,7 +222,7 @@ class Coordinator:
             seconds_per_step=self._plan.seconds_per_step,
             note=self._listener.recorded,
         )
-        self.node.place(self._make_role(self._plan, place), ())
+        self.node.place(self._make_role(self._plan, place))
         self.node.start_clock()
         self._listener.started(self._plan)
         self._tell_all(control.Go())

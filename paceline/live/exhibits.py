@@ -18,10 +18,12 @@ WEIGHTS = "weights"
 FINAL = "the final weights"
 PRESENCE = "that it is there"
 
+Provider = Callable[[int], Any]
+
 
 @message
 class Peek:
-    """Ask for an exhibit of a party; answered past its role, at once or as soon as there is one."""
+    """Ask for an exhibit of a party, or of one slice it holds; answered past its role, at once or once there is one."""
 
     what: str
 
@@ -35,34 +37,38 @@ class Exhibit:
 
 
 class Exhibits:
-    """By name; a provider gives a vector, or a vector and its weight. Only the final weights may be waited for."""
+    """By name; a provider gives a vector, or a vector and its weight, for the number of a slice that is held here.
+
+    Only the final weights may be waited for.
+    """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._providers: dict[str, Callable[[], Any]] = {}
-        self._curious: dict[str, list[tuple[Party, int]]] = defaultdict(list)
+        self._providers: dict[str, Provider] = {}
+        self._curious: dict[str, list[tuple[Party, Envelope]]] = defaultdict(list)
         self._lock = threading.Lock()
 
-    def __setitem__(self, what: str, provider: Callable[[], Any]) -> None:
+    def __setitem__(self, what: str, provider: Provider) -> None:
         """From now on; whoever has asked already is answered."""
         with self._lock:
             self._providers[what] = provider
             waiting = self._curious.pop(what, [])
-        for src, id in waiting:
-            self._answer(src, id, provider)
+        for src, question in waiting:
+            self._answer(src, question, provider)
 
-    def show(self, src: Party, what: str, id: int) -> None:
+    def show(self, src: Party, question: Envelope) -> None:
+        what = question.message.what
         with self._lock:
             provider = self._providers.get(what)
             if provider is None and what == FINAL:
-                self._curious[what].append((src, id))
+                self._curious[what].append((src, question))
                 return
         if provider is None:
             raise ProtocolError(f"{src} asks {self._transport.me} for its {what}, which it does not show")
-        self._answer(src, id, provider)
+        self._answer(src, question, provider)
 
-    def _answer(self, src: Party, id: int, provider: Callable[[], Any]) -> None:
-        shown = provider()
+    def _answer(self, src: Party, question: Envelope, provider: Provider) -> None:
+        shown = provider(question.slice)
         v, weight = shown if isinstance(shown, tuple) else (shown, 1.0)
         with contextlib.suppress(PeerLost):  # the curious one has left
-            self._transport.send(src, Envelope(Kind.REPLY, Exhibit(v=v, weight=weight), id))
+            self._transport.send(src, Envelope(Kind.REPLY, Exhibit(v=v, weight=weight), question.id))

@@ -67,7 +67,7 @@ class HubTransport:
             raise PeerLost(f"{self.me} has no connection to {to}")
         self._sent += size(envelope.message)
         envelope.sent_at = time.monotonic()
-        member.post(self.me, Envelope(envelope.kind, envelope.message, envelope.id))
+        member.post(self.me, Envelope(envelope.kind, envelope.message, envelope.id, envelope.slice))
 
     def post(self, src: Party, envelope: Envelope) -> None:
         self._inbox.put(lambda: self._deliver(src, envelope))

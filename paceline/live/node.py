@@ -12,6 +12,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
 from paceline.core.effects import SERVERS, Call, Compute, Effect, Mean, Reply, Start, Tell, To, Train, Wait
@@ -19,6 +20,7 @@ from paceline.core.errors import PeerLost, ProtocolError, Stopped
 from paceline.core.mean import MeanServer, Part
 from paceline.core.message import message, scatter
 from paceline.core.role import Role
+from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory
 from paceline.live import party
 from paceline.live.exhibits import PRESENCE, WEIGHTS, Exhibits, Peek
@@ -36,6 +38,21 @@ class Carrier(Protocol):
     """Who carries `Mean` when the servers do not."""
 
     def begin(self, effect: Mean) -> Pending: ...
+
+
+@dataclass(slots=True, eq=False)
+class Hosted:
+    """What stands behind one slice of a server, or behind any other party: who hears what is sent there.
+
+    length: elements of the longest vector that may come, one that is as long as what is held here; 0 for any.
+    """
+
+    length: int = 0
+    role: Role | None = None
+    mean_server: MeanServer | None = None
+
+    def roles(self) -> list[Role]:
+        return [role for role in (self.role, self.mean_server) if role is not None]
 
 
 class Times:
@@ -58,9 +75,9 @@ class Node:
         self.times = Times()
         self._transport, self._memory, self._timeout_s = transport, memory, timeout_s
         self.on_wait: Callable[[float, float], None] | None = None  # (seconds waiting, seconds communicating)
-        self._role: Role | None = None
-        self._mean_server: MeanServer | None = None
+        self._hosted: Sequence[Hosted] = (Hosted(),)
         self._shards: Sequence[slice] = ()
+        self._sending_order: Sequence[tuple[int, Party, int]] = ()  # number of a slice, who holds it, which of theirs
         self._carrier: Carrier | None = None
         self._generator: Generator[Effect, Any, None] | None = None
         self._lock = threading.RLock()
@@ -75,16 +92,22 @@ class Node:
         self._began = time.monotonic()
         self.exhibits = Exhibits(transport)
         self.exhibits[WEIGHTS] = self._model
-        self.exhibits[PRESENCE] = lambda: memory.empty(0)
+        self.exhibits[PRESENCE] = lambda _slice: memory.empty(0)
 
     # ---- setting up --------------------------------------------------------------------------------------
-    def place(self, role: Role | None, shards: Sequence[slice], carrier: Carrier | None = None) -> None:
-        """Take up `role`. `shards` are the slices of the servers; without a carrier they carry `Mean`."""
+    def place(self, role: Role | None, layout: Layout = NOWHERE, carrier: Carrier | None = None) -> None:
+        """Take up `role`. `layout` says which server holds what; without a carrier the servers carry `Mean`."""
+        order = [(at, server, part) for part, (server, at) in enumerate(layout.homes())]
         with self._lock:
-            self._role, self._shards, self._carrier = role, shards, carrier
+            self._hosted, self._carrier = (Hosted(layout.length, role),), carrier
+            self._shards = layout.slices
+            # The first slices of all servers first, so that none is idle while another one's are sent.
+            self._sending_order = [(part, party.server(server), at) for at, server, part in sorted(order)]
 
-    def serve_mean(self, mean_server: MeanServer) -> None:
-        self._mean_server = mean_server
+    def host(self, slices: Sequence[Hosted]) -> None:
+        """Of a server: take up its slices, in the order of the layout. They may change under `on` only."""
+        with self._lock:
+            self._hosted = slices
 
     def start_clock(self) -> None:
         """From now on `now()` counts from zero."""
@@ -96,16 +119,20 @@ class Node:
 
     @property
     def role(self) -> Role:
-        assert self._role is not None
-        return self._role
+        """Of a party that is no server."""
+        role = self._hosted[0].role
+        assert role is not None
+        return role
 
     def model(self) -> Any:
         """The weights as this party knows them: a value that nobody will change."""
-        return self._model()[0]
+        return self._model(0)[0]
 
-    def _model(self) -> tuple[Any, float]:
+    def _model(self, slice: int) -> tuple[Any, float]:
         with self._lock:
-            return self.role.model()
+            role = self._at(slice).role
+            assert role is not None
+            return role.model()
 
     # ---- the party's own thread: the loop box ------------------------------------------------------------
     def advance(self, result: Any = None) -> Compute | Train:
@@ -166,9 +193,10 @@ class Node:
         Returns when everything that this party told others has reached them, and come back from those who had left.
         """
         with self._lock:
-            if self._stopped is None and self._role is not None:
+            role = self._hosted[0].role
+            if self._stopped is None and role is not None:
                 self._left = True
-                self._carry_out(self._role, self._role.leave(self.now()))
+                self._carry_out(role, role.leave(self.now()))
                 for (_, rank), ids in self._unanswered.items():
                     for id in ids:
                         self._decline(party.worker(rank), id)
@@ -243,20 +271,18 @@ class Node:
                 self.on_wait(passed - communicating, communicating)
 
     # ---- sending -----------------------------------------------------------------------------------------
-    def _targets(self, to: To) -> list[Party]:
+    def _split(self, to: To, whole: Any) -> list[tuple[int, Party, int, Any]]:
+        """Number of each part, who gets it, for which of their slices, and the part: in the order of sending."""
         if to == SERVERS:
-            return [party.server(s) for s in range(len(self._shards))]
-        return [party.COORDINATOR] if isinstance(to, str) else [party.worker(to)]
-
-    def _split(self, to: To, whole: Any) -> Iterable[tuple[Party, Any]]:
-        pieces = scatter(whole, self._shards) if to == SERVERS else [whole]
-        return zip(self._targets(to), pieces, strict=True)
+            pieces = scatter(whole, self._shards)
+            return [(part, server, at, pieces[part]) for part, server, at in self._sending_order]
+        return [(0, party.COORDINATOR if isinstance(to, str) else party.worker(to), 0, whole)]
 
     def _call(self, to: To, whole: Any) -> Pending:
-        targets = list(self._split(to, whole))
-        pending = Pending(f"the answer of {to} to {type(whole).__name__}", len(targets), self._memory)
-        for part, (target, piece) in enumerate(targets):
-            envelope = Envelope(Kind.CALL, piece, next(self._ids))
+        parts = self._split(to, whole)
+        pending = Pending(f"the answer of {to} to {type(whole).__name__}", len(parts), self._memory)
+        for part, target, at, piece in parts:
+            envelope = Envelope(Kind.CALL, piece, next(self._ids), at)
             with self._lock:
                 if self._stopped is not None and not isinstance(whole, Peek):
                     raise self._stopped
@@ -273,8 +299,8 @@ class Node:
 
     def _tell(self, to: To, whole: Any) -> None:
         self._told += 1
-        for target, piece in self._split(to, whole):
-            self._transport.send(target, Envelope(Kind.TELL, piece))
+        for _, target, at, piece in self._split(to, whole):
+            self._transport.send(target, Envelope(Kind.TELL, piece, slice=at))
 
     def _reply(self, role: Role, effect: Reply) -> None:
         calls = self._unanswered.get((role, effect.to))
@@ -290,13 +316,13 @@ class Node:
             self._answered(src, envelope)
             return
         if isinstance(envelope.message, Peek):
-            self.exhibits.show(src, envelope.message.what, envelope.id)
+            self.exhibits.show(src, envelope)
             return
         with self._lock:
             if self._left and envelope.kind == Kind.CALL:
                 self._decline(src, envelope.id)
                 return
-            role = self._role_for(envelope.message)
+            role = self._role_for(envelope)
             if envelope.kind == Kind.CALL:
                 self._unanswered[role, src.index].append(envelope.id)
             self._carry_out(role, role.on(self.now(), src.index, envelope.message))
@@ -310,17 +336,21 @@ class Node:
         """Worker `rank` takes no further part."""
         with self._lock:
             self._away.add(rank)
-            for role in (self._role, self._mean_server):
-                if role is not None:
-                    self._unanswered.pop((role, rank), None)
-                    self._carry_out(role, role.gone(self.now(), rank))
+            for role in [role for hosted in self._hosted for role in hosted.roles()]:
+                self._unanswered.pop((role, rank), None)
+                self._carry_out(role, role.gone(self.now(), rank))
 
-    def _role_for(self, message: Any) -> Role:
-        if isinstance(message, Part) and self._mean_server is not None:
-            return self._mean_server
-        if self._role is None:
-            raise ProtocolError(f"{self.me} got {type(message).__name__} before it had a role")
-        return self._role
+    def _at(self, slice: int) -> Hosted:
+        if slice >= len(self._hosted):
+            raise ProtocolError(f"{self.me} is asked for its slice {slice} and has {len(self._hosted)}")
+        return self._hosted[slice]
+
+    def _role_for(self, envelope: Envelope) -> Role:
+        hosted = self._at(envelope.slice)
+        role = hosted.mean_server if isinstance(envelope.message, Part) and hosted.mean_server else hosted.role
+        if role is None:
+            raise ProtocolError(f"{self.me} got {type(envelope.message).__name__} before it had a role")
+        return role
 
     def _carry_out(self, role: Role, effects: Iterable[Tell | Reply]) -> None:
         for effect in effects:
@@ -347,11 +377,10 @@ class Node:
         pending.put(part, envelope.message, envelope.seconds_receiving)
 
     def room_for(self, src: Party, kind: Kind, id: int, lengths: Sequence[int]) -> list[Any]:
-        """Vectors to receive into. Raises ProtocolError for more than the model can explain."""
-        if self._shards and max(lengths) > self._shards[-1].stop:
-            raise ProtocolError(
-                f"{src} sends a vector of {max(lengths)} elements, the model has {self._shards[-1].stop}"
-            )
+        """Vectors to receive into. Raises ProtocolError for more than what is held here can explain."""
+        longest = max(hosted.length for hosted in self._hosted)
+        if longest and max(lengths) > longest:
+            raise ProtocolError(f"{src} sends a vector of {max(lengths)} elements, {self.me} expects {longest} at most")
         call = self._calls.get(id) if kind == Kind.REPLY else None
         if call is not None:
             return call[0].room(call[1], self._shards, lengths)

@@ -15,7 +15,7 @@ from paceline.live.transport import Envelope
 
 
 class Pending(Ticket):
-    """Waits for `parts` answers (one a shard) and joins them into one."""
+    """Waits for `parts` answers (one a slice) and joins them into one."""
 
     def __init__(self, what: str, parts: int, memory: Memory) -> None:
         """`what` is named when the wait outlasts its deadline."""
@@ -66,8 +66,11 @@ class Pending(Ticket):
         return gather(self._parts, self._memory)
 
     def seconds_communicating(self, since: float = 0.0) -> float:
-        """Time after `since` in which bytes of this call moved, either way."""
-        since = max(since, self.begun)
-        sending = max((envelope.sent_at - since for envelope in self.sent if envelope.sent_at), default=0.0)
-        receiving = max((min(seconds, at - since) for at, seconds in self._received), default=0.0)
-        return max(0.0, sending) + max(0.0, receiving)
+        """Time after `since` in which bytes of this call moved, either way or both."""
+        until, total = max(since, self.begun), 0.0
+        sent = max((envelope.sent_at for envelope in self.sent), default=0.0)
+        moved = [(self.begun, sent), *((at - seconds, at) for at, seconds in self._received)]
+        for begin, end in sorted(moved):
+            total += max(0.0, end - max(begin, until))
+            until = max(until, end)
+        return total

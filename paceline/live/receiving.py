@@ -123,5 +123,5 @@ class Receiver:
         self._incoming = None
         seconds = time.monotonic() - frame.begun
         self._begun = 0.0
-        message = wire.assemble(frame.codec, frame.scalars, frame.vectors)
-        self._arrived(Envelope(frame.prefix.kind, message, frame.prefix.id, seconds_receiving=seconds))
+        message, prefix = wire.assemble(frame.codec, frame.scalars, frame.vectors), frame.prefix
+        self._arrived(Envelope(prefix.kind, message, prefix.id, prefix.slice, seconds_receiving=seconds))

@@ -24,7 +24,7 @@ class Kind(enum.IntEnum):
 
 @dataclass(slots=True)
 class Envelope:
-    """A message on its way. `id` pairs a REPLY with its CALL.
+    """A message on its way. `id` pairs a REPLY with its CALL; `slice` says for which slice of the receiver it is.
 
     Filled in by the transport: `sent_at`, when the last byte was handed over; `seconds_receiving`, from the first
     byte read to the last.
@@ -33,6 +33,7 @@ class Envelope:
     kind: Kind
     message: Any
     id: int = 0
+    slice: int = 0
     sent_at: float = 0.0
     seconds_receiving: float = field(default=0.0)
 

@@ -1,6 +1,6 @@
 """Frames: how a message becomes bytes and back.
 
-    prefix   28 bytes, big-endian: magic "PACE", version, kind, 0, header length, id, body length
+    prefix   28 bytes, big-endian: magic "PACE", version, kind, slice, header length, id, body length
     header   msgpack: [message name, [vector lengths], scalars]     at most 64 KiB
     body     the vectors, float32, one after the other, straight from and into the final buffers
 
@@ -31,6 +31,7 @@ ITEM_BYTES = 4
 
 class Prefix(msgspec.Struct, frozen=True):
     kind: Kind
+    slice: int
     header_bytes: int
     id: int
     body_bytes: int
@@ -79,14 +80,14 @@ def encode(envelope: Envelope, memory: Memory) -> list[memoryview]:
     if len(header) > HEADER_BYTES_MAX:
         raise ProtocolError(f"the header of {codec.name} has {len(header)} bytes, more than {HEADER_BYTES_MAX}")
     size = sum(view.nbytes for view in body)
-    prefix = PREFIX.pack(MAGIC, VERSION, envelope.kind, 0, len(header), envelope.id, size)
+    prefix = PREFIX.pack(MAGIC, VERSION, envelope.kind, envelope.slice, len(header), envelope.id, size)
     return [memoryview(prefix + header), *(view for view in body if view.nbytes)]
 
 
 def decode_prefix(data: bytes | memoryview, body_bytes_max: int) -> Prefix:
     """Raises ProtocolError for anything but a frame of this protocol within the limits."""
-    magic, version, kind, zero, header_bytes, id, body_bytes = PREFIX.unpack(data)
-    if magic != MAGIC or zero:
+    magic, version, kind, slice_, header_bytes, id, body_bytes = PREFIX.unpack(data)
+    if magic != MAGIC:
         raise ProtocolError("not a Paceline frame")
     if version != VERSION:
         raise ProtocolError(f"protocol version {version}, this side speaks {VERSION}")
@@ -95,7 +96,7 @@ def decode_prefix(data: bytes | memoryview, body_bytes_max: int) -> Prefix:
     if body_bytes > body_bytes_max:
         raise ProtocolError(f"a body of {body_bytes} bytes, the limit here is {body_bytes_max}")
     try:
-        return Prefix(Kind(kind), header_bytes, id, body_bytes)
+        return Prefix(Kind(kind), slice_, header_bytes, id, body_bytes)
     except ValueError:
         raise ProtocolError(f"unknown kind of frame {kind}") from None
 

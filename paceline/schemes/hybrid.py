@@ -156,6 +156,10 @@ class Hybrid(Scheme):
         return any(own.trains_locally for own in self.schemes)
 
     @property
+    def one_gate(self) -> bool:
+        return any(own.one_gate for own in self.schemes)
+
+    @property
     def computes(self) -> bool:
         return any(own.computes for own in self.schemes)
 

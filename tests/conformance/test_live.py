@@ -61,20 +61,32 @@ def sequential(steps: int, lr: float, samples: Callable[[int], int]) -> Any:
     return w
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if case.servers != (0,)], ids=str)
+def test_in_slices_it_finds_the_optimum_too(case: Case) -> None:
+    run = ThreadRun(case, 2 if 3 in case.servers else 1, tcp, enough=far_enough(case), slice_length=5).run()
+    assert {distance(model) < case.near for model in run.models.values()} == {True}
+
+
 @on_every_transport
-@pytest.mark.parametrize("servers", [0, 1, 3])
-def test_bsp_is_one_process_with_all_batches_in_one(servers: int, fabric: Fabric) -> None:
+@pytest.mark.parametrize(("servers", "slice_length"), [(0, 0), (1, 0), (1, 1), (2, 5), (3, 0), (3, 2)])
+def test_bsp_is_one_process_with_all_batches_in_one(servers: int, slice_length: int, fabric: Fabric) -> None:
     steps = 25
     everybody = dict.fromkeys(range(4), steps)
     run = ThreadRun(
-        case_of("bsp"), servers, fabric, leave_after=everybody, work=apart, samples=lambda rank: 1 + 2 * rank
+        case_of("bsp"),
+        servers,
+        fabric,
+        leave_after=everybody,
+        work=apart,
+        samples=lambda rank: 1 + 2 * rank,
+        slice_length=slice_length,
     ).run()
     reference = sequential(steps, 0.1, lambda rank: 1 + 2 * rank)
     assert run.done == [steps] * 4
     for model in run.models.values():
         np.testing.assert_allclose(model, reference, rtol=1e-6, atol=1e-6)
     updates = [record for record in run.records if isinstance(record, Applied)]
-    assert len(updates) == steps * servers
+    assert len(updates) == steps * servers, "one slice of each server tells of them"
     assert all(update.ranks == (0, 1, 2, 3) and update.samples == 16 for update in updates)
 
 

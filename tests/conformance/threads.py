@@ -20,13 +20,13 @@ from paceline.core.errors import Stopped
 from paceline.core.mean import Averaged, MeanServer, Part
 from paceline.core.role import Place, Role
 from paceline.core.scheme import Scheme
+from paceline.core.sharding import lay_out
 from paceline.core.trace import Record
-from paceline.core.vector import cut
 from paceline.live import control, party
 from paceline.live.coordinator import Coordinator, StopRule
 from paceline.live.hub import Hub
 from paceline.live.models import final_model
-from paceline.live.node import Node
+from paceline.live.node import Hosted, Node
 from paceline.live.party import Party
 from paceline.live.pending import Pending
 from paceline.live.session import Session
@@ -128,10 +128,12 @@ class ThreadRun:
         begins: Callable[[int], None] = lambda rank: None,
         work: Work = gradient,
         samples: Callable[[int], int] = lambda rank: 1,
+        slice_length: int = 0,
     ) -> None:
         self.case, self.servers = case, servers
         self._leave_after, self._enough, self._begins = leave_after or {}, enough, begins
         self._samples = samples
+        self._slice_length = 0 if case.make().one_gate else slice_length
         self._workload = Steps(lambda rank, _: SECONDS[rank], work, samples=samples, lr=case.lr)
         self.done = [0] * case.workers
         self.models: dict[int, Any] = {}
@@ -180,6 +182,7 @@ class ThreadRun:
             evaluator=False,
             stop_rule=StopRule(),
             make_role=lambda plan, place: (self._scheme.Coordinator or Role)(self._scheme, place),
+            lay_out=lambda ready, hellos: lay_out(ready.length, len(hellos), self._slice_length),
         )
 
     def _start(self, who: Party, address: str) -> threading.Thread:
@@ -211,21 +214,24 @@ class ThreadRun:
         )
 
     # ---- a server ----------------------------------------------------------------------------------------
-    def _serve(self, shard: int, session: Session) -> None:
+    def _serve(self, server: int, session: Session) -> None:
         session.connect(())
         plan = session.expect(control.Plan)
-        part = cut(plan.length, plan.servers)[shard]
-        mine = (slice(0, part.stop - part.start),)
-        box = self._scheme.server(plan.servers)
+        slices = plan.layout.of(server)
+        box = self._scheme.server(len(plan.layout.holders))
 
-        def initial(w: Any) -> None:
-            role = box(self._scheme, self._place(shard, w, session.note, plan)) if box else None
-            session.node.place(role, mine)
+        def hosted(number: int) -> Hosted:
+            def initial(w: Any) -> None:
+                note = session.note if number == slices[0] else None
+                mine.role = box(self._scheme, self._place(number, w, note, plan)) if box else None
 
-        means = _Means(None, self._place(shard, None, None, plan))
-        means.initial = initial
-        session.node.place(None, mine)
-        session.node.serve_mean(means)
+            part = plan.layout.slices[number]
+            means = _Means(None, self._place(number, None, None, plan))
+            means.initial = initial
+            mine = Hosted(part.stop - part.start, mean_server=means)
+            return mine
+
+        session.node.host([hosted(number) for number in slices])
         session.tell(control.Prepared())
         session.expect(control.Go)
         session.begin()
@@ -257,14 +263,13 @@ class ThreadRun:
         session.tell(control.Ready(length=DIMENSION, fingerprint="f", seconds_per_step=SECONDS[rank], optimizer=""))
         plan = session.expect(control.Plan)
         carrier = None if self.servers else self._rendezvous.of(rank)
-        shards = cut(DIMENSION, self.servers) if self.servers else (slice(0, DIMENSION),)
-        node.place(None, shards, carrier)
+        node.place(None, plan.layout, carrier)
         # Only worker 0 has the right weights; the others must get them from it.
         w0 = W0 if rank == 0 else W0 + 100
         first = node.mean(Mean(w0, tuple(range(plan.workers)), INITIAL, float(rank == 0)))
         node.place(
-            self._scheme.worker(self.servers)(self._scheme, self._place(rank, first.v, session.note, plan)),
-            shards,
+            self._scheme.worker(len(plan.layout.holders))(self._scheme, self._place(rank, first.v, session.note, plan)),
+            plan.layout,
             carrier,
         )
         node.times.reset()

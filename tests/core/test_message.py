@@ -1,7 +1,10 @@
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paceline.core.clocked import Pull, Push, Weights
 from paceline.core.message import gather, message, name_of, named, scalar_fields, scatter, size, vector_fields
@@ -59,8 +62,18 @@ def test_two_messages_of_one_name_are_refused() -> None:
         message(Impostor)
 
 
-def test_a_vector_that_is_not_the_whole_model_is_cut_evenly() -> None:
+def test_a_vector_that_is_not_the_whole_model_is_cut_in_proportion() -> None:
     shards = cut(10, 3)
     pieces = scatter(Push(g=np.arange(6), clock=1, samples=2), shards)
     assert [piece.g.tolist() for piece in pieces] == [[0, 1], [2, 3], [4, 5]]
     assert gather(pieces, memory_for(np.zeros(1))).g.tolist() == list(range(6))
+
+
+@given(st.integers(1, 60), st.lists(st.integers(1, 20), min_size=1, max_size=12))
+def test_the_pieces_of_a_part_of_the_model_are_no_longer_than_the_shards(length: int, sizes: list[int]) -> None:
+    edges = [0, *itertools.accumulate(sizes)]
+    shards = [slice(a, b) for a, b in itertools.pairwise(edges)]
+    length = min(length, edges[-1])
+    pieces = [push.g for push in scatter(Push(g=np.arange(length), clock=1, samples=2), shards)]
+    assert np.concatenate(pieces).tolist() == list(range(length))
+    assert all(len(piece) <= size for piece, size in zip(pieces, sizes, strict=True))

@@ -20,7 +20,9 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 }
 FABRICS: dict[str, dict[str, Any]] = {
     "one server": {"servers": 1},
+    "one server in slices": {"servers": 1, "cluster": {"slice_mb": 0.001}},
     "three servers": {"servers": 3},
+    "two servers in slices": {"servers": 2, "cluster": {"slice_mb": 0.002}},
     "collectives": {"servers": 0},
 }
 

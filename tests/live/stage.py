@@ -10,7 +10,8 @@ from typing import Any
 from paceline.core.effects import Effect, Reply, Tell
 from paceline.core.message import message
 from paceline.core.role import Place, Role
-from paceline.core.vector import Vector, cut
+from paceline.core.sharding import lay_out
+from paceline.core.vector import Vector
 from paceline.live.hub import Hub
 from paceline.live.node import Node
 from paceline.live.party import Party, server, worker
@@ -18,7 +19,9 @@ from paceline.live.transport import Envelope, Kind
 from tests.live.doubles import PATIENCE_SECONDS, NumpyMemory
 
 PLACE = Place(me=0, workers=(0, 1, 2), w=None, update=lambda w, g, samples: w)
-SHARDS = cut(10, 3)
+LAYOUT = lay_out(10, 3)
+SHARDS = LAYOUT.slices
+WHOLE = lay_out(10, 1)
 
 
 @message
@@ -131,12 +134,12 @@ def nothing(src: int, message: Any) -> Iterator[Tell | Reply]:
 def servers(stage: Stage, answer: Any = echo, count: int = 3) -> list[Answerer]:
     roles = [Answerer(answer) for _ in range(count)]
     for shard, role in enumerate(roles):
-        stage.node(server(shard)).place(role, ())
+        stage.node(server(shard)).place(role)
     return roles
 
 
 def asker(stage: Stage, *effects: Effect, rank: int = 0, timeout_s: float = 15.0) -> tuple[Node, Asker]:
     node = stage.node(worker(rank), timeout_s)
     role = Asker(*effects)
-    node.place(role, SHARDS)
+    node.place(role, LAYOUT)
     return node, role

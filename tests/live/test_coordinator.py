@@ -11,6 +11,7 @@ import pytest
 from paceline.core.effects import Reply
 from paceline.core.errors import ConfigError
 from paceline.core.role import Place, Role
+from paceline.core.sharding import Layout, lay_out
 from paceline.core.trace import Ended, Evaluated, Membership, Record
 from paceline.live import control
 from paceline.live.coordinator import Coordinator, Phase, StopRule
@@ -85,6 +86,7 @@ class Company:
             evaluator=evaluator,
             stop_rule=stop_rule or StopRule(),
             make_role=self._role,
+            lay_out=lambda ready, hellos: lay_out(ready.length, len(hellos), 4),
             seed=5,
         )
         assert self.coordinator.open() == "hub:coordinator"
@@ -191,7 +193,13 @@ def test_a_run_is_brought_up_step_by_step(companies: Any) -> None:
     company.say(W1, ready())
     plan = company.hears(S0)
     assert plan == control.Plan(
-        workers=2, servers=1, length=10, seconds_per_step=(0.25, 0.5), optimizer="sgd", devices=("cpu", "cpu")
+        workers=2,
+        servers=1,
+        length=10,
+        layout=Layout((0, 3, 6, 10), (0, 0, 0)),
+        seconds_per_step=(0.25, 0.5),
+        optimizer="sgd",
+        devices=("cpu", "cpu"),
     )
     company.settled()
     assert company.coordinator.phase is Phase.PLACING_SERVERS

@@ -12,12 +12,29 @@ import pytest
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Compute, Effect, Mean, Reply, Start, Tell, Train, Wait
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
 from paceline.core.mean import Averaged, MeanServer, Part
+from paceline.core.sharding import lay_out
 from paceline.live import party
+from paceline.live.node import Hosted
 from paceline.live.party import server, worker
 from paceline.live.pending import Pending
 from paceline.live.transport import Envelope, Kind
 from tests.live.doubles import NumpyMemory, address, happened, in_background, take, vector
-from tests.live.stage import PLACE, SHARDS, Answerer, Ask, Asker, Loop, Said, Stage, asker, echo, nothing, servers
+from tests.live.stage import (
+    LAYOUT,
+    PLACE,
+    SHARDS,
+    WHOLE,
+    Answerer,
+    Ask,
+    Asker,
+    Loop,
+    Said,
+    Stage,
+    asker,
+    echo,
+    nothing,
+    servers,
+)
 
 TEN = np.arange(10, dtype=np.float32)
 WORK = Compute(TEN)
@@ -51,15 +68,15 @@ def test_a_tell_is_not_answered_and_comes_before_what_follows_it(stage: Stage) -
     role.answer = lambda src, ask: nothing(src, ask) if ask.n == 1 else echo(src, ask)
     node = stage.node(worker(0))
     mine = Asker(Tell(SERVERS, Ask(v=TEN, n=1)), Call(SERVERS, Ask(v=TEN, n=2)), WORK)
-    node.place(mine, (slice(0, 10),))
+    node.place(mine, WHOLE)
     node.advance()
     assert mine.results[0] is None
     assert [ask.n for _, ask in role.came] == [1, 2]
 
 
 def test_the_coordinator_and_a_worker_can_be_called(stage: Stage) -> None:
-    stage.node(party.COORDINATOR).place(Answerer(echo), ())
-    stage.node(worker(2)).place(Answerer(echo), ())
+    stage.node(party.COORDINATOR).place(Answerer(echo))
+    stage.node(worker(2)).place(Answerer(echo))
     node, role = asker(stage, Call(COORDINATOR, Ask(v=TEN, n=1)), Call(2, Ask(v=TEN, n=2)), WORK)
     node.advance()
     assert [result.n for result in role.results] == [1, 2]
@@ -84,7 +101,7 @@ def test_what_was_started_goes_on_in_the_background_until_it_is_waited_for(stage
         yield WORK
 
     node = stage.node(worker(0))
-    node.place(Loop(run), SHARDS)
+    node.place(Loop(run), LAYOUT)
     assert node.advance() is WORK, "before anything was answered"
     let_go.set()
     node.advance()
@@ -94,7 +111,7 @@ def test_what_was_started_goes_on_in_the_background_until_it_is_waited_for(stage
 
 def test_the_servers_carry_a_mean_when_nobody_else_does(stage: Stage) -> None:
     for shard in range(3):
-        stage.node(server(shard)).serve_mean(MeanServer(None, PLACE))
+        stage.node(server(shard)).host([Hosted(mean_server=MeanServer(None, PLACE))])
     nodes = [asker(stage, Mean(TEN * rank, (0, 1), "t", 1.0 + rank), WORK, rank=rank) for rank in range(2)]
     first = in_background(nodes[0][0].advance)
     nodes[1][0].advance()
@@ -119,7 +136,7 @@ def test_a_carrier_carries_every_mean_also_one_outside_the_scheme(stage: Stage) 
     carrier = Carrier()
     node = stage.node(worker(0))
     inside, background, outside = (Mean(TEN, (0,), tag) for tag in "abc")
-    node.place(Asker(inside, Start(background), WORK), SHARDS, carrier)
+    node.place(Asker(inside, Start(background), WORK), LAYOUT, carrier)
     node.advance()
     assert node.mean(outside).v is TEN
     assert carrier.carried == [inside, background, outside]
@@ -139,7 +156,7 @@ def test_a_loop_box_may_answer_a_call_itself(stage: Stage) -> None:
         yield WORK
 
     node = stage.node(worker(0))
-    node.place(Both(run), SHARDS)
+    node.place(Both(run), LAYOUT)
     node.advance()
     caller, role = asker(stage, Call(0, Ask(v=TEN, n=1)), WORK, rank=1)
     answered = in_background(caller.advance)
@@ -173,10 +190,10 @@ def test_on_is_never_interleaved_with_run(stage: Stage) -> None:
 
     role = Watchful(run)
     node = stage.node(worker(0))
-    node.place(role, SHARDS)
+    node.place(role, LAYOUT)
     advanced = in_background(node.advance)
     assert happened(inside)
-    stage.node(worker(1)).place(Asker(Tell(0, Ask(v=TEN, n=1)), WORK), SHARDS)
+    stage.node(worker(1)).place(Asker(Tell(0, Ask(v=TEN, n=1)), WORK), LAYOUT)
     stage.nodes[worker(1)].advance()
     assert not role.entered.wait(0.05), "the message is handled in the middle of a step of the loop box"
     go_on.set()
@@ -204,7 +221,7 @@ def test_the_oldest_open_call_of_a_worker_is_answered_first(stage: Stage) -> Non
 
     results: list[int] = []
     node = stage.node(worker(0))
-    node.place(Loop(run), (slice(0, 10),))
+    node.place(Loop(run), WHOLE)
     node.advance()
     assert results == [10, 20, 30]
 
@@ -219,7 +236,7 @@ def test_the_open_calls_of_a_worker_that_is_gone_are_dropped(stage: Stage) -> No
 
     (role,) = servers(stage, park, count=1)
     one, _ = asker(stage, Call(SERVERS, Ask(v=TEN, n=1)), WORK, rank=1)
-    one.place(one.role, (slice(0, 10),))
+    one.place(one.role, WHOLE)
     waiting = in_background(one.advance)
     assert came.acquire(timeout=15)
     stage.nodes[server(0)].gone(1)
@@ -253,7 +270,7 @@ def test_an_answer_to_no_question_is_a_protocol_error_until_the_run_is_over(stag
 def test_no_room_for_more_than_the_model(stage: Stage) -> None:
     node, _ = asker(stage, WORK)
     assert [len(v) for v in node.room_for(server(0), Kind.CALL, 1, [10, 3])] == [10, 3]
-    with pytest.raises(ProtocolError, match="server 0 sends a vector of 11 elements, the model has 10"):
+    with pytest.raises(ProtocolError, match="server 0 sends a vector of 11 elements, worker 0 expects 10 at most"):
         node.room_for(server(0), Kind.CALL, 1, [1, 11])
 
 
@@ -302,15 +319,15 @@ def test_a_look_at_another_party_works_also_when_the_run_is_over(stage: Stage) -
     for each in stage.nodes.values():
         each.stop()
     assert node.peek(SERVERS, "weights").tolist() == TEN.tolist()
-    stage.nodes[server(0)].exhibits["buffers"] = lambda: vector(5)
-    stage.node(party.EVALUATOR).place(None, (slice(0, 10),))
+    stage.nodes[server(0)].exhibits["buffers"] = lambda _: vector(5)
+    stage.node(party.EVALUATOR).place(None, WHOLE)
     assert stage.nodes[party.EVALUATOR].peek(SERVERS, "buffers").tolist() == [5]
 
 
 def test_what_a_party_does_not_show_cannot_be_looked_at(stage: Stage) -> None:
     servers(stage, nothing, count=1)
     node = stage.node(worker(0), timeout_s=0.05)
-    node.place(None, (slice(0, 10),))
+    node.place(None, WHOLE)
     with pytest.raises(TimedOut):
         node.peek(SERVERS, "keys")
     refused = take(stage.behind[server(0)].failures)
@@ -320,7 +337,7 @@ def test_what_a_party_does_not_show_cannot_be_looked_at(stage: Stage) -> None:
 
 def test_losing_a_party_fails_the_calls_that_are_open_at_it_and_no_others(stage: Stage) -> None:
     roles = servers(stage, nothing)
-    stage.node(party.COORDINATOR).place(Answerer(nothing), ())
+    stage.node(party.COORDINATOR).place(Answerer(nothing))
     node, _ = asker(stage, Call(SERVERS, Ask(v=TEN, n=1)), WORK)
     other = node._call(COORDINATOR, Ask(v=TEN, n=1))
     waiting = in_background(node.advance)
@@ -346,14 +363,14 @@ def test_a_worker_that_is_lost_does_not_keep_the_others_from_their_answers(stage
 
     (role,) = servers(stage, park, count=1)
     first, _ = asker(stage, rank=0)
-    first.place(None, (slice(0, 10),))
+    first.place(None, WHOLE)
     first._call(SERVERS, Ask(v=TEN, n=1))
     assert role.heard()
     gone = stage.hub.find(worker(0))
     assert gone is not None
     gone.close()
     second, mine = asker(stage, Call(SERVERS, Ask(v=TEN, n=1)), WORK, rank=1)
-    second.place(mine, (slice(0, 10),))
+    second.place(mine, WHOLE)
     assert second.advance() is WORK
 
 
@@ -385,3 +402,60 @@ def test_the_clock_counts_from_the_start_of_training(stage: Stage) -> None:
     assert node.now() >= 1000
     node.start_clock()
     assert 0 <= node.now() < 1000
+
+
+# ---- slices ----------------------------------------------------------------------------------------------
+def sliced(stage: Stage, answer: Any = echo) -> tuple[list[Answerer], Any]:
+    """Two servers of two slices each; the boxes in the order of the vector."""
+    layout = lay_out(10, 2, 3)
+    roles = [Answerer(answer) for _ in layout.slices]
+    for shard in range(2):
+        stage.node(server(shard)).host([Hosted(3, roles[number]) for number in layout.of(shard)])
+    return roles, layout
+
+
+def test_every_slice_of_a_server_has_a_box_of_its_own(stage: Stage) -> None:
+    roles, layout = sliced(stage)
+    node = stage.node(worker(0))
+    mine = Asker(Call(SERVERS, Ask(v=TEN, n=4)), WORK)
+    node.place(mine, layout)
+    node.advance()
+    assert mine.results[0].v.tolist() == (TEN * 2).tolist()
+    assert [role.came[0][1].v.tolist() for role in roles] == [[0, 1], [2, 3, 4], [5, 6], [7, 8, 9]]
+
+
+def test_the_first_slices_of_all_servers_leave_first(stage: Stage) -> None:
+    order: list[float] = []
+    _, layout = sliced(stage, nothing)
+    node = stage.node(worker(0))
+    node.place(None, layout)
+    node._transport.send = lambda to, envelope: order.append(envelope.message.v[0])  # type: ignore[method-assign]
+    node._tell(SERVERS, Ask(v=TEN, n=1))
+    assert order == [0, 5, 2, 7]
+
+
+def test_whoever_is_gone_is_gone_for_every_slice(stage: Stage) -> None:
+    roles, _ = sliced(stage)
+    stage.nodes[server(1)].gone(2)
+    assert [role.left for role in roles] == [[], [], [2], [2]]
+
+
+def test_a_look_at_the_servers_is_put_together_from_their_slices(stage: Stage) -> None:
+    roles, layout = sliced(stage)
+    for role, part in zip(roles, layout.slices, strict=True):
+        role.w = TEN[part]
+    node = stage.node(party.EVALUATOR)
+    node.place(None, layout)
+    assert node.peek(SERVERS, "weights").tolist() == TEN.tolist()
+
+
+def test_a_slice_that_a_server_does_not_have_is_a_protocol_error(stage: Stage) -> None:
+    sliced(stage)
+    with pytest.raises(ProtocolError, match="server 1 is asked for its slice 2 and has 2"):
+        stage.nodes[server(1)].deliver(worker(0), Envelope(Kind.TELL, Ask(v=TEN, n=1), slice=2))
+
+
+def test_a_server_has_no_room_for_more_than_its_longest_slice(stage: Stage) -> None:
+    sliced(stage)
+    with pytest.raises(ProtocolError, match="worker 0 sends a vector of 4 elements, server 1 expects 3 at most"):
+        stage.nodes[server(1)].room_for(worker(0), Kind.CALL, 1, [4])

@@ -13,10 +13,10 @@ from paceline.core.effects import Call, Compute, Effect, Mean, Reply, Start, Tel
 from paceline.core.errors import PeerLost, ProtocolError, Stopped
 from paceline.core.mean import MeanServer
 from paceline.live.exhibits import FINAL
-from paceline.live.node import Node
+from paceline.live.node import Hosted, Node
 from paceline.live.party import server, worker
 from tests.live.doubles import in_background
-from tests.live.stage import PLACE, SHARDS, Answerer, Ask, Asker, Loop, Said, Stage, nothing
+from tests.live.stage import LAYOUT, PLACE, WHOLE, Answerer, Ask, Asker, Loop, Said, Stage, nothing
 
 TEN = np.arange(10, dtype=np.float32)
 WORK = Compute(TEN)
@@ -25,7 +25,7 @@ WORK = Compute(TEN)
 def peers(stage: Stage, *roles: Any) -> list[Node]:
     nodes = [stage.node(worker(rank)) for rank in range(len(roles))]
     for rank, (node, role) in enumerate(zip(nodes, roles, strict=True)):
-        node.place(role, (slice(0, 10),))
+        node.place(role, WHOLE)
         node.meet([other for other in range(len(roles)) if other != rank], range(rank))
     return nodes
 
@@ -59,7 +59,7 @@ def test_several_calls_of_one_worker_are_answered_in_their_order_whenever_that_i
 
 def test_means_that_are_under_way_at_once_are_told_apart_by_their_tags(stage: Stage) -> None:
     for shard in range(3):
-        stage.node(server(shard)).serve_mean(MeanServer(None, PLACE))
+        stage.node(server(shard)).host([Hosted(mean_server=MeanServer(None, PLACE))])
     results: dict[int, list[float]] = {0: [], 1: []}
 
     def run(rank: int, order: tuple[str, ...]) -> Generator[Effect, Any, None]:
@@ -75,7 +75,7 @@ def test_means_that_are_under_way_at_once_are_told_apart_by_their_tags(stage: St
     nodes = [stage.node(worker(rank)) for rank in range(2)]
     for rank, node in enumerate(nodes):
         order = ("whole", "part") if rank else ("part", "whole")
-        node.place(Loop(lambda rank=rank, order=order: run(rank, order)), SHARDS)  # type: ignore[misc]
+        node.place(Loop(lambda rank=rank, order=order: run(rank, order)), LAYOUT)  # type: ignore[misc]
         node.advance()
     other = in_background(nodes[1].advance)
     nodes[0].advance()
@@ -162,7 +162,7 @@ def test_the_final_weights_are_shown_once_there_are_any(stage: Stage) -> None:
     holder, curious = peers(stage, Answerer(nothing), Answerer(nothing))
     peeked = in_background(lambda: curious.peek(0, FINAL))
     again = in_background(lambda: curious.peek(0, FINAL))
-    holder.exhibits[FINAL] = lambda: TEN
+    holder.exhibits[FINAL] = lambda _: TEN
     assert peeked() is TEN
     assert again() is TEN
     holder.role.w = TEN

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
+from paceline.core.sharding import lay_out
 from paceline.core.trace import Decision, Ended
 from paceline.live import control, session
 from paceline.live.hub import Hub
@@ -21,7 +22,7 @@ from paceline.live.transport import Envelope, Kind
 from tests.live.doubles import NumpyMemory, Recorder, happened, in_background, net_threads, take, vector
 from tests.live.stage import Answerer, Ask, nothing
 
-PLAN = control.Plan(workers=1, servers=2, length=10, seconds_per_step=(), optimizer="")
+PLAN = control.Plan(workers=1, servers=2, length=10, layout=lay_out(10, 2), seconds_per_step=(), optimizer="")
 PROGRESS = control.Progress(
     steps=1,
     samples=2,
@@ -198,7 +199,7 @@ def test_the_total_of_all_workers_is_known_to_each(scene: Scene) -> None:
 
 def test_a_worker_that_is_gone_is_told_to_the_role_of_a_server(scene: Scene) -> None:
     role = Answerer(nothing)
-    scene.node.place(role, ())
+    scene.node.place(role)
     scene.begin()
     scene.tell(control.Gone(rank=3))
     scene.tell(PLAN)
@@ -209,7 +210,7 @@ def test_a_worker_that_is_gone_is_told_to_the_role_of_a_server(scene: Scene) -> 
 
 def test_stop_ends_the_loop_box_but_not_the_party(scene: Scene) -> None:
     scene.begin(lambda: PROGRESS)
-    scene.node.place(None, (slice(0, 5), slice(5, 10)))
+    scene.node.place(None, PLAN.layout)
     waiting = in_background(lambda: scene.node._call("servers", Ask(v=vector(*range(10)), n=1)).wait(15.0))
     scene.heard[server(1)].next()
     scene.tell(control.Stop(reason="samples"))
@@ -265,7 +266,7 @@ def test_losing_the_coordinator_ends_every_wait(scene: Scene, wait: str) -> None
 
 def test_losing_anybody_else_ends_only_the_calls_that_are_open_there(scene: Scene) -> None:
     scene.begin()
-    scene.node.place(None, (slice(0, 5), slice(5, 10)))
+    scene.node.place(None, PLAN.layout)
     waiting = in_background(lambda: scene.node._call("servers", Ask(v=vector(*range(10)), n=1)).wait(15.0))
     scene.heard[server(1)].next()
     lost = scene.hub.find(server(0))
@@ -283,7 +284,7 @@ def test_what_goes_wrong_on_the_thread_that_delivers_reaches_the_partys_own(scen
         raise ZeroDivisionError("clumsy")
         yield
 
-    scene.node.place(Answerer(clumsy), ())
+    scene.node.place(Answerer(clumsy))
     scene.begin()
     waiting = in_background(getattr(scene.session, wait))
     scene.coordinator.send(worker(0), Envelope(Kind.TELL, Ask(v=vector(1), n=1)))

@@ -21,6 +21,7 @@ from paceline.core.clocked import Push
 from paceline.core.errors import ProtocolError
 from paceline.core.mean import Part
 from paceline.core.message import message, name_of, scalar_fields, vector_fields
+from paceline.core.sharding import SLICES_MAX, Layout, lay_out
 from paceline.core.vector import Vector
 from paceline.live import control, node, tcp, wire  # noqa: F401  enters their messages
 from paceline.live.transport import Envelope, Kind
@@ -39,6 +40,7 @@ SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(max_size=50),
     bool: st.booleans(),
     Vector: NUMBERS,
+    Layout: st.builds(lay_out, st.integers(5, 2**40), st.integers(0, 5), st.integers(2**30, 2**40)),
 }
 
 
@@ -69,7 +71,7 @@ def decode(data: bytes) -> Envelope:
         vectors.append(np.frombuffer(data[at : at + 4 * length], np.float32))
         at += 4 * length
     assert at == len(data)
-    return Envelope(prefix.kind, wire.assemble(codec, scalars, vectors), prefix.id)
+    return Envelope(prefix.kind, wire.assemble(codec, scalars, vectors), prefix.id, prefix.slice)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -106,7 +108,7 @@ def test_a_header_that_is_too_long_is_refused_where_it_would_leave() -> None:
 
 
 def prefix(**wrong: Any) -> bytes:
-    right = {"magic": b"PACE", "version": 1, "kind": 4, "zero": 0, "header": 10, "id": 0, "body": 0}
+    right = {"magic": b"PACE", "version": 1, "kind": 4, "slice": 0, "header": 10, "id": 0, "body": 0}
     return struct.pack("!4sBBHIQQ", *{**right, **wrong}.values())
 
 
@@ -114,7 +116,6 @@ def prefix(**wrong: Any) -> bytes:
     ("wrong", "complaint"),
     [
         ({"magic": b"HTTP"}, "not a Paceline frame"),
-        ({"zero": 1}, "not a Paceline frame"),
         ({"version": 2}, "protocol version 2, this side speaks 1"),
         ({"kind": 0}, "unknown kind of frame 0"),
         ({"kind": 255}, "unknown kind of frame 255"),
@@ -184,9 +185,24 @@ def test_a_header_with_anything_wrong_is_refused_without_taking_memory_for_it(wh
         tracemalloc.stop()
 
 
+def test_a_plan_of_as_many_slices_as_there_may_be_fits_its_header() -> None:
+    layout = lay_out(2**40, 100, 1)
+    assert SLICES_MAX <= len(layout.holders) <= SLICES_MAX + 100
+    plan = control.Plan(workers=1, servers=1, length=1, layout=layout, seconds_per_step=(), optimizer="x" * 4096)
+    assert decode(bytes_of(Envelope(Kind.CONTROL, plan))).message == plan
+
+
+def test_a_frame_says_for_which_slice_of_its_receiver_it_is() -> None:
+    sent = Envelope(Kind.CALL, Push(g=vector(1), clock=1, samples=2), id=7, slice=65_535)
+    got = decode(bytes_of(sent))
+    assert (got.kind, got.id, got.slice) == (Kind.CALL, 7, 65_535)
+
+
 @pytest.mark.parametrize("cls", [control.Plan, Push, Part], ids=name_of)
 def test_a_header_cut_short_anywhere_is_refused(cls: Any) -> None:
-    plan = control.Plan(workers=2, servers=1, length=4, seconds_per_step=(1.0, 2.0), optimizer="sgd")
+    plan = control.Plan(
+        workers=2, servers=1, length=4, layout=lay_out(4, 1, 2), seconds_per_step=(1.0, 2.0), optimizer="sgd"
+    )
     part = Part(v=vector(1), among=(0, 1), tag="t", weight=1.0)
     whole = {control.Plan: plan, Push: Push(g=vector(1), clock=1, samples=2), Part: part}[cls]
     frame = wire.encode(Envelope(Kind.CALL, whole), MEMORY)
