@@ -95,7 +95,10 @@ class Flat:
             x, y = _side_by_side(self.tensor, factor.tensor)
             out = torch.mul(x, y, out=spare(len(self), x.device))
             return Flat(out, _tidy(self.scale * factor.scale))
-        return Flat(self.tensor, _tidy(self.scale * float(factor)))
+        try:
+            return Flat(self.tensor, _tidy(self.scale * float(factor)))
+        except TypeError:  # a vector of another kind knows what to do
+            return NotImplemented
 
     __rmul__ = __mul__
 
@@ -105,7 +108,10 @@ class Flat:
             _same_length(self, divisor)
             x, y = _side_by_side(self.tensor, divisor.value())
             return Flat(torch.div(x, y, out=spare(len(self), x.device)), self.scale)
-        return self * (1.0 / divisor)
+        try:
+            return self * (1.0 / divisor)
+        except TypeError:
+            return NotImplemented
 
     def __pow__(self, exponent: float) -> Flat:
         """Element by element: one pass."""
@@ -148,8 +154,10 @@ class Flat:
         else:
             out.copy_(self.value())
 
-    def same_as(self, other: Flat) -> bool:
+    def same_as(self, other: object) -> bool:
         """Whether both are the same memory and scale, hence equal; says nothing when False. Reads no numbers."""
+        if not isinstance(other, Flat):
+            return False
         same_place = self.tensor.data_ptr() == other.tensor.data_ptr() and self.device == other.device
         return same_place and len(self) == len(other) and self.scale == other.scale
 

@@ -1,0 +1,108 @@
+"""Where the tables of rows lie in a flat vector, and where everything else.
+
+A table is a parameter whose gradient comes in rows, such as the weight of `nn.Embedding(sparse=True)`. What is no table
+is *dense*; packed, the dense elements follow one another as in the vector. A cut through a row leaves two narrow tables
+of one row, so a vector may be cut anywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """`height` rows of `width` elements each, from element `start` on."""
+
+    start: int
+    height: int
+    width: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.height * self.width
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a cut leaves of a table: `place` in the cut vector, and which rows and columns of the table those are."""
+
+    table: int
+    place: Place
+    row: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Where they lie in a vector of `length` elements.
+
+    Raises ValueError unless the places are in order, do not overlap and lie within the vector.
+    """
+
+    length: int
+    places: tuple[Place, ...]
+
+    def __post_init__(self) -> None:
+        at = 0
+        for place in self.places:
+            if place.start < at or place.height < 1 or place.width < 1 or place.stop > self.length:
+                raise ValueError(f"no tables {self.places} in a vector of {self.length} elements")
+            at = place.stop
+
+    @functools.cached_property
+    def dense(self) -> tuple[slice, ...]:
+        """Where in the vector the dense elements are; none of the slices is empty."""
+        edges = [0, *(edge for place in self.places for edge in (place.start, place.stop)), self.length]
+        between = zip(edges[::2], edges[1::2], strict=True)
+        return tuple(slice(start, stop) for start, stop in between if start < stop)
+
+    @functools.cached_property
+    def dense_length(self) -> int:
+        return sum(part.stop - part.start for part in self.dense)
+
+    @functools.cached_property
+    def packed(self) -> tuple[tuple[slice, slice], ...]:
+        """Each run of dense elements: where it is in the vector, and where once packed."""
+        found, at = [], 0
+        for part in self.dense:
+            found.append((part, slice(at, at + part.stop - part.start)))
+            at = found[-1][1].stop
+        return tuple(found)
+
+    def dense_part(self, part: slice) -> slice:
+        """Which of the packed dense elements lie in `part` of the vector."""
+        return slice(self._dense_before(part.start), self._dense_before(part.stop))
+
+    def _dense_before(self, end: int) -> int:
+        return end - sum(min(end, place.stop) - place.start for place in self.places if place.start < end)
+
+    def pieces(self, part: slice) -> tuple[Piece, ...]:
+        """What of the tables lies in `part`, in order."""
+        return tuple(piece for table, place in enumerate(self.places) for piece in _pieces(table, place, part))
+
+    def cut(self, part: slice) -> Tables:
+        """That of the elements of `part`."""
+        return Tables(part.stop - part.start, tuple(piece.place for piece in self.pieces(part)))
+
+    @classmethod
+    def joined(cls, all: Sequence[Tables]) -> Tables:
+        """That of vectors one after the other. What was one table before a cut stays several."""
+        places, at = [], 0
+        for one in all:
+            places += [Place(at + p.start, p.height, p.width) for p in one.places]
+            at += one.length
+        return cls(at, tuple(places))
+
+
+def _pieces(table: int, place: Place, part: slice) -> Iterator[Piece]:
+    """The end of a row, whole rows, the beginning of a row: each where there is one."""
+    at, stop = max(part.start, place.start), min(part.stop, place.stop)
+    while at < stop:
+        row, column = divmod(at - place.start, place.width)
+        whole = (stop - at) // place.width
+        height, width = (whole, place.width) if not column and whole else (1, min(place.width - column, stop - at))
+        yield Piece(table, Place(at - part.start, height, width), row, column)
+        at += height * width
