@@ -23,6 +23,8 @@ from torch.nn.parameter import is_lazy
 
 from paceline.core.errors import ConfigError
 from paceline.engine.pool import Loan, spare
+from paceline.engine.sparse import AnyFlat, SparseFlat
+from paceline.engine.sparse_parameters import SparseParameters
 from paceline.engine.vector import Flat
 
 _grad_of = attrgetter("grad")
@@ -53,8 +55,8 @@ def _copy_out(names: tuple[str, ...], _module: nn.Module, state: dict[str, Any],
 class _Gradient:
     """One gradient buffer and its views, one for each parameter."""
 
-    def __init__(self, parameters: Sequence[Tensor], length: int, device: torch.device) -> None:
-        self.tensor = spare(length, device).zero_()
+    def __init__(self, parameters: Sequence[Tensor], device: torch.device) -> None:
+        self.tensor = spare(sum(p.numel() for p in parameters), device).zero_()
         self.views = views_of(self.tensor, parameters)
         self._loan: weakref.ref[Loan] | None = None
 
@@ -76,11 +78,14 @@ class FlatModel:
     Frozen parameters (`requires_grad` False) have their place in the vector and a gradient of zero; note that an
     optimizer with weight decay still shrinks them. Do not move or convert the module afterwards.
 
+    by_rows: gradients of `nn.Embedding(sparse=True)` stay sparse; `gradient()` then gives a SparseFlat. Otherwise, and
+    always for local steps, they are as long as the table.
+
     Raises ConfigError, naming the parameter, for one that is not float32, has no numbers yet, lies on another device
     than the others or overlaps one.
     """
 
-    def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
+    def __init__(self, module: nn.Module, device: torch.device | str = "cpu", *, by_rows: bool = False) -> None:
         named = dict(module.named_parameters())
         _refuse_unfit(named)
         module.to(torch.device(device))
@@ -94,10 +99,13 @@ class FlatModel:
         self._w = spare(self._length, self.device)
         self._move_in()
         self.flat_parameter = nn.Parameter(self._w)
-        self._loaded: Flat | None = None
+        self._loaded: AnyFlat | None = None
         self._loaded_version = -1
         self._idle: list[_Gradient] = []
-        self._gradient = _Gradient(self._parameters, self._length, self.device)
+        self._sparse = SparseParameters(module, self._parameters) if by_rows else None
+        # Those whose gradients grow in one buffer.
+        self._dense = self._sparse.others if self._sparse else self._parameters
+        self._gradient = _Gradient(self._dense, self.device)
         self._bind(self._gradient)
 
     def _move_in(self) -> None:
@@ -131,17 +139,20 @@ class FlatModel:
         return tuple(n for n, p in zip(self._names, self._parameters, strict=True) if not p.requires_grad)
 
     # ---- weights -----------------------------------------------------------------------------------------
-    def load(self, w: Flat) -> None:
+    def load(self, w: AnyFlat) -> None:
         """Take the weights `w`: one copy, or none when they are in place already. Raises ValueError on its length."""
         if self._loaded is not None and w.same_as(self._loaded) and self._version() == self._loaded_version:
             return
         if len(w) != self._length:
             raise ValueError(f"{len(w)} weights for a model of {self._length} parameters")
         self._check_place()
-        w.copy_into(self._w)
+        if isinstance(w, SparseFlat):
+            w.copy_into(self._w, self._loaded if self._version() == self._loaded_version else None)
+        else:
+            w.copy_into(self._w)
         self._remember(w)
 
-    def weights(self) -> Flat:
+    def weights(self) -> AnyFlat:
         """The weights as they are now: one copy, or none when they are what was loaded or asked for last."""
         if self._loaded is None or self._version() != self._loaded_version:
             self._check_place()
@@ -153,7 +164,7 @@ class FlatModel:
         """Say that the weights were changed behind torch's back (`p.data`, numpy); torch's own ways are noticed."""
         self._loaded = None
 
-    def _remember(self, w: Flat) -> None:
+    def _remember(self, w: AnyFlat) -> None:
         self._loaded, self._loaded_version = w, self._version()
 
     def _version(self) -> int:
@@ -173,20 +184,23 @@ class FlatModel:
         elif not self._attached():
             self._bind(self._gradient)
         self._gradient.tensor.zero_()
+        if self._sparse:
+            self._sparse.zero_grad()
 
-    def gradient(self) -> Flat:
+    def gradient(self) -> AnyFlat:
         """The gradient that the last backward passes left, without a copy. Call `zero_grad` before the next one."""
         self.collect()
-        return self._gradient.lend()
+        dense = self._gradient.lend()
+        return self._sparse.gradient(dense) if self._sparse else dense
 
     def collect(self) -> None:
         """Bring gradients home that the module's owner replaced (`optimizer.zero_grad()` drops them, say)."""
         if self._attached():
             return
-        found = list(map(_grad_of, self._parameters))
+        found = list(map(_grad_of, self._dense))
         if self._gradient.lent:
             self._switch()
-        for p, grad, view in zip(self._parameters, found, self._gradient.views, strict=True):
+        for p, grad, view in zip(self._dense, found, self._gradient.views, strict=True):
             if grad is None or not p.requires_grad:
                 view.zero_()
             elif grad is not view:
@@ -194,20 +208,21 @@ class FlatModel:
         self._bind(self._gradient)
 
     def _attached(self) -> bool:
-        return all(map(is_, map(_grad_of, self._parameters), self._expected))
+        return all(map(is_, map(_grad_of, self._dense), self._expected))
 
     def _bind(self, gradient: _Gradient) -> None:
         self._expected: list[Tensor | None] = []
-        for p, view in zip(self._parameters, gradient.views, strict=True):
+        for p, view in zip(self._dense, gradient.views, strict=True):
             p.grad = view if p.requires_grad else None
             self._expected.append(p.grad)
-        self.flat_parameter.grad = gradient.tensor
+        if not self._sparse:
+            self.flat_parameter.grad = gradient.tensor
 
     def _switch(self) -> None:
         self._idle.append(self._gradient)
         free = next((g for g in self._idle if not g.lent), None)
         if free is None:
-            free = _Gradient(self._parameters, self._length, self.device)
+            free = _Gradient(self._dense, self.device)
         self._idle = [g for g in self._idle if g is not free][-_IDLE_GRADIENTS_MAX:]
         self._gradient = free
         self._bind(free)

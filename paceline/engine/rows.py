@@ -11,6 +11,8 @@ from paceline.engine.vector import Flat
 ROW_BYTES = 4
 """A row is known by a 32-bit number."""
 
+HEIGHT_MAX = 2**31 - 1
+
 
 class Rows:
     """An immutable table of `height` rows of `width` float32 numbers each, in host memory.

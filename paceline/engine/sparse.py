@@ -96,7 +96,7 @@ class SparseFlat:
         return isinstance(other, SparseFlat) and (self.where is other.where or self.where == other.where)
 
     # ---- parts -------------------------------------------------------------------------------------------
-    def __getitem__(self, part: slice) -> Flat | SparseFlat:
+    def __getitem__(self, part: slice) -> AnyFlat:
         """Of rows that are held, the same memory; of weights, a copy."""
         start, stop, step = part.indices(len(self))
         if step != 1:
@@ -198,6 +198,10 @@ class SparseFlat:
         return f"SparseFlat({len(self)}, of which {self.nbytes} bytes are held)"
 
 
+AnyFlat = Flat | SparseFlat
+"""A vector of this package."""
+
+
 def _sum(a: Table, b: Table, sign: float) -> Table | None:
     """a + sign b where that touches some rows only."""
     match a, b:
@@ -217,7 +221,7 @@ def _same_length(a: Any, b: Any) -> None:
         raise ValueError(f"vectors of {len(a)} and {len(b)} elements do not go together")
 
 
-def _flat(v: Flat | SparseFlat) -> Flat:
+def _flat(v: AnyFlat) -> Flat:
     return v.flat() if isinstance(v, SparseFlat) else v
 
 
@@ -237,7 +241,7 @@ def _owned(v: Flat, place: Place) -> PersistentTable:
     return PersistentTable.owning(buffer)
 
 
-def joined(parts: Sequence[Flat | SparseFlat], memory: FlatMemory) -> SparseFlat:
+def joined(parts: Sequence[AnyFlat], memory: FlatMemory) -> SparseFlat:
     """One vector from consecutive parts."""
     where = Tables.joined([part.where if isinstance(part, SparseFlat) else Tables(len(part), ()) for part in parts])
     dense = memory.join([part.dense if isinstance(part, SparseFlat) else part for part in parts])

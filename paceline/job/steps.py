@@ -14,6 +14,7 @@ from paceline.core.effects import KEEP, RESET, Compute, Computed, Train, Trained
 from paceline.engine.flatten import FlatModel
 from paceline.engine.memory import OptimizerMemory
 from paceline.engine.rules import LocalOptimizer
+from paceline.engine.sparse import AnyFlat
 from paceline.engine.vector import Flat
 from paceline.job.recipe import Recipe
 
@@ -27,8 +28,8 @@ class Steps:
         self._wanted: Compute | Train | None = None
         self._left = self._samples = 0
         self._seconds = 0.0
-        self._sum: Flat | None = None  # of the gradients so far, each times its samples
-        self._ended: Flat | None = None  # where the last local steps led to
+        self._sum: AnyFlat | None = None  # of the gradients so far, each times its samples
+        self._ended: AnyFlat | None = None  # where the last local steps led to
 
     @property
     def samples_wanted(self) -> int | None:
@@ -41,10 +42,10 @@ class Steps:
         self._left, self._samples, self._seconds, self._sum = wanted.steps, 0, 0.0, None
         match wanted:
             case Compute(w):
-                self._flat.load(cast(Flat, w))
+                self._flat.load(cast(AnyFlat, w))
                 return not first
             case Train(x, memory=memory):
-                self._flat.load(cast(Flat, x))
+                self._flat.load(cast(AnyFlat, x))
                 self._local.recall(memory)
                 # A local step that starts just where the last one ended goes on alone: nothing was exchanged.
                 return not first and x is not self._ended
@@ -69,7 +70,7 @@ class Steps:
                 return Trained(self._ended, self._samples, self._seconds, memory)
         return None
 
-    def _add(self, samples: int) -> Flat:
+    def _add(self, samples: int) -> AnyFlat:
         """The gradients so far, averaged as those of one large batch would be."""
         g = self._flat.gradient()
         if self._sum is None and not self._left:
