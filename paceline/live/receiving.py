@@ -99,7 +99,8 @@ class Receiver:
                 break
             at = head + prefix.header_bytes
             frame = self._begin(prefix, scratch[head:at])
-            at += frame.take(scratch[at:filled])
+            if frame.targets:
+                at += frame.take(scratch[at:filled])
             if not frame.targets:
                 self._complete(frame)
         self._filled = filled - at

@@ -6,6 +6,7 @@ run's token, and until that has been checked the connection may carry nothing bu
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hmac
 import selectors
@@ -209,10 +210,15 @@ def _equal(one: str, other: str) -> bool:
 
 
 def _widen(sock: socket.socket) -> None:
-    """Buffers that take a message of some megabytes in one system call, where the kernel's limits allow as much.
+    """Make the most of the loopback address: elsewhere the kernel's own tuning knows better.
 
-    Only for the loopback address: elsewhere the kernel's own tuning knows better.
+    Buffers that take a message of some megabytes in one system call, where the kernel's limits allow as much. And the
+    simplest congestion control: there is no congestion here, and one that paces what it sends, such as BBR, takes a
+    quarter longer over 100 MB.
     """
+    if hasattr(socket, "TCP_CONGESTION"):
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
     for option, limit in ((socket.SO_SNDBUF, "wmem_max"), (socket.SO_RCVBUF, "rmem_max")):
         if _kernel_limit(limit) >= LOOPBACK_BUFFER_BYTES:
             sock.setsockopt(socket.SOL_SOCKET, option, LOOPBACK_BUFFER_BYTES)
