@@ -8,18 +8,22 @@ from typing import Any
 from paceline.codec.codec import BYTES_MAX_PER_NUMBER
 from paceline.core.errors import ProtocolError
 
+WHOLE = "float32"
+"""In place of a codec: the numbers themselves, which begin a row."""
+
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
     """`length` numbers as the codec of that name made `data` of them: anything with the buffer protocol, of bytes.
 
-    base: 0 for the vector itself; n for the difference to the n-th vector of its row, which the receiver holds.
-    Raises ProtocolError for more bytes than any codec needs, before they are read.
+    row: which of the sender's rows of vectors the receiver is to remember this one of; 0: of none. base: 0 for the
+    vector itself, which begins the row anew; n for the difference to its n-th one.
     """
 
     codec: str
     length: int
     data: Any
+    row: int = 0
     base: int = 0
 
     def __len__(self) -> int:

@@ -21,12 +21,12 @@ answer at once, and a worker that was held pulls the weights again when it is le
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from paceline.core.clocks import Clocks
 from paceline.core.effects import SERVERS, Call, Compute, Effect, Reply, Tell, Train
 from paceline.core.mean import weighted_mean
-from paceline.core.message import message
+from paceline.core.message import INCREMENT, STATE, Nature, message
 from paceline.core.role import Place, Role
 from paceline.core.staleness import Weighting
 from paceline.core.trace import Applied, Decision
@@ -47,6 +47,8 @@ class Push:
     `clock` counts this worker's pushes from 1. Answered by Weights.
     """
 
+    carries: ClassVar[Nature] = INCREMENT
+
     g: Vector
     clock: int
     samples: int
@@ -55,6 +57,8 @@ class Push:
 @message
 class Weights:
     """`current`: False when other shards have answered earlier, so that their parts may be older."""
+
+    carries: ClassVar[Nature] = STATE
 
     w: Vector
     version: int

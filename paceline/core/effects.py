@@ -96,18 +96,26 @@ class Reply:
     message: Any
 
 
+EVERY_BIT = -1
+"""The series of means whose numbers are needed as they are."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mean:
     """Average of `v` over the ranks in `among`, weighted by `weight`; a rendezvous of equals.
 
     Result: `paceline.core.mean.Averaged`. `tag` tells one rendezvous from the next; every member yields the
     same `among` and `tag`. Who carries it (servers, all-reduce, ...) is the driver's affair.
+
+    series: means of one thing, one after the other, have one number: what a codec leaves out of one it may add to the
+    next. EVERY_BIT for a mean that no codec may touch.
     """
 
     v: Vector
     among: tuple[int, ...]
     tag: Hashable
     weight: float = 1.0
+    series: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from paceline.core.arrivals import ArrivalServer
 from paceline.core.effects import SERVERS, Call, Effect, Trained
 from paceline.core.errors import ConfigError
 from paceline.core.local import AVERAGE, Trainer, memory_parameter
-from paceline.core.message import message
+from paceline.core.message import STATE, Nature, message
 from paceline.core.role import Place, Role
 from paceline.core.scheme import Scheme, parameter
 from paceline.core.vector import Vector
@@ -33,6 +33,8 @@ from paceline.core.vector import Vector
 class Replica:
     """Weights `x` of a worker after `samples` samples; `clock` counts its exchanges from 1. Answered by Centre."""
 
+    carries: ClassVar[Nature] = STATE
+
     x: Vector
     clock: int
     samples: int
@@ -40,6 +42,8 @@ class Replica:
 
 @message
 class Centre:
+    carries: ClassVar[Nature] = STATE
+
     w: Vector
     version: int
 
@@ -141,6 +145,9 @@ class Elastic(Scheme):
 
     def server(self, servers: int) -> type[Role] | None:
         return None if self.synchronous or not servers else self.Server
+
+    def natures(self, servers: int) -> tuple[set[Nature], set[Nature]]:
+        return super().natures(servers) if self.server(servers) is None else ({STATE}, {STATE})
 
     def uses_mean(self, servers: int) -> bool:
         return self.synchronous

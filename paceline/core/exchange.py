@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paceline.core.clocked import DELTA, GRADIENT, WEIGHTS, RefreshingWorker
+from paceline.core.clocked import DELTA, GRADIENT, WEIGHTS, Push, RefreshingWorker
 from paceline.core.effects import KEEP, RESET
+from paceline.core.message import INCREMENT, STATE, Nature
 from paceline.core.role import Role
 from paceline.core.scheme import Scheme, parameter
 from paceline.core.staleness import Weighting
@@ -53,6 +54,13 @@ class Delta(Clocked):
     @property
     def trains_locally(self) -> bool:
         return self.payload != GRADIENT
+
+    def nature(self, message: type) -> Nature:
+        return STATE if message is Push and self.payload == WEIGHTS else super().nature(message)
+
+    def natures(self, servers: int) -> tuple[set[Nature], set[Nature]]:
+        up, down = super().natures(servers)
+        return (up - {INCREMENT} | {STATE} if self.payload == WEIGHTS else up), down
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, ClassVar
 
-from paceline.core.effects import KEEP, RESET, Effect, Mean, Train, Trained
+from paceline.core.effects import EVERY_BIT, KEEP, RESET, Effect, Mean, Train, Trained
 from paceline.core.mean import Averaged
 from paceline.core.role import Place, Role
 from paceline.core.scheme import parameter
@@ -53,8 +53,8 @@ class Trainer(Role):
         memory = self.start if begins else KEEP
         return Train(x, steps, memory=memory, show_memory=self.scheme.memory == AVERAGE)
 
-    def mean(self, v: Any, weight: float, what: str = "") -> Mean:
-        return Mean(v, self.workers, tag=f"{self.scheme.name}/{self.round}{what}", weight=weight)
+    def mean(self, v: Any, weight: float, what: str = "", series: int = 0) -> Mean:
+        return Mean(v, self.workers, tag=f"{self.scheme.name}/{self.round}{what}", weight=weight, series=series)
 
     def average_memory(self) -> Generator[Effect, Any, None]:
         """Where the scheme is asked to; in parts no longer than the model, which is what a carrier is made for."""
@@ -65,7 +65,7 @@ class Trainer(Role):
         parts = cut(len(memory), -(-len(memory) // len(self.w)))
         while self.averaged < len(parts):
             part = parts[self.averaged]
-            mean = yield self.mean(memory[part], float(self.done.samples), f"/memory/{self.averaged}")
+            mean = yield self.mean(memory[part], float(self.done.samples), f"/memory/{self.averaged}", EVERY_BIT)
             self.start = splice(self.start if self.averaged else memory, part, mean.v)
             self.averaged += 1
 

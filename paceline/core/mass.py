@@ -14,11 +14,11 @@ late is given half of somebody's.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from paceline.core.effects import Call, Effect, Reply, Tell
 from paceline.core.errors import PeerLost
-from paceline.core.message import message
+from paceline.core.message import STATE, Nature, message
 from paceline.core.role import Place, Role
 from paceline.core.vector import Vector
 
@@ -26,6 +26,8 @@ from paceline.core.vector import Vector
 @message
 class Share:
     """A model and what it counts; `round` is the sender's, where rounds matter."""
+
+    carries: ClassVar[Nature] = STATE
 
     w: Vector
     weight: float

@@ -10,10 +10,10 @@ import itertools
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from paceline.core.effects import Reply, Tell
-from paceline.core.message import message
+from paceline.core.effects import Mean, Reply, Tell
+from paceline.core.message import INCREMENT, Nature, message
 from paceline.core.role import Place, Role
 from paceline.core.vector import Vector
 
@@ -22,18 +22,28 @@ from paceline.core.vector import Vector
 class Part:
     """One member's contribution to a mean."""
 
+    carries: ClassVar[Nature] = INCREMENT
+
     v: Vector
     among: tuple[int, ...]
     tag: str
     weight: float
+    series: int = 0
+
+    @classmethod
+    def of(cls, mean: Mean) -> Part:
+        return cls(v=mean.v, among=mean.among, tag=str(mean.tag), weight=mean.weight, series=mean.series)
 
 
 @message
 class Averaged:
     """Result of `Mean`: `v` = sum(weight_i v_i) / weight, `weight` = sum(weight_i)."""
 
+    carries: ClassVar[Nature] = INCREMENT
+
     v: Vector
     weight: float
+    series: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +51,7 @@ class _Meeting:
     among: tuple[int, ...]
     tag: Hashable
     absent: set[int]
+    series: int = 0
     sum: Any = None
     weight: float = 0.0
     counted: set[int] = field(default_factory=set)
@@ -144,7 +155,7 @@ class MeanServer(Role):
         for meeting in same_tag:
             if meeting.is_of(part):
                 return meeting
-        same_tag.append(_Meeting(part.among, part.tag, set(part.among) - self.left))
+        same_tag.append(_Meeting(part.among, part.tag, set(part.among) - self.left, part.series))
         return same_tag[-1]
 
     def _close(self, meeting: _Meeting) -> Iterator[Reply]:
@@ -154,7 +165,8 @@ class MeanServer(Role):
         same_tag.remove(meeting)
         if not same_tag:
             del self.meetings[meeting.tag]
-        result = meeting.result = Averaged(v=weighted_mean(meeting.sum, meeting.weight), weight=meeting.weight)
+        mean = weighted_mean(meeting.sum, meeting.weight)
+        result = meeting.result = Averaged(v=mean, weight=meeting.weight, series=meeting.series)
         meeting.sum = None
         self.on_mean(meeting.tag, result)
         for rank, missed in self.missed.items():

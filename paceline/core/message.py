@@ -10,11 +10,19 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, TypeVar, dataclass_transform, get_type_hints
+from typing import Any, Literal, TypeVar, dataclass_transform, get_type_hints
 
 from paceline.core.vector import Memory, Vector
 
 T = TypeVar("T")
+
+Nature = Literal["increment", "state", "exact"]
+INCREMENT: Nature = "increment"
+"""Vectors that are summed up: what is left out of one may be added to the next."""
+STATE: Nature = "state"
+"""Vectors each of which replaces the last, such as weights: one that is a little off is followed by a better one."""
+EXACT: Nature = "exact"
+"""Vectors of which every bit counts."""
 
 _types: dict[str, type] = {}
 _vectors: dict[type, tuple[str, ...]] = {}
@@ -40,6 +48,12 @@ def name_of(cls: type) -> str:
 def named(name: str) -> type:
     """The message class of that name. Raises KeyError when there is none."""
     return _types[name]
+
+
+def nature_of(cls: type) -> Nature:
+    """What the vectors of this class are, for whoever would rather send less: as its `carries` says, else EXACT."""
+    nature: Nature = getattr(cls, "carries", EXACT)
+    return nature
 
 
 def vector_fields(cls: type) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_type_hints
 
 from paceline.core.errors import ConfigError
+from paceline.core.message import INCREMENT, STATE, Nature, nature_of
 from paceline.core.role import Role
 
 S = TypeVar("S", bound="type[Scheme]")
@@ -140,6 +141,17 @@ class Scheme:
         if self.server(servers) is not None:
             return "servers"
         return "mean of workers" if self.workers_differ else "any worker"
+
+    def nature(self, message: type) -> Nature:
+        """What the vectors of this class of messages are in this scheme."""
+        return nature_of(message)
+
+    def natures(self, servers: int) -> tuple[set[Nature], set[Nature]]:
+        """What workers send in its course, and what servers send."""
+        means: set[Nature] = {INCREMENT} if self.uses_mean(servers) else set()
+        if self.server(servers) is None:
+            return ({STATE, INCREMENT} if self.needs_peers else means), means
+        return means | {INCREMENT}, means | {STATE}
 
     def connects_workers(self, servers: int) -> bool:
         """Do workers have to reach one another while they train, or for the mean of their models at the end?"""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from paceline.core.effects import Mean
+from paceline.core.effects import EVERY_BIT, Mean
 from paceline.core.role import Place, Update
 from paceline.engine.buffers import Buffers
 from paceline.engine.flatten import FlatModel
@@ -54,7 +54,7 @@ class Membership:
         everybody = tuple(range(plan.workers))
         self._node.place(None, plan.layout, self._carrier)
         # Worker 0's weights become everybody's: a mean in which nobody else counts.
-        first = self._node.mean(Mean(self._flat.weights(), everybody, INITIAL, float(self._rank == 0)))
+        first = self._node.mean(Mean(self._flat.weights(), everybody, INITIAL, float(self._rank == 0), EVERY_BIT))
         place = Place(
             me=self._rank,
             workers=everybody,

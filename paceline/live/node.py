@@ -294,8 +294,7 @@ class Node:
     def _mean(self, effect: Mean) -> Pending:
         if self._carrier is not None:
             return self._carrier.begin(effect)
-        part = Part(v=effect.v, among=effect.among, tag=str(effect.tag), weight=effect.weight)
-        return self._call(SERVERS, part)
+        return self._call(SERVERS, Part.of(effect))
 
     def _tell(self, to: To, whole: Any) -> None:
         self._told += 1

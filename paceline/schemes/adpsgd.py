@@ -27,12 +27,12 @@ ring: news travels one neighbour at a time.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from paceline.core.effects import Compute, Effect, Reply, Tell
 from paceline.core.errors import PeerLost
 from paceline.core.mass import Holder
-from paceline.core.message import message
+from paceline.core.message import INCREMENT, STATE, Nature, message
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.topology import BIPARTITE, is_active, passive_beside
 from paceline.core.vector import Vector
@@ -42,6 +42,8 @@ from paceline.core.vector import Vector
 class Average:
     """Average with me: this is my model, and what it counts."""
 
+    carries: ClassVar[Nature] = STATE
+
     x: Vector
     weight: float
 
@@ -49,6 +51,8 @@ class Average:
 @message
 class Moved:
     """What the other one added to its model, times what that counts; you take it off yours."""
+
+    carries: ClassVar[Nature] = INCREMENT
 
     d: Vector
 

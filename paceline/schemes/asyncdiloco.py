@@ -24,7 +24,7 @@ Use it for uneven workers across thin links. On equal workers diloco does the sa
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from paceline.core.arrivals import ArrivalServer
 from paceline.core.clocked import Pull
@@ -32,7 +32,7 @@ from paceline.core.effects import KEEP, RESET, SERVERS, Call, Effect, Reply, Tel
 from paceline.core.errors import ConfigError
 from paceline.core.estimates import Estimates
 from paceline.core.local import Trainer
-from paceline.core.message import message
+from paceline.core.message import INCREMENT, STATE, Nature, message
 from paceline.core.role import Place
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.vector import Vector
@@ -41,6 +41,8 @@ from paceline.core.vector import Vector
 @message
 class Delta:
     """`delta` of `samples` samples; `speed`: steps a second; `clock` counts exchanges from 1. Answered by Outer."""
+
+    carries: ClassVar[Nature] = INCREMENT
 
     delta: Vector
     clock: int
@@ -51,6 +53,8 @@ class Delta:
 @message
 class Outer:
     """The global weights; `steps`: how many to make on them."""
+
+    carries: ClassVar[Nature] = STATE
 
     w: Vector
     version: int

@@ -89,9 +89,10 @@ class DiLoCo(Scheme):
                 if self.done is None:
                     # Of the steps between two exchanges, tau have been made while the last one was on its way.
                     self.done = yield self.train(self.x, between - (tau if self.round else 0))
-                x, p = self.done.x, self.parts[self.round % len(self.parts)]
+                turn = self.round % len(self.parts)
+                x, p = self.done.x, self.parts[turn]
                 yield from self.average_memory()
-                ticket = yield Start(self.mean(x[p] - self.w[p], float(self.done.samples)))
+                ticket = yield Start(self.mean(x[p] - self.w[p], float(self.done.samples), series=turn))
                 if tau:
                     x = (yield self.train(x, tau, begins=False)).x
                 mean = yield Wait(ticket)

@@ -34,6 +34,7 @@ from typing import Any
 
 from paceline.core.effects import (
     COORDINATOR,
+    EVERY_BIT,
     SERVERS,
     Call,
     Compute,
@@ -49,7 +50,7 @@ from paceline.core.effects import (
 from paceline.core.errors import ConfigError
 from paceline.core.inner import Inner
 from paceline.core.mean import weighted_mean
-from paceline.core.message import message
+from paceline.core.message import STATE, Nature, message
 from paceline.core.phases import Phase, parse
 from paceline.core.role import Place, Role
 from paceline.core.scheme import ModelOf, Paper, Scheme, make, parameter, scheme
@@ -147,6 +148,13 @@ class Hybrid(Scheme):
     def model_of(self, servers: int) -> ModelOf:
         kinds = {own.model_of(servers) for own in self.schemes}
         return "servers" if kinds == {"servers"} else max(kinds - {"servers"})  # the mean suits "any worker" as well
+
+    def nature(self, message: type) -> Nature:
+        return STATE if any(own.nature(message) == STATE for own in self.schemes) else super().nature(message)
+
+    def natures(self, servers: int) -> tuple[set[Nature], set[Nature]]:
+        ups, downs = zip(*[own.natures(servers) for own in self.schemes], strict=True)
+        return set().union(*ups), set().union(*downs)
 
     def uses_mean(self, servers: int) -> bool:
         return servers == 0 or any(own.uses_mean(servers) for own in self.schemes)
@@ -271,7 +279,7 @@ class Hybrid(Scheme):
 
         def meet(self) -> Generator[Effect, Any, Any]:
             w, weight = self.inner.model()
-            return (yield Mean(w, self.workers, tag=f"hybrid/{self.phase}", weight=weight)).v
+            return (yield Mean(w, self.workers, tag=f"hybrid/{self.phase}", weight=weight, series=EVERY_BIT)).v
 
     class Server(Inner):
         def __init__(self, scheme: Any, place: Place) -> None:

@@ -278,7 +278,7 @@ class Simulation:
         return errand.value
 
     def _begin_mean(self, life: Life, mean: Mean) -> Errand:
-        part = Part(v=mean.v, among=mean.among, tag=str(mean.tag), weight=mean.weight)
+        part = Part.of(mean)
         ring = self.world.ring
         if ring is None:
             return self._ask(life, self.world.means, part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import pickle
 import struct
 import sys
@@ -54,7 +55,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
 
 
 def messages_of(cls: Any) -> st.SearchStrategy[Any]:
-    return st.builds(cls, **{name: values_of(hint) for name, hint in get_type_hints(cls).items()})
+    hints = get_type_hints(cls)
+    return st.builds(cls, **{field.name: values_of(hints[field.name]) for field in dataclasses.fields(cls)})
 
 
 def bytes_of(envelope: Envelope) -> bytes:

@@ -1,0 +1,216 @@
+"""Between a party and the wire: vectors of its messages become bytes, and those of others vectors again.
+
+What becomes of a vector depends on what it is:
+
+    an increment   a gradient, or what local steps changed: what is left out stays in the sender's residual, which is
+                   added to the next vector of the same row
+    a state        weights: encoded as they are, or, by a codec that leaves much out, as the difference to what the
+                   receiver holds; sender and receiver both keep that, and it comes closer with every exchange
+    exact          everything else, and what is shorter than `exact_below`: as it is
+
+A row is what one sender sends one receiver of one kind: of one slice, in one field of one type of message, in one
+series of means. What a server sends all alike, such as a mean, is one row for all, encoded once. A row outlives pauses
+and lost connections, as long as its sender lives; what the other side holds is forgotten with the connection, and the
+next vector is sent whole.
+
+A message may have been encoded and then not have arrived, when its connection broke. What was in it is lost, as it
+would have been without a codec.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paceline.codec.codec import Codec, Floats
+from paceline.codec.codec import Memory as Residual
+from paceline.codec.encoded import WHOLE, Encoded
+from paceline.core.effects import EVERY_BIT
+from paceline.core.errors import ProtocolError
+from paceline.core.message import EXACT, STATE, Nature, scalar_fields, vector_fields
+from paceline.core.vector import Ghost, Memory
+
+ROWS_MAX = 1 << 16
+"""Of one sender, that a receiver remembers the last vector of."""
+
+Room = Callable[[Sequence[int]], list[Any]]
+
+
+@dataclass(slots=True)
+class _Row:
+    """What a sender remembers: the residual; or the last vector of the receiver, its number, and the row's own."""
+
+    residual: Residual | None = None
+    number: int = 0
+    held: Floats | None = None
+    count: int = 0
+    last: tuple[Any, Encoded] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Natures:
+    """What the vectors of a type of message are, as the scheme has it."""
+
+    of: Callable[[type], Nature]
+
+    def __call__(self, message: Any) -> Nature:
+        return EXACT if getattr(message, "series", 0) == EVERY_BIT else self.of(type(message))
+
+
+class Stage:
+    """Of one party. `outgoing` may be called on several threads, for one receiver on one at a time (`order`)."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        nature: Callable[[type], Nature],
+        *,
+        up: Codec | None,
+        down: Codec | None,
+        of_server: bool = False,
+        exact_below: int = 0,
+    ) -> None:
+        """`up` encodes what workers send, `down` what servers send; `of_server`: this party is one."""
+        self._memory, self._nature = memory, Natures(nature)
+        self._up, self._down, self._of_server, self._exact_below = up, down, of_server, exact_below
+        self._sends = down if of_server else up
+        self._rows: dict[Hashable, _Row] = {}
+        self._numbers = 0
+        self._held: dict[Hashable, dict[int, tuple[int, Any]]] = defaultdict(dict)  # by sender and row: number, vector
+        self._locks: dict[Hashable, threading.Lock] = defaultdict(threading.Lock)
+
+    def order(self, to: Hashable) -> threading.Lock:
+        """To be held from before `outgoing` until the message is handed over, so that rows arrive as they left."""
+        return self._locks[to]
+
+    def lost(self, other: Hashable) -> None:
+        """The connection to `other` is gone, and so is the knowledge of what either side holds."""
+        self._held.pop(other, None)
+        for key, row in list(self._rows.items()):
+            if isinstance(key, tuple) and key[0] == other:
+                row.held = None
+
+    # ---- out ---------------------------------------------------------------------------------------------
+    def outgoing(self, to: Hashable, slice: int, message: Any) -> Any:
+        """`message` as it travels to `to`; `slice` is the number of the slice that it is for, or comes from."""
+        cls = type(message)
+        fields = vector_fields(cls)
+        if self._sends is None or not fields:
+            return message
+        nature = self._nature(message)
+        if nature == EXACT:
+            return message
+        # A server's means go to all alike; its weights are for each worker what it does not have yet.
+        whom = None if self._of_server and nature != STATE else to
+        series = getattr(message, "series", 0)
+        return _with(
+            message, {f: self._encoded((whom, slice, cls, f, series), getattr(message, f), nature) for f in fields}
+        )
+
+    def _encoded(self, key: Hashable, v: Any, nature: Nature) -> Any:
+        codec = self._sends
+        assert codec is not None
+        if len(v) < max(1, self._exact_below):
+            return v
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = _Row()
+        if isinstance(v, Ghost):
+            row.count += 1
+            return Encoded(codec.name, len(v), range(codec.size(len(v), row.count - 1)))
+        if self._of_server and row.last is not None and row.last[0] is v:
+            return row.last[1]
+        x = self._numbers_of(v)
+        if nature == STATE:
+            encoded = self._state(row, codec, v, x)
+        else:
+            if codec.feedback and (row.residual is None or len(row.residual.left) != len(x)):
+                row.residual = Residual.of(len(x))
+            data = codec.encode(x, row.residual)
+            if data is None:
+                row.residual = None
+            encoded = v if data is None else Encoded(codec.name, len(v), data)
+        row.last = (v, encoded) if self._of_server else None
+        return encoded
+
+    def _state(self, row: _Row, codec: Codec, v: Any, x: Floats) -> Any:
+        if codec.weights == "as they are":
+            data = codec.encode(x)
+            return v if data is None else Encoded(codec.name, len(v), data)
+        if not row.number:
+            self._numbers += 1
+            row.number = self._numbers
+        data = None
+        if row.held is not None and len(row.held) == len(x):
+            assert row.residual is not None
+            np.negative(row.held, out=row.residual.left)
+            data = codec.encode(x, row.residual)
+        if data is None:
+            row.held, row.count, row.residual = x.copy(), 1, Residual.of(len(x))
+            return Encoded(WHOLE, len(v), self._memory.bytes_of(v), row.number)
+        assert row.held is not None
+        assert row.residual is not None
+        codec.decode(data, row.residual.left)
+        row.held += row.residual.left
+        row.count += 1
+        return Encoded(codec.name, len(v), data, row.number, row.count - 1)
+
+    # ---- in ----------------------------------------------------------------------------------------------
+    def incoming(self, src: Hashable, message: Any, room: Room, *, from_server: bool) -> Any:
+        """`message` as its role sees it. `room` gives vectors of these lengths to decode into.
+
+        Raises ProtocolError for bytes that no codec of this run makes.
+        """
+        fields = vector_fields(type(message))
+        encoded = {f: e for f in fields for e in [getattr(message, f)] if isinstance(e, Encoded)}
+        if not encoded:
+            return message
+        rooms = room([len(e) for e in encoded.values()])
+        codec = self._down if from_server else self._up
+        vectors = {f: self._decoded(src, e, codec, v) for (f, e), v in zip(encoded.items(), rooms, strict=True)}
+        return _with(message, vectors)
+
+    def _decoded(self, src: Hashable, encoded: Encoded, codec: Codec | None, v: Any) -> Any:
+        if codec is None or encoded.codec not in (codec.name, WHOLE):
+            raise ProtocolError(f"a vector encoded as {encoded.codec!r}, which is not the codec of this run")
+        if isinstance(v, Ghost):
+            return v
+        out = np.frombuffer(self._memory.bytes_of(v), np.float32)
+        data = np.frombuffer(encoded.data, np.uint8)
+        try:
+            if encoded.codec == WHOLE:
+                out[:] = data.view(np.float32)
+            else:
+                codec.decode(data, out)
+        except ValueError as error:
+            raise ProtocolError(f"a vector of {len(encoded)} numbers, encoded as {encoded.codec}: {error}") from None
+        if encoded.row:
+            self._remember(src, encoded, v, out)
+        return v
+
+    def _remember(self, src: Hashable, encoded: Encoded, v: Any, out: Floats) -> None:
+        """Adds what the vector is the difference to."""
+        rows = self._held[src]
+        number, before = rows.get(encoded.row, (0, None))
+        if encoded.base:
+            if encoded.base != number or len(before) != len(v):
+                raise ProtocolError(f"the difference to vector {encoded.base} of a row of which {number} is held")
+            out += self._numbers_of(before)
+        elif encoded.row not in rows and len(rows) >= ROWS_MAX:
+            raise ProtocolError(f"more than {ROWS_MAX} rows of vectors")
+        rows[encoded.row] = (encoded.base + 1, v)
+
+    def _numbers_of(self, v: Any) -> Floats:
+        return np.frombuffer(self._memory.bytes_of(v), np.float32)
+
+
+def _with(message: Any, vectors: dict[str, Any]) -> Any:
+    """The same message with other vectors. Not `dataclasses.replace`, which would ask twice for every field."""
+    cls = type(message)
+    fields = {name: getattr(message, name) for name in (*scalar_fields(cls), *vector_fields(cls))}
+    return cls(**{**fields, **vectors})
