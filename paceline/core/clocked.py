@@ -7,10 +7,13 @@ answers*. A few questions tell the schemes apart, and a scheme overrides the one
     enough(round)      has a round what it takes to become one?              (all its members came)
     refuse(rank)       why does what this worker pushed not count?           (it does)
     corrected(rank, g) what is a gradient worth at today's weights?          (what it was)
-    weigh(y)           what is an update worth that is y - 1 versions late?  (the scheme's `weighting`, or 1)
     ticked(rank, ...)  may a push let others go than those of its round?     (yes, if the slowest clock moved)
     may_go(rank)       may this worker compute again?                        (yes)
     move(round, ...)   what does an update do to the model?                  (what the payload says)
+    answer(rank, ...)  what does a worker get that may go on?                (the weights; one message for all)
+
+What an update is worth that comes late is the scheme's `weighting`. A question that a scheme leaves as it is is not
+asked, which is decided when the server is made: a push costs what its scheme wants to know, and no more.
 
 Rules that look at clocks or at fixed groups alone may be held by every shard on its own: whatever order the pushes
 come in, the slowest worker is let go everywhere. A rule that looks at the order of arrival could make two shards hold
@@ -125,6 +128,8 @@ class RefreshingWorker(ClockedWorker):
 class Round:
     """The contributions of one group that wait to become one update; `count` of them."""
 
+    __slots__ = ("_sum", "came", "count", "members", "samples")
+
     def __init__(self, members: Iterable[int]) -> None:
         self.members = set(members)
         self.reset()
@@ -132,16 +137,23 @@ class Round:
     def reset(self) -> None:
         self.came: set[int] = set()
         self.count = 0
-        self.sum: Any = None
         self.samples = 0
+        self._sum: Any = None
 
     def add(self, rank: int, g: Any, samples: int) -> None:
-        """Sum of sample-weighted gradients, so that unequal batches average as one large batch would."""
-        weighted = g * float(samples)
-        self.sum = weighted if self.sum is None else self.sum + weighted
+        if self.count:
+            if self.count == 1:
+                self._sum = self._sum * float(self.samples)
+            self._sum = self._sum + g * float(samples)
+        else:
+            self._sum = g
         self.samples += samples
         self.count += 1
         self.came.add(rank)
+
+    def mean(self) -> Any:
+        """Weighted by samples, so that unequal batches average as one large batch would; one alone is its own mean."""
+        return self._sum if self.count == 1 else weighted_mean(self._sum, self.samples)
 
     @property
     def complete(self) -> bool:
@@ -161,8 +173,9 @@ class ClockedServer(Role):
         super().__init__(scheme, place)
         self.payload: str = getattr(scheme, "payload", GRADIENT)
         self.weighting = Weighting.parse(getattr(scheme, "weighting", "none"))
-        self.one_gate: bool = getattr(scheme, "one_gate", False)
-        self.holds_back = self.me == 0 or not self.one_gate
+        one_gate: bool = getattr(scheme, "one_gate", False)
+        self.holds_back = self.me == 0 or not one_gate
+        self.only_gate = self.me == 0 and one_gate
         self.clocks = Clocks(self.workers)
         self.version = 0
         self.seen = dict.fromkeys(self.workers, 0)  # version of the weights each worker computes on
@@ -171,6 +184,14 @@ class ClockedServer(Role):
         self.waiting: dict[int, str | None] = {}  # rank -> the reason it was last told to wait for
         self.own: dict[int, Any] = {}  # x_i by rank, where the payload is weights
         self.shift: dict[int, int | None] = {}  # of a newcomer: its clock here, less what it calls its clock
+        self._asks_enough, self._asks_refuse = self._answers("enough"), self._answers("refuse")
+        self._asks_corrected, self._asks_ticked = self._answers("corrected"), self._answers("ticked")
+        self._asks_may_go = self._answers("may_go")
+        self._one_for_all = self.payload != WEIGHTS and not self._answers("answer")
+
+    def _answers(self, question: str) -> bool:
+        """Does the scheme answer it differently?"""
+        return getattr(type(self), question) is not getattr(ClockedServer, question)
 
     # ---- what a scheme may answer differently ------------------------------------------------------------
     def partition(self) -> Iterable[tuple[int, ...]]:
@@ -185,9 +206,6 @@ class ClockedServer(Role):
 
     def corrected(self, rank: int, g: Any) -> Any:
         return g
-
-    def weigh(self, y: int) -> float:
-        return self.weighting(y)
 
     def ticked(self, now: float, rank: int, low_moved: bool) -> bool:
         """`rank` has finished an exchange. May that let others go than those of its round?"""
@@ -205,22 +223,24 @@ class ClockedServer(Role):
         return Weights(w=self.own.get(rank, self.w), version=self.version, current=current)
 
     # ---- upon receiving ----------------------------------------------------------------------------------
-    def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
-        match message:
-            case Push() | Pull() if src not in self.clocks:
-                return  # it has left; what was still on its way changes nothing
-            case Push() if (clock := self._clock(src, message.clock)) > self.clocks[src]:
-                self.waiting[src] = None
-                everybody = self.ticked(now, src, self.clocks.tick(src, clock))
-                freed = self._contribute(now, src, message)
-                yield from self._release(
-                    now, self.waiting if everybody else freed, together=everybody or len(freed) > 1
-                )
-            case Push() | Pull():  # a repeated push is answered and changes nothing
-                self.waiting[src] = None
-                yield from self._release(now, (src,))
-            case _:
-                yield from super().on(now, src, message)
+    def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
+        if not isinstance(message, (Push, Pull)):
+            return super().on(now, src, message)
+        if src not in self.clocks:
+            return ()  # it has left; what was still on its way changes nothing
+        self.waiting[src] = None
+        if isinstance(message, Push):
+            clock = self._clock(src, message.clock) if self.shift else message.clock
+            if clock > self.clocks[src]:
+                return self._take(now, src, message, clock)
+        return self._release(now, (src,))  # a repeated push is answered and changes nothing
+
+    def _take(self, now: float, src: int, push: Push, clock: int) -> Iterable[Reply]:
+        everybody = self.clocks.tick(src, clock)
+        if self._asks_ticked:
+            everybody = self.ticked(now, src, everybody)
+        freed = self._contribute(now, src, push)
+        return self._release(now, self.waiting if everybody else freed, together=everybody or len(freed) > 1)
 
     def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         if rank not in self.clocks:
@@ -258,33 +278,34 @@ class ClockedServer(Role):
 
     def _contribute(self, now: float, src: int, push: Push) -> Collection[int]:
         """Who no longer has to wait for a round: all of it if it is an update now."""
-        group = self.rounds[src]
-        refused = self.refuse(src)
-        if refused is not None:
+        if self._asks_refuse and (refused := self.refuse(src)) is not None:
             self.own.pop(src, None)
             self._explain_drop(now, src, push, refused)
             return (src,)
-        group.add(src, self.corrected(src, push.g), push.samples)
-        if not self.enough(group):
+        group = self.rounds[src]
+        group.add(src, self.corrected(src, push.g) if self._asks_corrected else push.g, push.samples)
+        if not (self.enough(group) if self._asks_enough else group.complete):
             return (src,)
         came = group.came
         self._apply(now, group)
         return came
 
     def _apply(self, now: float, group: Round) -> None:
-        y = 1 + self.version - min(self.seen[rank] for rank in group.came)
-        weight = self.weigh(y)
+        weight = 1.0
+        if self.note or self.weighting.rule != "none":
+            staleness = self.version - min([self.seen[rank] for rank in group.came])
+            weight = self.weighting(staleness + 1)
         if weight > 0:
             self.move(group, weight)
             self.version += 1
         if self.note:
-            self._explain_update(now, group, y - 1, weight)
+            self._explain_update(now, group, staleness, weight)
         group.reset()
 
     def move(self, group: Round, weight: float) -> None:
-        v = weighted_mean(group.sum, group.samples)
+        v = group.mean()
         if self.payload == GRADIENT:
-            self.w = self.update(self.w, v * weight, group.samples)
+            self.w = self.update(self.w, v if weight == 1 else v * weight, group.samples)
         elif self.payload == DELTA:
             self.w = self.w + v * (weight / self.scheme.factor)
         else:
@@ -293,16 +314,21 @@ class ClockedServer(Role):
             self.own[rank] = v - e
             self.w = self.w + e * weight
 
-    def _release(self, now: float, ranks: Iterable[int], together: bool = False) -> Iterator[Reply]:
+    def _release(self, now: float, ranks: Iterable[int], together: bool = False) -> list[Reply]:
         """`together`: what lets them go may not have reached the other shards yet."""
-        current = not (together and self.one_gate and self.me == 0)
+        current = not (together and self.only_gate)
+        replies: list[Reply] = []
+        answer: Weights | None = None
         for rank in [rank for rank in ranks if rank in self.waiting]:
-            if self.holds_back and (self._in_open_round(rank) or not self.may_go(rank)):
+            if self.holds_back and (self._in_open_round(rank) or (self._asks_may_go and not self.may_go(rank))):
                 self._explain_wait(now, rank)
                 continue
             del self.waiting[rank]
             self.seen[rank] = self.version
-            yield Reply(rank, self.answer(rank, current))
+            if answer is None or not self._one_for_all:
+                answer = self.answer(rank, current)
+            replies.append(Reply(rank, answer))
+        return replies
 
     def _in_open_round(self, rank: int) -> bool:
         return self.waits_for_round and rank in self.rounds[rank].came

@@ -5,31 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-class Clocks:
-    """Clock of every rank; `low` and `high` are the smallest and the largest.
+class Clocks(dict[int, int]):
+    """The clock of every rank, to be read as a dict and changed by the methods below alone.
 
-    Clocks only grow, so the minimum is found by moving a finger over the clock values that somebody has: O(1)
-    amortised however many workers there are. When nobody is left, both stay where they were.
+    `low` and `high` are the smallest and the largest. Clocks only grow, so the minimum is found by moving a finger
+    over the clock values that somebody has: O(1) amortised however many workers there are. When nobody is left, both
+    stay where they were.
     """
 
+    __slots__ = ("_at", "high", "low")
+
     def __init__(self, ranks: Iterable[int]) -> None:
-        self._of = dict.fromkeys(ranks, 0)
-        self._at: dict[int, dict[int, None]] = {
-            0: dict.fromkeys(self._of)
-        }  # clock -> the ranks that have it, in order of arrival
+        super().__init__(dict.fromkeys(ranks, 0))
+        self._at: dict[int, dict[int, None]] = {0: dict.fromkeys(self)}  # clock -> its ranks, in order of arrival
         self.low = self.high = 0
-
-    def __getitem__(self, rank: int) -> int:
-        return self._of[rank]
-
-    def __contains__(self, rank: int) -> bool:
-        return rank in self._of
-
-    def __len__(self) -> int:
-        return len(self._of)
-
-    def ranks(self) -> tuple[int, ...]:
-        return tuple(self._of)
 
     def slowest(self) -> list[int]:
         """The ranks at `low`, in order of arrival there; nobody when nobody is left."""
@@ -41,37 +30,43 @@ class Clocks:
 
     def tick(self, rank: int, clock: int) -> bool:
         """Set the clock of `rank`; True when `low` moved. Raises ValueError when it would run backwards."""
-        old = self._of[rank]
+        old, at = self[rank], self._at
         if clock < old:
             raise ValueError(f"the clock of worker {rank} cannot go from {old} back to {clock}")
-        self._of[rank] = clock
-        self._take_away(rank, old)
-        self._at.setdefault(clock, {})[rank] = None
-        if clock > self.high:
-            self.high = clock
-        return self._raise_low()
+        self[rank] = clock
+        there = at[old]
+        del there[rank]
+        if clock in at:
+            at[clock][rank] = None
+        else:
+            at[clock] = {rank: None}
+            if clock > self.high:
+                self.high = clock
+        return not there and self._nobody_is_at(old)
 
     def add(self, rank: int) -> None:
         """A newcomer starts where the slowest are."""
-        self._of[rank] = self.low
+        self[rank] = self.low
         self._at.setdefault(self.low, {})[rank] = None
 
     def drop(self, rank: int) -> bool:
         """Forget `rank`; True when `low` moved."""
-        self._take_away(rank, self._of.pop(rank))
-        if self._at and self.high not in self._at:
-            self.high = max(self._at)
-        return self._raise_low()
-
-    def _take_away(self, rank: int, clock: int) -> None:
-        there = self._at[clock]
+        old = self.pop(rank)
+        there = self._at[old]
         del there[rank]
-        if not there:
-            del self._at[clock]
-
-    def _raise_low(self) -> bool:
-        if self.low in self._at or not self._at:
+        if there:
             return False
-        while self.low not in self._at:
+        moved = self._nobody_is_at(old)
+        if old == self.high and self:
+            self.high = max(self._at)
+        return moved
+
+    def _nobody_is_at(self, clock: int) -> bool:
+        """The last one there has moved on or left. True when `low` moved."""
+        at = self._at
+        del at[clock]
+        if clock != self.low or not at:
+            return False
+        while self.low not in at:
             self.low += 1
         return True

@@ -12,7 +12,7 @@ pushes of different workers reach it.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -194,10 +194,10 @@ class GroupedServer(ClockedServer):
     def partition(self) -> Groups:
         return first_groups(self.scheme, self.place)
 
-    def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+    def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
         if isinstance(message, Move) and src in self.clocks and self._clock(src, message.clock) > self.clocks[src]:
             self._join(src, message.group, message.number)
-        yield from super().on(now, src, message)
+        return super().on(now, src, message)
 
     def _join(self, src: int, group: tuple[int, ...], number: int) -> None:
         if number > self.number:  # everybody has joined its group of the regrouping before

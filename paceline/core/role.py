@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -68,7 +68,7 @@ class Role:
     def run(self) -> Generator[Effect, Any, None]:
         yield from ()
 
-    def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+    def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
         """`now` is this party's own monotonic clock in seconds; `src` is the sender's rank."""
         raise TypeError(f"{type(self).__qualname__} got {type(message).__name__} and has no use for it")
 

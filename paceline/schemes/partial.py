@@ -61,7 +61,7 @@ class Partial(Payload):
         def ticked(self, now: float, rank: int, low_moved: bool) -> bool:
             self.lap.tick(rank, self.lap[rank] + 1)
             if self.missing is None and self.lap.high - self.lap.low >= self.scheme.max_advance:
-                self.missing = set(self.lap.ranks())
+                self.missing = set(self.lap)
             if self.missing is None:
                 return False
             self.missing.discard(rank)
@@ -71,7 +71,7 @@ class Partial(Payload):
             """True, once, when nobody is missing any longer."""
             if self.missing is None or self.missing:
                 return False
-            self.lap, self.missing = Clocks(self.lap.ranks()), None
+            self.lap, self.missing = Clocks(self.lap), None
             return True
 
         def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:

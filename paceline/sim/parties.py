@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable
 from random import Random
 from typing import Any
 
@@ -12,7 +12,7 @@ from paceline.core.role import Role
 from paceline.sim.network import Card
 from paceline.sim.speed import Speed
 
-On = Callable[[float, int, Any], Iterator[Tell | Reply]]
+On = Callable[[float, int, Any], Iterable[Tell | Reply]]
 
 
 class Party:
