@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import weakref
 from collections.abc import Iterable, Sequence
 from operator import attrgetter, is_
@@ -22,7 +23,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from paceline.core.errors import ConfigError
+from paceline.engine.awaited import Awaited, fit
 from paceline.engine.pool import Loan, spare
+from paceline.engine.rope import Parts, Rope
 from paceline.engine.sparse import AnyFlat, SparseFlat
 from paceline.engine.sparse_parameters import SparseParameters
 from paceline.engine.vector import Flat
@@ -101,6 +104,7 @@ class FlatModel:
         self.flat_parameter = nn.Parameter(self._w)
         self._loaded: AnyFlat | None = None
         self._loaded_version = -1
+        self._awaited = Awaited(self._parameters, self._w) if fit(module) else None
         self._idle: list[_Gradient] = []
         self._sparse = SparseParameters(module, self._parameters) if by_rows else None
         # Those whose gradients grow in one buffer.
@@ -139,24 +143,45 @@ class FlatModel:
         return tuple(n for n, p in zip(self._names, self._parameters, strict=True) if not p.requires_grad)
 
     # ---- weights -----------------------------------------------------------------------------------------
-    def load(self, w: AnyFlat) -> None:
-        """Take the weights `w`: one copy, or none when they are in place already. Raises ValueError on its length."""
+    def load(self, w: AnyFlat, *, late: bool = False) -> None:
+        """Take the weights `w`: one copy, or none when they are in place already. Raises ValueError on its length.
+
+        late: those of `w` that are still arriving may be copied later, each when somebody first looks at the
+        parameter, who then waits for it (`paceline.engine.awaited`). Waiting raises PeerLost or TimedOut.
+        """
+        if self._awaited is not None:
+            self._awaited.drop()
         if self._loaded is not None and w.same_as(self._loaded) and self._version() == self._loaded_version:
             return
         if len(w) != self._length:
             raise ValueError(f"{len(w)} weights for a model of {self._length} parameters")
         self._check_place()
+        if late and self._awaited is not None and isinstance(w, Rope) and not w.there:
+            arriving, before, self._loaded = w, self._version(), None
+            self._awaited.begin(w, lambda writes: self._remember(arriving, before + writes))
+            return
         if isinstance(w, SparseFlat):
             w.copy_into(self._w, self._loaded if self._version() == self._loaded_version else None)
         else:
             w.copy_into(self._w)
-        self._remember(w)
+        self._remember(w, self._version())
+
+    @property
+    def settled(self) -> bool:
+        """Have all parameters the weights that were loaded last?"""
+        return self._awaited is None or not self._awaited.absent
+
+    def settle(self) -> None:
+        """Wait for the weights that are still arriving. Raises PeerLost or TimedOut when they do not come."""
+        if self._awaited is not None:
+            self._awaited.settle()
 
     def weights(self) -> AnyFlat:
         """The weights as they are now: one copy, or none when they are what was loaded or asked for last."""
+        self.settle()
         if self._loaded is None or self._version() != self._loaded_version:
             self._check_place()
-            self._remember(Flat.copy_of(self._w))
+            self._remember(Flat.copy_of(self._w), self._version())
         assert self._loaded is not None
         return self._loaded
 
@@ -164,8 +189,8 @@ class FlatModel:
         """Say that the weights were changed behind torch's back (`p.data`, numpy); torch's own ways are noticed."""
         self._loaded = None
 
-    def _remember(self, w: AnyFlat) -> None:
-        self._loaded, self._loaded_version = w, self._version()
+    def _remember(self, w: AnyFlat, version: int) -> None:
+        self._loaded, self._loaded_version = w, version
 
     def _version(self) -> int:
         return int(sum(map(_version_of, self._parameters), self.flat_parameter._version))
@@ -201,11 +226,24 @@ class FlatModel:
         if self._gradient.lent:
             self._switch()
         for p, grad, view in zip(self._dense, found, self._gradient.views, strict=True):
-            if grad is None or not p.requires_grad:
-                view.zero_()
-            elif grad is not view:
-                view.copy_((grad.to_dense() if grad.is_sparse else grad).detach())
+            _take_over(p, grad, view)
         self._bind(self._gradient)
+
+    def lend_arriving(self, what: str) -> tuple[Parts, Tensor]:
+        """The gradient that backward is about to make, parameter by parameter, and the buffer it grows in.
+
+        Call `zero_grad` before; whoever knows that the gradient of parameter i is complete calls `collect_one(i)` and
+        `put(i)`. `what` is named by whoever waits for it in vain.
+        """
+        edges = itertools.accumulate(map(Tensor.numel, self._parameters), initial=0)
+        return Parts(tuple(edges), what=what, home=self._gradient.lend()), self._gradient.tensor
+
+    def collect_one(self, i: int) -> None:
+        """Bring the gradient of parameter `i` home, likewise."""
+        p = self._parameters[i]
+        if p.grad is not self._expected[i]:
+            _take_over(p, p.grad, self._gradient.views[i])
+            p.grad = self._expected[i]
 
     def _attached(self) -> bool:
         return all(map(is_, map(_grad_of, self._dense), self._expected))
@@ -226,6 +264,13 @@ class FlatModel:
         self._idle = [g for g in self._idle if g is not free][-_IDLE_GRADIENTS_MAX:]
         self._gradient = free
         self._bind(free)
+
+
+def _take_over(p: nn.Parameter, grad: Tensor | None, view: Tensor) -> None:
+    if grad is None or not p.requires_grad:
+        view.zero_()
+    elif grad is not view:
+        view.copy_((grad.to_dense() if grad.is_sparse else grad).detach())
 
 
 def _refuse_unfit(named: dict[str, nn.Parameter]) -> None:

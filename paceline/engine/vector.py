@@ -84,9 +84,15 @@ class Flat:
         start, stop, step = part.indices(len(self))
         if step != 1:
             raise ValueError("a slice of a Flat cannot skip elements")
-        cut = Flat(self.tensor[start : max(start, stop)], self.scale)
+        return self._cut(start, max(start, stop))
+
+    def _cut(self, start: int, stop: int) -> Flat:
+        cut = Flat(self.tensor[start:stop], self.scale)
         cut._fresh = self._fresh
         return cut
+
+    def _scaled(self, scale: float) -> Flat:
+        return Flat(self.tensor, scale)
 
     def __mul__(self, factor: float | Flat) -> Flat:
         """By a number: no pass. By another Flat, element by element: one pass."""
@@ -96,7 +102,7 @@ class Flat:
             out = torch.mul(x, y, out=spare(len(self), x.device))
             return Flat(out, _tidy(self.scale * factor.scale))
         try:
-            return Flat(self.tensor, _tidy(self.scale * float(factor)))
+            return self._scaled(_tidy(self.scale * float(factor)))
         except TypeError:  # a vector of another kind knows what to do
             return NotImplemented
 
@@ -125,7 +131,7 @@ class Flat:
         return Flat(out)
 
     def __neg__(self) -> Flat:
-        return Flat(self.tensor, -self.scale)
+        return self._scaled(-self.scale)
 
     def __add__(self, other: Flat) -> Flat:
         return _sum(self, other, 1.0) if isinstance(other, Flat) else NotImplemented
@@ -156,7 +162,7 @@ class Flat:
 
     def same_as(self, other: object) -> bool:
         """Whether both are the same memory and scale, hence equal; says nothing when False. Reads no numbers."""
-        if not isinstance(other, Flat):
+        if type(other) is not type(self) or not isinstance(other, Flat):
             return False
         same_place = self.tensor.data_ptr() == other.tensor.data_ptr() and self.device == other.device
         return same_place and len(self) == len(other) and self.scale == other.scale
@@ -232,10 +238,11 @@ class FlatMemory:
         """One vector; no copy when `parts` lie side by side in one buffer, else one copy a part."""
         if len(parts) == 1:
             return parts[0]
-        return _rejoin(parts) or _concatenate(parts)
+        return rejoined(parts) or _concatenate(parts)
 
 
-def _rejoin(parts: Sequence[Flat]) -> Flat | None:
+def rejoined(parts: Sequence[Flat]) -> Flat | None:
+    """The vector that `parts` make together where they lie side by side in one buffer, None elsewhere."""
     first = parts[0].tensor
     home, start = first.untyped_storage(), first.storage_offset()
     place, end = (home.data_ptr(), home.nbytes()), start
