@@ -118,12 +118,12 @@ def _kind_for(bring: Callable[[Tensor], None]) -> type[nn.Parameter]:
             return func(*args, **(kwargs or {}))
 
         def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-            bring(self)
-            return nn.Parameter.__deepcopy__(self, memo)
+            bring(self)  # which makes it a plain Parameter
+            return self.__deepcopy__(memo)
 
         def __reduce_ex__(self, protocol: Any) -> Any:
             bring(self)
-            return nn.Parameter.__reduce_ex__(self, protocol)
+            return self.__reduce_ex__(protocol)
 
     return Parameter
 

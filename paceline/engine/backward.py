@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from paceline.core.errors import ConfigError
 from paceline.engine.flatten import FlatModel
@@ -31,8 +32,8 @@ class Backward:
         self._buffer: Tensor | None = None
         self._version = 0
         self._arrived: Callable[[], None] = lambda: None
-        self._hooks = [
-            p.register_post_accumulate_grad_hook(functools.partial(self._accumulated, i))
+        self._hooks: list[RemovableHandle] = [
+            p.register_post_accumulate_grad_hook(functools.partial(self._accumulated, i))  # type: ignore[no-untyped-call]
             for i, p in enumerate(flat.parameters)
             if p.requires_grad
         ]
@@ -50,7 +51,8 @@ class Backward:
         Raises ConfigError when gradients were changed after they could be read.
         """
         parts, buffer = self._parts, self._buffer
-        assert parts is not None and buffer is not None
+        assert parts is not None
+        assert buffer is not None
         self._parts = self._buffer = None
         if buffer._version != self._version:
             raise ConfigError(
