@@ -230,7 +230,7 @@ class FlatModel:
         self._bind(self._gradient)
 
     def lend_arriving(self, what: str) -> tuple[Parts, Tensor]:
-        """The gradient that backward is about to make, parameter by parameter, and the buffer it grows in.
+        """The gradient that backward is about to make, parameter by parameter, and the buffer it grows in; not by rows.
 
         Call `zero_grad` before; whoever knows that the gradient of parameter i is complete calls `collect_one(i)` and
         `put(i)`. `what` is named by whoever waits for it in vain.

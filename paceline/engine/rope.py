@@ -234,7 +234,7 @@ class Rope(Flat):
             (piece if self.scale == 1.0 else piece * self.scale).copy_into(out[at : at + len(piece)])
             at += len(piece)
 
-    def same_as(self, other: Flat) -> bool:
+    def same_as(self, other: object) -> bool:
         if isinstance(other, Rope):
             mine, its = (self._start, self._stop, self.scale), (other._start, other._stop, other.scale)
             return self._parts is other._parts and mine == its
