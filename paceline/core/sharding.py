@@ -9,8 +9,11 @@ one is still on its way. Slices are numbered along the vector.
 
 from __future__ import annotations
 
+import bisect
 import itertools
+import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paceline.core.errors import ConfigError
@@ -61,19 +64,102 @@ NOWHERE = Layout((0,), ())
 """Of a party that has nothing to do with the model."""
 
 
-def lay_out(length: int, servers: int, slice_length: int = 0) -> Layout:
-    """`length` elements over so many servers, in slices of about `slice_length` elements at most; 0: whole shards.
+def lay_out(
+    length: int,
+    servers: int | Sequence[int],
+    slice_length: int = 0,
+    *,
+    speeds: Sequence[float] = (),
+    tensors: Sequence[int] = (),
+) -> Layout:
+    """`length` elements over so many servers, or over those of these numbers, in slices of about `slice_length` at most.
 
+    slice_length: 0 for whole shards. speeds: of each server; its shard is as large as it is fast, and the beginning of
+    the model, which the next forward pass needs first, is on the fastest. All alike and in order of number without.
+    tensors: lengths of the model's tensors, where none may be cut: a slice holds one or more, at most `slice_length`
+    elements in sum unless it is a single one.
     Raises ConfigError when a server would have nothing to hold.
     """
-    if not servers:
+    numbers = tuple(range(servers)) if isinstance(servers, int) else tuple(servers)
+    if not numbers:
         return Layout((0, length), ())
-    if servers > length:
-        raise ConfigError(f"{servers} servers cannot share {length} parameters: give --servers {length} or less")
+    ends = tuple(itertools.accumulate(tensors)) if tensors else range(1, length + 1)
+    if len(numbers) > len(ends):
+        what = "tensors that must stay whole" if tensors else "parameters"
+        raise ConfigError(f"{len(numbers)} servers cannot share {len(ends)} {what}: give --servers {len(ends)} or less")
+    weights = dict(zip(numbers, speeds or (1,) * len(numbers), strict=True))
+    order = sorted(numbers, key=lambda server: (-weights[server], numbers.index(server)))
     slice_length = max(slice_length, -(-length // SLICES_MAX)) if slice_length else length
     edges, holders = [0], []
-    for server, shard in enumerate(cut(length, servers)):
-        pieces = cut(shard.stop - shard.start, -(-(shard.stop - shard.start) // slice_length))
-        edges += [shard.start + piece.stop for piece in pieces]
-        holders += [server] * len(pieces)
+    for server, shard in zip(order, _shards(ends, [weights[server] for server in order]), strict=True):
+        cuts = _packed(shard, ends, slice_length) if tensors else _even(shard, slice_length)
+        edges += cuts
+        holders += [server] * len(cuts)
     return Layout(tuple(edges), tuple(holders))
+
+
+def _shards(ends: Sequence[int], weights: Sequence[float]) -> list[slice]:
+    """One shard each, in proportion to the weights as far as the ends of the tensors allow, and none of them empty."""
+    length, total, first = ends[-1], sum(weights), 0
+    edges = [0]
+    for i, weight in enumerate(itertools.accumulate(weights[:-1])):
+        wanted = int(length * weight // total)
+        last = len(ends) - len(weights) + i  # what follows needs an end for each
+        at = bisect.bisect_left(ends, wanted, first, last)
+        if at > first and wanted - ends[at - 1] < ends[at] - wanted:
+            at -= 1
+        edges.append(ends[at])
+        first = at + 1
+    return [slice(a, b) for a, b in itertools.pairwise([*edges, length])]
+
+
+def _even(shard: slice, slice_length: int) -> list[int]:
+    """Where its slices end, all of about the same size."""
+    size = shard.stop - shard.start
+    return [shard.start + piece.stop for piece in cut(size, -(-size // slice_length))]
+
+
+def _packed(shard: slice, ends: Sequence[int], slice_length: int) -> list[int]:
+    """Where its slices end, each of as many whole tensors as go into it."""
+    cuts, begin = [], shard.start
+    for end, following in itertools.pairwise([*(e for e in ends if shard.start < e <= shard.stop), math.inf]):
+        if following - begin > slice_length or end == shard.stop:
+            cuts.append(int(end))
+            begin = int(end)
+    return cuts
+
+
+def alike(speeds: Sequence[float], tolerance: float = 0.25) -> bool:
+    """Is the fastest by no more than `tolerance` faster than the slowest? Also when one is not known (0)."""
+    return min(speeds, default=0.0) <= 0 or max(speeds) <= (1 + tolerance) * min(speeds)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Elements `begin` to `end` go from one server to another."""
+
+    begin: int
+    end: int
+    src: int
+    dst: int
+
+
+def moves(old: Layout, new: Layout) -> list[Move]:
+    """What changes hands when servers have joined or left, in the order of the vector.
+
+    Nothing that stays with its server is moved. Raises ValueError for layouts of different models.
+    """
+    if old.length != new.length:
+        raise ValueError(f"layouts of {old.length} and {new.length} elements")
+    found: list[Move] = []
+    begin = i = k = 0
+    while begin < old.length:
+        end, src, dst = min(old.edges[i + 1], new.edges[k + 1]), old.holders[i], new.holders[k]
+        if found and (found[-1].end, found[-1].src, found[-1].dst) == (begin, src, dst):
+            found[-1] = Move(found[-1].begin, end, src, dst)
+        elif src != dst:
+            found.append(Move(begin, end, src, dst))
+        i += end == old.edges[i + 1]
+        k += end == new.edges[k + 1]
+        begin = end
+    return found

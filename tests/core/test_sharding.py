@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core.errors import ConfigError
-from paceline.core.sharding import NOWHERE, SLICES_MAX, Layout, lay_out
+from paceline.core.sharding import NOWHERE, SLICES_MAX, Layout, alike, lay_out, moves
 from paceline.core.vector import cut
 
 LENGTHS, SERVERS, SLICES = st.integers(64, 10_000), st.integers(1, 64), st.integers(0, 500)
@@ -72,3 +74,111 @@ def test_more_servers_than_parameters_are_refused_with_the_way_out() -> None:
 def test_what_is_no_layout_is_refused(edges: tuple[int, ...], holders: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"slices are not empty|holders of"):
         Layout(edges, holders)
+
+
+# ---- servers that are not alike --------------------------------------------------------------------------
+SPEEDS = st.lists(st.floats(0.01, 100.0), min_size=1, max_size=16)
+
+
+def shards_of(layout: Layout) -> dict[int, list[slice]]:
+    """The slices of each server."""
+    shards: dict[int, list[slice]] = {}
+    for holder, part in zip(layout.holders, layout.slices, strict=True):
+        shards.setdefault(holder, []).append(part)
+    return shards
+
+
+def shard_ends(layout: Layout) -> list[int]:
+    return [parts[-1].stop for parts in shards_of(layout).values()]
+
+
+@given(LENGTHS, SPEEDS, SLICES)
+def test_a_shard_is_as_large_as_its_server_is_fast(length: int, speeds: list[float], slice_length: int) -> None:
+    layout = lay_out(length, len(speeds), slice_length, speeds=speeds)
+    sizes = {server: parts[-1].stop - parts[0].start for server, parts in shards_of(layout).items()}
+    assert sum(sizes.values()) == length
+    assert min(sizes.values()) >= 1
+    for server, speed in enumerate(speeds):
+        wanted = length * speed / sum(speeds)
+        assert sizes[server] <= wanted + len(speeds), "one element at least for everybody else"
+        assert sizes[server] >= min(wanted - len(speeds), length - len(speeds))
+
+
+@given(LENGTHS, SPEEDS, SLICES)
+def test_the_first_layers_are_on_the_fastest_servers(length: int, speeds: list[float], slice_length: int) -> None:
+    layout = lay_out(length, len(speeds), slice_length, speeds=speeds)
+    along = [server for server, _ in itertools.groupby(layout.holders)]
+    assert along == sorted(range(len(speeds)), key=lambda server: (-speeds[server], server))
+
+
+@given(LENGTHS, SERVERS, SLICES, st.floats(0.01, 100.0))
+def test_the_same_speed_everywhere_is_no_speed(length: int, servers: int, slice_length: int, speed: float) -> None:
+    plain = lay_out(length, servers, slice_length)
+    assert lay_out(length, servers, slice_length, speeds=[1.0] * servers) == plain
+    again = lay_out(length, servers, slice_length, speeds=[speed] * servers)
+    assert all(abs(a - b) <= 1 for a, b in zip(shard_ends(again), shard_ends(plain), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("speeds", "same"), [((), True), ((3.0,), True), ((1.0, 1.25), True), ((1.0, 1.3), False), ((0.0, 9.0), True)]
+)
+def test_speeds_that_differ_by_a_quarter_are_alike(speeds: tuple[float, ...], same: bool) -> None:
+    assert alike(speeds) == same
+
+
+# ---- tensors that must stay whole ------------------------------------------------------------------------
+TENSORS = st.lists(st.integers(1, 300), min_size=8, max_size=60)
+
+
+@given(TENSORS, st.lists(st.floats(0.01, 100.0), min_size=1, max_size=8), SLICES)
+def test_no_tensor_is_cut_where_they_must_stay_whole(
+    tensors: list[int], speeds: list[float], slice_length: int
+) -> None:
+    layout = lay_out(sum(tensors), len(speeds), slice_length, speeds=speeds, tensors=tensors)
+    ends = {0, *itertools.accumulate(tensors)}
+    assert set(layout.edges) <= ends
+    assert set(layout.holders) == set(range(len(speeds)))
+    assert all(
+        b - a <= slice_length or not slice_length or not ends & set(range(a + 1, b))
+        for a, b in itertools.pairwise(layout.edges)
+    )
+
+
+def test_tensors_are_packed_into_slices() -> None:
+    assert lay_out(12, 1, 5, tensors=[2, 2, 7, 1]) == Layout((0, 4, 11, 12), (0, 0, 0))
+    assert lay_out(12, 2, tensors=[2, 2, 7, 1]) == Layout((0, 4, 12), (0, 1))
+
+
+def test_more_servers_than_tensors_that_must_stay_whole_are_refused() -> None:
+    with pytest.raises(ConfigError, match="3 servers cannot share 2 tensors that must stay whole: give --servers 2"):
+        lay_out(12, 3, tensors=[5, 7])
+
+
+# ---- servers that come and go ----------------------------------------------------------------------------
+NUMBERS = st.lists(st.integers(0, 20), min_size=1, max_size=12, unique=True)
+
+
+@given(LENGTHS, NUMBERS, NUMBERS, SLICES, st.data())
+def test_moves_turn_one_layout_into_another_and_move_nothing_else(
+    length: int, before: list[int], after: list[int], slice_length: int, data: st.DataObject
+) -> None:
+    speeds = data.draw(st.lists(st.floats(0.1, 10.0), min_size=len(after), max_size=len(after)))
+    old = lay_out(length, before)
+    new = lay_out(length, after, slice_length, speeds=speeds)
+    holder = [h for h, part in zip(old.holders, old.slices, strict=True) for _ in range(length)[part]]
+    for move in moves(old, new):
+        assert set(holder[move.begin : move.end]) == {move.src}
+        assert move.src != move.dst
+        holder[move.begin : move.end] = [move.dst] * (move.end - move.begin)
+    assert holder == [h for h, part in zip(new.holders, new.slices, strict=True) for _ in range(length)[part]]
+
+
+def test_a_server_that_leaves_gives_what_it_has_to_its_neighbours() -> None:
+    gone = moves(lay_out(12, 3), lay_out(12, [0, 2]))
+    assert [(m.begin, m.end, m.src, m.dst) for m in gone] == [(4, 6, 1, 0), (6, 8, 1, 2)]
+
+
+def test_layouts_that_are_the_same_move_nothing() -> None:
+    assert moves(lay_out(12, 3), lay_out(12, 3, 2)) == []
+    with pytest.raises(ValueError, match="layouts of 12 and 13 elements"):
+        moves(lay_out(12, 3), lay_out(13, 3))
