@@ -34,6 +34,19 @@ def check_device(text: str) -> None:
             raise ValueError(f"{device!r} is no device; there are auto, cpu, cuda and cuda:N")
 
 
+def parse_shards(text: str) -> tuple[float, ...]:
+    """The fractions, or nothing for measured and equal ones. Raises ValueError."""
+    if text in ("measured", "equal"):
+        return ()
+    try:
+        fractions = tuple(map(float, text.split(",")))
+    except ValueError:
+        raise ValueError("must be measured, equal, or a fraction for each server: 0.5,0.3,0.2") from None
+    if not all(0 < fraction < math.inf for fraction in fractions):
+        raise ValueError("every server holds something: fractions must be above 0")
+    return fractions
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     scheme: str = option("esync", "synchronisation scheme; see `paceline schemes`", check=lookup)
@@ -47,6 +60,11 @@ class Cluster:
     servers: int = option(1, "number of server shards; 0 trains by collectives alone", low=0, high=10_000)
     slice_mb: float = option(
         4.0, "MiB of weights that travel and are updated as one; 0: a server's whole shard", low=0, high=2**20
+    )
+    shards: str = option(
+        "measured",
+        "how much of the model each server holds: measured (by its speed and links), equal, or fractions: 0.5,0.3,0.2",
+        check=parse_shards,
     )
     slowdown: tuple[float, ...] = option((), "emulate: how many times slower each worker is, e.g. 1,1,2,8", low=1e-3)
     step_ms: float = option(0.0, "emulate: a step lasts at least this many ms times the worker's slowdown", low=0)
@@ -159,6 +177,9 @@ class Config:
         self._check_optimizer()
         self._check_data()
         self._check_mean()
+        fractions = parse_shards(self.cluster.shards)
+        if fractions and len(fractions) != self.cluster.servers:
+            raise ConfigError(f"--shards names {len(fractions)} servers, --servers says {self.cluster.servers}")
         self.scheme().check(workers, self.cluster.servers)
         return self
 

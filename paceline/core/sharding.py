@@ -72,12 +72,13 @@ def lay_out(
     speeds: Sequence[float] = (),
     tensors: Sequence[int] = (),
 ) -> Layout:
-    """`length` elements over so many servers, or over those of these numbers, in slices of about `slice_length` at most.
+    """`length` elements over so many servers, or over those of these numbers.
 
-    slice_length: 0 for whole shards. speeds: of each server; its shard is as large as it is fast, and the beginning of
-    the model, which the next forward pass needs first, is on the fastest. All alike and in order of number without.
-    tensors: lengths of the model's tensors, where none may be cut: a slice holds one or more, at most `slice_length`
-    elements in sum unless it is a single one.
+    slice_length: about the most elements of a slice; 0 for whole shards.
+    speeds: of each server. Its shard is as large as it is fast, and the beginning of the model, which the next forward
+    pass needs first, is on the fastest. Without, all shards are alike, in the order of their servers.
+    tensors: lengths of the model's tensors, where none may be cut. A slice then holds one or more, of at most
+    `slice_length` elements together unless it is a single one.
     Raises ConfigError when a server would have nothing to hold.
     """
     numbers = tuple(range(servers)) if isinstance(servers, int) else tuple(servers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import queue
 import secrets
@@ -49,6 +50,11 @@ class _Failure:
     cause: str
     details: str
     rank: int  # how close to the root: 0 a process that died, 1 an error of its own, 2 the loss of another
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +107,7 @@ class Conductor:
                 target_accuracy=stop.target_accuracy or None,
             ),
             make_role=coordinator_role,
-            lay_out=lambda ready, servers: lay_out(ready, servers, slice_mb=cluster.slice_mb),
+            lay_out=functools.partial(lay_out, shards=cluster.shards, slice_mb=cluster.slice_mb),
             seed=config.run.seed,
         )
 
@@ -170,6 +176,8 @@ class Conductor:
             match event:
                 case None if self._coordinator.phase in (Phase.TRAINING, Phase.FINISHING):
                     self._view.show(self._ledger.snapshot(self._coordinator.node.now()))
+                case _Started(notes=notes):
+                    self._view.begin(notes)
                 case _Finished():
                     finished = True
                 case Ended(who=who, why=why) if why or self._coordinator.phase is not Phase.OVER:
@@ -233,6 +241,7 @@ class Conductor:
 
     def started(self, plan: Plan) -> None:
         self._ledger.started(Recipe.from_json(plan.optimizer), plan.length)
+        self._events.put(_Started(plan.notes))
 
     def progressed(self, rank: int, progress: Progress) -> None:
         self._ledger.progressed(rank, progress, self._coordinator.node.now())

@@ -42,6 +42,7 @@ class Membership:
             fingerprint=f"{self._flat.fingerprint()}/{self._recipe.digest()}",
             seconds_per_step=max(measure(), seat.step_seconds) if measure else seat.step_seconds,
             optimizer=self._recipe.to_json(),
+            links=session.links(seat.servers),
         )
         session.tell(ready)
         plan = session.expect(control.Plan)

@@ -15,6 +15,7 @@ from paceline.core.errors import PacelineError, PeerLost, Stopped
 from paceline.job.evaluator import evaluate
 from paceline.job.seat import Seat
 from paceline.job.server import serve
+from paceline.job.speed import measured_update
 from paceline.job.worker import train
 from paceline.live import control, party
 from paceline.live.transport import Envelope, Kind, Transport
@@ -28,7 +29,8 @@ def take_part(config: Config, seat: Seat, transport: Transport) -> str:
     seat = dataclasses.replace(seat, device=device_for(seat.device, seat.who.index))
     try:
         session = seat.session(transport)
-        session.hello(seat.coordinator, seat.device)
+        speed = measured_update() if seat.who.kind == "server" and seat.servers > 1 else 0.0
+        session.hello(seat.coordinator, seat.device, bytes_per_second=speed)
         match seat.who.kind:
             case "worker":
                 train(config, seat, session)

@@ -20,6 +20,18 @@ def measured_step(step: Callable[[], None], repeats: int = 3) -> float:
     return statistics.median(seconds[1:])
 
 
+def measured_update(length: int = 1 << 20, repeats: int = 5) -> float:
+    """Bytes of weights a second that this process can update: the best of a few tries, as others may start up too."""
+    w, g, out = torch.zeros(3, length)
+
+    def update() -> float:
+        began = time.perf_counter()
+        torch.add(w, g, alpha=-0.1, out=out)
+        return time.perf_counter() - began
+
+    return float(w.nbytes) / min(update() for _ in range(1 + repeats))
+
+
 class Stopwatch:
     """Times the steps of a worker on `device`; none lasts less than is asked for, unless the run is `over`."""
 

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from paceline.observe.summary import Summary
 class Silent:
     """Shows nothing."""
 
+    def begin(self, lines: Sequence[str]) -> None: ...
     def show(self, snapshot: Snapshot) -> None: ...
     def close(self) -> None: ...
 

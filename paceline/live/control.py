@@ -20,32 +20,40 @@ from paceline.core.sharding import Layout
 
 @message
 class Hello:
+    """`bytes_per_second`: how fast a server applies an update to its weights; 0 when nobody measured."""
+
     address: str
     pid: int
     host: str
     device: str
+    bytes_per_second: float = 0.0
 
 
 @message
 class Roster:
-    """Addresses by party, those of the servers and workers."""
+    """Addresses and hosts by party."""
 
     addresses: dict[str, str]
+    hosts: dict[str, str]
 
 
 @message
 class Ready:
-    """`length` parameters; `fingerprint` of their names and shapes; `optimizer`: recipe as JSON, of rank 0."""
+    """`length` parameters; `fingerprint` of their names and shapes; `optimizer`: recipe as JSON, of rank 0.
+
+    `links`: bytes a second from each server; 0 for one on the same host, nothing when nobody measured.
+    """
 
     length: int
     fingerprint: str
     seconds_per_step: float
     optimizer: str
+    links: tuple[float, ...] = ()
 
 
 @message
 class Plan:
-    """`seconds_per_step` and `devices` by rank; the first is empty when unknown."""
+    """`seconds_per_step` and `devices` by rank, the first empty when unknown; `notes`: what was decided, and why."""
 
     workers: int
     servers: int
@@ -54,6 +62,7 @@ class Plan:
     seconds_per_step: tuple[float, ...]
     optimizer: str
     devices: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @message

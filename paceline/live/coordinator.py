@@ -70,10 +70,10 @@ class Coordinator:
         evaluator: bool,
         stop_rule: StopRule,
         make_role: Callable[[control.Plan, Place], Role],
-        lay_out: Callable[[control.Ready, Sequence[control.Hello]], Layout],
+        lay_out: Callable[[Sequence[control.Ready], Sequence[control.Hello]], tuple[Layout, str]],
         seed: int = 0,
     ) -> None:
-        """`lay_out` says which server holds what, from what worker 0 said of the model and what the servers said."""
+        """`lay_out` says which server holds what, and why, from what the workers and the servers said of themselves."""
         self.node = node
         self._transport, self._listener = transport, listener
         self._workers = [party.worker(rank) for rank in range(workers)]
@@ -176,7 +176,9 @@ class Coordinator:
                 self.phase = Phase.READYING
                 self._devices = tuple(answers[who].device for who in self._workers)
                 self._server_hellos = [answers[who] for who in self._servers]
-                self._tell_all(control.Roster(addresses={str(who): a.address for who, a in answers.items()}))
+                addresses = {str(who): hello.address for who, hello in answers.items()}
+                hosts = {str(who): hello.host for who, hello in answers.items()}
+                self._tell_all(control.Roster(addresses=addresses, hosts=hosts))
             case Phase.READYING:
                 self._plan = self._make_plan([answers[who] for who in self._workers])
                 self.phase = Phase.PLACING_SERVERS
@@ -201,14 +203,16 @@ class Coordinator:
                     f"({answer.length} against {ready[0].length} parameters, or other names or shapes)"
                 )
         seconds = tuple(answer.seconds_per_step for answer in ready)
+        layout, why = self._lay_out(ready, self._server_hellos)
         return control.Plan(
             workers=len(self._workers),
             servers=len(self._servers),
             length=ready[0].length,
-            layout=self._lay_out(ready[0], self._server_hellos),
+            layout=layout,
             seconds_per_step=seconds if all(s > 0 for s in seconds) else (),
             optimizer=ready[0].optimizer,
             devices=self._devices,
+            notes=(why,),
         )
 
     def _start(self) -> None:

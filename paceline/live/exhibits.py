@@ -17,6 +17,8 @@ from paceline.live.transport import Envelope, Kind, Transport
 WEIGHTS = "weights"
 FINAL = "the final weights"
 PRESENCE = "that it is there"
+FREIGHT = "some bytes"
+FREIGHT_LENGTH = 1 << 18
 
 Provider = Callable[[int], Any]
 

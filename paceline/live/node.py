@@ -23,7 +23,7 @@ from paceline.core.role import Role
 from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory
 from paceline.live import party
-from paceline.live.exhibits import PRESENCE, WEIGHTS, Exhibits, Peek
+from paceline.live.exhibits import FREIGHT, FREIGHT_LENGTH, PRESENCE, WEIGHTS, Exhibits, Peek
 from paceline.live.party import Party
 from paceline.live.pending import Pending
 from paceline.live.transport import Envelope, Kind, Transport
@@ -92,6 +92,7 @@ class Node:
         self._began = time.monotonic()
         self.exhibits = Exhibits(transport)
         self.exhibits[WEIGHTS] = self._model
+        self.exhibits[FREIGHT] = lambda _slice: memory.empty(FREIGHT_LENGTH)
         self.exhibits[PRESENCE] = lambda _slice: memory.empty(0)
 
     # ---- setting up --------------------------------------------------------------------------------------
@@ -175,6 +176,15 @@ class Node:
     def peek(self, to: To, what: str) -> Any:
         """A look at what `to` holds, such as its weights, without its role noticing; also when the run is over."""
         return self._call(to, Peek(what=what)).wait(self._timeout_s).v
+
+    def link(self, who: Party, tries: int = 3) -> float:
+        """Bytes a second that come from `who`: the best of a few tries."""
+        best = 0.0
+        for _ in range(tries):
+            began = time.monotonic()
+            answer = self._ask([(0, who, 0, Peek(what=FREIGHT))], f"the speed of {who}").wait(self._timeout_s)
+            best = max(best, answer.v.nbytes / max(time.monotonic() - began, 1e-9))
+        return best
 
     def peek_model(self, to: To) -> tuple[Any, float]:
         """The weights of `to`, and what they count in a mean over the workers."""
@@ -279,12 +289,14 @@ class Node:
         return [(0, party.COORDINATOR if isinstance(to, str) else party.worker(to), 0, whole)]
 
     def _call(self, to: To, whole: Any) -> Pending:
-        parts = self._split(to, whole)
-        pending = Pending(f"the answer of {to} to {type(whole).__name__}", len(parts), self._memory)
+        return self._ask(self._split(to, whole), f"the answer of {to} to {type(whole).__name__}")
+
+    def _ask(self, parts: list[tuple[int, Party, int, Any]], what: str) -> Pending:
+        pending = Pending(what, len(parts), self._memory)
         for part, target, at, piece in parts:
             envelope = Envelope(Kind.CALL, piece, next(self._ids), at)
             with self._lock:
-                if self._stopped is not None and not isinstance(whole, Peek):
+                if self._stopped is not None and not isinstance(piece, Peek):
                     raise self._stopped
                 self._calls[envelope.id] = (pending, part, target)
             pending.sent.append(envelope)

@@ -43,28 +43,42 @@ class Session:
         self._flushing = threading.Lock()
         self._error: BaseException | None = None  # why this party cannot go on
         self._addresses: dict[str, str] = {}
+        self._hosts: dict[str, str] = {}
         self.departed: set[int] = set()  # workers that take no further part
         self.on_rate: Callable[[float], None] = lambda lr: None
 
     # ---- setting up --------------------------------------------------------------------------------------
-    def hello(self, coordinator_address: str, device: str) -> None:
+    def hello(self, coordinator_address: str, device: str, *, bytes_per_second: float = 0.0) -> None:
         """Make this party known. Raises PeerLost when the coordinator cannot be reached."""
         self._transport.open(self)
         self._transport.connect(party.COORDINATOR, coordinator_address)
         hello = control.Hello(
-            address=self._transport.address, pid=os.getpid(), host=socket.gethostname(), device=device
+            address=self._transport.address,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            device=device,
+            bytes_per_second=bytes_per_second,
         )
         self.tell(hello)
 
     def connect(self, parties: Sequence[Party]) -> None:
         """Learn where everybody is, and connect to these."""
-        self._addresses = self.expect(control.Roster).addresses
+        roster = self.expect(control.Roster)
+        self._addresses, self._hosts = roster.addresses, roster.hosts
         for other in parties:
             self.reach(other)
 
     def reach(self, other: Party) -> None:
         """Connect to one more party; those who are connected stay so."""
         self._transport.connect(other, self._addresses[str(other)])
+
+    def links(self, servers: int) -> tuple[float, ...]:
+        """Bytes a second that come from each server, 0 for one on this host; nothing when none is worth measuring."""
+        here = self._hosts.get(str(self.node.me))
+        others = [self._hosts.get(str(party.server(s))) != here for s in range(servers)]
+        if servers < 2 or not any(others):
+            return ()
+        return tuple(self.node.link(party.server(s)) if other else 0.0 for s, other in enumerate(others))
 
     def meet_workers(self) -> None:
         """Connect to all other workers: to those of lower rank from here, the others call. Returns when those know."""

@@ -6,7 +6,7 @@ A view is given snapshots as often as the run cares to make them and draws as ma
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
@@ -55,6 +55,9 @@ class Snapshot:
 class View(Protocol):
     """Where snapshots are shown."""
 
+    def begin(self, lines: Sequence[str]) -> None:
+        """Training begins: how the run is set up, to be said once, before anything else is shown."""
+
     def show(self, snapshot: Snapshot) -> None: ...
 
     def close(self) -> None:
@@ -91,6 +94,10 @@ class PlainView:
         self._stream = stream
         self._throttle = Throttle(self._draw, interval_s, clock)
 
+    def begin(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            print(line, file=self._stream, flush=True)
+
     def show(self, snapshot: Snapshot) -> None:
         self._throttle.show(snapshot)
 
@@ -109,6 +116,10 @@ class LiveView:
 
         self._live = Live(console=console, auto_refresh=False)
         self._throttle = Throttle(self._draw, interval_s, clock)
+
+    def begin(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self._live.console.print(line, highlight=False, markup=False)
 
     def show(self, snapshot: Snapshot) -> None:
         self._throttle.show(snapshot)

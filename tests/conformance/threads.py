@@ -182,7 +182,7 @@ class ThreadRun:
             evaluator=False,
             stop_rule=StopRule(),
             make_role=lambda plan, place: (self._scheme.Coordinator or Role)(self._scheme, place),
-            lay_out=lambda ready, hellos: lay_out(ready.length, len(hellos), self._slice_length),
+            lay_out=lambda ready, hellos: (lay_out(ready[0].length, len(hellos), self._slice_length), ""),
         )
 
     def _start(self, who: Party, address: str) -> threading.Thread:

@@ -86,7 +86,7 @@ class Company:
             evaluator=evaluator,
             stop_rule=stop_rule or StopRule(),
             make_role=self._role,
-            lay_out=lambda ready, hellos: lay_out(ready.length, len(hellos), 4),
+            lay_out=lambda ready, hellos: (lay_out(ready[0].length, len(hellos), 4), "a reason"),
             seed=5,
         )
         assert self.coordinator.open() == "hub:coordinator"
@@ -200,6 +200,7 @@ def test_a_run_is_brought_up_step_by_step(companies: Any) -> None:
         seconds_per_step=(0.25, 0.5),
         optimizer="sgd",
         devices=("cpu", "cpu"),
+        notes=("a reason",),
     )
     company.settled()
     assert company.coordinator.phase is Phase.PLACING_SERVERS

@@ -14,6 +14,7 @@ from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
 from paceline.core.mean import Averaged, MeanServer, Part
 from paceline.core.sharding import lay_out
 from paceline.live import party
+from paceline.live.exhibits import FREIGHT_LENGTH
 from paceline.live.node import Hosted
 from paceline.live.party import server, worker
 from paceline.live.pending import Pending
@@ -459,3 +460,12 @@ def test_a_server_has_no_room_for_more_than_its_longest_slice(stage: Stage) -> N
     sliced(stage)
     with pytest.raises(ProtocolError, match="worker 0 sends a vector of 4 elements, server 1 expects 3 at most"):
         stage.nodes[server(1)].room_for(worker(0), Kind.CALL, 1, [4])
+
+
+def test_the_speed_of_a_link_is_that_of_bytes_that_came(stage: Stage) -> None:
+    stage.node(server(1))
+    node = stage.node(worker(0))
+    sent = stage.hub.find(server(1))
+    assert sent is not None
+    assert node.link(server(1), tries=2) > 0
+    assert sent.traffic()[0] == 2 * 4 * FREIGHT_LENGTH

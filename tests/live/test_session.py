@@ -87,10 +87,29 @@ def test_it_says_hello_and_connects_to_whom_it_is_told(scene: Scene) -> None:
     scene.session.hello("hub:coordinator", "cuda:1")
     hello = scene.hears()
     assert (hello.address, hello.pid, hello.device) == ("hub:worker 0", os.getpid(), "cuda:1")
-    scene.tell(control.Roster(addresses={"server 0": "hub:server 0", "server 1": "hub:server 1"}))
+    scene.tell(control.Roster(addresses={"server 0": "hub:server 0", "server 1": "hub:server 1"}, hosts={}))
     scene.session.connect([server(0), server(1)])
     scene.tell(PLAN)
     assert scene.session.expect(control.Plan) == PLAN
+
+
+@pytest.mark.parametrize(
+    ("hosts", "measured"),
+    [
+        ({"worker 0": "here", "server 0": "here", "server 1": "here"}, []),
+        ({"worker 0": "here", "server 0": "here", "server 1": "there"}, [False, True]),
+        ({"worker 0": "here", "server 0": "there", "server 1": "there"}, [True, True]),
+    ],
+)
+def test_the_links_to_servers_on_other_hosts_are_measured(
+    scene: Scene, hosts: dict[str, str], measured: list[bool]
+) -> None:
+    scene.session.hello("hub:coordinator", "cpu")
+    scene.tell(control.Roster(addresses={"server 0": "hub:server 0", "server 1": "hub:server 1"}, hosts=hosts))
+    scene.session.connect([server(0), server(1)])
+    scene.node.link = lambda who: 7e9  # type: ignore[method-assign,assignment]
+    assert [link == 7e9 for link in scene.session.links(2)] == measured
+    assert scene.session.links(1) == ()
 
 
 def test_a_coordinator_that_is_not_there_is_a_lost_peer(scene: Scene) -> None:

@@ -58,6 +58,19 @@ def test_plain_lines_come_at_the_readers_pace_and_the_last_one_always() -> None:
     assert len(stream.getvalue().splitlines()) == 4
 
 
+def test_how_a_run_is_set_up_is_said_first_on_every_kind_of_terminal() -> None:
+    lines = ["10 parameters on 2 servers: [70 %], 30 %", "exchange: over TCP"]
+    stream = io.StringIO()
+    plain = PlainView(stream)
+    plain.begin(lines)
+    assert stream.getvalue().splitlines() == lines
+    console = Console(record=True, width=80, file=io.StringIO(), force_terminal=True)
+    live = LiveView(console)
+    live.begin(lines)
+    live.close()
+    assert console.export_text().splitlines()[:2] == lines
+
+
 def test_every_worker_has_a_row_that_fits_80_columns_uncut() -> None:
     lines = text_of(snapshot(16)).splitlines()
     assert max(len(line) for line in lines) <= 80

@@ -1,0 +1,96 @@
+"""How the model of a run is cut over its servers, and what is said about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paceline.config import build
+from paceline.core.errors import ConfigError
+from paceline.job.layout import lay_out, measured_speeds
+from paceline.job.recipe import Recipe
+from paceline.job.speed import measured_update
+from paceline.live.control import Hello, Ready
+
+
+def ready(*links: float, scheme: str = "bsp", length: int = 1000) -> Ready:
+    recipe = Recipe(scheme=scheme).to_json()
+    return Ready(length=length, fingerprint="f", seconds_per_step=0.1, optimizer=recipe, links=links)
+
+
+def server(speed: float, host: str = "here") -> Hello:
+    return Hello(address="a", pid=1, host=host, device="cpu", bytes_per_second=speed)
+
+
+def test_servers_of_one_host_are_equally_fast_whatever_they_measured() -> None:
+    assert measured_speeds([ready()], [server(3e9), server(9e9), server(4e9, "there")]) == [9e9, 9e9, 4e9]
+
+
+def test_a_server_takes_no_more_than_its_link_brings() -> None:
+    servers = [server(8e9), server(8e9, "there"), server(1e9, "afar")]
+    assert measured_speeds([ready(0.0, 2e9, 3e9), ready(0.0, 4e9, 5e9), ready()], servers) == [8e9, 3e9, 1e9]
+
+
+@pytest.mark.parametrize(
+    ("servers", "shards", "sizes", "sentence"),
+    [
+        ([1e9], "measured", [1000], "1,000 parameters on 1 server"),
+        ([], "measured", [], "1,000 parameters on every worker, no servers"),
+        ([1e9, 9e9], "equal", [500, 500], "1,000 parameters on 2 servers: equal shards (as --shards says)"),
+        ([0.0, 9e9], "measured", [500, 500], "1,000 parameters on 2 servers: equal shards (nobody has measured them)"),
+        (
+            [8e9, 9e9],
+            "measured",
+            [500, 500],
+            "1,000 parameters on 2 servers: equal shards (measured at 8.0, 9.0 GB/s, which counts as alike)",
+        ),
+        (
+            [2e9, 8e9],
+            "measured",
+            [200, 800],
+            "1,000 parameters on 2 servers: 20 %, 80 % (measured at 2.0, 8.0 GB/s); server 1 has the beginning",
+        ),
+        (
+            [1e9, 1e9],
+            "3,1",
+            [750, 250],
+            "1,000 parameters on 2 servers: 75 %, 25 % (as --shards says); server 0 has the beginning",
+        ),
+    ],
+)
+def test_shards_follow_what_was_measured_or_asked_for(
+    servers: list[float], shards: str, sizes: list[int], sentence: str
+) -> None:
+    hellos = [server(speed, host=f"host {s}") for s, speed in enumerate(servers)]
+    layout, said = lay_out([ready()], hellos, shards=shards)
+    parts = layout.slices
+    assert [sum(parts[k].stop - parts[k].start for k in layout.of(s)) for s in range(len(servers))] == sizes
+    assert said == sentence
+
+
+def test_slices_are_as_large_as_asked_for() -> None:
+    layout, said = lay_out([ready(length=10_000)], [server(1e9)], slice_mb=4 * 2000 / 2**20)
+    assert [part.stop - part.start for part in layout.slices] == [2000] * 5
+    assert said == "10,000 parameters on 1 server, 5 slices"
+
+
+def test_where_one_shard_decides_who_is_held_no_shard_is_cut_into_slices() -> None:
+    layout, _ = lay_out([ready(scheme="partial")], [server(1e9), server(1e9)], slice_mb=1e-4)
+    assert layout.holders == (0, 1)
+
+
+@pytest.mark.parametrize("shards", ["fast", "0.5,", "0.5,0", "0.5,-1", "0.5,nan", "inf,1"])
+def test_what_is_no_fraction_is_refused(shards: str) -> None:
+    with pytest.raises(ConfigError, match="--shards"):
+        build({"cluster": {"servers": 2, "shards": shards}})
+
+
+def test_there_is_a_fraction_for_every_server() -> None:
+    cluster: dict[str, Any] = {"servers": 3, "shards": "0.5,0.5"}
+    with pytest.raises(ConfigError, match="--shards names 2 servers, --servers says 3"):
+        build({"cluster": cluster})
+
+
+def test_a_server_measures_how_fast_it_updates() -> None:
+    assert 1e6 < measured_update(length=1 << 16) < 1e13
