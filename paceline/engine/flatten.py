@@ -139,6 +139,11 @@ class FlatModel:
         return self._parameters
 
     @property
+    def by_rows(self) -> bool:
+        """Do gradients come as rows of tables?"""
+        return bool(self._sparse)
+
+    @property
     def frozen(self) -> tuple[str, ...]:
         return tuple(n for n, p in zip(self._names, self._parameters, strict=True) if not p.requires_grad)
 

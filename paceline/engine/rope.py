@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from paceline.core.errors import TimedOut
-from paceline.engine.vector import Flat, FlatMemory, rejoined
+from paceline.engine.vector import Flat, FlatMemory
 
 FOREVER = threading.TIMEOUT_MAX
 
@@ -247,11 +247,9 @@ class Rope(Flat):
 class RopeMemory(FlatMemory):
     """A FlatMemory whose joins copy nothing, and which gives out vectors that are still to come."""
 
-    def join(self, parts: Sequence[Flat]) -> Flat:
-        """One vector, without a copy; whoever wants its numbers side by side pays for one then."""
-        if len(parts) == 1:
-            return parts[0]
-        return rejoined(parts) or rope_of(parts)
+    def strung(self, parts: Sequence[Flat]) -> Flat:
+        """Without a copy; whoever wants its numbers side by side pays for one then."""
+        return rope_of(parts)
 
     def promise(self, edges: Sequence[int], what: str, timeout_s: float) -> Parts:
         """Vectors on their way arrive in host memory."""

@@ -49,6 +49,11 @@ class Rule(ABC):
     def apply(self, w: Flat, g: Flat, lr: float) -> Flat:
         """One step at learning rate `lr`."""
 
+    @property
+    def by_rows(self) -> bool:
+        """Does it leave rows alone whose gradient is zero?"""
+        return False
+
     def set_lr(self, lr: float) -> None:
         """The base learning rate from now on; the schedule still applies."""
         self.lr = lr
@@ -67,6 +72,10 @@ class SGD(Rule):
     """d = g + lambda w;  v = mu v + d (v = d at first);  w - lr v, or with Nesterov w - lr (d + mu v)."""
 
     v: Flat | None = None
+
+    @property
+    def by_rows(self) -> bool:
+        return not self.recipe.momentum and not self.recipe.weight_decay
 
     def apply(self, w: Flat, g: Flat, lr: float) -> Flat:
         mu, decay = self.recipe.momentum, self.recipe.weight_decay

@@ -57,6 +57,14 @@ class SparseFlat:
     def __len__(self) -> int:
         return self.where.length
 
+    @staticmethod
+    def joined(parts: Sequence[AnyFlat], memory: FlatMemory) -> SparseFlat:
+        """One vector from consecutive parts of either kind."""
+        found = [part for part in parts if isinstance(part, SparseFlat)]
+        where = Tables.joined([part.where if isinstance(part, SparseFlat) else Tables(len(part), ()) for part in parts])
+        dense = memory.join([part.dense if isinstance(part, SparseFlat) else part for part in parts])
+        return SparseFlat(where, dense, tuple(table for part in found for table in part.tables))
+
     # ---- as one dense vector -----------------------------------------------------------------------------
     def flat(self) -> Flat:
         """The same numbers one by one: a pass the first time."""
@@ -226,9 +234,7 @@ def _flat(v: AnyFlat) -> Flat:
 
 
 def _packed(v: Flat, where: Tables) -> Flat:
-    """The dense elements of `v`: no copy where they are one run."""
-    if len(where.packed) == 1:
-        return v[where.packed[0][0]]
+    """The dense elements of `v`, as a copy: a part of `v` would keep all of it in memory."""
     out = spare(where.dense_length, v.device)
     for there, here in where.packed:
         v[there].copy_into(out[here])
@@ -239,12 +245,3 @@ def _owned(v: Flat, place: Place) -> PersistentTable:
     buffer = torch.empty(place.height, place.width)
     v[place.start : place.stop].copy_into(buffer.view(-1))
     return PersistentTable.owning(buffer)
-
-
-def joined(parts: Sequence[AnyFlat], memory: FlatMemory) -> SparseFlat:
-    """One vector from consecutive parts."""
-    where = Tables.joined([part.where if isinstance(part, SparseFlat) else Tables(len(part), ()) for part in parts])
-    dense = memory.join([part.dense if isinstance(part, SparseFlat) else part for part in parts])
-    return SparseFlat(
-        where, dense, tuple(table for part in parts if isinstance(part, SparseFlat) for table in part.tables)
-    )

@@ -40,8 +40,10 @@ class SparseParameters:
 
 
 def _is_sparse(part: nn.Module) -> bool:
-    fit = isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse and part.weight.requires_grad
-    return fit and part.weight.numel() > 0 and part.weight.shape[0] <= HEIGHT_MAX
+    if not isinstance(part, nn.Embedding | nn.EmbeddingBag) or not part.sparse:
+        return False
+    weight = part.weight
+    return weight.requires_grad and weight.numel() > 0 and len(weight) <= HEIGHT_MAX
 
 
 def _rows(p: Tensor) -> Rows:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -238,7 +239,14 @@ class FlatMemory:
         """One vector; no copy when `parts` lie side by side in one buffer, else one copy a part."""
         if len(parts) == 1:
             return parts[0]
-        return rejoined(parts) or _concatenate(parts)
+        others: list[Any] = [part for part in parts if not isinstance(part, Flat)]
+        if others:  # a vector of another kind knows how
+            return cast(Flat, others[0].joined(parts, self))
+        return rejoined(parts) or self.strung(parts)
+
+    def strung(self, parts: Sequence[Flat]) -> Flat:
+        """One vector from parts that lie anywhere."""
+        return _concatenate(parts)
 
 
 def rejoined(parts: Sequence[Flat]) -> Flat | None:

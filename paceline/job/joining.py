@@ -43,6 +43,7 @@ class Membership:
             seconds_per_step=max(measure(), seat.step_seconds) if measure else seat.step_seconds,
             optimizer=self._recipe.to_json(),
             links=session.links(seat.servers),
+            by_rows=self._flat.by_rows,
         )
         session.tell(ready)
         plan = session.expect(control.Plan)

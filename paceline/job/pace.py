@@ -55,7 +55,7 @@ class Pace:
         self.recipe = recipe
         self.device = torch.device(seat.device)
         self._seat, self._session, self._node = seat, session, session.node
-        self._flat = FlatModel(model, self.device)
+        self._flat = FlatModel(model, self.device, by_rows=recipe.by_rows(seat.servers))
         buffers = Buffers(model, seat.buffers)
         self._node.exhibits["buffers"] = lambda _slice: buffers.snapshot()
         self._work = Steps(self._flat, recipe, optimizer)

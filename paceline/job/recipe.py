@@ -37,6 +37,15 @@ class Recipe:
         optimizer = replace(self.optimizer, momentum=0.0, nesterov=False) if own else self.optimizer
         return make_rule(optimizer, self.schedule)
 
+    def by_rows(self, servers: int) -> bool:
+        """May gradients of sparse embeddings travel as rows, so that nobody can tell the difference?
+
+        They do where servers apply gradients, by a rule that leaves rows alone whose gradient is zero.
+        """
+        scheme = self.make_scheme()
+        to_servers = scheme.server(servers) is not None and not scheme.uses_mean(servers)
+        return to_servers and not scheme.trains_locally and bool(self.make_rule().by_rows)
+
     def to_json(self) -> str:
         return msgspec.json.encode(self, order="deterministic").decode()
 

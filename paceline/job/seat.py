@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from paceline.live.hub import HubTransport
 from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.session import Session
@@ -53,5 +54,7 @@ class Seat:
 
     def session(self, transport: Transport) -> Session:
         from paceline.engine.vector import FlatMemory
+        from paceline.job.packing import RowPacker
 
-        return Session(transport, Node(transport, FlatMemory(), timeout_s=self.timeout_s))
+        packer = None if isinstance(transport, HubTransport) else RowPacker()  # in one process nothing is sent
+        return Session(transport, Node(transport, FlatMemory(), timeout_s=self.timeout_s, packer=packer))

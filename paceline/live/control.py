@@ -42,6 +42,7 @@ class Ready:
     """`length` parameters; `fingerprint` of their names and shapes; `optimizer`: recipe as JSON, of rank 0.
 
     `links`: bytes a second from each server; 0 for one on the same host, nothing when nobody measured.
+    `by_rows`: gradients come as rows of tables.
     """
 
     length: int
@@ -49,6 +50,7 @@ class Ready:
     seconds_per_step: float
     optimizer: str
     links: tuple[float, ...] = ()
+    by_rows: bool = False
 
 
 @message

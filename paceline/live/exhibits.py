@@ -12,7 +12,7 @@ from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import message
 from paceline.core.vector import Vector
 from paceline.live.party import Party
-from paceline.live.transport import Envelope, Kind, Transport
+from paceline.live.transport import Envelope, Kind, Post
 
 WEIGHTS = "weights"
 FINAL = "the final weights"
@@ -44,7 +44,7 @@ class Exhibits:
     Only the final weights may be waited for.
     """
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Post) -> None:
         self._transport = transport
         self._providers: dict[str, Provider] = {}
         self._curious: dict[str, list[tuple[Party, Envelope]]] = defaultdict(list)

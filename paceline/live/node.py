@@ -24,9 +24,10 @@ from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory
 from paceline.live import party
 from paceline.live.exhibits import FREIGHT, FREIGHT_LENGTH, PRESENCE, WEIGHTS, Exhibits, Peek
+from paceline.live.packing import Packed, Packer, PackingPost
 from paceline.live.party import Party
 from paceline.live.pending import Pending
-from paceline.live.transport import Envelope, Kind, Transport
+from paceline.live.transport import Envelope, Kind, Post, Transport
 
 
 @message
@@ -69,11 +70,15 @@ class Times:
 class Node:
     """Carries effects out over a transport."""
 
-    def __init__(self, transport: Transport, memory: Memory, *, timeout_s: float = 600.0) -> None:
+    def __init__(
+        self, transport: Transport, memory: Memory, *, timeout_s: float = 600.0, packer: Packer | None = None
+    ) -> None:
         """`timeout_s` bounds every single wait."""
         self.me = transport.me
+        self._packing = PackingPost(transport, packer) if packer else None
         self.times = Times()
-        self._transport, self._memory, self._timeout_s = transport, memory, timeout_s
+        self._transport: Post = self._packing or transport
+        self._memory, self._timeout_s = memory, timeout_s
         self.on_wait: Callable[[float, float], None] | None = None  # (seconds waiting, seconds communicating)
         self._hosted: Sequence[Hosted] = (Hosted(),)
         self._shards: Sequence[slice] = ()
@@ -90,7 +95,7 @@ class Node:
         self._left = False
         self._stopped: BaseException | None = None
         self._began = time.monotonic()
-        self.exhibits = Exhibits(transport)
+        self.exhibits = Exhibits(self._transport)
         self.exhibits[WEIGHTS] = self._model
         self.exhibits[FREIGHT] = lambda _slice: memory.empty(FREIGHT_LENGTH)
         self.exhibits[PRESENCE] = lambda _slice: memory.empty(0)
@@ -243,6 +248,8 @@ class Node:
 
     def lost(self, src: Party, why: str) -> None:
         """Whoever waits for an answer of `src` gets PeerLost; what `src` waits for is answered to nobody."""
+        if self._packing:
+            self._packing.forget(src)
         with self._lock:
             if src.kind == "worker":
                 self._away.add(src.index)
@@ -322,7 +329,9 @@ class Node:
 
     # ---- the transport's thread: the "upon receiving" box ------------------------------------------------
     def deliver(self, src: Party, envelope: Envelope) -> None:
-        """Raises ProtocolError for an answer to no question."""
+        """Raises ProtocolError for an answer to no question, and for what cannot be unpacked."""
+        if self._packing and isinstance(envelope.message, Packed):
+            envelope.message = self._packing.unpacked(envelope.message, src, self._longest())
         if envelope.kind == Kind.REPLY:
             self._answered(src, envelope)
             return
@@ -387,9 +396,13 @@ class Node:
             return
         pending.put(part, envelope.message, envelope.seconds_receiving)
 
+    def _longest(self) -> int:
+        """Elements of the longest vector that may come here; 0 for any."""
+        return max(hosted.length for hosted in self._hosted)
+
     def room_for(self, src: Party, kind: Kind, id: int, lengths: Sequence[int]) -> list[Any]:
         """Vectors to receive into. Raises ProtocolError for more than what is held here can explain."""
-        longest = max(hosted.length for hosted in self._hosted)
+        longest = self._longest()
         if longest and max(lengths) > longest:
             raise ProtocolError(f"{src} sends a vector of {max(lengths)} elements, {self.me} expects {longest} at most")
         call = self._calls.get(id) if kind == Kind.REPLY else None

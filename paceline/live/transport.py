@@ -54,10 +54,17 @@ class Handler(Protocol):
         """`error` escaped one of these methods; nothing more will be delivered."""
 
 
-class Transport(Protocol):
-    """One party's way to the others."""
+class Post(Protocol):
+    """Where one party hands in what it sends."""
 
     me: Party
+
+    def send(self, to: Party, envelope: Envelope) -> None:
+        """Hand over at once; never waits for the receiver. Raises PeerLost when there is no way to `to`."""
+
+
+class Transport(Post, Protocol):
+    """One party's way to the others."""
 
     @property
     def address(self) -> str:
@@ -68,9 +75,6 @@ class Transport(Protocol):
 
     def connect(self, party: Party, address: str) -> None:
         """Make `party` reachable, if it is not; returns when it is. Raises PeerLost when it cannot be."""
-
-    def send(self, to: Party, envelope: Envelope) -> None:
-        """Hand over at once; never waits for the receiver. Raises PeerLost when there is no way to `to`."""
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> None:
         """Run `action` on the thread that delivers, about `seconds` from now."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from paceline.core.vector import Vector, cut
 from paceline.engine.persistent import PersistentTable
 from paceline.engine.rows import Rows
-from paceline.engine.sparse import SparseFlat, joined
+from paceline.engine.sparse import SparseFlat
 from paceline.engine.tables import Place, Tables
 from paceline.engine.vector import Flat, FlatMemory
 
@@ -98,7 +98,7 @@ def test_it_may_be_cut_anywhere_and_joined_again(data: st.DataObject) -> None:
     parts = [v[part] for part in cut(len(v), data.draw(st.integers(1, len(v))))]
     assert torch.equal(torch.cat([part.value() for part in parts]), v.value())
     assert [len(part) for part in parts] == [part.value().numel() for part in parts]
-    whole = joined(parts, FlatMemory())
+    whole: Any = FlatMemory().join(parts)
     assert torch.equal(whole.value(), v.value())
     same(whole + v, v + v)
 

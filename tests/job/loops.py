@@ -14,7 +14,8 @@ from torch.utils.data import TensorDataset
 from paceline.config import Config, build
 from paceline.core.scheme import make
 from paceline.engine.rules import recipe_of
-from paceline.job.conductor import Conductor
+from paceline.engine.vector import FlatMemory
+from paceline.job.conductor import Conductor, NoMemory
 from paceline.job.crew import Ended
 from paceline.job.pace import Pace
 from paceline.job.recipe import Recipe
@@ -23,6 +24,9 @@ from paceline.job.threads import ThreadCrew
 from paceline.launch.run import Silent
 from paceline.live import party
 from paceline.live.hub import Hub
+from paceline.live.party import Party
+from paceline.live.tcp import TcpTransport
+from paceline.live.transport import Transport
 from paceline.observe.summary import Summary
 
 Loop = Callable[[Pace, nn.Module], None]
@@ -52,12 +56,33 @@ def plain_steps(pace: Pace, model: nn.Module, data: TensorDataset, *, batch_size
     return steps
 
 
+class Sockets:
+    """In place of a hub: the parties are threads of this process all the same, but send over TCP."""
+
+    token = ""
+
+    def coordinator(self, token: str, failed: Callable[[BaseException], None]) -> Transport:
+        self.token = token
+        return TcpTransport(party.COORDINATOR, token, NoMemory(), failed=failed, body_bytes_max=0)
+
+    def transport(self, me: Party) -> Transport:
+        return TcpTransport(me, self.token, FlatMemory())
+
+
 class LoopCrew(ThreadCrew):
     """A thread crew whose workers run `loop`."""
 
-    def __init__(self, hub: Hub, scheme: str, loop: Loop, optimizer: MakeOptimizer, parameters: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        hub: Any,
+        scheme: str,
+        loop: Loop,
+        optimizer: MakeOptimizer,
+        parameters: dict[str, Any],
+        make_model: Callable[[], nn.Module],
+    ) -> None:
         super().__init__(hub)
-        self._optimizer = optimizer
+        self._optimizer, self._make_model = optimizer, make_model
         self._hub_of_workers, self._scheme, self._loop, self._parameters = hub, scheme, loop, parameters
         self.models: dict[int, nn.Module] = {}
         self._workers: list[threading.Thread] = []
@@ -74,7 +99,7 @@ class LoopCrew(ThreadCrew):
         thread.start()
 
     def _live(self, seat: Seat) -> None:
-        model = self.models[seat.who.index] = toy_model()
+        model = self.models[seat.who.index] = self._make_model()
         optimizer = self._optimizer(model.parameters())
         scheme = make(self._scheme, self._parameters)
         recipe = Recipe(scheme=self._scheme, parameters=scheme.parameters(), optimizer=recipe_of(optimizer))
@@ -109,18 +134,19 @@ def run_loops(
     workers: int = 3,
     servers: int = 1,
     optimizer: MakeOptimizer = plain_sgd,
+    make_model: Callable[[], nn.Module] = toy_model,
+    sockets: bool = False,
     **parameters: Any,
 ) -> tuple[Summary, dict[int, nn.Module]]:
     """`workers` threads of `loop` in one run; its summary and the model each thread ended with."""
-    hub = Hub()
-    crew = LoopCrew(hub, scheme, loop, optimizer, parameters)
+    hub: Any = Sockets() if sockets else Hub()
+    crew = LoopCrew(hub, scheme, loop, optimizer, parameters, make_model)
     config = build(
         {
             "run": {"scheme": "bsp", "out": str(out)},
             "cluster": {"workers": workers, "servers": servers, "timeout": 20.0, "device": "cpu"},
         }
     )
-    conductor = Conductor(
-        config, lambda token, failed: hub.transport(party.COORDINATOR, failed), crew, Silent(), evaluator=False
-    )
+    coordinator = hub.coordinator if sockets else lambda token, failed: hub.transport(party.COORDINATOR, failed)
+    conductor = Conductor(config, coordinator, crew, Silent(), evaluator=False)
     return conductor.run(), crew.models
