@@ -9,7 +9,7 @@ answers*. A few questions tell the schemes apart, and a scheme overrides the one
     corrected(rank, g) what is a gradient worth at today's weights?          (what it was)
     ticked(rank, ...)  may a push let others go than those of its round?     (yes, if the slowest clock moved)
     may_go(rank)       may this worker compute again?                        (yes)
-    move(round, ...)   what does an update do to the model?                  (what the payload says)
+    move(ranks, v, ...) what does an update do to the model?                  (what the payload says)
     answer(rank, ...)  what does a worker get that may go on?                (the weights; one message for all)
 
 What an update is worth that comes late is the scheme's `weighting`. A question that a scheme leaves as it is is not
@@ -240,7 +240,9 @@ class ClockedServer(Role):
         if self._asks_ticked:
             everybody = self.ticked(now, src, everybody)
         freed = self._contribute(now, src, push)
-        return self._release(now, self.waiting if everybody else freed, together=everybody or len(freed) > 1)
+        if everybody or len(freed) > 1:
+            return self._release(now, self.waiting if everybody else freed, together=True)
+        return self._release(now, freed)
 
     def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         if rank not in self.clocks:
@@ -251,7 +253,7 @@ class ClockedServer(Role):
         group = self.rounds.pop(rank)
         group.members.discard(rank)
         if group.came and self.enough(group):
-            self._apply(now, group)
+            self._close(now, group)
         yield from self._release(now, self.waiting, together=True)
 
     def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
@@ -282,63 +284,72 @@ class ClockedServer(Role):
             self.own.pop(src, None)
             self._explain_drop(now, src, push, refused)
             return (src,)
+        g = self.corrected(src, push.g) if self._asks_corrected else push.g
         group = self.rounds[src]
-        group.add(src, self.corrected(src, push.g) if self._asks_corrected else push.g, push.samples)
+        if len(group.members) == 1 and not group.count and not self._asks_enough:
+            self._apply(now, (src,), g, push.samples)
+            return (src,)
+        group.add(src, g, push.samples)
         if not (self.enough(group) if self._asks_enough else group.complete):
             return (src,)
+        return self._close(now, group)
+
+    def _close(self, now: float, group: Round) -> Collection[int]:
+        """The round becomes an update; who took part in it."""
         came = group.came
-        self._apply(now, group)
+        self._apply(now, came, group.mean(), group.samples)
+        group.reset()
         return came
 
-    def _apply(self, now: float, group: Round) -> None:
+    def _apply(self, now: float, ranks: Collection[int], v: Any, samples: int) -> None:
         weight = 1.0
         if self.note or self.weighting.rule != "none":
-            staleness = self.version - min([self.seen[rank] for rank in group.came])
+            staleness = self.version - min([self.seen[rank] for rank in ranks])
             weight = self.weighting(staleness + 1)
         if weight > 0:
-            self.move(group, weight)
+            self.move(ranks, v, samples, weight)
             self.version += 1
         if self.note:
-            self._explain_update(now, group, staleness, weight)
-        group.reset()
+            self._explain_update(now, ranks, staleness, weight, samples)
 
-    def move(self, group: Round, weight: float) -> None:
-        v = group.mean()
+    def move(self, ranks: Collection[int], v: Any, samples: int, weight: float) -> None:
         if self.payload == GRADIENT:
-            self.w = self.update(self.w, v if weight == 1 else v * weight, group.samples)
+            self.w = self.update(self.w, v if weight == 1 else v * weight, samples)
         elif self.payload == DELTA:
             self.w = self.w + v * (weight / self.scheme.factor)
         else:
-            (rank,) = group.came
+            (rank,) = ranks
             e = (v - self.w) * self.scheme.alpha
             self.own[rank] = v - e
             self.w = self.w + e * weight
 
-    def _release(self, now: float, ranks: Iterable[int], together: bool = False) -> list[Reply]:
+    def _release(self, now: float, ranks: Collection[int], together: bool = False) -> list[Reply]:
         """`together`: what lets them go may not have reached the other shards yet."""
-        current = not (together and self.only_gate)
         replies: list[Reply] = []
-        answer: Weights | None = None
-        for rank in [rank for rank in ranks if rank in self.waiting]:
-            if self.holds_back and (self._in_open_round(rank) or (self._asks_may_go and not self.may_go(rank))):
-                self._explain_wait(now, rank)
+        waiting, answer = self.waiting, None
+        for rank in tuple(ranks):
+            if rank not in waiting:
                 continue
-            del self.waiting[rank]
+            if self.holds_back and (
+                (self.waits_for_round and rank in self.rounds[rank].came)
+                or (self._asks_may_go and not self.may_go(rank))
+            ):
+                if self.note:
+                    self._explain_wait(now, rank)
+                continue
+            del waiting[rank]
             self.seen[rank] = self.version
             if answer is None or not self._one_for_all:
-                answer = self.answer(rank, current)
+                answer = self.answer(rank, not (together and self.only_gate))
             replies.append(Reply(rank, answer))
         return replies
 
-    def _in_open_round(self, rank: int) -> bool:
-        return self.waits_for_round and rank in self.rounds[rank].came
-
     # ---- reasons -----------------------------------------------------------------------------------------
-    def _explain_update(self, now: float, group: Round, staleness: int, weight: float) -> None:
-        ranks = tuple(sorted(group.came))
-        self._note_update(now, ranks, staleness, weight, group.samples)
+    def _explain_update(self, now: float, ranks: Collection[int], staleness: int, weight: float, samples: int) -> None:
+        contributors = tuple(sorted(ranks))
+        self._note_update(now, contributors, staleness, weight, samples)
         if weight == 0:
-            self._decide(now, ranks[0], "dropped", f"{staleness} versions late")
+            self._decide(now, contributors[0], "dropped", f"{staleness} versions late")
 
     def _explain_drop(self, now: float, rank: int, push: Push, reason: str) -> None:
         if self.note:
@@ -360,10 +371,11 @@ class ClockedServer(Role):
         )
 
     def _explain_wait(self, now: float, rank: int) -> None:
-        if not self.note or self.waiting[rank] is not None:
+        if self.waiting[rank] is not None:
             return
         group = self.rounds[rank]
-        reason = self.why_in_round(group) if self._in_open_round(rank) else self.why_not(rank)
+        in_open_round = self.waits_for_round and rank in group.came
+        reason = self.why_in_round(group) if in_open_round else self.why_not(rank)
         self.waiting[rank] = reason
         self._decide(now, rank, "wait", reason)
 

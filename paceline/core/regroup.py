@@ -215,7 +215,7 @@ class GroupedServer(ClockedServer):
             if rank in group.members and group is not self.rounds.get(rank):
                 group.members.discard(rank)
                 if group.came and self.enough(group):
-                    self._apply(now, group)
+                    self._close(now, group)
         yield from super().gone(now, rank)
 
     def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:

@@ -24,10 +24,10 @@ under `constant`: lambda g . g grows with their square (the adaptive variant is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
-from paceline.core.clocked import ClockedServer, ClockedWorker, Round, Weights
+from paceline.core.clocked import ClockedServer, ClockedWorker, Weights
 from paceline.core.effects import Reply, Tell
 from paceline.core.exchange import Clocked
 from paceline.core.role import Place
@@ -83,9 +83,9 @@ class DCASGD(Clocked):
                 self.mean_square = self.mean_square * m + square * (1 - m)
             return (self.mean_square + self.epsilon) ** 0.5
 
-        def move(self, group: Round, weight: float) -> None:
+        def move(self, ranks: Collection[int], v: Any, samples: int, weight: float) -> None:
             self.w_prev = self.w
-            super().move(group, weight)
+            super().move(ranks, v, samples, weight)
 
         def answer(self, rank: int, current: bool) -> Weights:
             self.w_bak[rank] = self.w

@@ -105,6 +105,10 @@ class Simulation:
             for party in [*self.world.others, *ring, *self.world.workers]:
                 self.invariants.watch(party)
         self.network = self.world.network
+        # Bound once, for every message needs them.
+        self._events, self._number = self.heap.events, self.heap.number
+        self._on_asked, self._on_answered, self._on_heard = self._asked, self._answered, self._heard
+        self._on_worked = self._worked
         self._work = work
         self._arms: dict[type, Callable[[Life, Any], Any]] = {
             Compute: self._compute,
@@ -223,7 +227,9 @@ class Simulation:
         if speed := life.party.speed:
             seconds = speed.seconds(self.now, result.seconds, wanted.steps)
             result = Computed(result.g, result.samples, seconds)
-        self.heap.push(self.now + result.seconds, self._worked, life, result, wanted.steps)
+        heappush(
+            self._events, (self.now + result.seconds, self._number(), self._on_worked, (life, result, wanted.steps))
+        )
         return BLOCKED
 
     def _train(self, life: Life, wanted: Train) -> object:
@@ -236,7 +242,9 @@ class Simulation:
         if speed := life.party.speed:
             seconds = speed.seconds(self.now, result.seconds, wanted.steps)
             result = Trained(result.x, result.samples, seconds, result.memory)
-        self.heap.push(self.now + result.seconds, self._worked, life, result, wanted.steps)
+        heappush(
+            self._events, (self.now + result.seconds, self._number(), self._on_worked, (life, result, wanted.steps))
+        )
         return BLOCKED
 
     def _worked(self, life: Life, result: Computed | Trained, steps: int) -> None:
@@ -278,66 +286,69 @@ class Simulation:
         return errand.value
 
     def _begin_mean(self, life: Life, mean: Mean) -> Errand:
-        part = Part.of(mean)
+        part = Part(v=mean.v, among=mean.among, tag=str(mean.tag), weight=mean.weight)
         ring = self.world.ring
         if ring is None:
             return self._ask(life, self.world.means, part)
         errand = Errand(life)
         errand.among = mean.among
-        self._asked(ring, errand, 0, part)
+        self._asked(ring, errand, part)
         return errand
 
     def _ask(self, life: Life, parties: list[Party], message: Any) -> Errand:
         errand = Errand(life)
-        if len(parties) == 1:
-            at = self._post(life.party, parties[0], message, self._asked, (parties[0], errand, 0, message))
-            if self.trace:
-                errand.sending_s = at - self.now
+        if len(parties) > 1:
+            errand.missing, errand.parts = len(parties), [None] * len(parties)
+            for party, part in zip(parties, self._split(message, parties), strict=True):
+                at = self._post(life.party, party, part, self._on_asked, (party, errand, part))
+                errand.sending_s = max(errand.sending_s, at - self.now)
             return errand
-        errand.missing, errand.parts = len(parties), [None] * len(parties)
-        for index, (party, part) in enumerate(zip(parties, self._split(message, parties), strict=True)):
-            at = self._post(life.party, party, part, self._asked, (party, errand, index, part))
-            errand.sending_s = max(errand.sending_s, at - self.now)
+        party = parties[0]
+        at = self._post(life.party, party, message, self._on_asked, (party, errand, message))
+        if self.trace:
+            errand.sending_s = at - self.now
         return errand
 
-    def _asked(self, party: Party, errand: Errand, index: int, message: Any) -> None:
+    def _asked(self, party: Party, errand: Errand, message: Any) -> None:
         if not party.here:
-            self.members.asked_in_vain(party, errand, index)
+            self.members.asked_in_vain(party, errand)
             return
-        party.admit(errand, index)
+        party.admit(errand)
         for effect in party.on(self.now + party.skew_s, errand.life.rank, message):
             if type(effect) is Reply:
                 self._reply(party, effect.to, effect.message)
             else:
                 self.say(party, effect)
 
-    def _answered(self, errand: Errand, index: int, message: Any) -> None:
+    def _answered(self, errand: Errand, message: Any, shard: int) -> None:
         if errand.parts is not None:
-            errand.parts[index] = message
+            errand.parts[shard] = message
             errand.missing -= 1
             if errand.missing:
                 return
             message = gather(errand.parts, self.world.memory)
         errand.value = message
-        self._finish(errand)
+        errand.done = True
+        if errand.life.awaited is errand:
+            self._waited(errand)
+            self._resume(errand.life, message)
 
     def lost(self, errand: Errand, name: str) -> None:
         """Party `name` will never answer."""
         errand.error = PeerLost(f"{name} left before it answered worker {errand.life.rank}")
-        self._finish(errand)
-
-    def _finish(self, errand: Errand) -> None:
-        life = errand.life
         errand.done = True
-        if life.awaited is not errand:
-            return
+        if errand.life.awaited is errand:
+            self._waited(errand)
+            self._resume(errand.life, None, errand.error)
+
+    def _waited(self, errand: Errand) -> None:
+        life = errand.life
         life.awaited = None
         if self.trace and life.alive:
             waited = self.now - life.blocked_at
             communicating = min(waited, errand.sending_s + errand.receiving_s)
             self._note_span(life, "waiting", waited - communicating)
             self._note_span(life, "communicating", communicating)
-        self._resume(life, errand.value, errand.error)
 
     # ---- what a party says and hears ---------------------------------------------------------------------
     def _tell(self, life: Life, tell: Tell) -> None:
@@ -361,23 +372,27 @@ class Simulation:
             return
         parties = self._addressees(effect.to)
         for other, part in zip(parties, self._split(effect.message, parties), strict=True):
-            self._post(party, other, part, self._heard, (other, party, part))
+            self._post(party, other, part, self._on_heard, (other, party, part))
 
     def _reply(self, party: Party, to: int, message: Any) -> None:
         calls = party.open.get(to)
         if not calls:
             raise ProtocolError(f"{party.name} answers worker {to}, which has asked nothing: {message!r}")
-        errand, index = calls.popleft()
+        errand = calls.pop(0)
         if errand.among:
-            nbytes, members = size(message), len(errand.among)
-            errand.receiving_s = self.network.ring_seconds(errand.among, self.world.cards, nbytes)
-            errand.life.party.sent += 2 * (members - 1) * nbytes // members
-            errand.life.party.received += 2 * (members - 1) * nbytes // members
-            self.heap.push(self.now + errand.receiving_s, self._answered, errand, index, message)
-        else:
-            at = self._post(party, errand.life.party, message, self._answered, (errand, index, message))
-            if self.trace:
-                errand.receiving_s = max(errand.receiving_s, at - self.now)
+            self._end_ring(errand, message)
+            return
+        at = self._post(party, errand.life.party, message, self._on_answered, (errand, message, party.me))
+        if self.trace:
+            errand.receiving_s = max(errand.receiving_s, at - self.now)
+
+    def _end_ring(self, errand: Errand, message: Any) -> None:
+        """All have come; the ring gives every member the mean as long after as it takes."""
+        nbytes, members, party = size(message), len(errand.among), errand.life.party
+        errand.receiving_s = self.network.ring_seconds(errand.among, self.world.cards, nbytes)
+        party.sent += 2 * (members - 1) * nbytes // members
+        party.received += 2 * (members - 1) * nbytes // members
+        self.heap.push(self.now + errand.receiving_s, self._on_answered, errand, message, 0)
 
     # ---- the wire ------------------------------------------------------------------------------------------
     def _addressees(self, to: To) -> list[Party]:
@@ -398,7 +413,7 @@ class Simulation:
             src.sent += nbytes
             dst.received += nbytes
         at = self.network.arrival(self.now, src.card, dst.card, nbytes)
-        heappush(self.heap.events, (at, self.heap.number(), act, args))
+        heappush(self._events, (at, self._number(), act, args))
         return at
 
     def _note(self, record: Record) -> None:

@@ -131,7 +131,7 @@ class Invariants:
     def _who(self, life: Life) -> str:
         world = self._sim.world
         parties = [*world.others, *([world.ring] if world.ring else []), *world.workers]
-        open_at = [party.name for party in parties if any(e is life.awaited for e, _ in party.open.get(life.rank, ()))]
+        open_at = [party.name for party in parties if life.awaited in party.open.get(life.rank, ())]
         whom = ", ".join(open_at) or "an answer that is under way or lost"
         why = self._reasons.get(life.rank)
         return f"worker {life.rank} waits for {whom}" + (f" ({why})" if why else "")

@@ -69,15 +69,15 @@ class Members:
 
     def _is_gone(self, party: Party, card: Card) -> None:
         for calls in party.open.values():
-            for errand, _ in calls:
+            for errand in calls:
                 self._sim.heap.push(self._sim.now, self._sim.lost, errand, party.name)
         party.open.clear()
         self._announce(party, card, self._hear_gone)
 
-    def asked_in_vain(self, party: Party, errand: Errand, index: int) -> None:
+    def asked_in_vain(self, party: Party, errand: Errand) -> None:
         """A crashed worker is silent until its lease ends; one that has left is known to be gone."""
         if party in self._lost:
-            party.admit(errand, index)
+            party.admit(errand)
         else:
             self._sim.lost(errand, party.name)
 

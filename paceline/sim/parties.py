@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from random import Random
 from typing import Any
@@ -50,17 +49,16 @@ class Party:
         self.here = self.hears = True
         self.sent = self.received = 0
         self.told_at = 0.0  # when the last news of who takes part reaches it
-        self.open: dict[int, deque[tuple[Errand, int]]] = {}  # by caller, oldest first
+        self.open: dict[int, list[Errand]] = {}  # by caller, oldest first
 
-    def admit(self, errand: Errand, index: int) -> None:
+    def admit(self, errand: Errand) -> None:
         """Open a Call. What an earlier life of the caller still waited for will never be asked for again."""
         rank = errand.life.rank
         calls = self.open.get(rank)
-        if calls is None:
-            calls = self.open[rank] = deque()
-        elif calls and calls[0][0].life is not errand.life:
-            calls.clear()
-        calls.append((errand, index))
+        if not calls or calls[0].life is not errand.life:
+            self.open[rank] = [errand]
+        else:
+            calls.append(errand)
 
 
 class Life:

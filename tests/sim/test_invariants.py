@@ -45,8 +45,7 @@ def test_a_contribution_that_is_applied_twice_is_found() -> None:
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             yield from super().on(now, src, message)
             if hasattr(message, "clock") and message.clock == 5 and src == 1:
-                self.rounds[src].add(src, message.g, message.samples)
-                self._apply(now, self.rounds[src])
+                self._apply(now, (src,), message.g, message.samples)
 
     with pytest.raises(InvariantBroken, match="shard 0 applied 6 contributions of worker 1, which has made 5"):
         run(scheme_of(ClockedWorker, Twice))
