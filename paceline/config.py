@@ -21,6 +21,7 @@ from paceline.core.scheme import Limits, Scheme, limits_of, lookup, make, names,
 from paceline.engine import recipes
 from paceline.engine.data.partition import read_sharding
 from paceline.engine.data.shares import parse_shares
+from paceline.live.segments import segments_for
 
 
 def option(default: Any, help: str, *, flag: str = "", **limits: Any) -> Any:
@@ -70,6 +71,11 @@ class Cluster:
     step_ms: float = option(0.0, "emulate: a step lasts at least this many ms times the worker's slowdown", low=0)
     device: str = option("auto", "auto, cpu, cuda:N, or one for each worker: cuda:0,cuda:1,cpu,cpu", check=check_device)
     threads: int = option(1, "CPU threads of each worker", low=1)
+    transport: str = option(
+        "auto",
+        "how vectors pass between processes of one host: shm shares memory, tcp does not, auto shares it where it can",
+        choices=("auto", "shm", "tcp"),
+    )
     mean: str = option("auto", "who averages among equals", choices=("auto", "servers", "gloo", "nccl"))
     timeout: float = option(600.0, "seconds any single wait may take", low=1)
 
@@ -180,6 +186,7 @@ class Config:
         fractions = parse_shards(self.cluster.shards)
         if fractions and len(fractions) != self.cluster.servers:
             raise ConfigError(f"--shards names {len(fractions)} servers, --servers says {self.cluster.servers}")
+        segments_for(self.cluster.transport)
         self.scheme().check(workers, self.cluster.servers)
         return self
 

@@ -8,6 +8,7 @@ last of them is gone, on whatever thread that happens.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ from torch import Tensor
 
 
 class Loan:
-    """One lending of `buffer`, a contiguous 1-D float32 tensor of at least one element.
+    """One lending of `buffer`, a contiguous 1-D float32 tensor, or numpy array, of at least one element.
 
     `tensor()` makes a tensor over the buffer's memory that keeps this loan alive. When the last such tensor, and
     everything made from it, is gone, so is the loan, and `give_back(buffer)` is called. It may be called on any
@@ -27,21 +28,25 @@ class Loan:
 
     __slots__ = ("__weakref__", "_give_back", "buffer")
 
-    def __init__(self, buffer: Tensor, give_back: Callable[[Tensor], object] | None = None) -> None:
+    def __init__(self, buffer: Any, give_back: Callable[[Any], object] | None = None) -> None:
         self.buffer = buffer
         self._give_back = give_back
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        place = (self.buffer.data_ptr(), False)
-        return {"shape": (self.buffer.numel(),), "typestr": "<f4", "data": place, "version": 3}
+        # Memory that cannot be written is shown as if it could, which torch would warn of; who tries is ended for it.
+        if isinstance(self.buffer, np.ndarray):
+            place, length = self.buffer.__array_interface__["data"][0], self.buffer.size
+        else:
+            place, length = self.buffer.data_ptr(), self.buffer.numel()
+        return {"shape": (length,), "typestr": "<f4", "data": (place, False), "version": 3}
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         return self.__array_interface__
 
     def tensor(self) -> Tensor:
-        if self.buffer.is_cuda:
+        if isinstance(self.buffer, Tensor) and self.buffer.is_cuda:
             return torch.as_tensor(self, device=self.buffer.device)
         return torch.from_numpy(np.asarray(self))
 
@@ -50,14 +55,22 @@ class Loan:
             self._give_back(self.buffer)
 
 
+Source = Callable[[int], memoryview | None]
+"""Room for so many bytes, free again when nothing refers to it any more; None when there is none left."""
+
+
 class Pool:
-    """Idle host buffers by length; at most `idle_max` of each length, the rest goes back to the system.
+    """Idle host buffers by length; of each `idle_max`, or more up to `idle_bytes`; the rest goes back to the system.
+
+    A vector that travels in slices takes as many buffers of one length as it has slices, hence the second limit.
 
     length_min: for anything shorter, the C library's own recycling is faster. made: buffers allocated so far.
+    source: where their memory comes from; the C library's as long as there is none.
     """
 
-    def __init__(self, *, idle_max: int = 4, length_min: int = 16384) -> None:
-        self.idle_max = idle_max
+    def __init__(self, *, idle_max: int = 4, idle_bytes: int = 256 << 20, length_min: int = 16384) -> None:
+        self.idle_max, self.idle_bytes = idle_max, idle_bytes
+        self.source: Source | None = None
         self.length_min = max(1, length_min)
         self.made = 0
         self._idle: dict[int, deque[Tensor]] = {}
@@ -70,8 +83,12 @@ class Pool:
             buffer = self._idle[length].pop()  # the one used last is the one most likely in cache
         except (KeyError, IndexError):
             self.made += 1
-            buffer = torch.empty(length, dtype=torch.float32)
+            buffer = self._make(length)
         return Loan(buffer, self._give_back).tensor()
+
+    def _make(self, length: int) -> Tensor:
+        room = self.source(4 * length) if self.source else None
+        return torch.empty(length, dtype=torch.float32) if room is None else torch.frombuffer(room, dtype=torch.float32)
 
     def idle(self, length: int) -> int:
         return len(self._idle.get(length, ()))
@@ -82,11 +99,30 @@ class Pool:
 
     def _give_back(self, buffer: Tensor) -> None:
         # Each of these operations is atomic. A lock would deadlock when garbage collection strikes while it is held.
-        self._idle.setdefault(buffer.numel(), deque(maxlen=self.idle_max)).append(buffer)
+        idle = self._idle.get(buffer.numel())
+        if idle is None:
+            most = max(self.idle_max, self.idle_bytes // (4 * buffer.numel()))
+            idle = self._idle.setdefault(buffer.numel(), deque(maxlen=most))
+        idle.append(buffer)
 
 
 # One for the process, as any allocator: nothing in it can be observed but speed.
 _HOST = Pool()
+
+
+def take_memory_from(source: Source) -> None:
+    """From now on the process's pool makes its buffers of what `source` gives; a forked child's does not."""
+    _HOST.clear()
+    _HOST.source = source
+
+
+def _start_over() -> None:
+    """In a forked child: what may be shared is the parent's to write."""
+    _HOST.clear()
+    _HOST.source = None
+
+
+os.register_at_fork(after_in_child=_start_over)
 
 
 def spare(length: int, device: torch.device | None = None, *, pinned: bool = False) -> Tensor:

@@ -11,14 +11,14 @@ Nobody may change a tensor that a Flat was made of. What refers to the memory ke
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from paceline.engine.pool import Pool, spare
+from paceline.engine.pool import Loan, Pool, spare
 
 __all__ = ["Flat", "FlatMemory", "Pool", "spare"]
 
@@ -234,6 +234,14 @@ class FlatMemory:
         view = numbers.numpy().view(np.uint8).data
         writable, v._fresh = v._fresh, False
         return view if writable else view.toreadonly()
+
+    def address_of(self, v: Flat) -> int:
+        """Of the numbers, scale applied; 0 when they are on a GPU."""
+        return v.value().data_ptr() if v.device.type == "cpu" else 0
+
+    def view(self, room: memoryview, over: Callable[[], None]) -> Flat:
+        """The numbers in `room`, which nobody may write. `over` is called when the last tensor of them is gone."""
+        return Flat(Loan(np.frombuffer(room, np.float32), lambda _: over()).tensor())
 
     def join(self, parts: Sequence[Flat]) -> Flat:
         """One vector; no copy when `parts` lie side by side in one buffer, else one copy a part."""

@@ -158,6 +158,7 @@ class Conductor:
                 device="cpu" if rank is None else config.device_of(rank),
                 step_seconds=0.0 if rank is None else cluster.step_ms / 1000 * config.slowdown_of(rank),
                 steps=config.stop.steps,
+                exchange=cluster.transport,
                 mean=cluster.mean,
                 buffers=config.model.buffers,
                 timeout_s=cluster.timeout,
@@ -310,6 +311,12 @@ class NoMemory:
 
     def bytes_of(self, v: Any) -> memoryview:
         return memoryview(self.empty(0))
+
+    def address_of(self, v: Any) -> int:
+        return 0
+
+    def view(self, room: memoryview, over: Callable[[], None]) -> Any:
+        return self.empty(0)
 
     def join(self, parts: Sequence[Any]) -> Any:
         return self.empty(0)

@@ -9,6 +9,7 @@ import msgspec
 from paceline.live.hub import HubTransport
 from paceline.live.node import Node
 from paceline.live.party import Party
+from paceline.live.segments import segments_for
 from paceline.live.session import Session
 from paceline.live.tcp import TcpTransport
 from paceline.live.transport import Transport
@@ -21,6 +22,7 @@ class Seat:
     step_seconds: emulation: a step lasts at least that long; 0 for as fast as it goes.
     steps: leave after so many steps of one's own; 0 for never.
     rendezvous: a folder of this run's, where collectives find one another.
+    exchange: how vectors pass between processes of one host: auto, shm or tcp.
     """
 
     party: str
@@ -32,6 +34,7 @@ class Seat:
     device: str = "cpu"
     step_seconds: float = 0.0
     steps: int = 0
+    exchange: str = "auto"
     mean: str = "auto"
     buffers: str = "average"
     timeout_s: float = 600.0
@@ -48,9 +51,14 @@ class Seat:
         return msgspec.json.decode(text, type=cls)
 
     def transport(self) -> TcpTransport:
-        from paceline.engine.vector import FlatMemory  # torch: not for the conductor, who hands seats out
+        """Raises ConfigError where memory cannot be shared and shall be."""
+        from paceline.engine.pool import take_memory_from  # torch: not for the conductor, who hands seats out
+        from paceline.engine.vector import FlatMemory
 
-        return TcpTransport(self.who, self.token, FlatMemory())
+        segments = segments_for(self.exchange)
+        if segments is not None:
+            take_memory_from(segments.make)
+        return TcpTransport(self.who, self.token, FlatMemory(), segments=segments, shared_only=self.exchange == "shm")
 
     def session(self, transport: Transport) -> Session:
         from paceline.engine.vector import FlatMemory

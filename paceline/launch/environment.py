@@ -8,6 +8,7 @@ PACELINE_TOKEN_FILE   file with the run's token, readable by its owner only
 PACELINE_RENDEZVOUS   folder of the run's own, where collectives find one another
 PACELINE_DEVICE       device of this worker: auto, cpu, cuda:0, ...
 PACELINE_STEP_SECONDS emulation: a step lasts at least this long
+PACELINE_TRANSPORT    how vectors pass between processes of one host: auto, shm, tcp
 PACELINE_MEAN         who averages among equals: auto, servers, gloo, nccl
 """
 
@@ -34,6 +35,7 @@ def environment_of(seat: Seat, token_file: Path) -> dict[str, str]:
         "RENDEZVOUS": seat.rendezvous,
         "DEVICE": seat.device,
         "STEP_SECONDS": seat.step_seconds,
+        "TRANSPORT": seat.exchange,
         "MEAN": seat.mean,
     }
     return {PREFIX + name: str(value) for name, value in values.items()}
@@ -63,6 +65,7 @@ def seat_from(environment: Mapping[str, str]) -> Seat | None:
             rendezvous=get("RENDEZVOUS", ""),
             device=get("DEVICE", "auto"),
             step_seconds=float(get("STEP_SECONDS", "0")),
+            exchange=get("TRANSPORT", "auto"),
             mean=get("MEAN", "auto"),
         )
     except OSError as error:

@@ -19,6 +19,7 @@ from paceline.job.conductor import Conductor, NoMemory
 from paceline.job.crew import Crew
 from paceline.launch.local import LocalHost
 from paceline.live import party
+from paceline.live.segments import segments_for
 from paceline.live.tcp import TcpTransport
 from paceline.live.transport import Transport
 from paceline.observe.progress import Snapshot, View, make_view
@@ -63,12 +64,13 @@ def _numbered(stem: str) -> Iterator[str]:
 
 
 def conductor_of(config: Config, crew: Crew, view: View, *, evaluator: bool = True) -> Conductor:
-    """A conductor over TCP on the loopback address."""
-    return Conductor(config, _coordinator_transport, crew, view, evaluator=evaluator)
+    """A conductor for processes of this host."""
 
+    def transport(token: str, failed: Callable[[BaseException], None]) -> Transport:
+        segments = segments_for(config.cluster.transport)
+        return TcpTransport(party.COORDINATOR, token, NoMemory(), failed=failed, body_bytes_max=0, segments=segments)
 
-def _coordinator_transport(token: str, failed: Callable[[BaseException], None]) -> Transport:
-    return TcpTransport(party.COORDINATOR, token, NoMemory(), failed=failed, body_bytes_max=0)
+    return Conductor(config, transport, crew, view, evaluator=evaluator)
 
 
 def train(*, progress: bool = True, host: LocalHost | None = None, **options: Any) -> Summary:

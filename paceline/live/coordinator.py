@@ -139,7 +139,9 @@ class Coordinator:
             case other:
                 raise ProtocolError(f"{src} sent {type(other).__name__}")
 
-    def room_for(self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int]) -> list[Any]:
+    def room_for(
+        self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]
+    ) -> list[Any]:
         raise ProtocolError(f"{src} sends vectors to the coordinator")
 
     def lost(self, src: Party, why: str) -> None:

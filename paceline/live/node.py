@@ -26,7 +26,7 @@ from paceline.live import party
 from paceline.live.exhibits import FREIGHT, FREIGHT_LENGTH, PRESENCE, WEIGHTS, Exhibits, Peek
 from paceline.live.packing import Packed, Packer, PackingPost
 from paceline.live.party import Party
-from paceline.live.pending import Pending
+from paceline.live.pending import Pending, rooms_for
 from paceline.live.transport import Envelope, Kind, Post, Transport
 
 
@@ -400,12 +400,14 @@ class Node:
         """Elements of the longest vector that may come here; 0 for any."""
         return max(hosted.length for hosted in self._hosted)
 
-    def room_for(self, src: Party, kind: Kind, id: int, lengths: Sequence[int]) -> list[Any]:
+    def room_for(
+        self, src: Party, kind: Kind, id: int, lengths: Sequence[int], shared: Sequence[Any] = ()
+    ) -> list[Any]:
         """Vectors to receive into. Raises ProtocolError for more than what is held here can explain."""
         longest = self._longest()
         if longest and max(lengths) > longest:
             raise ProtocolError(f"{src} sends a vector of {max(lengths)} elements, {self.me} expects {longest} at most")
         call = self._calls.get(id) if kind == Kind.REPLY else None
         if call is not None:
-            return call[0].room(call[1], self._shards, lengths)
-        return [self._memory.empty(length) for length in lengths]
+            return call[0].room(call[1], self._shards, lengths, shared)
+        return rooms_for(lengths, shared, self._memory)

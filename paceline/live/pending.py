@@ -14,6 +14,13 @@ from paceline.core.vector import Memory
 from paceline.live.transport import Envelope
 
 
+def rooms_for(lengths: Sequence[int], shared: Sequence[Any], memory: Memory) -> list[Any]:
+    """Those vectors that are `shared`, and new ones for the others."""
+    if not shared:
+        return [memory.empty(length) for length in lengths]
+    return [memory.empty(n) if v is None else v for n, v in zip(lengths, shared, strict=True)]
+
+
 class Pending(Ticket):
     """Waits for `parts` answers (one a slice) and joins them into one."""
 
@@ -30,13 +37,19 @@ class Pending(Ticket):
         self._error: BaseException | None = None
         self._done = threading.Event()
 
-    def room(self, part: int, shards: Sequence[slice], lengths: Sequence[int]) -> list[Any]:
-        """Where the vectors of answer `part` go: its slices of one buffer a field, so that joining copies nothing."""
+    def room(self, part: int, shards: Sequence[slice], lengths: Sequence[int], shared: Sequence[Any] = ()) -> list[Any]:
+        """Where the vectors of answer `part` go: its slices of one buffer a field, so that joining copies nothing.
+
+        Those that are `shared` stay where they are.
+        """
         if len(self._parts) == 1:
-            return [self._memory.empty(length) for length in lengths]
+            return rooms_for(lengths, shared, self._memory)
         total = shards[-1].stop
         rooms = []
         for field, length in enumerate(lengths):
+            if shared and shared[field] is not None:
+                rooms.append(shared[field])
+                continue
             if length != shards[part].stop - shards[part].start:
                 rooms.append(self._memory.empty(length))
                 continue

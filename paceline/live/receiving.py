@@ -12,14 +12,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from paceline.core.errors import ProtocolError
 from paceline.core.vector import Memory
 from paceline.live import wire
+from paceline.live.sharing import Sharing
 from paceline.live.transport import Envelope, Kind
 
 SCRATCH_BYTES_MIN = 4096  # what of a vector is copied twice, at most
 SCRATCH_BYTES = wire.PREFIX.size + wire.HEADER_BYTES_MAX
 
-Room = Callable[[Kind, int, type, Sequence[int]], list[Any]]
+Room = Callable[[Kind, int, type, Sequence[int], Sequence[Any]], list[Any]]
 
 
 class _Incoming:
@@ -53,11 +55,19 @@ class _Incoming:
 class Receiver:
     """Takes what a socket has and tells `arrived` of every whole message.
 
-    room: gives the vectors to receive into. body_bytes_max: longest body of a frame; more raises ProtocolError.
+    room: gives the vectors to receive into, but for those that are there by reference, which it is told.
+    body_bytes_max: longest body of a frame; more raises ProtocolError. sharing: what takes those references, if any.
     """
 
-    def __init__(self, memory: Memory, room: Room, arrived: Callable[[Envelope], None], body_bytes_max: int) -> None:
-        self._memory, self._room, self._arrived = memory, room, arrived
+    def __init__(
+        self,
+        memory: Memory,
+        room: Room,
+        arrived: Callable[[Envelope], None],
+        body_bytes_max: int,
+        sharing: Sharing | None = None,
+    ) -> None:
+        self._memory, self._room, self._arrived, self._sharing = memory, room, arrived, sharing
         self.body_bytes_max = body_bytes_max
         self.total = 0  # bytes received
         self.closed = False  # set by whoever wants no more messages, also while some are still on the scratch pad
@@ -112,17 +122,28 @@ class Receiver:
         self._limit = SCRATCH_BYTES if more else SCRATCH_BYTES_MIN
 
     def _begin(self, prefix: wire.Prefix, header: memoryview) -> _Incoming:
-        codec, lengths, scalars = wire.decode_header(header, prefix.body_bytes)
+        codec, lengths, scalars, places, over = wire.decode_header(header, prefix.body_bytes)
         self._incoming = frame = _Incoming(prefix, codec, scalars, self._begun or time.monotonic())
+        shared = self._shared(lengths, places, over) if places or over else ()
         if lengths:
-            frame.vectors = self._room(prefix.kind, prefix.id, codec.cls, lengths)
-            views = [self._memory.bytes_of(v) for v in frame.vectors]
+            frame.vectors = self._room(prefix.kind, prefix.id, codec.cls, lengths, shared)
+            sent = [v for v, there in zip(frame.vectors, shared, strict=True) if there is None] if shared else None
+            views = [self._memory.bytes_of(v) for v in (frame.vectors if sent is None else sent)]
             frame.targets.extend(view for view in views if view.nbytes)
         return frame
+
+    def _shared(self, lengths: Sequence[int], places: Sequence[wire.Place | None], over: Sequence[int]) -> list[Any]:
+        """The vectors that are there by reference, None for each that follows in the body."""
+        if self._sharing is None:
+            raise ProtocolError("refers to memory that it cannot share over this connection")
+        self._sharing.given_back(over)
+        pairs = zip(lengths, places, strict=True) if places else ()
+        return [self._sharing.take(place, length) if place else None for length, place in pairs]
 
     def _complete(self, frame: _Incoming) -> None:
         self._incoming = None
         seconds = time.monotonic() - frame.begun
         self._begun = 0.0
         message, prefix = wire.assemble(frame.codec, frame.scalars, frame.vectors), frame.prefix
-        self._arrived(Envelope(prefix.kind, message, prefix.id, prefix.slice, seconds_receiving=seconds))
+        if self._sharing is None or not self._sharing.heard(message):
+            self._arrived(Envelope(prefix.kind, message, prefix.id, prefix.slice, seconds_receiving=seconds))

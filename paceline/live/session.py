@@ -208,8 +208,10 @@ class Session:
             case message:
                 self._inbox.put(message)
 
-    def room_for(self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int]) -> list[Any]:
-        return self.node.room_for(src, kind, id, lengths)
+    def room_for(
+        self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]
+    ) -> list[Any]:
+        return self.node.room_for(src, kind, id, lengths, shared)
 
     def lost(self, src: Party, why: str) -> None:
         """Losing the coordinator ends this party; losing anybody else only the calls that were open at it."""

@@ -1,7 +1,10 @@
-"""Parties in processes of their own, over TCP.
+"""Parties in processes of their own: over a Unix stream with shared memory on one host, over TCP between hosts.
 
 Every pair of parties shares one connection, made by whoever calls `connect`; its first frame is a Greeting with the
 run's token, and until that has been checked the connection may carry nothing but a short header.
+
+An address names the ways to a party, such as `127.0.0.1:4711 unix:paceline-17@4c...`; a Unix stream is taken where both
+sides have one, on one host.
 """
 
 from __future__ import annotations
@@ -19,9 +22,11 @@ from typing import Any
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import message
 from paceline.core.vector import Memory
+from paceline.live import unix
 from paceline.live.connection import Connection
 from paceline.live.loop import Loop
 from paceline.live.party import Party
+from paceline.live.segments import Segments
 from paceline.live.transport import Envelope, Handler, Kind
 
 CONNECT_SECONDS = 10.0
@@ -41,7 +46,10 @@ class Greeting:
 
 
 class TcpTransport:
-    """Listens on `host`:`port` (0 picks a free port) and keeps one connection per known party."""
+    """Listens on `host`:`port` (0 picks a free port) and keeps one connection per known party.
+
+    With `segments`, this process's, it also listens for processes of the same host and shares memory with them.
+    """
 
     def __init__(
         self,
@@ -53,19 +61,26 @@ class TcpTransport:
         port: int = 0,
         body_bytes_max: int = 1 << 36,
         failed: Callable[[BaseException], None] | None = None,
+        segments: Segments | None = None,
+        shared_only: bool = False,
     ) -> None:
-        """`failed` hears of an exception that escaped the handler. Raises OSError when the port is taken."""
+        """`failed` hears of an exception that escaped the handler; `shared_only` refuses whoever is not on this host.
+
+        Raises OSError when the port is taken.
+        """
         self.me, self._token, self._memory = me, token, memory
         self._body_bytes_max = body_bytes_max
         self._loop = Loop(f"net of {me}", failed or self._failed)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
         self._listener.setblocking(False)
+        self._segments, self._shared_only = segments, shared_only
+        self._listeners = [self._listener] + ([unix.listen(BACKLOG)] if segments else [])
         if host in ("127.0.0.1", "::1"):
             _widen(self._listener)  # accepted sockets inherit it
         self._connections: dict[Party, Connection] = {}
         self._strangers: set[Connection] = set()
-        self._gone = [0, 0]  # traffic of connections that are closed
+        self._gone = [0, 0, 0, 0]  # traffic of connections that are closed
         self._handler: Handler | None = None
 
     def _failed(self, error: BaseException) -> None:
@@ -75,7 +90,8 @@ class TcpTransport:
     @property
     def address(self) -> str:
         host, port = self._listener.getsockname()[:2]
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        ways = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
+        return " ".join(ways + [unix.way_to(listener) for listener in self._listeners[1:]])
 
     def open(self, handler: Handler) -> None:
         self._handler = handler
@@ -83,35 +99,49 @@ class TcpTransport:
         self._loop.start()
 
     def _listen(self) -> None:
-        self._loop.watch(self._listener, selectors.EVENT_READ, self._accept)
+        for listener in self._listeners:
+            self._loop.watch(listener, selectors.EVENT_READ, functools.partial(self._accept, listener))
 
     # ---- connections -------------------------------------------------------------------------------------
     def connect(self, party: Party, address: str) -> None:
         if party in self._connections:
             return
-        host, _, port = address.rpartition(":")
+        sock = self._reach(party, address)
+        connection = self._wrap(sock, party)
+        self._connections[party] = connection
+        connection.send(Envelope(Kind.CONTROL, Greeting(party=str(self.me), token=self._token)))
+
+    def _reach(self, party: Party, address: str) -> socket.socket:
+        name = unix.name_in(address) if self._segments else ""
+        if name:
+            with contextlib.suppress(OSError):  # the same kernel, but another container or user
+                return unix.connect(name, CONNECT_SECONDS)
+        if self._shared_only:
+            raise PeerLost(f"{self.me} shares no memory with {party} at {address}: use --transport auto")
+        host, _, port = address.partition(" ")[0].rpartition(":")
         try:
             sock = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)
         except (OSError, ValueError) as error:
             raise PeerLost(f"{self.me} cannot reach {party} at {address}: {error}") from None
         if sock.getpeername()[0] in ("127.0.0.1", "::1"):
             _widen(sock)
-        connection = self._wrap(sock, party)
-        self._connections[party] = connection
-        connection.send(Envelope(Kind.CONTROL, Greeting(party=str(self.me), token=self._token)))
+        return sock
 
-    def _accept(self, _events: int) -> None:
+    def _accept(self, listener: socket.socket, _events: int) -> None:
         try:
-            sock, _ = self._listener.accept()
+            sock, _ = listener.accept()
         except (BlockingIOError, ConnectionError):
             return
         except OSError:  # out of descriptors: those who wait to be accepted would keep the loop spinning
-            self._loop.watch(self._listener, 0, self._accept)
+            self._loop.watch(listener, 0, lambda _: None)
             self._loop.call_later(BREATH_SECONDS, self._listen)
             return
-        if len(self._strangers) >= STRANGERS_MAX:
+        local = sock.family == socket.AF_UNIX
+        if len(self._strangers) >= STRANGERS_MAX or (local and not unix.same_user(sock)):
             sock.close()
             return
+        if local:
+            sock = unix.UnixStream(sock)
         stranger = self._wrap(sock, None)
         self._strangers.add(stranger)
         self._loop.call_later(GREETING_SECONDS, lambda: self._lose_patience(stranger))
@@ -132,15 +162,14 @@ class TcpTransport:
             else:
                 known.append(self._greeted(connection, envelope))
 
-        def room(kind: Kind, id: int, cls: type, lengths: Sequence[int]) -> list[Any]:
+        def room(kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]) -> list[Any]:
             if not known:
                 raise ProtocolError("a stranger sends vectors")  # empty ones: the limit on its bodies is 0
-            return handler.room_for(known[0], kind, id, cls, lengths)
+            return handler.room_for(known[0], kind, id, cls, lengths, shared)
 
         def closed(why: str) -> None:
             self._strangers.discard(connection)
-            self._gone[0] += connection.bytes_sent
-            self._gone[1] += connection.bytes_received
+            self._gone = list(map(sum, zip(self._gone, _traffic(connection), strict=True)))
             if known and self._connections.get(known[0]) is connection:
                 del self._connections[known[0]]
                 handler.lost(known[0], why)
@@ -152,8 +181,10 @@ class TcpTransport:
             arrived=arrived,
             room=room,
             closed=closed,
-            body_bytes_max=self._body_bytes_max if party else 0,
+            segments=self._segments,
         )
+        if party:
+            connection.admit(self._body_bytes_max)
         return connection
 
     def _greeted(self, connection: Connection, envelope: Envelope) -> Party:
@@ -182,11 +213,16 @@ class TcpTransport:
         self._loop.call_later(seconds, action)
 
     def traffic(self) -> tuple[int, int]:
+        sent, received, lent, borrowed = self._traffic()
+        return sent + lent, received + borrowed
+
+    def shared(self) -> tuple[int, int]:
+        _, _, lent, borrowed = self._traffic()
+        return lent, borrowed
+
+    def _traffic(self) -> list[int]:
         live = [*self._connections.values(), *self._strangers]
-        return (
-            self._gone[0] + sum(c.bytes_sent for c in live),
-            self._gone[1] + sum(c.bytes_received for c in live),
-        )
+        return list(map(sum, zip(self._gone, *map(_traffic, live), strict=True)))
 
     def close(self) -> None:
         deadline = time.monotonic() + 1.0
@@ -197,11 +233,17 @@ class TcpTransport:
         self._close_all()
 
     def _close_all(self) -> None:
-        self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         connections = [*self._connections.values(), *self._strangers]
         self._connections.clear()  # nobody is told of a close that we asked for
         for connection in connections:
             connection.close("closed by this side")
+
+
+def _traffic(connection: Connection) -> tuple[int, int, int, int]:
+    """Bytes sent and received, lent and borrowed."""
+    return connection.bytes_sent, connection.bytes_received, *connection.bytes_shared
 
 
 def _equal(one: str, other: str) -> bool:

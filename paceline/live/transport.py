@@ -44,8 +44,14 @@ class Handler(Protocol):
     def deliver(self, src: Party, envelope: Envelope) -> None:
         """A whole message has arrived."""
 
-    def room_for(self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int]) -> list[Any]:
-        """Vectors of these lengths to receive into; raises ProtocolError when such a message is not expected."""
+    def room_for(
+        self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]
+    ) -> list[Any]:
+        """Vectors of these lengths: those that are there already, and new ones to receive the others into.
+
+        `shared` has the vectors that came by reference, None for each other, and is empty when all are on their way.
+        Raises ProtocolError when such a message is not expected.
+        """
 
     def lost(self, src: Party, why: str) -> None:
         """The connection to `src` is gone."""
@@ -80,7 +86,10 @@ class Transport(Post, Protocol):
         """Run `action` on the thread that delivers, about `seconds` from now."""
 
     def traffic(self) -> tuple[int, int]:
-        """Bytes sent and received so far, frames and all, as counted at the socket."""
+        """Bytes sent and received so far: frames and all, as counted at the socket, and vectors that were shared."""
+
+    def shared(self) -> tuple[int, int]:
+        """Bytes of those vectors: they reached the other side, or came from there, by reference."""
 
     def close(self) -> None:
         """Send what is queued, then close; bounded by a second."""

@@ -1,8 +1,11 @@
 """Frames: how a message becomes bytes and back.
 
     prefix   28 bytes, big-endian: magic "PACE", version, kind, slice, header length, id, body length
-    header   msgpack: [message name, [vector lengths], scalars]     at most 64 KiB
+    header   msgpack: [message name, [vector lengths], scalars, [places], [loans over]]     at most 64 KiB
     body     the vectors, float32, one after the other, straight from and into the final buffers
+
+Between processes of one host a vector may stay where it is (`paceline.live.sharing`): its place says where, and it adds
+nothing to the body. Places are left out where there is none.
 
 Nothing is unpickled; scalars are decoded into the declared types of the message and nothing else; every length is
 checked before memory is taken.
@@ -13,7 +16,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, Protocol, get_type_hints
 
 import msgspec
 
@@ -29,6 +32,17 @@ HEADER_BYTES_MAX = 64 * 1024
 ITEM_BYTES = 4
 
 
+Place = tuple[int, int, int]
+"""Where a vector lies that was not sent: segment, offset in bytes, number of the loan."""
+
+
+class Lender(Protocol):
+    """Keeps vectors where they are for the other side to read."""
+
+    def lend(self, v: Any) -> Place | None: ...
+    def over(self) -> tuple[int, ...]: ...
+
+
 class Prefix(msgspec.Struct, frozen=True):
     kind: Kind
     slice: int
@@ -41,6 +55,8 @@ class _Header(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     name: str
     lengths: tuple[int, ...]
     scalars: msgspec.Raw
+    places: tuple[Place | None, ...] = ()
+    over: tuple[int, ...] = ()
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -66,17 +82,21 @@ def codec_of(cls: Any) -> Codec:
     return Codec(cls, name_of(cls), vector_fields(cls), scalar_fields(cls), decode)
 
 
-def encode(envelope: Envelope, memory: Memory) -> list[memoryview]:
-    """The buffers of a frame: one for prefix and header, one for each vector. No vector is copied.
+def encode(envelope: Envelope, memory: Memory, lender: Lender | None = None) -> list[memoryview]:
+    """The buffers of a frame: one for prefix and header, one for each vector that is not lent. No vector is copied.
 
     Raises ProtocolError when the header is too long.
     """
     message = envelope.message
     codec = codec_of(type(message))  # type: ignore[arg-type]
     vectors = [getattr(message, name) for name in codec.vectors]
-    body = [memory.bytes_of(v) for v in vectors]
+    places: tuple[Place | None, ...] = tuple([lender.lend(v) for v in vectors]) if lender else ()
+    if any(places):
+        body = [memory.bytes_of(v) for v, place in zip(vectors, places, strict=True) if place is None]
+    else:
+        body, places = [memory.bytes_of(v) for v in vectors], ()
     scalars = msgspec.Raw(_encode([getattr(message, name) for name in codec.scalars]))
-    header = _encode(_Header(codec.name, tuple(len(v) for v in vectors), scalars))
+    header = _encode(_Header(codec.name, tuple(map(len, vectors)), scalars, places, lender.over() if lender else ()))
     if len(header) > HEADER_BYTES_MAX:
         raise ProtocolError(f"the header of {codec.name} has {len(header)} bytes, more than {HEADER_BYTES_MAX}")
     size = sum(view.nbytes for view in body)
@@ -101,18 +121,31 @@ def decode_prefix(data: bytes | memoryview, body_bytes_max: int) -> Prefix:
         raise ProtocolError(f"unknown kind of frame {kind}") from None
 
 
-def decode_header(data: bytes | memoryview, body_bytes: int) -> tuple[Codec, tuple[int, ...], Any]:
-    """Codec of the message, lengths of its vectors and its scalars. Raises ProtocolError."""
+class Header(NamedTuple):
+    """`lengths` of all vectors; `places` of those that are lent, None for the others, empty when none is."""
+
+    codec: Codec
+    lengths: tuple[int, ...]
+    scalars: Any
+    places: tuple[Place | None, ...]
+    over: tuple[int, ...]
+
+
+def decode_header(data: bytes | memoryview, body_bytes: int) -> Header:
+    """Raises ProtocolError."""
     try:
         header = _decode_header(data)
         codec = codec_of(named(header.name))
         scalars = codec.decode(header.scalars)
     except (msgspec.MsgspecError, KeyError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"a header that cannot be read: {error}") from None
-    lengths = header.lengths
-    if len(lengths) != len(codec.vectors) or min(lengths, default=0) < 0 or ITEM_BYTES * sum(lengths) != body_bytes:
+    lengths, places = header.lengths, header.places
+    if places and len(places) != len(lengths):
+        raise ProtocolError(f"{codec.name}: {len(places)} places for {len(lengths)} vectors")
+    sent = [length for length, place in zip(lengths, places, strict=True) if not place] if places else lengths
+    if len(lengths) != len(codec.vectors) or min(lengths, default=0) < 0 or ITEM_BYTES * sum(sent) != body_bytes:
         raise ProtocolError(f"{codec.name}: vectors of {list(lengths)} elements do not make {body_bytes} bytes")
-    return codec, lengths, scalars
+    return Header(codec, lengths, scalars, places, header.over)
 
 
 def assemble(codec: Codec, scalars: Any, vectors: list[Any]) -> Any:

@@ -11,10 +11,10 @@ import pytest
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.trace import Applied, Ended, Membership
 from tests.conformance.table import CASES, LABELS, OPTIMUM, RUNS, W0, Case, distance
-from tests.conformance.threads import SECONDS, Fabric, ThreadRun, hub, tcp
+from tests.conformance.threads import SECONDS, Fabric, ThreadRun, hub, tcp, unix
 
 on_every_row = pytest.mark.parametrize(("case", "servers"), RUNS, ids=LABELS)
-on_every_transport = pytest.mark.parametrize("fabric", [hub, tcp])
+on_every_transport = pytest.mark.parametrize("fabric", [hub, tcp, unix])
 
 
 def far_enough(case: Case, ranks: tuple[int, ...] = (0, 1, 2, 3)) -> Callable[[list[int]], bool]:

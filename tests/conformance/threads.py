@@ -29,6 +29,7 @@ from paceline.live.models import final_model
 from paceline.live.node import Hosted, Node
 from paceline.live.party import Party
 from paceline.live.pending import Pending
+from paceline.live.segments import Segments
 from paceline.live.session import Session
 from paceline.live.tcp import TcpTransport
 from paceline.live.transport import Transport
@@ -50,6 +51,10 @@ def hub() -> Callable[[Party], Transport]:
 
 def tcp() -> Callable[[Party], Transport]:
     return lambda who: TcpTransport(who, "the token of this run", NumpyMemory())
+
+
+def unix() -> Callable[[Party], Transport]:
+    return lambda who: TcpTransport(who, "the token of this run", NumpyMemory(), segments=Segments(), shared_only=True)
 
 
 class Work(Protocol):

@@ -143,7 +143,7 @@ def test_a_chain_of_updates_allocates_nothing_once_it_is_warm(host: Pool) -> Non
 
 
 def test_idle_buffers_are_bounded_and_can_be_dropped() -> None:
-    pool = Pool(idle_max=2, length_min=1)
+    pool = Pool(idle_max=2, idle_bytes=0, length_min=1)
     held = [pool.take(8) for _ in range(5)]
     assert (pool.made, pool.idle(8)) == (5, 0)
     held.clear()

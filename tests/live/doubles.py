@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -32,6 +33,14 @@ class NumpyMemory:
 
     def bytes_of(self, v: Any) -> memoryview:
         return memoryview(v.view(np.uint8))
+
+    def address_of(self, v: Any) -> int:
+        return address(v)
+
+    def view(self, room: memoryview, over: Callable[[], None]) -> Any:
+        v = np.frombuffer(room, np.float32)
+        weakref.finalize(v, over)
+        return v
 
     def join(self, parts: Sequence[Any]) -> Any:
         base = parts[0].base
@@ -68,10 +77,13 @@ class Recorder:
         self.threads.add(threading.current_thread())
         self.delivered.put((src, envelope))
 
-    def room_for(self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int]) -> list[Any]:
+    def room_for(
+        self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any] = ()
+    ) -> list[Any]:
         if not self._vectors:
             raise ProtocolError(f"{src} sends vectors to somebody who has no use for them")
-        self.rooms.append([np.empty(length, np.float32) for length in lengths])
+        there = shared or [None] * len(lengths)
+        self.rooms.append([np.empty(n, np.float32) if v is None else v for n, v in zip(lengths, there, strict=True)])
         return self.rooms[-1]
 
     def lost(self, src: Party, why: str) -> None:

@@ -46,8 +46,10 @@ class Behind:
     def deliver(self, src: Party, envelope: Envelope) -> None:
         self.node.deliver(src, envelope)
 
-    def room_for(self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int]) -> list[Any]:
-        return self.node.room_for(src, kind, id, lengths)
+    def room_for(
+        self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]
+    ) -> list[Any]:
+        return self.node.room_for(src, kind, id, lengths, shared)
 
     def lost(self, src: Party, why: str) -> None:
         self.node.lost(src, why)

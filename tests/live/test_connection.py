@@ -50,7 +50,7 @@ class End:
             raise ProtocolError("not expected here")
         self.came.put(envelope)
 
-    def room(self, kind: Kind, id: int, cls: type, lengths: Sequence[int]) -> list[Any]:
+    def room(self, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any] = ()) -> list[Any]:
         self.rooms.append([self.memory.empty(length) for length in lengths])
         return self.rooms[-1]
 

@@ -67,7 +67,7 @@ def decode(data: bytes) -> Envelope:
     """The frame, by way of every check on the receiving side."""
     prefix = wire.decode_prefix(data[: wire.PREFIX.size], LIMIT)
     head = wire.PREFIX.size + prefix.header_bytes
-    codec, lengths, scalars = wire.decode_header(data[wire.PREFIX.size : head], prefix.body_bytes)
+    codec, lengths, scalars, *_ = wire.decode_header(data[wire.PREFIX.size : head], prefix.body_bytes)
     vectors, at = [], head
     for length in lengths:
         vectors.append(np.frombuffer(data[at : at + 4 * length], np.float32))
@@ -151,7 +151,12 @@ HOSTILE: dict[str, tuple[bytes, int]] = {
     "a float for an int": (header(TOTAL, [], [1.5]), 0),
     "nothing for an int": (header(TOTAL, [], [None]), 0),
     "scalars that are no array": (header(TOTAL, [], {"samples": 1}), 0),
-    "one part too many": (msgspec.msgpack.encode([TOTAL, [], [1], []]), 0),
+    "one part too many": (msgspec.msgpack.encode([TOTAL, [], [1], [], [], []]), 0),
+    "a place for no vector": (msgspec.msgpack.encode([TOTAL, [], [1], [[1, 0, 1]], []]), 0),
+    "more places than vectors": (msgspec.msgpack.encode([PUSH, [1], [1, 1], [[1, 0, 1], None], []]), 0),
+    "bytes of a vector that has a place": (msgspec.msgpack.encode([PUSH, [1], [1, 1], [[1, 0, 1]], []]), 4),
+    "a place that is no place": (msgspec.msgpack.encode([PUSH, [1], [1, 1], [[1, 0]], []]), 0),
+    "a place on a float": (msgspec.msgpack.encode([PUSH, [1], [1, 1], [[1, 0.5, 1]], []]), 0),
     "one part too few": (msgspec.msgpack.encode([TOTAL, []]), 0),
     "no array at all": (msgspec.msgpack.encode({"name": TOTAL}), 0),
     "something after the end": (header(TOTAL, [], [1]) + b"\0", 0),
@@ -236,7 +241,7 @@ class Picky:
 
 
 def test_a_message_that_refuses_its_own_values_is_a_protocol_error() -> None:
-    codec, _, scalars = wire.decode_header(header(name_of(Picky), [], [2.0]), 0)
+    codec, _, scalars, *_ = wire.decode_header(header(name_of(Picky), [], [2.0]), 0)
     with pytest.raises(ProtocolError, match="a share lies between 0 and 1"):
         wire.assemble(codec, scalars, [])
 
