@@ -39,6 +39,7 @@ SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(-(2**63), 2**63 - 1),
     float: st.floats(allow_nan=False),
     str: st.text(max_size=50),
+    bytes: st.binary(max_size=50),
     bool: st.booleans(),
     Vector: NUMBERS,
     Layout: st.builds(lay_out, st.integers(5, 2**40), st.integers(0, 5), st.integers(2**30, 2**40)),
