@@ -34,6 +34,7 @@ def join(
     scheme: str = "esync",
     *,
     seed: int = 0,
+    lazy: bool = False,
     **parameters: Any,
 ) -> Pace:
     """Take this process's part in a run; returns when training starts.
@@ -44,13 +45,17 @@ def join(
     `optimizer` itself makes the local steps. `parameters` are those of the scheme. Do not call `optimizer.step` or
     `optimizer.zero_grad`: `pace.step()` does what is needed.
 
+    Gradients of `nn.Embedding(sparse=True)` travel as rows where the optimizer leaves all other rows alone: SGD without
+    momentum and weight decay, and, with `lazy`, any; momentum, weight decay and Adam's moments then reach a row only in
+    updates whose gradient has it (docs/embeddings.md).
+
     When the script ends the worker leaves the run; `pace.close()` does so earlier and loads the final model.
     Raises ConfigError for an unknown scheme, a bad parameter or an optimizer that cannot be told by its numbers.
     """
     recipe = Recipe(
         scheme=scheme,
         parameters=make(scheme, parameters).parameters(),
-        optimizer=recipe_of(optimizer),
+        optimizer=dataclasses.replace(recipe_of(optimizer), lazy=lazy),
         seed=seed,
     )
     seat = seat_from(os.environ)
