@@ -431,7 +431,7 @@ class Node:
     ) -> list[Any]:
         """Vectors to receive into. Raises ProtocolError for more than what is held here can explain."""
         if kind == Kind.MEAN:
-            return self._carrier_of_peers(src).room_for(src, id, lengths)
+            return self._carrier_of_peers(src).room_for(src, id, lengths, shared)
         longest = self._longest()
         if longest and max(lengths) > longest:
             raise ProtocolError(f"{src} sends a vector of {max(lengths)} elements, {self.me} expects {longest} at most")

@@ -167,8 +167,10 @@ class PeerCarrier:
             case other:
                 raise ProtocolError(f"{src} sent {type(other).__name__} where a mean is carried")
 
-    def room_for(self, src: Party, id: int, lengths: Sequence[int]) -> list[Any]:
+    def room_for(self, src: Party, id: int, lengths: Sequence[int], shared: Sequence[Any] = ()) -> list[Any]:
         """Where pieces are received: at once where they belong, if nothing has to be added. Raises ProtocolError."""
+        if shared:  # a piece is one vector, and it is there
+            return list(shared)
         key, strip, step = from_id(id)
         meeting = self._open.get(key)
         part = meeting.parts.get(strip) if meeting else None
