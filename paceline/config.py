@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from paceline import schemes  # noqa: F401  enters the catalogue
-from paceline.core.collective import PEERS
+from paceline.codec import read
+from paceline.codec.policy import EXACT_BELOW, Codecs
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import Limits, Scheme, limits_of, lookup, make, names, nearest, types_of
 from paceline.engine import recipes
@@ -34,10 +35,6 @@ def check_device(text: str) -> None:
     for device in text.split(","):
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
             raise ValueError(f"{device!r} is no device; there are auto, cpu, cuda and cuda:N")
-
-
-TORCH_CARRIERS = ("gloo", "nccl", "mpi")
-CARRIERS = ("auto", "servers", *PEERS, *TORCH_CARRIERS)
 
 
 def parse_shards(text: str) -> tuple[float, ...]:
@@ -81,8 +78,17 @@ class Cluster:
         "how vectors pass between processes of one host: shm shares memory, tcp does not, auto shares it where it can",
         choices=("auto", "shm", "tcp"),
     )
-    mean: str = option("auto", "who averages among equals; see docs/carriers.md", choices=CARRIERS)
+    mean: str = option("auto", "who averages among equals", choices=("auto", "servers", "gloo", "nccl"))
     timeout: float = option(600.0, "seconds any single wait may take", low=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compression:
+    up: str = option("none", "codec of what workers send; see `paceline codecs`", flag="codec", check=read)
+    down: str = option("none", "codec of what servers send", flag="codec-down", check=read)
+    exact_below: int = option(
+        EXACT_BELOW, "vectors and tensors of fewer numbers travel as they are", flag="codec-exact-below", low=0
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +160,7 @@ class Config:
 
     run: Run = field(default_factory=Run)
     cluster: Cluster = field(default_factory=Cluster)
+    compression: Compression = field(default_factory=Compression)
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)
     optimizer: Optimizer = field(default_factory=Optimizer)
@@ -165,6 +172,9 @@ class Config:
     def scheme(self) -> Scheme:
         own = make(self.run.scheme, self.parameters.get(self.run.scheme, {}))
         return own.completed(self.parameters, 0)
+
+    def codecs(self) -> Codecs:
+        return Codecs(**dataclasses.asdict(self.compression))
 
     def slowdown_of(self, rank: int) -> float:
         return self.cluster.slowdown[rank] if self.cluster.slowdown else 1.0
@@ -193,6 +203,8 @@ class Config:
             raise ConfigError(f"--shards names {len(fractions)} servers, --servers says {self.cluster.servers}")
         segments_for(self.cluster.transport)
         self.scheme().check(workers, self.cluster.servers)
+        momentum = self.optimizer.momentum if self.optimizer.name == "sgd" else 0.0
+        self.codecs().check(self.scheme(), self.cluster.servers, momentum)
         return self
 
     def _check_optimizer(self) -> None:
@@ -221,24 +233,10 @@ class Config:
             read_sharding(Path(shares.path), workers)
 
     def _check_mean(self) -> None:
-        mean, servers = self.cluster.mean, self.cluster.servers
-        if mean == "servers" and not servers:
+        if self.cluster.mean == "servers" and not self.cluster.servers:
             raise ConfigError("--mean servers needs --servers 1 or more")
-        if mean == "nccl" and "cpu" in self.cluster.device:
+        if self.cluster.mean == "nccl" and "cpu" in self.cluster.device:
             raise ConfigError("--mean nccl needs a GPU of its own for every worker: give --device cuda:0,cuda:1,...")
-        if mean in TORCH_CARRIERS and not _torch_has(mean):
-            raise ConfigError(f"--mean {mean}: this PyTorch was built without it; take --mean ring, or leave it out")
-        if mean not in ("auto", "servers") and servers and not self.scheme().uses_mean(servers):
-            raise ConfigError(
-                f"--mean {mean}: with servers, the workers of {self.run.scheme} average nothing among themselves; "
-                "give --servers 0 where it can do without, or leave --mean out"
-            )
-
-
-def _torch_has(backend: str) -> bool:
-    from torch import distributed
-
-    return bool(getattr(distributed, f"is_{backend}_available")())
 
 
 SECTIONS: dict[str, Any] = {

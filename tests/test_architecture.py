@@ -26,8 +26,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": {"core", "engine"},
     "observe": {"core.trace", "core.errors", "observe"},
     "config": BELOW_CONFIG | {"config"},
-    "job": BELOW_CONFIG - {"codec"} | {"config", "job"},
-    "launch": BELOW_CONFIG - {"codec"} | {"config", "job", "launch"},
+    "job": BELOW_CONFIG | {"config", "job"},
+    "launch": BELOW_CONFIG | {"config", "job", "launch"},
     "compat": BELOW_CONFIG | {"config", "job", "launch", "cli", "compat"},
     "cli": BELOW_CONFIG | {"config", "job", "launch", "compat", "cli"},
 }

@@ -14,6 +14,7 @@ from paceline.core.scheme import nearest
 TITLES = {
     "run": "what to run",
     "cluster": "the cluster",
+    "compression": "compression of what travels",
     "data": "data",
     "model": "model",
     "optimizer": "optimizer",

@@ -2,6 +2,7 @@
 
 codec      what a codec is; the registry         encoded    a vector on its way as bytes
 kernels    the loops, compiled when first used   stage      between a party and the wire: encodes, decodes, remembers
+policy     which codec goes with which scheme
 """
 
 import importlib

@@ -53,14 +53,14 @@ class Codec:
 
     weights: what it does to weights, which are not sums over time as gradients are: it encodes them as they are, or
     encodes the difference to what the receiver is known to hold, or must not be used on them.
-    for_means: it is made of means and carries no other message.
+    gradients_only: it is of use on the way of gradients to the servers alone.
     """
 
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     paper: ClassVar[Paper | None] = None
     weights: ClassVar[Literal["as they are", "by difference", "never"]] = "by difference"
-    for_means: ClassVar[bool] = False
+    gradients_only: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name, limits in limits_of(type(self)).items():
@@ -73,8 +73,11 @@ class Codec:
         """Does the sender keep a residual?"""
         return True
 
-    def check(self, momentum: float) -> None:
-        """Raise ConfigError, naming the way out, where the optimizer's momentum does not go with this codec."""
+    def check(self, momentum: float, *, local: bool) -> None:
+        """Raise ConfigError, naming the way out, where a run does not go with this codec.
+
+        `momentum` is the optimizer's; `local`: the scheme trains locally.
+        """
 
     def size(self, length: int, nth: int = 0) -> int:
         """Bytes of the `nth` vector of a row, from 0."""
@@ -90,6 +93,16 @@ class Codec:
     def decode(self, data: Bytes, out: Floats) -> None:
         """Write the vector that `data` stands for over `out`. Raises ValueError when it cannot be of that length."""
         raise NotImplementedError
+
+    def warm_up(self) -> None:
+        """Have everything compiled that encoding and decoding need."""
+        g = np.linspace(-1, 1, 64, dtype=np.float32)
+        g.flags.writeable = False
+        for memory in (Memory.of(len(g)), None):
+            data = self.encode(g, memory)
+            assert data is not None
+            data.flags.writeable = False
+            self.decode(data, np.empty(len(g), np.float32))
 
     def parameters(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}

@@ -40,8 +40,14 @@ class DGC(Codec):
     warmup: int = parameter(100, "exchanges over which the share shrinks from a quarter", low=0)
 
     weights = "never"
+    gradients_only = True
 
-    def check(self, momentum: float) -> None:
+    def check(self, momentum: float, *, local: bool) -> None:
+        if local and self.momentum:
+            raise ConfigError(
+                "codec dgc corrects the momentum of gradients, and this scheme sends what local steps changed: take "
+                "topk, or write dgc(momentum=0)"
+            )
         if momentum and self.momentum:
             raise ConfigError(
                 f"codec dgc has a momentum of its own, and --momentum {momentum:g} would count twice: give "

@@ -38,7 +38,8 @@ from paceline.core.vector import Ghost, Memory
 ROWS_MAX = 1 << 16
 """Of one sender, that a receiver remembers the last vector of."""
 
-Room = Callable[[Sequence[int]], list[Any]]
+Room = Callable[[Sequence[int], Sequence[Any]], list[Any]]
+"""From the lengths of a message's vectors, and those that are there already, to all of them: room for the others."""
 
 
 @dataclass(slots=True)
@@ -115,7 +116,7 @@ class Stage:
     def _encoded(self, key: Hashable, v: Any, nature: Nature) -> Any:
         codec = self._sends
         assert codec is not None
-        if len(v) < max(1, self._exact_below):
+        if len(v) < max(1, self._exact_below) or hasattr(v, "tables"):  # rows of tables are few numbers already
             return v
         row = self._rows.get(key)
         if row is None:
@@ -162,18 +163,18 @@ class Stage:
 
     # ---- in ----------------------------------------------------------------------------------------------
     def incoming(self, src: Hashable, message: Any, room: Room, *, from_server: bool) -> Any:
-        """`message` as its role sees it. `room` gives vectors of these lengths to decode into.
+        """`message` as its role sees it. `room` gives vectors to decode into.
 
         Raises ProtocolError for bytes that no codec of this run makes.
         """
         fields = vector_fields(type(message))
-        encoded = {f: e for f in fields for e in [getattr(message, f)] if isinstance(e, Encoded)}
-        if not encoded:
+        came = [getattr(message, f) for f in fields]
+        if Encoded not in map(type, came):
             return message
-        rooms = room([len(e) for e in encoded.values()])
+        rooms = room([len(v) for v in came], [None if type(v) is Encoded else v for v in came])
         codec = self._down if from_server else self._up
-        vectors = {f: self._decoded(src, e, codec, v) for (f, e), v in zip(encoded.items(), rooms, strict=True)}
-        return _with(message, vectors)
+        pairs = [(f, v, r) for f, v, r in zip(fields, came, rooms, strict=True) if type(v) is Encoded]
+        return _with(message, {f: self._decoded(src, v, codec, r) for f, v, r in pairs})
 
     def _decoded(self, src: Hashable, encoded: Encoded, codec: Codec | None, v: Any) -> Any:
         if codec is None or encoded.codec not in (codec.name, WHOLE):

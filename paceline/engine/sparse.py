@@ -7,7 +7,6 @@ two versions of the weights. Everything else (a gradient divided by a vector, sa
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, TypeGuard
 
@@ -79,10 +78,7 @@ class SparseFlat:
         return self.flat().value()
 
     def norm(self) -> float:
-        rows = self._rows()
-        if rows is None:
-            return self.flat().norm()
-        return math.hypot(self.dense.norm(), *(table.values.norm() for table in rows))
+        return self.flat().norm()
 
     def spliced(self, part: slice, v: Any) -> Flat:
         return self.flat().spliced(part, v)

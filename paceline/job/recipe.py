@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from paceline.codec.policy import Codecs
 from paceline.core.role import Place, Role
 from paceline.core.scheme import Scheme, make
 from paceline.engine.recipes import OptimizerRecipe, ScheduleRecipe
@@ -21,6 +22,7 @@ class Recipe:
     optimizer: OptimizerRecipe = field(default_factory=OptimizerRecipe)
     schedule: ScheduleRecipe = field(default_factory=ScheduleRecipe)
     seed: int = 0
+    codecs: Codecs = field(default_factory=Codecs)
 
     def make_scheme(self) -> Scheme:
         """Raises ConfigError for an unknown scheme or a bad parameter."""

@@ -13,6 +13,7 @@ from typing import Any
 from paceline.core.mean import Averaged, MeanServer
 from paceline.core.role import Place
 from paceline.core.trace import Applied, Decision, Record
+from paceline.engine.vector import FlatMemory
 from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
 from paceline.live import control
@@ -49,6 +50,7 @@ def _take_up(server: int, session: Session, plan: control.Plan) -> list[Hosted]:
     """The slices of this server; their boxes come with the initial weights."""
     recipe = Recipe.from_json(plan.optimizer)
     scheme = recipe.make_scheme()
+    session.node.stage = recipe.codecs.stage(FlatMemory(), scheme, of_server=True)
     parts, slices = plan.layout.slices, plan.layout.of(server)
     rules = {number: recipe.make_rule() for number in slices}
 

@@ -61,6 +61,7 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
             floor=s.floor,
         ),
         seed=config.run.seed,
+        codecs=config.codecs(),
     )
 
 

@@ -87,7 +87,9 @@ class ForkServer:
 
         torch.set_num_threads(1)  # a pool of threads started here would be a dead one in those forked
         try:
-            splits = load_data(configuration.build(values))
+            config = configuration.build(values)
+            config.codecs().warm_up()
+            splits = load_data(config)
             self._say(event="prepared", train_samples=len(splits.train))
         except PacelineError as error:
             self._say(event="error", why=str(error))

@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from paceline import schemes  # noqa: F401  enters the catalogue
+from paceline.codec.policy import Codecs
 from paceline.core.scheme import make
 from paceline.engine.rules import recipe_of
 from paceline.job.alone import sit_alone
@@ -34,7 +35,8 @@ def join(
     scheme: str = "esync",
     *,
     seed: int = 0,
-    lazy: bool = False,
+    codec: str = "none",
+    codec_down: str = "none",
     **parameters: Any,
 ) -> Pace:
     """Take this process's part in a run; returns when training starts.
@@ -42,25 +44,25 @@ def join(
     The place is read from the environment that `paceline launch` sets; without one this process is the only worker.
     The model's parameters become views of one buffer, and worker 0's weights everybody's. Where the scheme updates on
     the servers, `optimizer` says how (its kind and numbers; its state lives there); where it trains locally,
-    `optimizer` itself makes the local steps. `parameters` are those of the scheme. Do not call `optimizer.step` or
-    `optimizer.zero_grad`: `pace.step()` does what is needed.
-
-    Gradients of `nn.Embedding(sparse=True)` travel as rows where the optimizer leaves all other rows alone: SGD without
-    momentum and weight decay, and, with `lazy`, any; momentum, weight decay and Adam's moments then reach a row only in
-    updates whose gradient has it (docs/embeddings.md).
+    `optimizer` itself makes the local steps. `parameters` are those of the scheme; `codec` compresses what workers
+    send, `codec_down` what servers send. Do not call `optimizer.step` or `optimizer.zero_grad`: `pace.step()` does what
+    is needed.
 
     When the script ends the worker leaves the run; `pace.close()` does so earlier and loads the final model.
-    Raises ConfigError for an unknown scheme, a bad parameter or an optimizer that cannot be told by its numbers.
+    Raises ConfigError for an unknown scheme or codec, a bad parameter or an optimizer that cannot be told by its
+    numbers.
     """
     recipe = Recipe(
         scheme=scheme,
         parameters=make(scheme, parameters).parameters(),
-        optimizer=dataclasses.replace(recipe_of(optimizer), lazy=lazy),
+        optimizer=recipe_of(optimizer),
         seed=seed,
+        codecs=Codecs(up=codec, down=codec_down),
     )
     seat = seat_from(os.environ)
     if seat is not None:
         recipe.make_scheme().check(seat.workers, seat.servers)
+        recipe.codecs.check(recipe.make_scheme(), seat.servers, recipe.optimizer.momentum)
     own = str(next(model.parameters()).device)
     if seat is None:
         seat, session = sit_alone(recipe.make_scheme(), device=own)

@@ -7,6 +7,7 @@ box on (`advance`). A lock keeps the roles to one of them at a time, so `on` is 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import threading
 import time
@@ -15,10 +16,11 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
+from paceline.codec.stage import Stage
 from paceline.core.effects import SERVERS, Call, Compute, Effect, Mean, Reply, Start, Tell, To, Train, Wait
 from paceline.core.errors import PeerLost, ProtocolError, Stopped
 from paceline.core.mean import MeanServer, Part
-from paceline.core.message import message, scatter
+from paceline.core.message import message, nature_of, scatter
 from paceline.core.role import Role
 from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory
@@ -26,11 +28,8 @@ from paceline.live import party
 from paceline.live.exhibits import FREIGHT, FREIGHT_LENGTH, PRESENCE, WEIGHTS, Exhibits, Peek
 from paceline.live.packing import Packed, Packer, PackingPost
 from paceline.live.party import Party
-from paceline.live.peers import PeerCarrier
 from paceline.live.pending import Pending, rooms_for
 from paceline.live.transport import Envelope, Kind, Post, Transport
-
-SECONDS_PER_BYTE_MIN = 1e-10  # what comes by shared memory is there at once, but has to be read by somebody
 
 
 @message
@@ -87,7 +86,6 @@ class Node:
         self._shards: Sequence[slice] = ()
         self._sending_order: Sequence[tuple[int, Party, int]] = ()  # number of a slice, who holds it, which of theirs
         self._carrier: Carrier | None = None
-        self.peers: PeerCarrier | None = None  # carries means among the workers, where those reach one another
         self._generator: Generator[Effect, Any, None] | None = None
         self._lock = threading.RLock()
         self._ids = itertools.count(1)
@@ -99,6 +97,7 @@ class Node:
         self._left = False
         self._stopped: BaseException | None = None
         self._began = time.monotonic()
+        self.stage = Stage(memory, nature_of, up=None, down=None)  # where vectors become bytes
         self.exhibits = Exhibits(self._transport)
         self.exhibits[WEIGHTS] = self._model
         self.exhibits[FREIGHT] = lambda _slice: memory.empty(FREIGHT_LENGTH)
@@ -206,16 +205,6 @@ class Node:
         self._peers = list(peers)
         self._knock(callers)
 
-    def measure_link(self, rank: int) -> tuple[float, float]:
-        """To worker `rank`: seconds of latency one way, and seconds a byte; the best of a few."""
-        empty, full = (min(self._timed_peek(rank, what) for _ in range(3)) for what in (PRESENCE, FREIGHT))
-        return empty / 2, max((full - empty) / (4 * FREIGHT_LENGTH), SECONDS_PER_BYTE_MIN)
-
-    def _timed_peek(self, rank: int, what: str) -> float:
-        began = time.monotonic()
-        self.peek(rank, what)
-        return time.monotonic() - began
-
     def leave(self) -> None:
         """Take no further part: the role says its last words, and Calls of others are declined.
 
@@ -259,13 +248,12 @@ class Node:
             calls, self._calls = list(self._calls.values()), {}
         for pending, _, _ in calls:
             pending.fail(self._stopped)
-        if self.peers is not None and not isinstance(self._stopped, Stopped):
-            self.peers.fail(self._stopped)
 
     def lost(self, src: Party, why: str) -> None:
         """Whoever waits for an answer of `src` gets PeerLost; what `src` waits for is answered to nobody."""
         if self._packing:
             self._packing.forget(src)
+        self.stage.lost(src)
         with self._lock:
             if src.kind == "worker":
                 self._away.add(src.index)
@@ -275,8 +263,6 @@ class Node:
             calls = [self._calls.pop(id) for id in ids]
         for pending, _, _ in calls:
             pending.fail(PeerLost(f"lost {src}: {why}"))
-        if self.peers is not None and src.kind == "worker":
-            self.peers.lost(src, why)
 
     @property
     def stopped(self) -> bool:
@@ -313,6 +299,12 @@ class Node:
             return [(part, server, at, pieces[part]) for part, server, at in self._sending_order]
         return [(0, party.COORDINATOR if isinstance(to, str) else party.worker(to), 0, whole)]
 
+    def _send(self, to: Party, envelope: Envelope, part: int) -> None:
+        """`part` is the number of the slice that the message is for or comes from."""
+        with self.stage.order(to):
+            envelope.message = self.stage.outgoing(to, part, envelope.message)
+            self._transport.send(to, envelope)
+
     def _call(self, to: To, whole: Any) -> Pending:
         return self._ask(self._split(to, whole), f"the answer of {to} to {type(whole).__name__}")
 
@@ -325,7 +317,7 @@ class Node:
                     raise self._stopped
                 self._calls[envelope.id] = (pending, part, target)
             pending.sent.append(envelope)
-            self._transport.send(target, envelope)
+            self._send(target, envelope, part)
         return pending
 
     def _mean(self, effect: Mean) -> Pending:
@@ -335,26 +327,25 @@ class Node:
 
     def _tell(self, to: To, whole: Any) -> None:
         self._told += 1
-        for _, target, at, piece in self._split(to, whole):
-            self._transport.send(target, Envelope(Kind.TELL, piece, slice=at))
+        for part, target, at, piece in self._split(to, whole):
+            self._send(target, Envelope(Kind.TELL, piece, slice=at), part)
 
     def _reply(self, role: Role, effect: Reply) -> None:
         calls = self._unanswered.get((role, effect.to))
         if calls:
-            self._transport.send(party.worker(effect.to), Envelope(Kind.REPLY, effect.message, calls.popleft()))
+            self._send(party.worker(effect.to), Envelope(Kind.REPLY, effect.message, calls.popleft()), role.me)
         elif effect.to not in self._away:
             raise ProtocolError(f"{self.me} answers worker {effect.to}, which has asked nothing: {effect.message!r}")
 
     # ---- the transport's thread: the "upon receiving" box ------------------------------------------------
     def deliver(self, src: Party, envelope: Envelope) -> None:
-        """Raises ProtocolError for an answer to no question, and for what cannot be unpacked."""
+        """Raises ProtocolError for an answer to no question, and for what cannot be unpacked or decoded."""
         if self._packing and isinstance(envelope.message, Packed):
             envelope.message = self._packing.unpacked(envelope.message, src, self._longest())
+        room = functools.partial(self.room_for, src, envelope.kind, envelope.id)
+        envelope.message = self.stage.incoming(src, envelope.message, room, from_server=src.kind == "server")
         if envelope.kind == Kind.REPLY:
             self._answered(src, envelope)
-            return
-        if envelope.kind == Kind.MEAN:
-            self._carrier_of_peers(src).deliver(src, envelope)
             return
         if isinstance(envelope.message, Peek):
             self.exhibits.show(src, envelope)
@@ -367,11 +358,6 @@ class Node:
             if envelope.kind == Kind.CALL:
                 self._unanswered[role, src.index].append(envelope.id)
             self._carry_out(role, role.on(self.now(), src.index, envelope.message))
-
-    def _carrier_of_peers(self, src: Party) -> PeerCarrier:
-        if self.peers is None or src.kind != "worker":
-            raise ProtocolError(f"{src} sends {self.me} a part of a mean that it takes no part in")
-        return self.peers
 
     def judged(self, accuracy: float) -> None:
         """The coordinator has heard how good the model is."""
@@ -430,8 +416,6 @@ class Node:
         self, src: Party, kind: Kind, id: int, lengths: Sequence[int], shared: Sequence[Any] = ()
     ) -> list[Any]:
         """Vectors to receive into. Raises ProtocolError for more than what is held here can explain."""
-        if kind == Kind.MEAN:
-            return self._carrier_of_peers(src).room_for(src, id, lengths, shared)
         longest = self._longest()
         if longest and max(lengths) > longest:
             raise ProtocolError(f"{src} sends a vector of {max(lengths)} elements, {self.me} expects {longest} at most")

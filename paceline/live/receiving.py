@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from paceline.codec.encoded import Encoded
 from paceline.core.errors import ProtocolError
 from paceline.core.vector import Memory
 from paceline.live import wire
@@ -55,8 +56,9 @@ class _Incoming:
 class Receiver:
     """Takes what a socket has and tells `arrived` of every whole message.
 
-    room: gives the vectors to receive into, but for those that are there by reference, which it is told.
-    body_bytes_max: longest body of a frame; more raises ProtocolError. sharing: what takes those references, if any.
+    room: gives the vectors to receive into, but for those that are there by reference, which it is told, and those that
+    are encoded. body_bytes_max: longest body of a frame; more raises ProtocolError. sharing: what takes those
+    references, if any.
     """
 
     def __init__(
@@ -122,13 +124,17 @@ class Receiver:
         self._limit = SCRATCH_BYTES if more else SCRATCH_BYTES_MIN
 
     def _begin(self, prefix: wire.Prefix, header: memoryview) -> _Incoming:
-        codec, lengths, scalars, places, over = wire.decode_header(header, prefix.body_bytes)
+        codec, lengths, scalars, places, over, forms = wire.decode_header(header, prefix.body_bytes)
         self._incoming = frame = _Incoming(prefix, codec, scalars, self._begun or time.monotonic())
         shared = self._shared(lengths, places, over) if places or over else ()
         if lengths:
-            frame.vectors = self._room(prefix.kind, prefix.id, codec.cls, lengths, shared)
-            sent = [v for v, there in zip(frame.vectors, shared, strict=True) if there is None] if shared else None
-            views = [self._memory.bytes_of(v) for v in (frame.vectors if sent is None else sent)]
+            there = _with_encoded(shared, lengths, forms) if forms else shared
+            frame.vectors = self._room(prefix.kind, prefix.id, codec.cls, lengths, there)
+            for at, form in enumerate(forms):
+                if form is not None:
+                    frame.vectors[at] = self._encoded(form, lengths[at])
+            sent = [v for v, place in zip(frame.vectors, places, strict=True) if not place] if places else frame.vectors
+            views = [v.data if type(v) is Encoded else self._memory.bytes_of(v) for v in sent]
             frame.targets.extend(view for view in views if view.nbytes)
         return frame
 
@@ -140,6 +146,12 @@ class Receiver:
         pairs = zip(lengths, places, strict=True) if places else ()
         return [self._sharing.take(place, length) if place else None for length, place in pairs]
 
+    def _encoded(self, form: wire.Form, length: int) -> Encoded:
+        """In recycled memory, as for any vector."""
+        words = self._memory.empty(-(-form.nbytes // wire.ITEM_BYTES))
+        data = self._memory.bytes_of(words)[: form.nbytes]
+        return Encoded(form.codec, length, data, form.row, form.base)
+
     def _complete(self, frame: _Incoming) -> None:
         self._incoming = None
         seconds = time.monotonic() - frame.begun
@@ -147,3 +159,11 @@ class Receiver:
         message, prefix = wire.assemble(frame.codec, frame.scalars, frame.vectors), frame.prefix
         if self._sharing is None or not self._sharing.heard(message):
             self._arrived(Envelope(prefix.kind, message, prefix.id, prefix.slice, seconds_receiving=seconds))
+
+
+def _with_encoded(shared: Sequence[Any], lengths: Sequence[int], forms: Sequence[wire.Form | None]) -> list[Any]:
+    """What needs no room: vectors that are shared, and those that are encoded, whose bytes nobody has seen yet."""
+    before = shared or [None] * len(lengths)
+    return [
+        v if form is None else Encoded(form.codec, n, b"") for v, n, form in zip(before, lengths, forms, strict=True)
+    ]

@@ -20,7 +20,6 @@ class Kind(enum.IntEnum):
     CALL = 2
     REPLY = 3
     CONTROL = 4
-    MEAN = 5  # between those who carry means; the id says of which one, which strip and which step
 
 
 @dataclass(slots=True)
@@ -50,7 +49,7 @@ class Handler(Protocol):
     ) -> list[Any]:
         """Vectors of these lengths: those that are there already, and new ones to receive the others into.
 
-        `shared` has the vectors that came by reference, None for each other, and is empty when all are on their way.
+        `shared` has the vectors that need no room, None for each other, and is empty when all do.
         Raises ProtocolError when such a message is not expected.
         """
 

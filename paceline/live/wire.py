@@ -1,11 +1,12 @@
 """Frames: how a message becomes bytes and back.
 
     prefix   28 bytes, big-endian: magic "PACE", version, kind, slice, header length, id, body length
-    header   msgpack: [message name, [vector lengths], scalars, [places], [loans over]]     at most 64 KiB
+    header   msgpack: [message name, [vector lengths], scalars, [places], [loans over], [forms]]     at most 64 KiB
     body     the vectors, float32, one after the other, straight from and into the final buffers
 
 Between processes of one host a vector may stay where it is (`paceline.live.sharing`): its place says where, and it adds
-nothing to the body. Places are left out where there is none.
+nothing to the body. A vector that a codec has made bytes of has a form, which says how many, of which codec and to
+which row they belong (`paceline.codec.encoded`). Places and forms are left out where there is none.
 
 Nothing is unpickled; scalars are decoded into the declared types of the message and nothing else; every length is
 checked before memory is taken.
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple, Protocol, get_type_hints
 
 import msgspec
 
+from paceline.codec.encoded import Encoded, check_size
 from paceline.core.errors import ProtocolError
 from paceline.core.message import name_of, named, scalar_fields, vector_fields
 from paceline.core.vector import Memory
@@ -51,12 +53,22 @@ class Prefix(msgspec.Struct, frozen=True):
     body_bytes: int
 
 
+class Form(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Of a vector that is encoded."""
+
+    codec: str
+    nbytes: int
+    row: int
+    base: int
+
+
 class _Header(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     name: str
     lengths: tuple[int, ...]
     scalars: msgspec.Raw
     places: tuple[Place | None, ...] = ()
     over: tuple[int, ...] = ()
+    forms: tuple[Form | None, ...] = ()
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -90,18 +102,29 @@ def encode(envelope: Envelope, memory: Memory, lender: Lender | None = None) -> 
     message = envelope.message
     codec = codec_of(type(message))  # type: ignore[arg-type]
     vectors = [getattr(message, name) for name in codec.vectors]
-    places: tuple[Place | None, ...] = tuple([lender.lend(v) for v in vectors]) if lender else ()
-    if any(places):
-        body = [memory.bytes_of(v) for v, place in zip(vectors, places, strict=True) if place is None]
-    else:
-        body, places = [memory.bytes_of(v) for v in vectors], ()
+    forms = tuple([_form_of(v) for v in vectors])
+    forms = forms if any(forms) else ()
+    places = _lend(vectors, lender) if lender else ()
+    travel = [v for v, place in zip(vectors, places, strict=True) if place is None] if places else vectors
+    body = [memoryview(v.data) if type(v) is Encoded else memory.bytes_of(v) for v in travel]
     scalars = msgspec.Raw(_encode([getattr(message, name) for name in codec.scalars]))
-    header = _encode(_Header(codec.name, tuple(map(len, vectors)), scalars, places, lender.over() if lender else ()))
+    over = lender.over() if lender else ()
+    header = _encode(_Header(codec.name, tuple(map(len, vectors)), scalars, places, over, forms))
     if len(header) > HEADER_BYTES_MAX:
         raise ProtocolError(f"the header of {codec.name} has {len(header)} bytes, more than {HEADER_BYTES_MAX}")
     size = sum(view.nbytes for view in body)
     prefix = PREFIX.pack(MAGIC, VERSION, envelope.kind, envelope.slice, len(header), envelope.id, size)
     return [memoryview(prefix + header), *(view for view in body if view.nbytes)]
+
+
+def _lend(vectors: list[Any], lender: Lender) -> tuple[Place | None, ...]:
+    """Places of the vectors that are lent; empty when none is."""
+    places = tuple([None if type(v) is Encoded else lender.lend(v) for v in vectors])
+    return places if any(places) else ()
+
+
+def _form_of(v: Any) -> Form | None:
+    return Form(v.codec, v.nbytes, v.row, v.base) if type(v) is Encoded else None
 
 
 def decode_prefix(data: bytes | memoryview, body_bytes_max: int) -> Prefix:
@@ -122,13 +145,17 @@ def decode_prefix(data: bytes | memoryview, body_bytes_max: int) -> Prefix:
 
 
 class Header(NamedTuple):
-    """`lengths` of all vectors; `places` of those that are lent, None for the others, empty when none is."""
+    """Of all vectors: `lengths`; `places` of those that are lent and `forms` of those that are encoded.
+
+    Both have None for the others, and are empty when that is all there is.
+    """
 
     codec: Codec
     lengths: tuple[int, ...]
     scalars: Any
     places: tuple[Place | None, ...]
     over: tuple[int, ...]
+    forms: tuple[Form | None, ...]
 
 
 def decode_header(data: bytes | memoryview, body_bytes: int) -> Header:
@@ -139,13 +166,24 @@ def decode_header(data: bytes | memoryview, body_bytes: int) -> Header:
         scalars = codec.decode(header.scalars)
     except (msgspec.MsgspecError, KeyError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"a header that cannot be read: {error}") from None
-    lengths, places = header.lengths, header.places
-    if places and len(places) != len(lengths):
-        raise ProtocolError(f"{codec.name}: {len(places)} places for {len(lengths)} vectors")
-    sent = [length for length, place in zip(lengths, places, strict=True) if not place] if places else lengths
-    if len(lengths) != len(codec.vectors) or min(lengths, default=0) < 0 or ITEM_BYTES * sum(sent) != body_bytes:
+    lengths, places, forms = header.lengths, header.places, header.forms
+    if (places and len(places) != len(lengths)) or (forms and len(forms) != len(lengths)):
+        raise ProtocolError(f"{codec.name}: {len(places)} places and {len(forms)} forms for {len(lengths)} vectors")
+    nowhere = (None,) * len(lengths)
+    sizes = map(_bytes_sent, lengths, places or nowhere, forms or nowhere)
+    if len(lengths) != len(codec.vectors) or min(lengths, default=0) < 0 or sum(sizes) != body_bytes:
         raise ProtocolError(f"{codec.name}: vectors of {list(lengths)} elements do not make {body_bytes} bytes")
-    return Header(codec, lengths, scalars, places, header.over)
+    return Header(codec, lengths, scalars, places, header.over, forms)
+
+
+def _bytes_sent(length: int, place: Place | None, form: Form | None) -> int:
+    """Of one vector. Raises ProtocolError for one that is lent and encoded, and for too many bytes."""
+    if form is None:
+        return 0 if place else ITEM_BYTES * length
+    if place:
+        raise ProtocolError("an encoded vector has no place")
+    check_size(length, form.nbytes)
+    return form.nbytes
 
 
 def assemble(codec: Codec, scalars: Any, vectors: list[Any]) -> Any:

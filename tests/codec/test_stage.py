@@ -15,6 +15,7 @@ from paceline.core.errors import ProtocolError
 from paceline.core.mean import Averaged, Part
 from paceline.core.message import INCREMENT, STATE, Nature, message, nature_of
 from paceline.core.vector import Ghost, Vector
+from paceline.live.pending import rooms_for
 from paceline.sim.memory import ArrayMemory, GhostMemory
 
 MEMORY = ArrayMemory(np.zeros(1, np.float32))
@@ -45,8 +46,8 @@ def stage(
     return Stage(memory, nature_of, up=read(codec), down=read(down), of_server=of_server, exact_below=exact_below)
 
 
-def room(lengths: Any) -> list[Any]:
-    return [MEMORY.empty(length) for length in lengths]
+def room(lengths: Any, there: Any) -> list[Any]:
+    return rooms_for(lengths, there, MEMORY)
 
 
 def numbers(seed: int) -> np.ndarray:
@@ -191,7 +192,7 @@ def test_vectors_without_numbers_shrink_as_those_with_numbers() -> None:
         of_ghost = ghosts.outgoing("server", 0, Gradient(g=Ghost(N)))
         assert of_ghost.g.nbytes == worker.outgoing("server", 0, Gradient(g=numbers(1))).g.nbytes
     arrived = stage("dgc", memory=GhostMemory()).incoming(
-        "worker", of_ghost, lambda lengths: [Ghost(n) for n in lengths], from_server=False
+        "worker", of_ghost, lambda lengths, _: [Ghost(n) for n in lengths], from_server=False
     )
     assert isinstance(arrived.g, Ghost)
     assert len(arrived.g) == N

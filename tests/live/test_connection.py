@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.codec import Encoded
 from paceline.core.clocked import Push, Weights
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.live.connection import Connection
 from paceline.live.control import Failed, Total
 from paceline.live.loop import Loop
+from paceline.live.pending import rooms_for
 from paceline.live.transport import Envelope, Kind
 from tests.live.doubles import PATIENCE_SECONDS, NumpyMemory, happened, take, tcp_pair, vector
 from tests.live.test_wire import HOSTILE, bytes_of, prefix
@@ -51,7 +53,7 @@ class End:
         self.came.put(envelope)
 
     def room(self, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any] = ()) -> list[Any]:
-        self.rooms.append([self.memory.empty(length) for length in lengths])
+        self.rooms.append(rooms_for(lengths, shared, self.memory))
         return self.rooms[-1]
 
     def on_loop(self, act: Callable[[], Any]) -> None:
@@ -92,6 +94,19 @@ def assert_happened(event: threading.Event) -> None:
 
 def push(clock: int, g: Any = None) -> Envelope:
     return Envelope(Kind.CALL, Push(g=vector(1, 2, 3) if g is None else g, clock=clock, samples=2), clock)
+
+
+def test_encoded_vectors_arrive_between_others_and_few_bytes_pass(ends: tuple[End, End]) -> None:
+    one, other = ends
+    data = np.arange(62_500, dtype=np.uint32).view(np.uint8)
+    one.connection.send(push(1))
+    one.connection.send(push(2, Encoded("2bit", 1_000_000, data, 5, 1)))
+    one.connection.send(push(3))
+    first, encoded, last = (take(other.came).message for _ in range(3))
+    assert first.g.tolist() == last.g.tolist() == [1, 2, 3]
+    assert (encoded.g.codec, len(encoded.g), encoded.g.row, encoded.g.base) == ("2bit", 1_000_000, 5, 1)
+    assert bytes(encoded.g.data) == data.tobytes()
+    assert 250_000 < other.connection.bytes_received < 251_000
 
 
 def total(samples: int) -> Envelope:

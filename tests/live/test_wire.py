@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import paceline.schemes  # noqa: F401  enters their messages
+from paceline.codec import Encoded
 from paceline.core import message as messages
 from paceline.core.clocked import Push
 from paceline.core.errors import ProtocolError
@@ -68,11 +69,16 @@ def decode(data: bytes) -> Envelope:
     """The frame, by way of every check on the receiving side."""
     prefix = wire.decode_prefix(data[: wire.PREFIX.size], LIMIT)
     head = wire.PREFIX.size + prefix.header_bytes
-    codec, lengths, scalars, *_ = wire.decode_header(data[wire.PREFIX.size : head], prefix.body_bytes)
-    vectors, at = [], head
-    for length in lengths:
-        vectors.append(np.frombuffer(data[at : at + 4 * length], np.float32))
-        at += 4 * length
+    codec, lengths, scalars, _, _, forms = wire.decode_header(data[wire.PREFIX.size : head], prefix.body_bytes)
+    vectors: list[Any] = []
+    at = head
+    for length, form in zip(lengths, forms or [None] * len(lengths), strict=True):
+        part = data[at : at + (form.nbytes if form else 4 * length)]
+        if form:
+            vectors.append(Encoded(form.codec, length, part, form.row, form.base))
+        else:
+            vectors.append(np.frombuffer(part, np.float32))
+        at += len(part)
     assert at == len(data)
     return Envelope(prefix.kind, wire.assemble(codec, scalars, vectors), prefix.id, prefix.slice)
 
@@ -136,8 +142,8 @@ def test_a_prefix_that_is_not_ours_or_promises_too_much_is_refused(wrong: dict[s
         wire.decode_prefix(prefix(**wrong), LIMIT)
 
 
-def header(name: Any, lengths: Any, scalars: Any) -> bytes:
-    return msgspec.msgpack.encode([name, lengths, scalars])
+def header(name: Any, lengths: Any, scalars: Any, *forms: Any) -> bytes:
+    return msgspec.msgpack.encode([name, lengths, scalars, *forms])
 
 
 TOTAL, PUSH, TWO = "control.Total", "clocked.Push", [1, 1]
@@ -152,12 +158,13 @@ HOSTILE: dict[str, tuple[bytes, int]] = {
     "a float for an int": (header(TOTAL, [], [1.5]), 0),
     "nothing for an int": (header(TOTAL, [], [None]), 0),
     "scalars that are no array": (header(TOTAL, [], {"samples": 1}), 0),
-    "one part too many": (msgspec.msgpack.encode([TOTAL, [], [1], [], [], []]), 0),
+    "one part too many": (msgspec.msgpack.encode([TOTAL, [], [1], [], [], [], []]), 0),
     "a place for no vector": (msgspec.msgpack.encode([TOTAL, [], [1], [[1, 0, 1]], []]), 0),
     "more places than vectors": (msgspec.msgpack.encode([PUSH, [1], [1, 1], [[1, 0, 1], None], []]), 0),
     "bytes of a vector that has a place": (msgspec.msgpack.encode([PUSH, [1], [1, 1], [[1, 0, 1]], []]), 4),
     "a place that is no place": (msgspec.msgpack.encode([PUSH, [1], [1, 1], [[1, 0]], []]), 0),
     "a place on a float": (msgspec.msgpack.encode([PUSH, [1], [1, 1], [[1, 0.5, 1]], []]), 0),
+    "a place and a form": (header(PUSH, [4], TWO, [[1, 0, 1]], [], [["2bit", 16, 0, 0]]), 16),
     "one part too few": (msgspec.msgpack.encode([TOTAL, []]), 0),
     "no array at all": (msgspec.msgpack.encode({"name": TOTAL}), 0),
     "something after the end": (header(TOTAL, [], [1]) + b"\0", 0),
@@ -172,6 +179,12 @@ HOSTILE: dict[str, tuple[bytes, int]] = {
     "no vector where the message has one": (header(PUSH, [], TWO), 0),
     "vectors where the message has none": (header(TOTAL, [4], [1]), 16),
     "a body where the message has no vector": (header(TOTAL, [], [1]), 16),
+    "more forms than vectors": (header(PUSH, [4], TWO, [], [], [None, ["2bit", 4, 0, 0]]), 16),
+    "a form with fewer bytes than the body": (header(PUSH, [4], TWO, [], [], [["2bit", 4, 0, 0]]), 16),
+    "a form with negative bytes": (header(PUSH, [4], TWO, [], [], [["2bit", -16, 0, 0]]), 16),
+    "a form with more bytes than any codec makes": (header(PUSH, [4], TWO, [], [], [["2bit", 1 << 20, 0, 0]]), 1 << 20),
+    "a form of a negative length": (header(PUSH, [-4], TWO, [], [], [["2bit", 16, 0, 0]]), 16),
+    "a form that is no form": (header(PUSH, [4], TWO, [], [], ["2bit"]), 16),
     "a length that is no number": (header(PUSH, ["4"], TWO), 16),
     "arrays a thousand deep for a header": (b"\x93" + b"\x91" * 60_000, 0),
     "arrays a thousand deep for scalars": (b"\x93\xaccontrol.Stop\x90" + b"\x91" * 60_000, 0),
@@ -198,6 +211,15 @@ def test_a_plan_of_as_many_slices_as_there_may_be_fits_its_header() -> None:
     assert SLICES_MAX <= len(layout.holders) <= SLICES_MAX + 100
     plan = control.Plan(workers=1, servers=1, length=1, layout=layout, seconds_per_step=(), optimizer="x" * 4096)
     assert decode(bytes_of(Envelope(Kind.CONTROL, plan))).message == plan
+
+
+def test_an_encoded_vector_travels_as_its_bytes_with_all_that_decoding_needs() -> None:
+    sent = Encoded("2bit", 1000, np.arange(252, dtype=np.uint8), 7, 3)
+    frame = wire.encode(Envelope(Kind.CALL, Push(g=sent, clock=1, samples=2)), MEMORY)
+    assert frame[1].nbytes == 252
+    got = decode(b"".join(frame)).message.g
+    assert (got.codec, got.length, got.row, got.base) == ("2bit", 1000, 7, 3)
+    assert bytes(got.data) == sent.data.tobytes()
 
 
 def test_a_frame_says_for_which_slice_of_its_receiver_it_is() -> None:

@@ -1,0 +1,76 @@
+"""Which codec goes with which scheme, and the stage of a party that takes part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline.codec.codec import NONE, Codec, read
+from paceline.codec.stage import Stage
+from paceline.core.errors import ConfigError
+from paceline.core.message import STATE, Nature
+from paceline.core.scheme import Scheme
+from paceline.core.vector import Memory
+
+EXACT_BELOW = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codecs:
+    """Of a run, as text: `up` for what workers send, `down` for what servers send.
+
+    exact_below: vectors, and tensors within a vector, of fewer numbers travel as they are.
+    """
+
+    up: str = NONE
+    down: str = NONE
+    exact_below: int = EXACT_BELOW
+
+    def __bool__(self) -> bool:
+        return read(self.up) is not None or read(self.down) is not None
+
+    def check(self, scheme: Scheme, servers: int, momentum: float) -> None:
+        """Raise ConfigError, naming the way out, for a codec that is unknown or does not go with the scheme."""
+        up, down = read(self.up), read(self.down)
+        ups, downs = scheme.natures(servers)
+        if up is not None:
+            up.check(momentum, local=scheme.trains_locally)
+            _check_natures("--codec", up, scheme, ups)
+        if down is not None and not downs:
+            raise ConfigError(f"--codec-down {down}: no server sends anything here; leave it out")
+        if down is not None:
+            if down.gradients_only:
+                raise ConfigError(f"--codec-down {down}: {down.name} is for gradients, which only workers send")
+            _check_natures("--codec-down", down, scheme, downs)
+        if self and not servers and scheme.uses_mean(servers):
+            raise ConfigError(
+                f"--codec: {scheme.name} without servers is carried by collectives, which add numbers as they are; "
+                "give --servers 1 or more"
+            )
+
+    def stage(self, memory: Memory, scheme: Scheme, *, of_server: bool = False) -> Stage:
+        return Stage(
+            memory,
+            scheme.nature,
+            up=read(self.up),
+            down=read(self.down),
+            of_server=of_server,
+            exact_below=self.exact_below,
+        )
+
+    def warm_up(self) -> None:
+        """Have everything compiled that the codecs need, so that no party waits for that."""
+        for codec in filter(None, (read(self.up), read(self.down))):
+            codec.warm_up()
+
+
+def _check_natures(flag: str, codec: Codec, scheme: Scheme, natures: set[Nature]) -> None:
+    if STATE in natures and codec.weights == "never":
+        raise ConfigError(
+            f"{flag} {codec}: weights travel that way under {scheme.name}, and {codec.name} is for sums such as "
+            f"gradients; take {' or '.join(_for_weights())}"
+        )
+
+
+def _for_weights() -> Sequence[str]:
+    return ("fp16", "bf16", "int8", "topk", "sign")
