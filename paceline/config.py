@@ -18,6 +18,7 @@ from typing import Any, get_type_hints
 from paceline import schemes  # noqa: F401  enters the catalogue
 from paceline.codec import read
 from paceline.codec.policy import EXACT_BELOW, Codecs
+from paceline.core.collective import PEERS
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import Limits, Scheme, limits_of, lookup, make, names, nearest, types_of
 from paceline.engine import recipes
@@ -35,6 +36,10 @@ def check_device(text: str) -> None:
     for device in text.split(","):
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
             raise ValueError(f"{device!r} is no device; there are auto, cpu, cuda and cuda:N")
+
+
+TORCH_CARRIERS = ("gloo", "nccl", "mpi")
+CARRIERS = ("auto", "servers", *PEERS, *TORCH_CARRIERS)
 
 
 def parse_shards(text: str) -> tuple[float, ...]:
@@ -78,7 +83,7 @@ class Cluster:
         "how vectors pass between processes of one host: shm shares memory, tcp does not, auto shares it where it can",
         choices=("auto", "shm", "tcp"),
     )
-    mean: str = option("auto", "who averages among equals", choices=("auto", "servers", "gloo", "nccl"))
+    mean: str = option("auto", "who averages among equals; see docs/carriers.md", choices=CARRIERS)
     timeout: float = option(600.0, "seconds any single wait may take", low=1)
 
 
@@ -233,10 +238,24 @@ class Config:
             read_sharding(Path(shares.path), workers)
 
     def _check_mean(self) -> None:
-        if self.cluster.mean == "servers" and not self.cluster.servers:
+        mean, servers = self.cluster.mean, self.cluster.servers
+        if mean == "servers" and not servers:
             raise ConfigError("--mean servers needs --servers 1 or more")
-        if self.cluster.mean == "nccl" and "cpu" in self.cluster.device:
+        if mean == "nccl" and "cpu" in self.cluster.device:
             raise ConfigError("--mean nccl needs a GPU of its own for every worker: give --device cuda:0,cuda:1,...")
+        if mean in TORCH_CARRIERS and not _torch_has(mean):
+            raise ConfigError(f"--mean {mean}: this PyTorch was built without it; take --mean ring, or leave it out")
+        if mean not in ("auto", "servers") and servers and not self.scheme().uses_mean(servers):
+            raise ConfigError(
+                f"--mean {mean}: with servers, the workers of {self.run.scheme} average nothing among themselves; "
+                "give --servers 0 where it can do without, or leave --mean out"
+            )
+
+
+def _torch_has(backend: str) -> bool:
+    from torch import distributed
+
+    return bool(getattr(distributed, f"is_{backend}_available")())
 
 
 SECTIONS: dict[str, Any] = {

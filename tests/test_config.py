@@ -161,7 +161,7 @@ def test_what_is_unknown_is_refused_naming_the_nearest(values: Any, words: str) 
         ("cluster", "slowdown", 3, "numbers separated by commas"),
         ("cluster", "slowdown", [0.0], "between 0.001 and"),
         ("cluster", "device", "gpu", "there are auto, cpu, cuda and cuda:N"),
-        ("cluster", "mean", "mpi", "auto, servers, gloo, nccl"),
+        ("cluster", "mean", "star", "auto, servers, ring, butterfly"),
         ("optimizer", "lr", "fast", "a number"),
         ("optimizer", "lr", math.nan, "a number"),
         ("optimizer", "lr", math.inf, "a number"),

@@ -32,7 +32,10 @@ class ModelRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerRecipe:
-    """SGD with momentum, Nesterov and weight decay; Adam; AdamW. Meanings and defaults as in torch.optim."""
+    """SGD with momentum, Nesterov and weight decay; Adam; AdamW. Meanings and defaults as in torch.optim.
+
+    lazy: on servers, rows of sparse embeddings are left alone by updates whose gradient does not have them.
+    """
 
     name: str = "sgd"
     lr: float = 0.05
@@ -42,6 +45,7 @@ class OptimizerRecipe:
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
+    lazy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,10 +39,11 @@ class Rows:
         return cls(height, width, torch.empty(0, dtype=torch.int64), Flat(torch.empty(0)))
 
     @classmethod
-    def all(cls, dense: Tensor) -> Rows:
-        """Every row of a dense table; one copy."""
-        height, width = dense.shape
-        return cls(height, width, torch.arange(height), Flat.copy_of(dense.cpu()))
+    def of_dense(cls, table: Tensor) -> Rows:
+        """Those rows of a whole table that have anything but zeros in them."""
+        height, width = table.shape
+        rows = table.detach().any(1).nonzero()[:, 0]
+        return cls(height, width, rows.cpu(), Flat.wrap(table.detach()[rows].cpu().reshape(-1)))
 
     @property
     def nbytes(self) -> int:

@@ -30,7 +30,11 @@ class Rule(ABC):
 
     Calling it gives new weights and leaves `w` and `g` as they are. The schedule's factor is that of the samples seen
     before the update.
+
+    by_rows: it leaves the rows of a table alone whose gradient is zero.
     """
+
+    by_rows = False
 
     def __init__(self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> None:
         schedules.check(schedule)
@@ -48,11 +52,6 @@ class Rule(ABC):
     @abstractmethod
     def apply(self, w: Flat, g: Flat, lr: float) -> Flat:
         """One step at learning rate `lr`."""
-
-    @property
-    def by_rows(self) -> bool:
-        """Does it leave rows alone whose gradient is zero?"""
-        return False
 
     def set_lr(self, lr: float) -> None:
         """The base learning rate from now on; the schedule still applies."""
@@ -73,9 +72,9 @@ class SGD(Rule):
 
     v: Flat | None = None
 
-    @property
-    def by_rows(self) -> bool:
-        return not self.recipe.momentum and not self.recipe.weight_decay
+    def __init__(self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> None:
+        super().__init__(recipe, schedule)
+        self.by_rows = not recipe.momentum and not recipe.weight_decay
 
     def apply(self, w: Flat, g: Flat, lr: float) -> Flat:
         mu, decay = self.recipe.momentum, self.recipe.weight_decay
@@ -100,7 +99,7 @@ class TorchRule(Rule):
     def __init__(self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> None:
         super().__init__(recipe, schedule)
         self._parameter = nn.Parameter(torch.empty(0))
-        self._optimizer = _torch_optimizer(recipe, self._parameter)
+        self._optimizer = torch_optimizer(recipe, self._parameter)
 
     def apply(self, w: Flat, g: Flat, lr: float) -> Flat:
         fresh = spare(len(w), w.device)
@@ -125,6 +124,10 @@ class TorchRule(Rule):
 def make_rule(recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> Rule:
     """The rule of `recipe`. Raises ConfigError for a recipe or schedule that describes none."""
     check(recipe)
+    if recipe.lazy:
+        from paceline.engine.lazy import Lazy  # which is made of the others
+
+        return Lazy(recipe, schedule)
     return SGD(recipe, schedule) if recipe.name == "sgd" else TorchRule(recipe, schedule)
 
 
@@ -143,7 +146,7 @@ class LocalOptimizer:
         self.model = model
         self.schedule = schedule
         self.lr = recipe.lr
-        self._optimizer = _torch_optimizer(recipe, model.flat_parameter)
+        self._optimizer = torch_optimizer(recipe, model.flat_parameter)
         self.memory = OptimizerMemory(self._optimizer, [model.flat_parameter])
 
     def step(self, samples_seen: int) -> None:
@@ -172,12 +175,13 @@ def check(recipe: OptimizerRecipe) -> None:
     if recipe.name != "sgd" and (recipe.momentum or recipe.nesterov):
         raise ConfigError(f"optimizer.momentum: {recipe.name} has beta1 instead")
     try:
-        _torch_optimizer(recipe, nn.Parameter(torch.empty(0)))
+        torch_optimizer(recipe, nn.Parameter(torch.empty(0)))
     except ValueError as error:
         raise ConfigError(f"optimizer: {error}") from None
 
 
-def _torch_optimizer(recipe: OptimizerRecipe, parameter: nn.Parameter) -> torch.optim.Optimizer:
+def torch_optimizer(recipe: OptimizerRecipe, parameter: nn.Parameter) -> torch.optim.Optimizer:
+    """That of `recipe`, over one parameter. Raises ValueError as torch does."""
     common: dict[str, Any] = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
     common["fused"] = parameter.device.type in ("cpu", "cuda") or None
     if recipe.name == "sgd":

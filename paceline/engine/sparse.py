@@ -7,6 +7,7 @@ two versions of the weights. Everything else (a gradient divided by a vector, sa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeGuard
 
@@ -78,7 +79,10 @@ class SparseFlat:
         return self.flat().value()
 
     def norm(self) -> float:
-        return self.flat().norm()
+        rows = self._rows()
+        if rows is None:
+            return self.flat().norm()
+        return math.hypot(self.dense.norm(), *(table.values.norm() for table in rows))
 
     def spliced(self, part: slice, v: Any) -> Flat:
         return self.flat().spliced(part, v)

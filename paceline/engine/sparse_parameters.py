@@ -49,4 +49,5 @@ def _is_sparse(part: nn.Module) -> bool:
 def _rows(p: Tensor) -> Rows:
     if p.grad is None:  # no batch has looked into this table
         return Rows.none(*p.shape)
-    return Rows.of(p.grad) if p.grad.is_sparse else Rows.all(p.grad)  # dense, where the weight is used otherwise too
+    # Dense it is where the weight has another use too, such as that of an output layer.
+    return Rows.of(p.grad) if p.grad.is_sparse else Rows.of_dense(p.grad)

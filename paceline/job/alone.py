@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
 from paceline.engine.vector import FlatMemory
+from paceline.job.carriers import choose_mean
 from paceline.job.layout import lay_out
 from paceline.job.recipe import coordinator_role
 from paceline.job.seat import Seat
@@ -71,6 +73,7 @@ def sit_alone(scheme: Scheme, *, device: str, step_seconds: float = 0.0) -> tupl
         stop_rule=StopRule(),
         make_role=coordinator_role,
         lay_out=lay_out,
+        choose_mean=functools.partial(choose_mean, mean="auto"),
     )
     address = coordinator.open()
 

@@ -1,4 +1,4 @@
-"""`Mean` carried by torch.distributed: Gloo on CPUs, NCCL where every member has a GPU of its own.
+"""`Mean` carried by torch.distributed: Gloo, MPI where torch has it, NCCL where every member has its own GPU.
 
 A mean is two all-reduces: the weights first, which is where a fast worker waits for the slow ones, then the vectors,
 which is communication; so the trace can tell the two apart. Means that are under way at the same time run in the order
@@ -36,10 +36,9 @@ NAMES = 1 << 16
 """A mean is told from others by a number below; the sum of its square over a million workers is exact in float64."""
 
 
-def collective_for(devices: Sequence[str]) -> str:
-    """NCCL when every worker has a GPU of its own, Gloo otherwise."""
-    own = len(set(devices)) == len(devices) and all(device.startswith("cuda:") for device in devices)
-    return "nccl" if own and devices else "gloo"
+def own_gpus(devices: Sequence[str]) -> bool:
+    """Has every worker a GPU of its own?"""
+    return len(set(devices)) == len(devices) > 0 and all(device.startswith("cuda:") for device in devices)
 
 
 class CollectiveCarrier:
@@ -134,6 +133,8 @@ class CollectiveCarrier:
 
 
 def _group(backend: str, store: Any, rank: int, workers: int, timeout_s: float) -> Any:
+    if backend == "mpi":
+        return _mpi_group(rank, workers)
     if backend == "nccl":
         return torch_distributed.ProcessGroupNCCL(store, rank, workers, torch_distributed.ProcessGroupNCCL.Options())
     options = torch_distributed.ProcessGroupGloo._Options()
@@ -142,19 +143,12 @@ def _group(backend: str, store: Any, rank: int, workers: int, timeout_s: float) 
     return torch_distributed.ProcessGroupGloo(store, rank, workers, options)
 
 
-class Alone:
-    """The carrier of a run of one worker: a mean over oneself."""
-
-    def begin(self, effect: Mean) -> Pending:
-        pending = Pending("oneself", 1, FlatMemory())
-        pending.put(0, Averaged(v=effect.v, weight=effect.weight), 0.0)
-        return pending
-
-    def drain(self) -> None:
-        pass
-
-    def traffic(self) -> tuple[int, int]:
-        return 0, 0
-
-    def close(self) -> None:
-        pass
+def _mpi_group(rank: int, workers: int) -> Any:
+    """MPI knows its own members. Raises ConfigError where its ranks are not ours."""
+    group = torch_distributed.ProcessGroupMPI.create([])
+    if (group.rank(), group.size()) != (rank, workers):
+        raise ConfigError(
+            f"--mean mpi: MPI calls worker {rank} of {workers} its rank {group.rank()} of {group.size()}; start the "
+            "workers with mpirun, or take --mean ring or --mean gloo"
+        )
+    return group

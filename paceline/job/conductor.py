@@ -17,6 +17,7 @@ from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.trace import Record
+from paceline.job.carriers import choose_mean
 from paceline.job.crew import Crew, Ended
 from paceline.job.layout import lay_out
 from paceline.job.ledger import Ledger
@@ -107,6 +108,7 @@ class Conductor:
                 target_accuracy=stop.target_accuracy or None,
             ),
             make_role=coordinator_role,
+            choose_mean=functools.partial(choose_mean, mean=cluster.mean),
             lay_out=functools.partial(lay_out, shards=cluster.shards, slice_mb=cluster.slice_mb),
             seed=config.run.seed,
         )

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-
 from paceline.core.effects import EVERY_BIT, Mean
 from paceline.core.role import Place, Update
+from paceline.engine.adder import FlatAdder
 from paceline.engine.buffers import Buffers
 from paceline.engine.flatten import FlatModel
 from paceline.engine.vector import FlatMemory
-from paceline.job.collectives import Alone, CollectiveCarrier, collective_for
+from paceline.job.carriers import LiveCarrier, make_carrier, measured_links, meets_for_means
 from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
 from paceline.job.server import INITIAL
 from paceline.live import control, party
+from paceline.live.control import Links
 from paceline.live.models import final_model
+from paceline.live.peers import PeerCarrier
 from paceline.live.session import Session
 
 
@@ -29,26 +30,26 @@ class Membership:
         self._node = session.node
         self._scheme = recipe.make_scheme()
         self._rank = seat.who.index
-        self._carrier: CollectiveCarrier | Alone | None = None
+        self._carrier: LiveCarrier | None = None
 
     # ---- joining -----------------------------------------------------------------------------------------
     def join(self, update: Update, measure: Callable[[], float] | None) -> control.Plan:
         """Until everybody has taken up its role; training may start when the coordinator says Go."""
         seat, session = self._seat, self._session
         session.connect([party.server(s) for s in range(seat.servers)])
-        if self._scheme.connects_workers(seat.servers):
-            session.meet_workers()
+        links = self._meet_workers()
         ready = control.Ready(
             length=len(self._flat),
             fingerprint=f"{self._flat.fingerprint()}/{self._recipe.digest()}",
             seconds_per_step=max(measure(), seat.step_seconds) if measure else seat.step_seconds,
             optimizer=self._recipe.to_json(),
             links=session.links(seat.servers),
+            peers=links,
             by_rows=self._flat.by_rows,
         )
         session.tell(ready)
         plan = session.expect(control.Plan)
-        self._carrier = self._make_carrier(plan)
+        self._carrier = make_carrier(seat, plan, self._node.peers)
         self._take_up(plan, update)
         session.tell(control.Prepared())
         return plan
@@ -56,7 +57,7 @@ class Membership:
     def _take_up(self, plan: control.Plan, update: Update) -> None:
         everybody = tuple(range(plan.workers))
         self._node.stage = self._recipe.codecs.stage(FlatMemory(self._seat.device), self._scheme)
-        self._node.place(None, plan.layout, self._carrier)
+        self._node.place(None, plan.layout, None if plan.servers else self._carrier)  # servers begin with them, too
         # Worker 0's weights become everybody's: a mean in which nobody else counts.
         first = self._node.mean(Mean(self._flat.weights(), everybody, INITIAL, float(self._rank == 0), EVERY_BIT))
         place = Place(
@@ -72,24 +73,14 @@ class Membership:
         self._node.place(box(self._scheme, place), plan.layout, self._carrier)
         self._node.times.reset()
 
-    def _make_carrier(self, plan: control.Plan) -> CollectiveCarrier | Alone | None:
-        """None where the servers carry means."""
-        seat = self._seat
-        backend = seat.mean
-        if backend == "auto":
-            backend = "servers" if seat.servers else collective_for(plan.devices)
-        if backend == "servers":
-            return None
-        if plan.workers == 1:
-            return Alone()
-        return CollectiveCarrier(
-            backend,
-            self._rank,
-            seat.workers,
-            rendezvous=seat.rendezvous,
-            device=torch.device(seat.device),
-            timeout_s=seat.timeout_s,
-        )
+    def _meet_workers(self) -> Links:
+        """Connect to the other workers where the scheme or its means ask for that; the links, if they matter."""
+        seat, session = self._seat, self._session
+        means = meets_for_means(seat.mean, self._scheme, seat.servers, seat.workers)
+        if means or self._scheme.connects_workers(seat.servers):
+            self._node.peers = PeerCarrier(session.transport, FlatMemory(seat.device), FlatAdder())
+            session.meet_workers()
+        return measured_links(session) if means and seat.mean == "auto" else ()
 
     # ---- leaving -----------------------------------------------------------------------------------------
     def leave(self, reason: str) -> None:

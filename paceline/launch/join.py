@@ -35,6 +35,7 @@ def join(
     scheme: str = "esync",
     *,
     seed: int = 0,
+    lazy: bool = False,
     codec: str = "none",
     codec_down: str = "none",
     **parameters: Any,
@@ -48,6 +49,10 @@ def join(
     send, `codec_down` what servers send. Do not call `optimizer.step` or `optimizer.zero_grad`: `pace.step()` does what
     is needed.
 
+    Gradients of `nn.Embedding(sparse=True)` travel as rows where the optimizer leaves all other rows alone: SGD without
+    momentum and weight decay, and, with `lazy`, any; momentum, weight decay and Adam's moments then reach a row only in
+    updates whose gradient has it (docs/embeddings.md).
+
     When the script ends the worker leaves the run; `pace.close()` does so earlier and loads the final model.
     Raises ConfigError for an unknown scheme or codec, a bad parameter or an optimizer that cannot be told by its
     numbers.
@@ -55,7 +60,7 @@ def join(
     recipe = Recipe(
         scheme=scheme,
         parameters=make(scheme, parameters).parameters(),
-        optimizer=recipe_of(optimizer),
+        optimizer=dataclasses.replace(recipe_of(optimizer), lazy=lazy),
         seed=seed,
         codecs=Codecs(up=codec, down=codec_down),
     )

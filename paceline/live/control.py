@@ -17,6 +17,8 @@ from __future__ import annotations
 from paceline.core.message import message
 from paceline.core.sharding import Layout
 
+Links = tuple[float, ...]
+
 
 @message
 class Hello:
@@ -42,6 +44,8 @@ class Ready:
     """`length` parameters; `fingerprint` of their names and shapes; `optimizer`: recipe as JSON, of rank 0.
 
     `links`: bytes a second from each server; 0 for one on the same host, nothing when nobody measured.
+    `peers`: measured to another worker of this host, and to one of another host: seconds of latency and seconds a
+    byte of each, 0 where there is none; nothing when nobody measured.
     `by_rows`: gradients come as rows of tables.
     """
 
@@ -50,12 +54,16 @@ class Ready:
     seconds_per_step: float
     optimizer: str
     links: tuple[float, ...] = ()
+    peers: Links = ()
     by_rows: bool = False
 
 
 @message
 class Plan:
-    """`seconds_per_step` and `devices` by rank, the first empty when unknown; `notes`: what was decided, and why."""
+    """`seconds_per_step`, `devices` and `hosts` by rank, the first empty when unknown.
+
+    `mean`: who carries the means of this run. `notes`: what was decided, and why.
+    """
 
     workers: int
     servers: int
@@ -64,6 +72,8 @@ class Plan:
     seconds_per_step: tuple[float, ...]
     optimizer: str
     devices: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    mean: str = "servers"
     notes: tuple[str, ...] = ()
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from paceline.core.collective import Choice
 from paceline.core.errors import ConfigError, PeerLost, ProtocolError
 from paceline.core.role import Place, Role
 from paceline.core.sharding import Layout
@@ -71,16 +72,20 @@ class Coordinator:
         stop_rule: StopRule,
         make_role: Callable[[control.Plan, Place], Role],
         lay_out: Callable[[Sequence[control.Ready], Sequence[control.Hello]], tuple[Layout, str]],
+        choose_mean: Callable[[Sequence[control.Ready], Sequence[control.Hello], int], Choice],
         seed: int = 0,
     ) -> None:
-        """`lay_out` says which server holds what, and why, from what the workers and the servers said of themselves."""
+        """`lay_out` says which server holds what, and why, from what the workers and the servers said of themselves.
+
+        `choose_mean` says who carries means, from what the workers said, and how many servers there are.
+        """
         self.node = node
         self._transport, self._listener = transport, listener
         self._workers = [party.worker(rank) for rank in range(workers)]
         self._servers = [party.server(shard) for shard in range(servers)]
         self._evaluator = [party.EVALUATOR] if evaluator else []
         self._stop_rule, self._make_role, self._seed = stop_rule, make_role, seed
-        self._lay_out = lay_out
+        self._lay_out, self._choose_mean = lay_out, choose_mean
         self.phase = Phase.GATHERING
         self._answers: dict[Party, Any] = {}  # what each party said in this phase
         self._samples: dict[int, int] = {}
@@ -176,7 +181,7 @@ class Coordinator:
         match self.phase:
             case Phase.GATHERING:
                 self.phase = Phase.READYING
-                self._devices = tuple(answers[who].device for who in self._workers)
+                self._worker_hellos = [answers[who] for who in self._workers]
                 self._server_hellos = [answers[who] for who in self._servers]
                 addresses = {str(who): hello.address for who, hello in answers.items()}
                 hosts = {str(who): hello.host for who, hello in answers.items()}
@@ -206,6 +211,7 @@ class Coordinator:
                 )
         seconds = tuple(answer.seconds_per_step for answer in ready)
         layout, why = self._lay_out(ready, self._server_hellos)
+        mean = self._choose_mean(ready, self._worker_hellos, len(self._servers))
         return control.Plan(
             workers=len(self._workers),
             servers=len(self._servers),
@@ -213,8 +219,10 @@ class Coordinator:
             layout=layout,
             seconds_per_step=seconds if all(s > 0 for s in seconds) else (),
             optimizer=ready[0].optimizer,
-            devices=self._devices,
-            notes=(why,),
+            devices=tuple(hello.device for hello in self._worker_hellos),
+            hosts=tuple(hello.host for hello in self._worker_hellos),
+            mean=mean.name,
+            notes=(why, *([mean.reason] if mean.reason else [])),
         )
 
     def _start(self) -> None:

@@ -28,8 +28,11 @@ from paceline.live import party
 from paceline.live.exhibits import FREIGHT, FREIGHT_LENGTH, PRESENCE, WEIGHTS, Exhibits, Peek
 from paceline.live.packing import Packed, Packer, PackingPost
 from paceline.live.party import Party
+from paceline.live.peers import PeerCarrier
 from paceline.live.pending import Pending, rooms_for
 from paceline.live.transport import Envelope, Kind, Post, Transport
+
+SECONDS_PER_BYTE_MIN = 1e-10  # what comes by shared memory is there at once, but has to be read by somebody
 
 
 @message
@@ -86,6 +89,7 @@ class Node:
         self._shards: Sequence[slice] = ()
         self._sending_order: Sequence[tuple[int, Party, int]] = ()  # number of a slice, who holds it, which of theirs
         self._carrier: Carrier | None = None
+        self.peers: PeerCarrier | None = None  # carries means among the workers, where those reach one another
         self._generator: Generator[Effect, Any, None] | None = None
         self._lock = threading.RLock()
         self._ids = itertools.count(1)
@@ -205,6 +209,16 @@ class Node:
         self._peers = list(peers)
         self._knock(callers)
 
+    def measure_link(self, rank: int) -> tuple[float, float]:
+        """To worker `rank`: seconds of latency one way, and seconds a byte; the best of a few."""
+        empty, full = (min(self._timed_peek(rank, what) for _ in range(3)) for what in (PRESENCE, FREIGHT))
+        return empty / 2, max((full - empty) / (4 * FREIGHT_LENGTH), SECONDS_PER_BYTE_MIN)
+
+    def _timed_peek(self, rank: int, what: str) -> float:
+        began = time.monotonic()
+        self.peek(rank, what)
+        return time.monotonic() - began
+
     def leave(self) -> None:
         """Take no further part: the role says its last words, and Calls of others are declined.
 
@@ -248,6 +262,8 @@ class Node:
             calls, self._calls = list(self._calls.values()), {}
         for pending, _, _ in calls:
             pending.fail(self._stopped)
+        if self.peers is not None and not isinstance(self._stopped, Stopped):
+            self.peers.fail(self._stopped)
 
     def lost(self, src: Party, why: str) -> None:
         """Whoever waits for an answer of `src` gets PeerLost; what `src` waits for is answered to nobody."""
@@ -263,6 +279,8 @@ class Node:
             calls = [self._calls.pop(id) for id in ids]
         for pending, _, _ in calls:
             pending.fail(PeerLost(f"lost {src}: {why}"))
+        if self.peers is not None and src.kind == "worker":
+            self.peers.lost(src, why)
 
     @property
     def stopped(self) -> bool:
@@ -340,6 +358,9 @@ class Node:
     # ---- the transport's thread: the "upon receiving" box ------------------------------------------------
     def deliver(self, src: Party, envelope: Envelope) -> None:
         """Raises ProtocolError for an answer to no question, and for what cannot be unpacked or decoded."""
+        if envelope.kind == Kind.MEAN:
+            self._carrier_of_peers(src).deliver(src, envelope)
+            return
         if self._packing and isinstance(envelope.message, Packed):
             envelope.message = self._packing.unpacked(envelope.message, src, self._longest())
         room = functools.partial(self.room_for, src, envelope.kind, envelope.id)
@@ -358,6 +379,11 @@ class Node:
             if envelope.kind == Kind.CALL:
                 self._unanswered[role, src.index].append(envelope.id)
             self._carry_out(role, role.on(self.now(), src.index, envelope.message))
+
+    def _carrier_of_peers(self, src: Party) -> PeerCarrier:
+        if self.peers is None or src.kind != "worker":
+            raise ProtocolError(f"{src} sends {self.me} a part of a mean that it takes no part in")
+        return self.peers
 
     def judged(self, accuracy: float) -> None:
         """The coordinator has heard how good the model is."""
@@ -416,6 +442,8 @@ class Node:
         self, src: Party, kind: Kind, id: int, lengths: Sequence[int], shared: Sequence[Any] = ()
     ) -> list[Any]:
         """Vectors to receive into. Raises ProtocolError for more than what is held here can explain."""
+        if kind == Kind.MEAN:
+            return self._carrier_of_peers(src).room_for(src, id, lengths, shared)
         longest = self._longest()
         if longest and max(lengths) > longest:
             raise ProtocolError(f"{src} sends a vector of {max(lengths)} elements, {self.me} expects {longest} at most")

@@ -127,6 +127,8 @@ class Receiver:
         codec, lengths, scalars, places, over, forms = wire.decode_header(header, prefix.body_bytes)
         self._incoming = frame = _Incoming(prefix, codec, scalars, self._begun or time.monotonic())
         shared = self._shared(lengths, places, over) if places or over else ()
+        if forms and prefix.kind not in (Kind.TELL, Kind.CALL, Kind.REPLY):
+            raise ProtocolError(f"encoded vectors in a frame of kind {prefix.kind.name}")
         if lengths:
             there = _with_encoded(shared, lengths, forms) if forms else shared
             frame.vectors = self._room(prefix.kind, prefix.id, codec.cls, lengths, there)

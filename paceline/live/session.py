@@ -80,6 +80,9 @@ class Session:
             return ()
         return tuple(self.node.link(party.server(s)) if other else 0.0 for s, other in enumerate(others))
 
+    def host_of(self, who: Party) -> str:
+        return self._hosts.get(str(who), "")
+
     def meet_workers(self) -> None:
         """Connect to all other workers: to those of lower rank from here, the others call. Returns when those know."""
         me = self.node.me.index
@@ -179,8 +182,14 @@ class Session:
     def traffic(self) -> tuple[int, int]:
         return self._transport.traffic()
 
+    @property
+    def transport(self) -> Transport:
+        return self._transport
+
     def close(self) -> None:
         self._exit.set()
+        if self.node.peers is not None:
+            self.node.peers.close()
         self._transport.close()
 
     # ---- on the transport's thread -----------------------------------------------------------------------

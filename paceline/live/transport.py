@@ -20,6 +20,7 @@ class Kind(enum.IntEnum):
     CALL = 2
     REPLY = 3
     CONTROL = 4
+    MEAN = 5  # between those who carry means; the id says of which one, which strip and which step
 
 
 @dataclass(slots=True)

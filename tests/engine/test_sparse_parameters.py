@@ -86,7 +86,7 @@ def test_the_gradients_of_several_backward_passes_add_up() -> None:
     torch.testing.assert_close(model.gradient().value(), wanted)
 
 
-def test_a_table_that_is_also_used_densely_has_all_its_rows() -> None:
+def test_a_table_that_is_also_used_densely_has_every_row_that_got_a_gradient() -> None:
     module = words()
     model = FlatModel(module, by_rows=True)
     model.zero_grad()

@@ -58,6 +58,27 @@ def test_own_loop_as_two_workers(tmp_path: Path) -> None:
     assert "esync:" in out
 
 
+def test_embedding_alone(tmp_path: Path) -> None:
+    out = run(str(EXAMPLES / "03_embedding.py"), folder=tmp_path)
+    found = re.fullmatch(r"worker 0 of 1: 800 steps, accuracy ([01]\.\d+)\n", out)
+    assert found, out
+    assert float(found[1]) > 0.9
+
+
+def test_embedding_as_two_workers_sends_rows(tmp_path: Path) -> None:
+    example = str(EXAMPLES / "03_embedding.py")
+    out = run(
+        "-m", "paceline", "launch", "-n", "2", "-s", "1", "--out", "run", sys.executable, example, folder=tmp_path
+    )
+    found = re.findall(r"\[worker (\d)\] worker \1 of 2: 400 steps, accuracy ([01]\.\d+)\n", out)
+    assert sorted(rank for rank, _ in found) == ["0", "1"]
+    assert found[0][1] == found[1][1]
+    assert float(found[0][1]) > 0.9
+    whole, batch = 4 * 20_000 * 16, 160 * (4 * 16 + 4)
+    sent = json.loads((tmp_path / "run" / "summary.json").read_text())["bytes_up"]
+    assert sent < 800 * (batch + 1000) + 3 * whole < 800 * whole / 50
+
+
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_every_example_is_numbered_tested_and_says_how_to_run_it(example: Path) -> None:
     assert re.match(r"\d\d_", example.name)

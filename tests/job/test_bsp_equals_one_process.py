@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from paceline.config import CARRIERS
 from tests.job.conftest import Runner
 from tests.job.reference import assert_same, config_for, one_process, saved
 
@@ -37,6 +38,11 @@ def check(runner: Runner, out: Path, **settings: Any) -> None:
 @pytest.mark.parametrize("fabric", FABRICS)
 def test_on_every_fabric(runner: Runner, out: Path, fabric: str) -> None:
     check(runner, out, workers=3, optimizer=OPTIMIZERS["nesterov"], **FABRICS[fabric])
+
+
+@pytest.mark.parametrize("mean", [name for name in CARRIERS if name not in ("auto", "servers", "nccl", "mpi")])
+def test_through_every_carrier(runner: Runner, out: Path, mean: str) -> None:
+    check(runner, out, workers=3, servers=0, optimizer=OPTIMIZERS["nesterov"], cluster={"mean": mean})
 
 
 @pytest.mark.parametrize("fabric", FABRICS)

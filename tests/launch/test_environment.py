@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.config import CARRIERS
 from paceline.core.errors import ConfigError
 from paceline.job.seat import Seat
 from paceline.launch.environment import PREFIX, environment_of, seat_from
@@ -27,7 +28,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     others=st.integers(0, 100),
     servers=st.integers(0, 9),
     step_seconds=st.floats(0, 10),
-    mean=st.sampled_from(["auto", "servers", "gloo", "nccl"]),
+    mean=st.sampled_from(CARRIERS),
     device=st.sampled_from(["auto", "cpu", "cuda:3"]),
 )
 def test_a_seat_comes_back_as_it_was(

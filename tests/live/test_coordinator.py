@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from paceline.core.collective import Choice
 from paceline.core.effects import Reply
 from paceline.core.errors import ConfigError
 from paceline.core.role import Place, Role
@@ -87,6 +88,7 @@ class Company:
             stop_rule=stop_rule or StopRule(),
             make_role=self._role,
             lay_out=lambda ready, hellos: (lay_out(ready[0].length, len(hellos), 4), "a reason"),
+            choose_mean=lambda ready, hellos, servers: Choice("ring", f"{len(hellos)} workers, {servers} servers"),
             seed=5,
         )
         assert self.coordinator.open() == "hub:coordinator"
@@ -200,7 +202,9 @@ def test_a_run_is_brought_up_step_by_step(companies: Any) -> None:
         seconds_per_step=(0.25, 0.5),
         optimizer="sgd",
         devices=("cpu", "cpu"),
-        notes=("a reason",),
+        hosts=("here", "here"),
+        mean="ring",
+        notes=("a reason", "2 workers, 1 servers"),
     )
     company.settled()
     assert company.coordinator.phase is Phase.PLACING_SERVERS

@@ -4,8 +4,27 @@ A schedule is data: built by name (`schedule_for`), checked by itself, executed 
 pieces, timed by `cost`, and chosen by `choice`.
 """
 
+from paceline.core.collective.choice import Choice, Fabric, Link, choose, homes_of
+from paceline.core.collective.cost import Cost, Path, cost_of, groups
 from paceline.core.collective.part import Arithmetic, Outgoing, Part
 from paceline.core.collective.schedule import Schedule, Transfer
 from paceline.core.collective.schedules import PEERS, schedule_for
 
-__all__ = ["PEERS", "Arithmetic", "Outgoing", "Part", "Schedule", "Transfer", "schedule_for"]
+__all__ = [
+    "PEERS",
+    "Arithmetic",
+    "Choice",
+    "Cost",
+    "Fabric",
+    "Link",
+    "Outgoing",
+    "Part",
+    "Path",
+    "Schedule",
+    "Transfer",
+    "choose",
+    "cost_of",
+    "groups",
+    "homes_of",
+    "schedule_for",
+]

@@ -5,7 +5,7 @@ pairwise      2 (n-1)/n N     2 (n-1)          every piece straight to the membe
 butterfly     2 (p-1)/p N     2 log2 p         recursive halving and doubling, p = the largest power of two <= n;
                                                n - p members hand all to a neighbour first: N more, two steps more
 blocks        <= 2 N + ...    <= 4 log2 n      binary blocks: any n, without that penalty; Rabenseifner 2004
-hierarchical  inside a host first, then blocks among one member a host, then inside the hosts again
+hierarchical  inside a host first, then blocks or a ring among one member a host, then inside the hosts again
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 def ring(n: int) -> Schedule:
-    def around(shift: int, reduce: bool) -> Iterator[Step]:
-        for s in range(n - 1):
-            pieces = [(i, (i + shift - s) % n) for i in range(n)]
-            yield tuple(Transfer(i, (i + 1) % n, p, p + 1, reduce) for i, p in pieces)
+    return Schedule("ring", n, n, tuple(ring_steps(n, 2 * (n - 1))))
 
-    return Schedule("ring", n, n, (*around(0, True), *around(1, False)))
+
+def ring_steps(n: int, count: int) -> Iterator[Step]:
+    """The first `count` of its 2 (n - 1) steps."""
+    for s in range(count):
+        reduce, shift = s < n - 1, s % max(1, n - 1)
+        pieces = [(i, (i + (not reduce) - shift) % n) for i in range(n)]
+        yield tuple(Transfer(i, (i + 1) % n, p, p + 1, reduce) for i, p in pieces)
 
 
 def pairwise(n: int) -> Schedule:
@@ -101,7 +104,8 @@ def _across(small: Sequence[int], large: Sequence[int], pieces: int, reduce: boo
 
 def hierarchical(n: int, hosts: Groups) -> Schedule:
     """`hosts`: the members on each, which together are all; the first of each speaks for it."""
-    across = blocks(len(hosts))
+    count = len(hosts)
+    across = blocks(count) if count.bit_count() == 1 else ring(count)  # no block would be alone against larger ones
     pieces = math.lcm(across.pieces, *map(len, hosts))
 
     def inside(make: Callable[[int], Iterable[Step]]) -> Iterator[Step]:

@@ -1,0 +1,94 @@
+"""Which carrier `auto` takes for a mean, and why."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline.core.collective.cost import Cost, Path, cost_of, groups, of_servers
+
+BY_PREFERENCE = ("pairwise", "blocks", "ring", "hierarchical", "butterfly")
+"""Of equals the first: pieces that are passed on by nobody are read the soonest."""
+
+WORTH_IT = 0.95  # a carrier further down the list has to be at least that much better
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Measured between two workers: the slowest there is. A `latency_s` of 0 has not been measured."""
+
+    latency_s: float = 0.0
+    seconds_per_byte: float = 0.0
+
+
+UNMEASURED = Link(1e-4, 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """What the members of a mean stand on: the host of each, the links inside a host and across, the servers."""
+
+    homes: tuple[str, ...]
+    within: Link = Link()
+    across: Link = Link()
+    servers: int = 0
+
+    def link(self, a: int, b: int) -> Link:
+        link = self.within if self.homes[a] == self.homes[b] else self.across
+        return link if link.latency_s else UNMEASURED
+
+    def path(self, a: int, b: int) -> Path:
+        """Inside a host bytes share nothing; on their way to another host they share the cards of both."""
+        link = self.link(a, b)
+        if self.homes[a] == self.homes[b]:
+            return Path(link.latency_s, ((("by", a), link.seconds_per_byte), (("to", b), link.seconds_per_byte)))
+        out, into = ("out of", self.homes[a]), ("into", self.homes[b])
+        return Path(link.latency_s, ((out, link.seconds_per_byte), (into, link.seconds_per_byte)))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    name: str
+    reason: str
+
+
+def choose(fabric: Fabric, nbytes: int) -> Choice:
+    """The carrier for a vector of `nbytes`, by the cost of each on what was measured."""
+    seconds = {name: cost.seconds(nbytes) for name, cost in _costs(fabric).items()}
+    best = "servers" if fabric.servers else BY_PREFERENCE[0]
+    for name in BY_PREFERENCE:
+        if name in seconds and seconds[name] < WORTH_IT * seconds[best]:
+            best = name
+    return Choice(best, _reason(fabric, nbytes, best, seconds))
+
+
+@functools.lru_cache(maxsize=64)
+def _costs(fabric: Fabric) -> dict[str, Cost]:
+    n, hosts = len(fabric.homes), groups(fabric.homes)
+    names = [name for name in BY_PREFERENCE if name != "hierarchical" or 1 < len(hosts) < n]
+    costs = {name: cost_of(name, n, fabric.path, hosts) for name in names}
+    if fabric.servers:
+        slowest = max((fabric.link(0, b) for b in range(1, n)), key=lambda link: link.seconds_per_byte)
+        costs["servers"] = of_servers(n, fabric.servers, slowest.latency_s, slowest.seconds_per_byte)
+    return costs
+
+
+def _reason(fabric: Fabric, nbytes: int, best: str, seconds: dict[str, float]) -> str:
+    n, hosts = len(fabric.homes), len(set(fabric.homes))
+    where = "one host" if hosts == 1 else f"{hosts} hosts"
+    others = ", ".join(f"{name} {_time(s)}" for name, s in sorted(seconds.items(), key=_by_seconds) if name != best)
+    return f"{best}: {nbytes / 1e6:.3g} MB among {n} workers on {where} take {_time(seconds[best])} ({others})"
+
+
+def _by_seconds(item: tuple[str, float]) -> float:
+    return item[1]
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"
+
+
+def homes_of(among: Sequence[int], hosts: Sequence[str]) -> tuple[str, ...]:
+    """The host of each member; every one has its own where `hosts` (by rank) does not say."""
+    return tuple(hosts[rank] if rank < len(hosts) and hosts[rank] else f"#{rank}" for rank in among)
