@@ -120,12 +120,14 @@ class Model:
 class Optimizer:
     name: str = option("sgd", "optimizer", flag="optimizer", choices=recipes.OPTIMIZERS)
     lr: float = option(0.15, "learning rate on the mean loss", low=0)
-    momentum: float = option(0.0, "SGD's momentum; Adam and AdamW have beta1", low=0, high=1)
+    momentum: float = option(0.0, "momentum of SGD and LARS; the others have beta1", low=0, high=1)
     nesterov: bool = option(False, "SGD with Nesterov's momentum")
     weight_decay: float = option(0.0, "weight decay", low=0)
     beta1: float = option(0.9, "Adam's first decay", low=0, high=1)
     beta2: float = option(0.999, "Adam's second decay", low=0, high=1)
     eps: float = option(1e-8, "Adam's epsilon", low=0)
+    trust: float = option(0.001, "LARS's trust coefficient", low=0)
+    clip_norm: float = option(0.0, "a longer gradient is shortened to this norm before it is used; 0: never", low=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,9 +217,15 @@ class Config:
     def _check_optimizer(self) -> None:
         optimizer, schedule, epochs = self.optimizer, self.schedule, self.stop.epochs
         if optimizer.name != "sgd" and optimizer.nesterov:
-            raise ConfigError(f"--nesterov is SGD's; {optimizer.name} has --beta1 instead")
+            instead = "--momentum" if optimizer.name in recipes.MOMENTUM else "--beta1"
+            raise ConfigError(f"--nesterov is SGD's; {optimizer.name} has {instead} instead")
         if optimizer.nesterov and not optimizer.momentum:
             raise ConfigError("--nesterov needs --momentum above 0")
+        if optimizer.clip_norm and self.cluster.servers > 1 and self.scheme().computes:
+            raise ConfigError(
+                f"--clip-norm needs the norm of the whole gradient, and each of {self.cluster.servers} servers sees a "
+                "part of it: give --servers 1"
+            )
         if max(optimizer.beta1, optimizer.beta2) >= 1:
             raise ConfigError("--beta1 and --beta2 must be below 1")
         if schedule.name == "step" and not schedule.factor:

@@ -129,6 +129,11 @@ class FlatModel:
         """Name and shape of every parameter, in the order of the vector."""
         return [(name, tuple(p.shape)) for name, p in zip(self._names, self._parameters, strict=True)]
 
+    @property
+    def tensors(self) -> tuple[int, ...]:
+        """How many numbers each parameter has, in the order of the vector; those without any left out."""
+        return tuple(p.numel() for p in self._parameters if p.numel())
+
     def fingerprint(self) -> str:
         """The same in two processes exactly when their vectors mean the same parameters."""
         return hashlib.sha256(repr(self.layout()).encode()).hexdigest()[:16]

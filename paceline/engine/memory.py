@@ -1,7 +1,7 @@
 """What an optimizer remembers between steps, as one vector: so that it can travel, be averaged, and be put back.
 
-    SGD with momentum    v                 as long as the model
-    Adam, AdamW          m, v, t           twice the model and one number: the moments, and the count of steps
+    SGD, LARS with momentum    v           as long as the model
+    Adam, AdamW, LAMB          m, v, t     twice the model and one number: the moments, and the count of steps
 
 The order within each part is that of the model's vector, whether the optimizer works on the flat parameter or on the
 module's own ones; so the memory of either fits the other. Parameters that it does not train have zeros.
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from paceline.core.errors import ConfigError
 from paceline.engine.pool import spare
+from paceline.engine.trust import LAMB, LARS
 from paceline.engine.vector import Flat
 
 STEP = "step"
@@ -23,6 +24,8 @@ _MOMENTS: dict[type, tuple[str, ...]] = {
     torch.optim.SGD: ("momentum_buffer",),
     torch.optim.Adam: ("exp_avg", "exp_avg_sq"),
     torch.optim.AdamW: ("exp_avg", "exp_avg_sq"),
+    LARS: ("momentum_buffer",),
+    LAMB: ("exp_avg", "exp_avg_sq"),
 }
 
 
@@ -70,7 +73,9 @@ class OptimizerMemory:
         names = _MOMENTS.get(type(self._optimizer))
         if names is None:
             kind = type(self._optimizer).__name__
-            raise ConfigError(f"what {kind} remembers cannot be shown: use SGD, Adam or AdamW, or let it be kept")
+            raise ConfigError(
+                f"what {kind} remembers cannot be shown: use SGD, Adam, AdamW, LARS or LAMB, or let it be kept"
+            )
         if names == ("momentum_buffer",) and not any(g["momentum"] for g in self._optimizer.param_groups):
             return ()
         return names if len(names) == 1 else (*names, STEP)

@@ -6,10 +6,13 @@ No torch in here, so that configuration is checked before anything heavy is impo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 DATASETS = ("digits", "mnist", "fashion-mnist", "synthetic")
 MODELS = ("mlp", "lenet", "cnn", "resnet18")
-OPTIMIZERS = ("sgd", "adam", "adamw")
+OPTIMIZERS = ("sgd", "adam", "adamw", "lars", "lamb")
+MOMENTUM = ("sgd", "lars")
+"""Those with a momentum; the others have beta1 and beta2."""
 SCHEDULES = ("constant", "step", "cosine")
 
 
@@ -32,8 +35,9 @@ class ModelRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerRecipe:
-    """SGD with momentum, Nesterov and weight decay; Adam; AdamW. Meanings and defaults as in torch.optim.
+    """SGD with momentum, Nesterov and weight decay; Adam; AdamW; LARS; LAMB. Meanings as in torch.optim.
 
+    trust: LARS's coefficient. clip_norm: a gradient that is longer is shortened to this before it is used; 0 for none.
     lazy: on servers, rows of sparse embeddings are left alone by updates whose gradient does not have them.
     """
 
@@ -46,6 +50,15 @@ class OptimizerRecipe:
     beta2: float = 0.999
     eps: float = 1e-8
     lazy: bool = False
+    trust: float = 0.001
+    clip_norm: float = 0.0
+
+    @property
+    def needs(self) -> Literal["elements", "tensors", "model"]:
+        """What must be in one place for an update: single elements, whole tensors, or the whole model."""
+        if self.clip_norm:
+            return "model"
+        return "tensors" if self.name in ("lars", "lamb") else "elements"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,15 @@
 
 SGD is written out in vector arithmetic, one pass over memory for each sum: w - lr g, and one or two more with momentum
 and weight decay; on small models that is several times as fast as torch.optim, whose bookkeeping costs more than the
-numbers. Everything else is torch.optim itself over one flat parameter, with its fused kernel. The optimizers here all
-work element by element; a shard therefore needs nothing but its slice.
+numbers. Everything else is torch.optim itself over one flat parameter, with its fused kernel, or one of
+`paceline.engine.trust`. Most optimizers work element by element, so that a slice needs nothing but itself; LARS and
+LAMB need whole tensors and their lengths, clipping the whole gradient (`OptimizerRecipe.needs`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,17 +21,25 @@ from paceline.engine import schedule as schedules
 from paceline.engine.flatten import FlatModel
 from paceline.engine.memory import OptimizerMemory
 from paceline.engine.pool import spare
-from paceline.engine.recipes import OPTIMIZERS, OptimizerRecipe, ScheduleRecipe
+from paceline.engine.recipes import MOMENTUM, OPTIMIZERS, OptimizerRecipe, ScheduleRecipe
+from paceline.engine.trust import LAMB, LARS
 from paceline.engine.vector import Flat
 
 CONSTANT = ScheduleRecipe()
+KINDS: dict[type, str] = {
+    torch.optim.SGD: "sgd",
+    torch.optim.Adam: "adam",
+    torch.optim.AdamW: "adamw",
+    LARS: "lars",
+    LAMB: "lamb",
+}
 
 
 class Rule(ABC):
     """A learning rate on the clock of samples seen, and what a step does with it.
 
     Calling it gives new weights and leaves `w` and `g` as they are. The schedule's factor is that of the samples seen
-    before the update.
+    before the update. A gradient that is longer than the recipe's `clip_norm` is shortened first, as torch does it.
 
     by_rows: it leaves the rows of a table alone whose gradient is zero.
     """
@@ -45,6 +55,8 @@ class Rule(ABC):
 
     def __call__(self, w: Flat, g: Flat, samples: int) -> Flat:
         lr = self.lr * schedules.factor(self.schedule, self.samples_seen)
+        if self.recipe.clip_norm:
+            g = g * min(1.0, self.recipe.clip_norm / (g.norm() + 1e-6))
         new = self.apply(w, g, lr)
         self.samples_seen += samples
         return new
@@ -94,12 +106,14 @@ class SGD(Rule):
 
 
 class TorchRule(Rule):
-    """A rule carried out by torch.optim on a fresh copy of the weights."""
+    """A rule carried out by torch.optim on a fresh copy of the weights. `tensors`: lengths of those in the weights."""
 
-    def __init__(self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> None:
+    def __init__(
+        self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT, tensors: Sequence[int] = ()
+    ) -> None:
         super().__init__(recipe, schedule)
         self._parameter = nn.Parameter(torch.empty(0))
-        self._optimizer = torch_optimizer(recipe, self._parameter)
+        self._optimizer = torch_optimizer(recipe, self._parameter, tensors)
 
     def apply(self, w: Flat, g: Flat, lr: float) -> Flat:
         fresh = spare(len(w), w.device)
@@ -121,14 +135,17 @@ class TorchRule(Rule):
         _set_state(self._optimizer, self._parameter, state)
 
 
-def make_rule(recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> Rule:
-    """The rule of `recipe`. Raises ConfigError for a recipe or schedule that describes none."""
+def make_rule(recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT, tensors: Sequence[int] = ()) -> Rule:
+    """The rule of `recipe`, for weights made of tensors of these lengths, where that matters to it.
+
+    Raises ConfigError for a recipe or schedule that describes none.
+    """
     check(recipe)
     if recipe.lazy:
         from paceline.engine.lazy import Lazy  # which is made of the others
 
         return Lazy(recipe, schedule)
-    return SGD(recipe, schedule) if recipe.name == "sgd" else TorchRule(recipe, schedule)
+    return SGD(recipe, schedule) if recipe.name == "sgd" else TorchRule(recipe, schedule, tensors)
 
 
 class LocalOptimizer:
@@ -146,12 +163,15 @@ class LocalOptimizer:
         self.model = model
         self.schedule = schedule
         self.lr = recipe.lr
-        self._optimizer = torch_optimizer(recipe, model.flat_parameter)
+        self._clip_norm = recipe.clip_norm
+        self._optimizer = torch_optimizer(recipe, model.flat_parameter, model.tensors)
         self.memory = OptimizerMemory(self._optimizer, [model.flat_parameter])
 
     def step(self, samples_seen: int) -> None:
         """One update with the model's gradient; `samples_seen` by all workers before it sets the learning rate."""
         self.model.collect()
+        if self._clip_norm:
+            nn.utils.clip_grad_norm_([self.model.flat_parameter], self._clip_norm)
         self._optimizer.param_groups[0]["lr"] = self.lr * schedules.factor(self.schedule, samples_seen)
         self._optimizer.step()
         self.model.touched()
@@ -172,22 +192,31 @@ def check(recipe: OptimizerRecipe) -> None:
     """Raises ConfigError when `recipe` describes no optimizer."""
     if recipe.name not in OPTIMIZERS:
         raise ConfigError(f"optimizer.name = {recipe.name!r}: must be one of {', '.join(OPTIMIZERS)}")
-    if recipe.name != "sgd" and (recipe.momentum or recipe.nesterov):
+    if recipe.name not in MOMENTUM and (recipe.momentum or recipe.nesterov):
         raise ConfigError(f"optimizer.momentum: {recipe.name} has beta1 instead")
+    if recipe.nesterov and recipe.name != "sgd":
+        raise ConfigError(f"optimizer.nesterov: {recipe.name} has none")
     try:
         torch_optimizer(recipe, nn.Parameter(torch.empty(0)))
     except ValueError as error:
         raise ConfigError(f"optimizer: {error}") from None
 
 
-def torch_optimizer(recipe: OptimizerRecipe, parameter: nn.Parameter) -> torch.optim.Optimizer:
-    """That of `recipe`, over one parameter. Raises ValueError as torch does."""
+def torch_optimizer(
+    recipe: OptimizerRecipe, parameter: nn.Parameter, tensors: Sequence[int] = ()
+) -> torch.optim.Optimizer:
+    """That of `recipe`, over one parameter, made of tensors of these lengths. Raises ValueError as torch does."""
     common: dict[str, Any] = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
+    betas = recipe.beta1, recipe.beta2
+    if recipe.name == "lars":
+        return LARS([parameter], momentum=recipe.momentum, trust=recipe.trust, tensors=tensors, **common)
+    if recipe.name == "lamb":
+        return LAMB([parameter], betas=betas, eps=recipe.eps, tensors=tensors, **common)
     common["fused"] = parameter.device.type in ("cpu", "cuda") or None
     if recipe.name == "sgd":
         return torch.optim.SGD([parameter], momentum=recipe.momentum, nesterov=recipe.nesterov, **common)
     kind = torch.optim.Adam if recipe.name == "adam" else torch.optim.AdamW
-    return kind([parameter], betas=(recipe.beta1, recipe.beta2), eps=recipe.eps, **common)
+    return kind([parameter], betas=betas, eps=recipe.eps, **common)
 
 
 def _state_of(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Tensor]:
@@ -203,10 +232,12 @@ def recipe_of(optimizer: torch.optim.Optimizer) -> OptimizerRecipe:
 
     Raises ConfigError, with the way out, for what a recipe cannot say.
     """
-    kinds: dict[type, str] = {torch.optim.SGD: "sgd", torch.optim.Adam: "adam", torch.optim.AdamW: "adamw"}
-    name = kinds.get(type(optimizer))
+    name = KINDS.get(type(optimizer))
     if name is None:
-        raise ConfigError(f"{type(optimizer).__name__} is not supported: use torch.optim.SGD, Adam or AdamW")
+        raise ConfigError(
+            f"{type(optimizer).__name__} is not supported: use torch.optim.SGD, Adam or AdamW, "
+            "or LARS or LAMB of paceline.engine.trust"
+        )
     if len(optimizer.param_groups) != 1:
         raise ConfigError(f"the optimizer has {len(optimizer.param_groups)} parameter groups: put all into one")
     group = optimizer.param_groups[0]
@@ -214,9 +245,15 @@ def recipe_of(optimizer: torch.optim.Optimizer) -> OptimizerRecipe:
         if group.get(option):
             raise ConfigError(f"{type(optimizer).__name__}({option}={group[option]}) is not supported: leave it out")
     lr, weight_decay = float(group["lr"]), float(group["weight_decay"])
-    if name == "sgd":
-        momentum, nesterov = float(group["momentum"]), bool(group["nesterov"])
-        return OptimizerRecipe(name=name, lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
+    if name in MOMENTUM:
+        return OptimizerRecipe(
+            name=name,
+            lr=lr,
+            momentum=float(group["momentum"]),
+            nesterov=bool(group.get("nesterov")),
+            weight_decay=weight_decay,
+            trust=float(group.get("trust", 0.001)),
+        )
     if group.get("decoupled_weight_decay"):  # Adam with this option is AdamW by another name
         name = "adamw"
     beta1, beta2 = map(float, group["betas"])

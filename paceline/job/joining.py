@@ -46,6 +46,7 @@ class Membership:
             links=session.links(seat.servers),
             peers=links,
             by_rows=self._flat.by_rows,
+            tensors=self._flat.tensors if self._recipe.optimizer.needs == "tensors" else (),
         )
         session.tell(ready)
         plan = session.expect(control.Plan)

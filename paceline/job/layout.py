@@ -20,14 +20,16 @@ def lay_out(
 ) -> tuple[Layout, str]:
     """Who holds what, and a sentence about it.
 
-    shards: measured, equal, or fractions. slice_mb: MiB of a slice at most; 0, or a scheme that must not be cut
-    further, means a server's whole shard; so do gradients that come as rows, of which few lie in a slice.
+    shards: measured, equal, or fractions. slice_mb: MiB of a slice at most; 0, or a scheme or optimizer whose
+    shards must not be cut further, means a server's whole shard; so do gradients that come as rows, of which few lie
+    in a slice.
     Raises ConfigError when there are more servers than parameters.
     """
-    whole = not slice_mb or ready[0].by_rows or Recipe.from_json(ready[0].optimizer).make_scheme().one_gate
+    recipe = Recipe.from_json(ready[0].optimizer)
+    whole = not slice_mb or ready[0].by_rows or recipe.make_scheme().one_gate or recipe.optimizer.needs == "model"
     slice_length = 0 if whole else max(1, round(slice_mb * 2**20 / PARAMETER_BYTES))
     speeds, why = _speeds(ready, servers, shards)
-    layout = sharding.lay_out(ready[0].length, len(servers), slice_length, speeds=speeds)
+    layout = sharding.lay_out(ready[0].length, len(servers), slice_length, speeds=speeds, tensors=ready[0].tensors)
     return layout, _described(layout, len(servers), why)
 
 

@@ -59,7 +59,7 @@ class Pace:
         buffers = Buffers(model, seat.buffers)
         self._node.exhibits["buffers"] = lambda _slice: buffers.snapshot()
         self._work = Steps(self._flat, recipe, optimizer)
-        self._update = recipe.make_rule()
+        self._update = recipe.make_rule(self._flat.tensors)
         self._rate = Rate(optimizer)
         self._watch = Stopwatch(self.device, session.over)
         self._streams: dict[int, Batches] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,8 +29,10 @@ class Recipe:
         """Raises ConfigError for an unknown scheme or a bad parameter."""
         return make(self.scheme, self.parameters)
 
-    def make_rule(self) -> Any:
+    def make_rule(self, tensors: Sequence[int] = ()) -> Any:
         """What turns a gradient into new weights; without momentum where the scheme has one of its own.
+
+        `tensors`: lengths of those that the weights are made of, for rules that need whole ones.
 
         Raises ConfigError for a bad optimizer or schedule.
         """
@@ -37,7 +40,7 @@ class Recipe:
 
         own = self.make_scheme().own_momentum and self.optimizer.name == "sgd"
         optimizer = replace(self.optimizer, momentum=0.0, nesterov=False) if own else self.optimizer
-        return make_rule(optimizer, self.schedule)
+        return make_rule(optimizer, self.schedule, tensors)
 
     def by_rows(self, servers: int) -> bool:
         """May gradients of sparse embeddings travel as rows, so that nobody can tell the difference?

@@ -52,7 +52,8 @@ def _take_up(server: int, session: Session, plan: control.Plan) -> list[Hosted]:
     scheme = recipe.make_scheme()
     session.node.stage = recipe.codecs.stage(FlatMemory(), scheme, of_server=True)
     parts, slices = plan.layout.slices, plan.layout.of(server)
-    rules = {number: recipe.make_rule() for number in slices}
+    tensors = _tensors_by_slice(plan)
+    rules = {number: recipe.make_rule(tensors[number]) for number in slices}
 
     def set_rate(lr: float) -> None:
         for rule in rules.values():
@@ -83,6 +84,17 @@ def _take_up(server: int, session: Session, plan: control.Plan) -> list[Hosted]:
         return mine
 
     return [hosted(number) for number in slices]
+
+
+def _tensors_by_slice(plan: control.Plan) -> list[list[int]]:
+    """The lengths of the tensors in each slice, where the optimizer needs them."""
+    found: list[list[int]] = [[] for _ in plan.layout.holders]
+    at, number = 0, 0
+    for length in plan.tensors:
+        number += at == plan.layout.edges[number + 1]
+        found[number].append(length)
+        at += length
+    return found
 
 
 def _of_server(record: Record, server: int) -> Record:

@@ -10,7 +10,7 @@ from torch import nn
 from paceline.config import Config
 from paceline.engine import data, models
 from paceline.engine.data.dataset import Splits
-from paceline.engine.recipes import DataRecipe, ModelRecipe, OptimizerRecipe, ScheduleRecipe
+from paceline.engine.recipes import MOMENTUM, DataRecipe, ModelRecipe, OptimizerRecipe, ScheduleRecipe
 from paceline.job.pace import Pace
 from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
@@ -45,12 +45,14 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
         optimizer=OptimizerRecipe(
             name=o.name,
             lr=o.lr,
-            momentum=o.momentum if o.name == "sgd" else 0.0,
+            momentum=o.momentum if o.name in MOMENTUM else 0.0,
             nesterov=o.nesterov,
             weight_decay=o.weight_decay,
             beta1=o.beta1,
             beta2=o.beta2,
             eps=o.eps,
+            trust=o.trust,
+            clip_norm=o.clip_norm,
         ),
         schedule=ScheduleRecipe(
             name=s.name,

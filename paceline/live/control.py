@@ -46,7 +46,7 @@ class Ready:
     `links`: bytes a second from each server; 0 for one on the same host, nothing when nobody measured.
     `peers`: measured to another worker of this host, and to one of another host: seconds of latency and seconds a
     byte of each, 0 where there is none; nothing when nobody measured.
-    `by_rows`: gradients come as rows of tables.
+    `by_rows`: gradients come as rows of tables. `tensors`: their lengths, where the optimizer needs whole ones.
     """
 
     length: int
@@ -56,13 +56,15 @@ class Ready:
     links: tuple[float, ...] = ()
     peers: Links = ()
     by_rows: bool = False
+    tensors: tuple[int, ...] = ()
 
 
 @message
 class Plan:
     """`seconds_per_step`, `devices` and `hosts` by rank, the first empty when unknown.
 
-    `mean`: who carries the means of this run. `notes`: what was decided, and why.
+    `mean`: who carries the means of this run. `notes`: what was decided, and why. `tensors`: their lengths, where the
+    optimizer needs whole ones; no slice cuts any of them then.
     """
 
     workers: int
@@ -75,6 +77,7 @@ class Plan:
     hosts: tuple[str, ...] = ()
     mean: str = "servers"
     notes: tuple[str, ...] = ()
+    tensors: tuple[int, ...] = ()
 
 
 @message

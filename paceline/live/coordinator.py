@@ -223,6 +223,7 @@ class Coordinator:
             hosts=tuple(hello.host for hello in self._worker_hellos),
             mean=mean.name,
             notes=(why, *([mean.reason] if mean.reason else [])),
+            tensors=ready[0].tensors,
         )
 
     def _start(self) -> None:

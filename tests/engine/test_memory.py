@@ -149,7 +149,7 @@ def test_sgd_without_momentum_remembers_nothing() -> None:
 def test_an_optimizer_with_a_memory_of_its_own_kind_is_refused_with_the_way_out() -> None:
     module = network()
     memory = OptimizerMemory(torch.optim.RMSprop(module.parameters()), list(module.parameters()))
-    with pytest.raises(ConfigError, match="RMSprop remembers cannot be shown: use SGD, Adam or AdamW"):
+    with pytest.raises(ConfigError, match="RMSprop remembers cannot be shown: use SGD, Adam, AdamW, LARS or LAMB"):
         memory.show()
 
 

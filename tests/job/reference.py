@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from paceline.config import Config, build
 from paceline.engine.data.batches import Batches
 from paceline.engine.data.shares import make_shares
+from paceline.engine.trust import LAMB, LARS
 from paceline.job.worker import build_model, load_data
 
 Weights = dict[str, Tensor]
@@ -37,7 +38,9 @@ def torch_optimizer(config: Config, model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.SGD(
             model.parameters(), o.lr, momentum=o.momentum, nesterov=o.nesterov, weight_decay=o.weight_decay
         )
-    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[o.name]
+    if o.name == "lars":
+        return LARS(model.parameters(), o.lr, o.momentum, o.weight_decay, o.trust)
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "lamb": LAMB}[o.name]
     return kind(model.parameters(), o.lr, betas=(o.beta1, o.beta2), eps=o.eps, weight_decay=o.weight_decay)
 
 
@@ -70,6 +73,8 @@ def one_process(config: Config, steps: int) -> Weights:
         optimizer.param_groups[0]["lr"] = rate(config, seen, n)
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
+        if config.optimizer.clip_norm:
+            nn.utils.clip_grad_norm_(model.parameters(), config.optimizer.clip_norm)
         optimizer.step()
         seen += len(y)
     return {name: tensor.detach() for name, tensor in model.state_dict().items()}

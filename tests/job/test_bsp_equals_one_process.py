@@ -19,6 +19,10 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adam": {"name": "adam", "lr": 0.001, "weight_decay": 0.01},
     "adamw": {"name": "adamw", "lr": 0.001, "weight_decay": 0.1},
 }
+WHOLE_TENSORS: dict[str, dict[str, Any]] = {
+    "lars": {"name": "lars", "lr": 2.0, "momentum": 0.9, "weight_decay": 0.01, "trust": 0.02},
+    "lamb": {"name": "lamb", "lr": 0.01, "weight_decay": 0.1},
+}
 FABRICS: dict[str, dict[str, Any]] = {
     "one server": {"servers": 1},
     "one server in slices": {"servers": 1, "cluster": {"slice_mb": 0.001}},
@@ -61,6 +65,17 @@ def test_with_every_optimizer_in_process(threads: Runner, out: Path, optimizer: 
 @pytest.mark.parametrize("fabric", ["three servers", "collectives"])
 def test_with_other_optimizers_live(processes: Runner, out: Path, fabric: str, optimizer: str) -> None:
     check(processes, out, optimizer=OPTIMIZERS[optimizer], **FABRICS[fabric])
+
+
+@pytest.mark.parametrize("optimizer", WHOLE_TENSORS)
+@pytest.mark.parametrize("fabric", ["one server", "three servers", "two servers in slices", "collectives"])
+def test_with_optimizers_that_need_whole_tensors(runner: Runner, out: Path, fabric: str, optimizer: str) -> None:
+    check(runner, out, optimizer=WHOLE_TENSORS[optimizer], **FABRICS[fabric])
+
+
+@pytest.mark.parametrize("fabric", ["one server in slices", "collectives"])
+def test_with_gradients_that_are_clipped(runner: Runner, out: Path, fabric: str) -> None:
+    check(runner, out, optimizer={"name": "sgd", "lr": 0.1, "momentum": 0.9, "clip_norm": 0.5}, **FABRICS[fabric])
 
 
 @pytest.mark.parametrize("schedule", ["step", "cosine"])

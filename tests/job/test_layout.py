@@ -8,15 +8,16 @@ import pytest
 
 from paceline.config import build
 from paceline.core.errors import ConfigError
+from paceline.engine.recipes import OptimizerRecipe
 from paceline.job.layout import lay_out, measured_speeds
 from paceline.job.recipe import Recipe
 from paceline.job.speed import measured_update
 from paceline.live.control import Hello, Ready
 
 
-def ready(*links: float, scheme: str = "bsp", length: int = 1000) -> Ready:
-    recipe = Recipe(scheme=scheme).to_json()
-    return Ready(length=length, fingerprint="f", seconds_per_step=0.1, optimizer=recipe, links=links)
+def ready(*links: float, scheme: str = "bsp", length: int = 1000, **more: Any) -> Ready:
+    recipe = Recipe(scheme=scheme, optimizer=more.pop("optimizer", OptimizerRecipe())).to_json()
+    return Ready(length=length, fingerprint="f", seconds_per_step=0.1, optimizer=recipe, links=links, **more)
 
 
 def server(speed: float, host: str = "here") -> Hello:
@@ -78,6 +79,24 @@ def test_slices_are_as_large_as_asked_for() -> None:
 def test_where_one_shard_decides_who_is_held_no_shard_is_cut_into_slices() -> None:
     layout, _ = lay_out([ready(scheme="partial")], [server(1e9), server(1e9)], slice_mb=1e-4)
     assert layout.holders == (0, 1)
+
+
+def test_tensors_that_must_stay_whole_are_not_cut() -> None:
+    layout, _ = lay_out([ready(tensors=(700, 100, 200))], [server(1e9), server(1e9)], slice_mb=4 * 100 / 2**20)
+    assert (layout.edges, layout.holders) == ((0, 700, 800, 1000), (0, 1, 1))
+
+
+def test_where_the_whole_gradient_is_clipped_the_shard_is_one_slice() -> None:
+    clipping = ready(optimizer=OptimizerRecipe(clip_norm=1.0))
+    layout, _ = lay_out([clipping], [server(1e9)], slice_mb=4 * 100 / 2**20)
+    assert layout.edges == (0, 1000)
+
+
+def test_clipping_on_several_servers_is_refused_unless_workers_do_it() -> None:
+    several: dict[str, Any] = {"cluster": {"servers": 2}, "optimizer": {"clip_norm": 1.0}}
+    with pytest.raises(ConfigError, match="each of 2 servers sees a part of it: give --servers 1"):
+        build({**several, "run": {"scheme": "bsp"}})
+    build({**several, "run": {"scheme": "localsgd"}})
 
 
 @pytest.mark.parametrize("shards", ["fast", "0.5,", "0.5,0", "0.5,-1", "0.5,nan", "inf,1"])

@@ -43,7 +43,8 @@ class Run:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.errors += line
-            self._training.set()
+            if line.startswith("["):  # a look at the run, after the lines that say how it is set up
+                self._training.set()
         self._training.set()
 
     def _find(self) -> dict[str, int]:

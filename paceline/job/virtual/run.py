@@ -14,6 +14,7 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.trace import Ended, Evaluated, Record
 from paceline.core.vector import Ghost
 from paceline.engine.data.shares import Shares, make_shares
+from paceline.engine.recipes import MOMENTUM
 from paceline.job.ledger import Ledger
 from paceline.job.virtual.judge import Judge
 from paceline.job.virtual.meters import Meters
@@ -76,7 +77,7 @@ class VirtualRun:
     def remembered(self) -> int:
         """Numbers that the optimizer keeps for a model of that length."""
         optimizer, length = self._config.optimizer, self.model_length
-        if optimizer.name == "sgd":
+        if optimizer.name in MOMENTUM:
             return length if optimizer.momentum else 0
         return 2 * length + 1
 
@@ -228,7 +229,12 @@ class VirtualRun:
     def _rule(self, length: int) -> Any:
         if self._setting.timing_only:
             return lambda w, g, samples: w
-        return self._recipe.make_rule()
+        optimizer = self._recipe.optimizer
+        if optimizer.needs != "elements" and length != self.model_length and self._recipe.make_scheme().computes:
+            what = "--clip-norm needs the whole gradient" if optimizer.clip_norm else f"{optimizer.name} whole tensors"
+            raise ConfigError(f"{what}, and simulated servers cut the model anywhere: simulate it with --servers 1")
+        assert self._training is not None
+        return self._recipe.make_rule(self._training.flat.tensors)
 
     def _ghosts(self) -> Ghosts:
         config, workers = self._config, self._setting.cluster.workers
