@@ -141,3 +141,17 @@ def test_memory_grows_with_what_a_scheme_keeps() -> None:
     more = prospects["dcasgd"].server_bytes - prospects["asp"].server_bytes
     assert more >= 3 * 4 * length
     assert held({"a": [1, "x", None]}) == 0
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "words"),
+    [({"name": "lars"}, "lars whole tensors"), ({"name": "sgd", "clip_norm": 1.0}, "needs the whole gradient")],
+)
+def test_an_optimizer_that_needs_more_than_a_shard_is_simulated_on_one_server_only(
+    optimizer: dict[str, Any], words: str
+) -> None:
+    assert run(stop={"steps": 2, "epochs": 0}, optimizer=optimizer).reason == "steps"
+    two_servers = setting(on={"servers": 2}).cluster
+    with pytest.raises(ConfigError, match=words):
+        VirtualRun(setting(optimizer=optimizer, cluster=two_servers), Silent())
+    assert VirtualRun(setting("localsgd", optimizer=optimizer, cluster=two_servers), Silent()).model_length > 0
