@@ -211,7 +211,7 @@ class Config:
         segments_for(self.cluster.transport)
         self.scheme().check(workers, self.cluster.servers)
         momentum = self.optimizer.momentum if self.optimizer.name == "sgd" else 0.0
-        self.codecs().check(self.scheme(), self.cluster.servers, momentum)
+        self.codecs().check(self.scheme(), self.cluster.servers, momentum, self.cluster.mean)
         return self
 
     def _check_optimizer(self) -> None:

@@ -20,6 +20,7 @@ VERBS = {
     "advise": "which scheme suits a cluster, what is known of that, and what is not",
     "launch": "start a training script of your own as several workers",
     "schemes": "the catalogue; of each scheme algorithm, when to use it, what it needs, parameters",
+    "codecs": "ways of sending fewer bytes; of each what it does, when to use it, parameters",
     "cite": "how to cite a scheme",
 }
 

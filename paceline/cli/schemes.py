@@ -48,15 +48,15 @@ def page(name: str) -> str:
     needs = catalogue.needs(name).items()
     return "\n\n".join(
         [
-            _fitted(catalogue.description(name), columns),
-            "Needs\n" + "\n".join(_entry(what, text.replace("`", ""), 14, columns) for what, text in needs),
+            fitted(catalogue.description(name), columns),
+            "Needs\n" + "\n".join(entry(what, text.replace("`", ""), 14, columns) for what, text in needs),
             "Parameters, with their defaults\n" + (_parameters(name, columns) or "  none"),
             lookup(name).paper.bibtex(),
         ]
     )
 
 
-def _fitted(text: str, columns: int) -> str:
+def fitted(text: str, columns: int) -> str:
     """Prose is wrapped anew; the paper's box stays as it is."""
     paragraphs = text.split("\n\n")
     return "\n\n".join(p if "\n " in f"\n{p}" else textwrap.fill(p, columns) for p in paragraphs)
@@ -68,10 +68,10 @@ def _parameters(name: str, columns: int) -> str:
     # A head that is longer than the column stands on a line of its own.
     width = min(34, max(map(len, heads), default=0) + 2)
     texts = [p.help + (f" ({p.limits})" if p.limits else "") for p in known]
-    return "\n".join(_entry(head, text, width, columns) for head, text in zip(heads, texts, strict=True))
+    return "\n".join(entry(head, text, width, columns) for head, text in zip(heads, texts, strict=True))
 
 
-def _entry(head: str, text: str, width: int, columns: int) -> str:
+def entry(head: str, text: str, width: int, columns: int) -> str:
     lines = textwrap.wrap(text, columns - width - 2)
     if len(head) >= width:
         return "\n".join([f"  {head}", *(" " * (width + 2) + line for line in lines)])

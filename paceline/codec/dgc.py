@@ -24,7 +24,7 @@ FIRST = 0.25
 
 @codec(
     "dgc",
-    summary="top-k with momentum correction and a warm-up: 500 times smaller at 0.1 %",
+    summary="top-k with momentum correction and warm-up: 500 times smaller",
     paper=Paper(
         key="lin2018deep",
         authors="Lin, Yujun and Han, Song and Mao, Huizi and Wang, Yu and Dally, William J.",

@@ -29,8 +29,11 @@ class Codecs:
     def __bool__(self) -> bool:
         return read(self.up) is not None or read(self.down) is not None
 
-    def check(self, scheme: Scheme, servers: int, momentum: float) -> None:
-        """Raise ConfigError, naming the way out, for a codec that is unknown or does not go with the scheme."""
+    def check(self, scheme: Scheme, servers: int, momentum: float, mean: str = "auto") -> None:
+        """Raise ConfigError, naming the way out, for a codec that is unknown or does not go with the scheme.
+
+        `momentum` is the optimizer's; `mean`: who is asked to carry means.
+        """
         up, down = read(self.up), read(self.down)
         ups, downs = scheme.natures(servers)
         if up is not None:
@@ -42,10 +45,10 @@ class Codecs:
             if down.gradients_only:
                 raise ConfigError(f"--codec-down {down}: {down.name} is for gradients, which only workers send")
             _check_natures("--codec-down", down, scheme, downs)
-        if self and not servers and scheme.uses_mean(servers):
+        if self and scheme.uses_mean(servers) and (not servers or mean not in ("auto", "servers")):
             raise ConfigError(
-                f"--codec: {scheme.name} without servers is carried by collectives, which add numbers as they are; "
-                "give --servers 1 or more"
+                f"--codec: the means of {scheme.name} would not pass through servers, and others add numbers as they "
+                "are; give --servers 1 or more, and leave out --mean"
             )
 
     def stage(self, memory: Memory, scheme: Scheme, *, of_server: bool = False) -> Stage:

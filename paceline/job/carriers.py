@@ -80,7 +80,10 @@ def measured_links(session: Session) -> control.Links:
 
 def choose_mean(ready: Sequence[control.Ready], workers: Sequence[control.Hello], servers: int, *, mean: str) -> Choice:
     """Who carries the means of a run where `mean` is asked for, and why; no reason where there are no means."""
-    scheme = Recipe.from_json(ready[0].optimizer).make_scheme()
+    recipe = Recipe.from_json(ready[0].optimizer)
+    scheme = recipe.make_scheme()
+    if recipe.codecs and servers and mean == "auto":
+        return Choice("servers", "means by servers: codecs encode what passes through them")
     if not meets_for_means("auto", scheme, servers, len(workers)):
         return Choice("servers" if mean == "auto" else mean, "")
     chosen = _by_cost(ready, workers, servers) if mean == "auto" else Choice(mean, f"{mean}, as --mean says")

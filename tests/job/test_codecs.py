@@ -121,8 +121,13 @@ WEIGHTS = (
         ),
         (
             {"compression": {"up": "fp16"}, "servers": 0},
-            "--codec: bsp without servers is carried by collectives, which add numbers as they are; "
-            "give --servers 1 or more",
+            "--codec: the means of bsp would not pass through servers, and others add numbers as they are; "
+            "give --servers 1 or more, and leave out --mean",
+        ),
+        (
+            {"compression": {"up": "fp16"}, "scheme": "esync", "cluster": {"mean": "ring"}},
+            "--codec: the means of esync would not pass through servers, and others add numbers as they are; "
+            "give --servers 1 or more, and leave out --mean",
         ),
     ],
 )
