@@ -37,43 +37,31 @@ class Smoothing:
         rule, _, parameter = text.partition(":")
         return cls(rule, float(parameter)) if parameter else cls(rule)
 
-    @property
-    def samples_kept(self) -> int:
-        return int(self.parameter) if self.rule == "median" else 1
-
-    def __call__(self, kept: Iterable[float], before: float | None) -> float:
-        """From the samples kept, newest last, and the value before that one came."""
-        if self.rule == "median":
-            return statistics.median(kept)
-        *_, newest = kept
-        if self.rule == "last" or before is None:
-            return newest
-        return before + self.parameter * (newest - before)
-
 
 class Estimates:
-    """One number a rank. `unknown`: who has none yet. `largest` takes O(log ranks), by a heap with stale entries."""
+    """One number a rank, 0 while nothing is known. `unknown`: who has none yet."""
 
     def __init__(self, ranks: Iterable[int], smoothing: Smoothing | None = None) -> None:
         self.unknown = set(ranks)
         self._smoothing = smoothing or Smoothing()
         self._value: dict[int, float] = {}
-        self._kept: dict[int, deque[float]] = {}
-        self._heap: list[tuple[float, int]] = []
+        self._kept: dict[int, deque[float]] = {}  # the samples that a median is taken of
 
     def __getitem__(self, rank: int) -> float:
-        """0 while nothing is known."""
         return self._value.get(rank, 0.0)
 
     def put(self, rank: int, sample: float) -> None:
         self.unknown.discard(rank)
-        kept = self._kept.setdefault(rank, deque(maxlen=self._smoothing.samples_kept))
-        kept.append(sample)
-        value = self._value[rank] = self._smoothing(kept, self._value.get(rank))
-        heapq.heappush(self._heap, (-value, rank))
-        if len(self._heap) > 8 * len(self._value) + 64:
-            self._heap = [(-v, r) for r, v in self._value.items()]
-            heapq.heapify(self._heap)
+        self._value[rank] = sample if self._smoothing.rule == "last" else self._smoothed(rank, sample)
+
+    def _smoothed(self, rank: int, sample: float) -> float:
+        parameter = self._smoothing.parameter
+        if self._smoothing.rule == "median":
+            kept = self._kept.setdefault(rank, deque(maxlen=int(parameter)))
+            kept.append(sample)
+            return statistics.median(kept)
+        before = self._value.get(rank, sample)
+        return before + parameter * (sample - before)
 
     def add(self, rank: int) -> None:
         """A newcomer, of whom nothing is known."""
@@ -84,6 +72,25 @@ class Estimates:
         self.unknown.discard(rank)
         self._value.pop(rank, None)
         self._kept.pop(rank, None)
+
+
+class Ranked(Estimates):
+    """Estimates that know whose is the largest; it takes O(log ranks), by a heap with stale entries."""
+
+    def __init__(self, ranks: Iterable[int], smoothing: Smoothing | None = None) -> None:
+        super().__init__(ranks, smoothing)
+        self._heap: list[tuple[float, int]] = []
+
+    def put(self, rank: int, sample: float) -> None:
+        before = self._value.get(rank)
+        super().put(rank, sample)
+        value = self._value[rank]
+        if value == before:
+            return
+        heapq.heappush(self._heap, (-value, rank))
+        if len(self._heap) > 8 * len(self._value) + 64:
+            self._heap = [(-v, r) for r, v in self._value.items()]
+            heapq.heapify(self._heap)
 
     def largest(self) -> int | None:
         """The rank with the largest number, the lowest such rank; None while nothing is known."""

@@ -7,7 +7,6 @@ a set of replies not yet given.
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -102,26 +101,24 @@ class MeanServer(Role):
         self.meetings: dict[Hashable, list[_Meeting]] = {}  # those still open, by tag
         self.closed: dict[int, _Meeting] = {}  # the last one of each rank
         self.left: set[int] = set()
-        self.asked: dict[int, deque[_Meeting]] = {}  # by rank: not answered yet, in the order of the questions
+        self.asked: dict[int, list[_Meeting]] = {}  # by rank: not answered yet, in the order of the questions
         self.missed: dict[int, list[_Meeting]] = {}  # by newcomer: closed without it, oldest first
 
-    def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
-        match message:
-            case Part():
-                asked = self.asked.setdefault(src, deque())
-                last = self._closed_before(src, message)
-                if last is not None:
-                    asked.clear()  # what an earlier life asked for
-                    yield Reply(src, last.result)
-                    return
-                meeting = self._meeting(message)
-                if meeting in asked:  # likewise
-                    asked.clear()
-                asked.append(meeting)
-                meeting.add(src, message)
-                yield from self._close(meeting)
-            case _:
-                yield from super().on(now, src, message)
+    def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
+        if not isinstance(message, Part):
+            return super().on(now, src, message)
+        last = self._closed_before(src, message)
+        if last is not None:
+            self.asked.pop(src, None)  # what an earlier life asked for
+            return (Reply(src, last.result),)
+        meeting = self._meeting(message)
+        asked = self.asked.get(src)
+        if not asked or meeting in asked:  # likewise
+            self.asked[src] = [meeting]
+        else:
+            asked.append(meeting)
+        meeting.add(src, message)
+        return () if meeting.absent else self._close(meeting)
 
     def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.left.add(rank)
@@ -180,7 +177,7 @@ class MeanServer(Role):
         """A reply belongs to the oldest question, so one that is ready early waits for those before it."""
         asked = self.asked[rank]
         while asked and asked[0].result is not None:
-            yield Reply(rank, asked.popleft().result)
+            yield Reply(rank, asked.pop(0).result)
 
     def on_mean(self, tag: Hashable, result: Averaged) -> None:
         """For drivers that want to know of a result, such as the initial weights."""

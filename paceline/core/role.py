@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
@@ -63,7 +64,11 @@ class Role:
         self.w: Any = place.w
         self.update = place.update
         self.note = place.note
-        self.rng = random.Random(f"{place.seed}/{type(self).__qualname__}/{place.me}")
+
+    @functools.cached_property
+    def rng(self) -> random.Random:
+        """This party's own. Made when it is first asked for: it takes 2.5 kB, and few schemes draw anything."""
+        return random.Random(f"{self.place.seed}/{type(self).__qualname__}/{self.me}")
 
     def run(self) -> Generator[Effect, Any, None]:
         yield from ()

@@ -39,7 +39,9 @@ class Ghost:
         return self._length
 
     def __getitem__(self, part: slice) -> Ghost:
-        return Ghost(len(range(*part.indices(self._length))))
+        begin, end, _ = part.indices(self._length)
+        length = max(0, end - begin)
+        return self if length == self._length else Ghost(length)
 
     def _same(self, _other: object) -> Ghost:
         return self

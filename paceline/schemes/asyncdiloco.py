@@ -30,7 +30,7 @@ from paceline.core.arrivals import ArrivalServer
 from paceline.core.clocked import Pull
 from paceline.core.effects import KEEP, RESET, SERVERS, Call, Effect, Reply, Tell
 from paceline.core.errors import ConfigError
-from paceline.core.estimates import Estimates
+from paceline.core.estimates import Ranked
 from paceline.core.local import Trainer
 from paceline.core.message import INCREMENT, STATE, Nature, message
 from paceline.core.role import Place
@@ -117,7 +117,7 @@ class AsyncDiLoCo(Scheme):
             self.m: Any = place.w * 0.0
             self.d: Any = None
             self.arrived = 0
-            self.speed = Estimates(self.workers)
+            self.speed = Ranked(self.workers)
 
         def apply(self, src: int, message: Delta) -> float:
             eps, beta, c = self.scheme.outer_lr, self.scheme.outer_momentum, self.scheme.c

@@ -35,7 +35,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from paceline.core.effects import COORDINATOR, Call, Effect, Reply, Start, Tell, Trained, Wait
-from paceline.core.estimates import Estimates, Smoothing
+from paceline.core.estimates import Estimates, Ranked, Smoothing
 from paceline.core.local import Trainer, memory_parameter
 from paceline.core.message import message
 from paceline.core.role import Place, Role
@@ -128,7 +128,7 @@ class ESync(Scheme):
             smoothing = Smoothing.parse(scheme.smoothing)
             self.round = -1
             self.c, self.m = Estimates(self.workers, smoothing), Estimates(self.workers, smoothing)
-            self.d = Estimates(self.workers)
+            self.d = Ranked(self.workers)
             self.begun: dict[int, float] = {}  # when this round's current step of each worker began
             self.done: set[int] = set()  # who was told SYNC in this round, and has no step under way
             self.handed_over, self.met_at = 0.0, 0.0  # the last of this round, so far, and of the round before
@@ -193,6 +193,8 @@ class ESync(Scheme):
             rest = self.begun.get(s, now) + self.d[s] - now
             step = self.c[r] * (1 + self.scheme.epsilon + ahead) + self.m[r]
             fits = step <= rest
+            if not self.note:  # words cost more than the decision
+                return fits, ""
             verb = "fits" if fits else "does not fit"
             return fits, f"its step of {step:.3f} s {verb} into the {rest:.3f} s that worker {s} still needs"
 

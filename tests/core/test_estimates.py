@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.core.estimates import Estimates, Smoothing
+from paceline.core.estimates import Estimates, Ranked, Smoothing
 
 
 def values(smoothing: str, *samples: float) -> list[float]:
@@ -27,7 +27,7 @@ def test_what_smooths_nothing_is_refused(text: str) -> None:
 
 
 def test_newcomers_and_those_who_left_are_unknown_and_not_the_largest() -> None:
-    estimates = Estimates((0, 1, 2))
+    estimates = Ranked((0, 1, 2))
     assert estimates.largest() is None
     for rank in (0, 1, 2):
         estimates.put(rank, rank + 1.0)
@@ -40,7 +40,7 @@ def test_newcomers_and_those_who_left_are_unknown_and_not_the_largest() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.floats(0.0, 10.0) | st.none()), max_size=300))
 def test_the_largest_is_the_largest(events: list[tuple[int, float | None]]) -> None:
-    estimates, plain = Estimates(range(5)), dict[int, float]()
+    estimates, plain = Ranked(range(5)), dict[int, float]()
     for rank, sample in events:
         if sample is None:
             estimates.drop(rank)
