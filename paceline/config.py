@@ -74,6 +74,12 @@ class Cluster:
         "how much of the model each server holds: measured (by its speed and links), equal, or fractions: 0.5,0.3,0.2",
         check=parse_shards,
     )
+    streams: int = option(
+        0,
+        "TCP streams that large vectors are spread over; 0: as the round trip asks for, 1 on one host",
+        low=0,
+        high=16,
+    )
     slowdown: tuple[float, ...] = option((), "emulate: how many times slower each worker is, e.g. 1,1,2,8", low=1e-3)
     step_ms: float = option(0.0, "emulate: a step lasts at least this many ms times the worker's slowdown", low=0)
     device: str = option("auto", "auto, cpu, cuda:N, or one for each worker: cuda:0,cuda:1,cpu,cpu", check=check_device)

@@ -163,6 +163,7 @@ class Conductor:
                 exchange=cluster.transport,
                 mean=cluster.mean,
                 buffers=config.model.buffers,
+                streams=cluster.streams,
                 timeout_s=cluster.timeout,
             )
 

@@ -37,6 +37,7 @@ class Seat:
     exchange: str = "auto"
     mean: str = "auto"
     buffers: str = "average"
+    streams: int = 0
     timeout_s: float = 600.0
 
     @property
@@ -58,7 +59,14 @@ class Seat:
         segments = segments_for(self.exchange)
         if segments is not None:
             take_memory_from(segments.make)
-        return TcpTransport(self.who, self.token, FlatMemory(), segments=segments, shared_only=self.exchange == "shm")
+        return TcpTransport(
+            self.who,
+            self.token,
+            FlatMemory(),
+            streams=self.streams,
+            segments=segments,
+            shared_only=self.exchange == "shm",
+        )
 
     def session(self, transport: Transport) -> Session:
         from paceline.engine.vector import FlatMemory

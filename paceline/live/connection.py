@@ -1,4 +1,4 @@
-"""One socket: frames in, frames out.
+"""Frames in, frames out: over one socket, and over lanes where one does not fill the link.
 
 Sending tries the socket at once, on the caller's thread, and leaves to the loop what the kernel would not take.
 """
@@ -14,6 +14,7 @@ from typing import Any
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.vector import Memory
 from paceline.live import wire
+from paceline.live.lanes import LANES_MAX, Lanes
 from paceline.live.loop import Loop
 from paceline.live.receiving import Receiver, Room
 from paceline.live.segments import Segments
@@ -22,11 +23,12 @@ from paceline.live.sharing import Sharing
 from paceline.live.transport import Envelope, Kind
 from paceline.live.unix import UnixStream
 
+STRIPED_BYTES_MIN = 512 * 1024  # bodies that are worth several streams
 READS_MAX = 16  # one after the other, before other sockets get their turn
 
 
 class Connection:
-    """Frames over one connected stream socket. Callbacks run on the loop's thread."""
+    """Frames over one connected stream socket, and its lanes. Callbacks run on the loop's thread."""
 
     def __init__(
         self,
@@ -47,20 +49,30 @@ class Connection:
         self._sock, self._loop, self._memory = sock, loop, memory
         self._closed = closed
         self._lock = threading.Lock()
-        self._outbox = Outbox()
+        self._lanes = Lanes(loop, taken=self._taken, closed=self.close)
+        self._outbox = Outbox(self._lanes.send)
         self._sharing: Sharing | None = None
         if segments is not None and isinstance(sock, UnixStream):
             self._sharing = Sharing(segments, memory, sock, tell=self._tell, later=loop.call_later)
-        self._receiver = Receiver(memory, room, arrived, body_bytes_max, self._sharing)
+        self._receiver = Receiver(memory, room, arrived, body_bytes_max, self._lanes, self._sharing)
         self._open = True
-        self.bytes_sent = 0
+        self._sent = 0
         self.idle = threading.Event()  # set while nothing waits to be sent
         self.idle.set()
         loop.call_soon(self._watch)
 
     @property
+    def bytes_sent(self) -> int:
+        return self._sent + sum([sent for sent, _ in self._lanes.traffic])
+
+    @property
     def bytes_received(self) -> int:
-        return self._receiver.total
+        return self._receiver.total + sum([received for _, received in self._lanes.traffic])
+
+    @property
+    def lanes(self) -> list[tuple[int, int]]:
+        """Bytes sent and received over each of the further streams."""
+        return self._lanes.traffic
 
     @property
     def bytes_shared(self) -> tuple[int, int]:
@@ -73,16 +85,26 @@ class Connection:
         if self._sharing:
             self._sharing.admitted = True
 
+    def add_lane(self, sock: socket.socket, *, called: bool) -> None:
+        """On the loop's thread: large bodies go over `sock` too; `called` by the other side. Raises ProtocolError."""
+        if not self._open:
+            sock.close()
+        elif len(self._lanes) >= LANES_MAX or sock.family == socket.AF_UNIX:
+            sock.close()
+            raise ProtocolError(f"more than {LANES_MAX} streams, or not over TCP")
+        else:
+            self._lanes.add(sock, called=called)
+
     # ---- out ---------------------------------------------------------------------------------------------
     def send(self, envelope: Envelope) -> None:
         """Never waits for the receiver, and copies nothing. Raises PeerLost when the connection is closed."""
-        frame = Outgoing(envelope, wire.encode(envelope, self._memory, self._sharing))
+        frame = self._frame(envelope)
         with self._lock:
             if not self._open:
                 raise PeerLost("the connection is closed")
-            waiting = bool(self._outbox)
+            blocked = len(self._outbox) > 0  # the loop goes on as soon as the kernel has room
             self._outbox.put(frame)
-            if waiting or self._flush():
+            if blocked or self._flush():
                 return
             self.idle.clear()
         self._loop.call_soon(self._watch)
@@ -90,21 +112,35 @@ class Connection:
     def _tell(self, message: Any) -> None:
         self.send(Envelope(Kind.CONTROL, message))
 
+    def _frame(self, envelope: Envelope) -> Outgoing:
+        buffers = wire.encode(envelope, self._memory, self._sharing)
+        if self._lanes.ready and sum([view.nbytes for view in buffers[1:]]) >= STRIPED_BYTES_MIN:
+            return Outgoing(envelope, [wire.striped(buffers[0])], buffers[1:])
+        return Outgoing(envelope, buffers)
+
     def _flush(self) -> bool:
         """Hand over what the kernel takes now; True when nothing is left. Under the lock."""
         try:
-            self.bytes_sent += self._outbox.flush(self._sock)
+            self._sent += self._outbox.flush(self._sock)
         except OSError:
             self._outbox.clear()  # the reading side hears the reason and tells
-        return not self._outbox
+        return self._outbox.idle and self._lanes.idle
+
+    def _go_on(self, *, striped: bool = False) -> None:
+        with self._lock:
+            if striped:
+                self._outbox.go_on()
+            if self._flush():
+                self.idle.set()
+            self._watch()
+
+    def _taken(self) -> None:
+        self._go_on(striped=True)
 
     # ---- in ----------------------------------------------------------------------------------------------
     def _ready(self, events: int) -> None:
         if events & selectors.EVENT_WRITE:
-            with self._lock:
-                if self._flush():
-                    self.idle.set()
-                    self._watch()
+            self._go_on()
         if events & selectors.EVENT_READ:
             try:
                 self._read()
@@ -128,7 +164,7 @@ class Connection:
     # ---- the end -----------------------------------------------------------------------------------------
     def _watch(self) -> None:
         if self._open:
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._outbox else 0)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if len(self._outbox) else 0)
             self._loop.watch(self._sock, events, self._ready)
 
     def close(self, why: str) -> None:
@@ -144,4 +180,11 @@ class Connection:
         if self._sharing:
             self._sharing.end()
         self._sock.close()
+        self._lanes.close()
         self._closed(why)
+
+    def detach(self) -> socket.socket:
+        """On the loop's thread: the socket, for another use. `closed` is not told, nothing more arrives."""
+        self._open, self._receiver.closed = False, True
+        self._loop.watch(self._sock, 0, self._ready)
+        return self._sock

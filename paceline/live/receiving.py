@@ -10,15 +10,18 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from paceline.codec.encoded import Encoded
 from paceline.core.errors import ProtocolError
 from paceline.core.vector import Memory
 from paceline.live import wire
+from paceline.live.lanes import Lanes
 from paceline.live.sharing import Sharing
 from paceline.live.transport import Envelope, Kind
 
+BODIES_MAX = 2  # striped ones that there is room for at a time
 SCRATCH_BYTES_MIN = 4096  # what of a vector is copied twice, at most
 SCRATCH_BYTES = wire.PREFIX.size + wire.HEADER_BYTES_MAX
 
@@ -28,12 +31,13 @@ Room = Callable[[Kind, int, type, Sequence[int], Sequence[Any]], list[Any]]
 class _Incoming:
     """A frame whose header has been read and whose body is coming in."""
 
-    __slots__ = ("begun", "codec", "prefix", "scalars", "targets", "vectors")
+    __slots__ = ("begun", "head", "prefix", "seconds", "targets", "vectors")
 
-    def __init__(self, prefix: wire.Prefix, codec: wire.Codec, scalars: Any, begun: float) -> None:
-        self.prefix, self.codec, self.scalars, self.begun = prefix, codec, scalars, begun
+    def __init__(self, prefix: wire.Prefix, head: wire.Header, begun: float) -> None:
+        self.prefix, self.head, self.begun = prefix, head, begun
         self.vectors: list[Any] = []
         self.targets: deque[memoryview] = deque()
+        self.seconds: float | None = None  # from the first byte to the last, once that is there
 
     def take(self, data: memoryview) -> int:
         """Copy the head of the body out of the scratch pad; returns how many bytes were used."""
@@ -57,8 +61,8 @@ class Receiver:
     """Takes what a socket has and tells `arrived` of every whole message.
 
     room: gives the vectors to receive into, but for those that are there by reference, which it is told, and those that
-    are encoded. body_bytes_max: longest body of a frame; more raises ProtocolError. sharing: what takes those
-    references, if any.
+    are encoded. body_bytes_max: longest body of a frame; more raises ProtocolError. lanes: over which the bodies of
+    striped frames come. sharing: what takes those references, if any.
     """
 
     def __init__(
@@ -67,9 +71,10 @@ class Receiver:
         room: Room,
         arrived: Callable[[Envelope], None],
         body_bytes_max: int,
+        lanes: Lanes | None = None,
         sharing: Sharing | None = None,
     ) -> None:
-        self._memory, self._room, self._arrived, self._sharing = memory, room, arrived, sharing
+        self._memory, self._room, self._arrived, self._lanes, self._sharing = memory, room, arrived, lanes, sharing
         self.body_bytes_max = body_bytes_max
         self.total = 0  # bytes received
         self.closed = False  # set by whoever wants no more messages, also while some are still on the scratch pad
@@ -77,6 +82,7 @@ class Receiver:
         self._filled, self._limit = 0, SCRATCH_BYTES_MIN
         self._incoming: _Incoming | None = None
         self._begun = 0.0
+        self._line: deque[_Incoming] = deque()  # begun, and kept back by the first, whose body is still on the lanes
 
     def read(self, sock: socket.socket) -> int | None:
         """One system call, and what follows from it.
@@ -111,6 +117,9 @@ class Receiver:
                 break
             at = head + prefix.header_bytes
             frame = self._begin(prefix, scratch[head:at])
+            if prefix.striped:
+                self._stripe(frame)
+                continue
             if frame.targets:
                 at += frame.take(scratch[at:filled])
             if not frame.targets:
@@ -124,11 +133,20 @@ class Receiver:
         self._limit = SCRATCH_BYTES if more else SCRATCH_BYTES_MIN
 
     def _begin(self, prefix: wire.Prefix, header: memoryview) -> _Incoming:
-        codec, lengths, scalars, places, over, forms = wire.decode_header(header, prefix.body_bytes)
-        self._incoming = frame = _Incoming(prefix, codec, scalars, self._begun or time.monotonic())
-        shared = self._shared(lengths, places, over) if places or over else ()
-        if forms and prefix.kind not in (Kind.TELL, Kind.CALL, Kind.REPLY):
+        head = wire.decode_header(header, prefix.body_bytes)
+        if head.forms and prefix.kind not in (Kind.TELL, Kind.CALL, Kind.REPLY):
             raise ProtocolError(f"encoded vectors in a frame of kind {prefix.kind.name}")
+        frame = _Incoming(prefix, head, self._begun or time.monotonic())
+        references = head.places or head.over
+        if not prefix.striped:
+            self._incoming = frame
+            self._make_room(frame, self._shared(head.lengths, head.places, head.over) if references else ())
+        elif references:
+            raise ProtocolError("a striped frame that refers to shared memory")
+        return frame
+
+    def _make_room(self, frame: _Incoming, shared: Sequence[Any] = ()) -> None:
+        prefix, (codec, lengths, _, places, _, forms) = frame.prefix, frame.head
         if lengths:
             there = _with_encoded(shared, lengths, forms) if forms else shared
             frame.vectors = self._room(prefix.kind, prefix.id, codec.cls, lengths, there)
@@ -138,7 +156,30 @@ class Receiver:
             sent = [v for v, place in zip(frame.vectors, places, strict=True) if not place] if places else frame.vectors
             views = [v.data if type(v) is Encoded else self._memory.bytes_of(v) for v in sent]
             frame.targets.extend(view for view in views if view.nbytes)
-        return frame
+
+    def _stripe(self, frame: _Incoming) -> None:
+        if not frame.prefix.body_bytes or self._lanes is None:
+            raise ProtocolError("a striped frame without a body, or without lanes")
+        self._begun = 0.0
+        self._line.append(frame)
+        self._open_next()
+
+    def _open_next(self) -> None:
+        """Make room for the next striped bodies. What has come of later ones stays with the kernel."""
+        striped = [frame for frame in self._line if frame.prefix.striped]
+        for frame in striped[:BODIES_MAX]:
+            assert self._lanes is not None
+            if not frame.vectors:
+                self._make_room(frame)
+                self._lanes.expect(frame.targets, partial(self._whole, frame))
+
+    def _whole(self, frame: _Incoming) -> None:
+        """All of a striped body is there."""
+        frame.seconds = time.monotonic() - frame.begun
+        while self._line and self._line[0].seconds is not None and not self.closed:
+            self._tell(self._line.popleft())
+        if not self.closed:
+            self._open_next()
 
     def _shared(self, lengths: Sequence[int], places: Sequence[wire.Place | None], over: Sequence[int]) -> list[Any]:
         """The vectors that are there by reference, None for each that follows in the body."""
@@ -156,11 +197,18 @@ class Receiver:
 
     def _complete(self, frame: _Incoming) -> None:
         self._incoming = None
-        seconds = time.monotonic() - frame.begun
         self._begun = 0.0
-        message, prefix = wire.assemble(frame.codec, frame.scalars, frame.vectors), frame.prefix
+        frame.seconds = time.monotonic() - frame.begun
+        if self._line and frame.prefix.kind != Kind.CONTROL:
+            self._line.append(frame)
+        else:
+            self._tell(frame)
+
+    def _tell(self, frame: _Incoming) -> None:
+        message, prefix = wire.assemble(frame.head.codec, frame.head.scalars, frame.vectors), frame.prefix
+        assert frame.seconds is not None
         if self._sharing is None or not self._sharing.heard(message):
-            self._arrived(Envelope(prefix.kind, message, prefix.id, prefix.slice, seconds_receiving=seconds))
+            self._arrived(Envelope(prefix.kind, message, prefix.id, prefix.slice, seconds_receiving=frame.seconds))
 
 
 def _with_encoded(shared: Sequence[Any], lengths: Sequence[int], forms: Sequence[wire.Form | None]) -> list[Any]:

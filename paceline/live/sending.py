@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 
 from paceline.live.transport import Envelope, Kind
 
@@ -15,18 +17,19 @@ BATCH_BYTES = 1 << 20  # what one system call is offered, but for a frame that i
 class Outgoing:
     """A frame on its way out; holds the envelope, and so its vectors, until the last byte is gone."""
 
-    __slots__ = ("buffers", "envelope", "left")
+    __slots__ = ("body", "buffers", "envelope", "left")
 
-    def __init__(self, envelope: Envelope, buffers: list[memoryview]) -> None:
-        """The bytes of `envelope` are `buffers`, one after the other."""
+    def __init__(self, envelope: Envelope, buffers: list[memoryview], body: Sequence[memoryview] = ()) -> None:
+        """The bytes of `envelope` are `buffers`, one after the other; `body` goes over the lanes."""
         self.envelope = envelope
         self.buffers = buffers
+        self.body = body
         self.left = sum([buffer.nbytes for buffer in buffers])
 
     def advance(self, sent: int) -> None:
         """Forget the first `sent` bytes."""
         self.left -= sent
-        while sent >= self.buffers[0].nbytes:
+        while self.buffers and sent >= self.buffers[0].nbytes:
             sent -= self.buffers.pop(0).nbytes
         if sent:
             self.buffers[0] = self.buffers[0][sent:]
@@ -37,14 +40,27 @@ class Outbox:
 
     A control message passes everything but its like and the frame that has begun to leave, so it never waits for
     more than that one frame and what the kernel has taken already.
+
+    A frame whose body goes over lanes is given to `stripe` when its header has left. What comes after it waits for
+    `go_on`, so that a receiver makes room for one such body at a time; control does not wait.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stripe: Callable[[Outgoing], None]) -> None:
         self._line: deque[Outgoing] = deque()
         self._ahead = 0  # frames at the front that the next control message may not pass
+        self._stripe = stripe
+        self._striping = False
 
     def __len__(self) -> int:
-        return len(self._line)
+        """Frames that the socket could take now."""
+        return self._ahead if self._striping else len(self._line)
+
+    @property
+    def idle(self) -> bool:
+        return not self._line and not self._striping
+
+    def go_on(self) -> None:
+        self._striping = False
 
     def put(self, frame: Outgoing) -> None:
         if frame.envelope.kind == Kind.CONTROL:
@@ -55,13 +71,13 @@ class Outbox:
 
     def clear(self) -> None:
         self._line.clear()
-        self._ahead = 0
+        self._ahead, self._striping = 0, False
 
     def flush(self, sock: socket.socket) -> int:
         """Hand over what the kernel takes now; returns how many bytes that was. Raises OSError."""
         total = 0
         try:
-            while self._line:
+            while len(self):
                 sent = sock.sendmsg(self._batch())
                 total += sent
                 self._left(sent)
@@ -70,14 +86,14 @@ class Outbox:
         return total
 
     def _batch(self) -> list[memoryview]:
-        if len(self._line) == 1:
+        if len(self) == 1:
             return self._line[0].buffers[:IOV_MAX]
         buffers: list[memoryview] = []
         size = 0
-        for frame in self._line:
+        for frame in itertools.islice(self._line, len(self)):
             buffers += frame.buffers
             size += frame.left
-            if size >= BATCH_BYTES or len(buffers) >= IOV_MAX:
+            if size >= BATCH_BYTES or len(buffers) >= IOV_MAX or frame.body:
                 break
         return buffers[:IOV_MAX]
 
@@ -87,8 +103,12 @@ class Outbox:
         while line and sent >= line[0].left:
             frame = line.popleft()
             sent -= frame.left
-            frame.envelope.sent_at = time.monotonic()
             self._ahead = max(0, self._ahead - 1)
+            if frame.body:
+                self._striping = True
+                self._stripe(frame)
+            else:
+                frame.envelope.sent_at = time.monotonic()
         if sent:
             line[0].advance(sent)
             self._ahead = max(1, self._ahead)

@@ -1,7 +1,8 @@
 """Parties in processes of their own: over a Unix stream with shared memory on one host, over TCP between hosts.
 
 Every pair of parties shares one connection, made by whoever calls `connect`; its first frame is a Greeting with the
-run's token, and until that has been checked the connection may carry nothing but a short header.
+run's token, and until that has been checked the connection may carry nothing but a short header. Where one TCP stream
+does not fill the link, the caller opens further ones, each with its greeting.
 
 An address names the ways to a party, such as `127.0.0.1:4711 unix:paceline-17@4c...`; a Unix stream is taken where both
 sides have one, on one host.
@@ -16,14 +17,16 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import message
 from paceline.core.vector import Memory
-from paceline.live import unix
+from paceline.live import unix, wire
 from paceline.live.connection import Connection
+from paceline.live.lanes import enough_for
 from paceline.live.loop import Loop
 from paceline.live.party import Party
 from paceline.live.segments import Segments
@@ -39,10 +42,11 @@ BREATH_SECONDS = 0.1  # before the next try when there is no descriptor left for
 
 @message
 class Greeting:
-    """First frame of a connection: who calls, and the run's token."""
+    """First frame of a stream: who calls, and the run's token. `lane`: a further one of a connection."""
 
     party: str
     token: str
+    lane: bool = False
 
 
 class TcpTransport:
@@ -60,16 +64,18 @@ class TcpTransport:
         host: str = "127.0.0.1",
         port: int = 0,
         body_bytes_max: int = 1 << 36,
+        streams: int = 0,
         failed: Callable[[BaseException], None] | None = None,
         segments: Segments | None = None,
         shared_only: bool = False,
     ) -> None:
         """`failed` hears of an exception that escaped the handler; `shared_only` refuses whoever is not on this host.
 
-        Raises OSError when the port is taken.
+        streams: over how many sockets large vectors go to a party that is called from here over TCP; 0 decides by the
+        round trip, and is one on the loopback address. Raises OSError when the port is taken.
         """
         self.me, self._token, self._memory = me, token, memory
-        self._body_bytes_max = body_bytes_max
+        self._body_bytes_max, self._streams = body_bytes_max, streams
         self._loop = Loop(f"net of {me}", failed or self._failed)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -80,7 +86,8 @@ class TcpTransport:
             _widen(self._listener)  # accepted sockets inherit it
         self._connections: dict[Party, Connection] = {}
         self._strangers: set[Connection] = set()
-        self._gone = [0, 0, 0, 0]  # traffic of connections that are closed
+        self._early: dict[Party, list[Connection]] = {}  # lanes whose connection has not greeted yet
+        self._gone = [0, 0, 0, 0]  # traffic of connections that are closed, and greetings of lanes
         self._handler: Handler | None = None
 
     def _failed(self, error: BaseException) -> None:
@@ -110,6 +117,21 @@ class TcpTransport:
         connection = self._wrap(sock, party)
         self._connections[party] = connection
         connection.send(Envelope(Kind.CONTROL, Greeting(party=str(self.me), token=self._token)))
+        if sock.family != socket.AF_UNIX:
+            self._add_lanes(connection, party, address, sock)
+
+    def _add_lanes(self, connection: Connection, party: Party, address: str, sock: socket.socket) -> None:
+        streams = self._streams or (1 if _is_loopback(sock) else enough_for(sock))
+        greeting = Envelope(Kind.CONTROL, Greeting(party=str(self.me), token=self._token, lane=True))
+        frame = b"".join(wire.encode(greeting, self._memory))
+        for _ in range(streams if streams > 1 else 0):
+            lane = self._call(party, address)
+            try:
+                lane.sendall(frame)
+            except OSError as error:
+                raise PeerLost(f"{self.me} cannot reach {party} at {address}: {error}") from None
+            self._gone[0] += len(frame)
+            self._loop.call_soon(partial(connection.add_lane, lane, called=False))
 
     def _reach(self, party: Party, address: str) -> socket.socket:
         name = unix.name_in(address) if self._segments else ""
@@ -118,13 +140,17 @@ class TcpTransport:
                 return unix.connect(name, CONNECT_SECONDS)
         if self._shared_only:
             raise PeerLost(f"{self.me} shares no memory with {party} at {address}: use --transport auto")
+        return self._call(party, address)
+
+    def _call(self, party: Party, address: str) -> socket.socket:
+        """A TCP stream to `party`. Raises PeerLost."""
         host, _, port = address.partition(" ")[0].rpartition(":")
         try:
             sock = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)
+            if _is_loopback(sock):
+                _widen(sock)
         except (OSError, ValueError) as error:
             raise PeerLost(f"{self.me} cannot reach {party} at {address}: {error}") from None
-        if sock.getpeername()[0] in ("127.0.0.1", "::1"):
-            _widen(sock)
         return sock
 
     def _accept(self, listener: socket.socket, _events: int) -> None:
@@ -159,8 +185,8 @@ class TcpTransport:
         def arrived(envelope: Envelope) -> None:
             if known:
                 handler.deliver(known[0], envelope)
-            else:
-                known.append(self._greeted(connection, envelope))
+            elif caller := self._greeted(connection, envelope):
+                known.append(caller)
 
         def room(kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]) -> list[Any]:
             if not known:
@@ -187,7 +213,8 @@ class TcpTransport:
             connection.admit(self._body_bytes_max)
         return connection
 
-    def _greeted(self, connection: Connection, envelope: Envelope) -> Party:
+    def _greeted(self, connection: Connection, envelope: Envelope) -> Party | None:
+        """Who calls; None for a lane, which is no connection of its own."""
         greeting = envelope.message
         if not isinstance(greeting, Greeting) or not _equal(greeting.token, self._token):
             raise ProtocolError("a stranger without the token of this run")
@@ -195,12 +222,25 @@ class TcpTransport:
             party = Party.parse(greeting.party)
         except ValueError as error:
             raise ProtocolError(str(error)) from None
-        if party in self._connections:
+        if greeting.lane:
+            self._early.setdefault(party, []).append(connection)
+        elif party in self._connections:
             raise ProtocolError(f"{party} is connected already")
-        self._strangers.discard(connection)
-        connection.admit(self._body_bytes_max)
-        self._connections[party] = connection
-        return party
+        else:
+            self._strangers.discard(connection)
+            connection.admit(self._body_bytes_max)
+            self._connections[party] = connection
+        if party in self._connections:
+            self._adopt(party)
+        return None if greeting.lane else party
+
+    def _adopt(self, party: Party) -> None:
+        """The streams that called before the connection of `party`, or just now, become its lanes."""
+        for stream in self._early.pop(party, ()):
+            if stream in self._strangers:  # it has not lost patience, nor been closed
+                self._strangers.discard(stream)
+                self._gone[1] += stream.bytes_received
+                self._connections[party].add_lane(stream.detach(), called=True)
 
     # ---- what the driver asks for ------------------------------------------------------------------------
     def send(self, to: Party, envelope: Envelope) -> None:
@@ -249,6 +289,13 @@ def _traffic(connection: Connection) -> tuple[int, int, int, int]:
 def _equal(one: str, other: str) -> bool:
     """In constant time; of bytes, because `compare_digest` refuses text beyond ASCII, which a stranger may send."""
     return hmac.compare_digest(one.encode(), other.encode())
+
+
+def _is_loopback(sock: socket.socket) -> bool:
+    try:
+        return sock.getpeername()[0] in ("127.0.0.1", "::1")
+    except OSError:  # gone already, as the next call will say
+        return False
 
 
 def _widen(sock: socket.socket) -> None:

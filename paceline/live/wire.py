@@ -6,7 +6,8 @@
 
 Between processes of one host a vector may stay where it is (`paceline.live.sharing`): its place says where, and it adds
 nothing to the body. A vector that a codec has made bytes of has a form, which says how many, of which codec and to
-which row they belong (`paceline.codec.encoded`). Places and forms are left out where there is none.
+which row they belong (`paceline.codec.encoded`). Places and forms are left out where there is none. The top bit of the
+kind says that the body is striped: it comes over the lanes of the connection (`paceline.live.lanes`).
 
 Nothing is unpickled; scalars are decoded into the declared types of the message and nothing else; every length is
 checked before memory is taken.
@@ -32,6 +33,8 @@ VERSION = 1
 PREFIX = struct.Struct("!4sBBHIQQ")
 HEADER_BYTES_MAX = 64 * 1024
 ITEM_BYTES = 4
+STRIPED = 0x80
+_KIND_AT = 5
 
 
 Place = tuple[int, int, int]
@@ -51,6 +54,7 @@ class Prefix(msgspec.Struct, frozen=True):
     header_bytes: int
     id: int
     body_bytes: int
+    striped: bool
 
 
 class Form(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -127,6 +131,13 @@ def _form_of(v: Any) -> Form | None:
     return Form(v.codec, v.nbytes, v.row, v.base) if type(v) is Encoded else None
 
 
+def striped(head: memoryview) -> memoryview:
+    """Prefix and header of a frame whose body goes over lanes."""
+    changed = memoryview(bytearray(head))
+    changed[_KIND_AT] |= STRIPED
+    return changed
+
+
 def decode_prefix(data: bytes | memoryview, body_bytes_max: int) -> Prefix:
     """Raises ProtocolError for anything but a frame of this protocol within the limits."""
     magic, version, kind, slice_, header_bytes, id, body_bytes = PREFIX.unpack(data)
@@ -139,7 +150,7 @@ def decode_prefix(data: bytes | memoryview, body_bytes_max: int) -> Prefix:
     if body_bytes > body_bytes_max:
         raise ProtocolError(f"a body of {body_bytes} bytes, the limit here is {body_bytes_max}")
     try:
-        return Prefix(Kind(kind), slice_, header_bytes, id, body_bytes)
+        return Prefix(Kind(kind & ~STRIPED), slice_, header_bytes, id, body_bytes, kind >= STRIPED)
     except ValueError:
         raise ProtocolError(f"unknown kind of frame {kind}") from None
 

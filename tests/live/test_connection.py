@@ -34,6 +34,7 @@ class End:
         self.came: queue.SimpleQueue[Envelope] = queue.SimpleQueue()
         self.closings: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.rooms: list[list[Any]] = []
+        self.on_arrival: Callable[[], None] = lambda: None
         self.memory = NumpyMemory()
         self.loop = Loop("net of an end", self.failures.put)
         self.connection = Connection(
@@ -50,6 +51,7 @@ class End:
     def arrived(self, envelope: Envelope) -> None:
         if envelope.message == Total(samples=-1):
             raise ProtocolError("not expected here")
+        self.on_arrival()
         self.came.put(envelope)
 
     def room(self, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any] = ()) -> list[Any]:

@@ -14,6 +14,7 @@ from paceline.core.clocked import Push
 from paceline.core.errors import PeerLost
 from paceline.live import tcp, wire
 from paceline.live.control import Go, Hello, Total
+from paceline.live.lanes import HEAD
 from paceline.live.party import COORDINATOR, Party, server, worker
 from paceline.live.tcp import Greeting, TcpTransport
 from paceline.live.transport import Envelope, Kind
@@ -62,8 +63,8 @@ def host(someone: Callable[..., Someone]) -> Someone:
     return someone(COORDINATOR)
 
 
-def greeting(token: str = TOKEN, party: str = "worker 0") -> bytes:
-    return bytes_of(Envelope(Kind.CONTROL, Greeting(party=party, token=token)))
+def greeting(token: str = TOKEN, party: str = "worker 0", *, lane: bool = False) -> bytes:
+    return bytes_of(Envelope(Kind.CONTROL, Greeting(party=party, token=token, lane=lane)))
 
 
 def frame(kind: Kind, head: bytes, body_bytes: int = 0) -> bytes:
@@ -303,3 +304,50 @@ def test_a_hello_carries_what_it_was_given(host: Someone, someone: Callable[...,
     other.transport.send(COORDINATOR, Envelope(Kind.CONTROL, hello))
     assert host.heard.next() == (worker(3), hello)
     assert len(bytes_of(Envelope(Kind.CONTROL, hello))) < wire.HEADER_BYTES_MAX
+
+
+def big(n: int) -> Envelope:
+    return Envelope(Kind.TELL, Push(g=np.arange(n, n + (1 << 19), dtype=np.float32), clock=n, samples=1))
+
+
+def test_large_vectors_go_over_as_many_streams_as_asked_for_and_come_in_order(
+    host: Someone, someone: Callable[..., Someone]
+) -> None:
+    other = someone(worker(0), streams=3)
+    other.transport.connect(COORDINATOR, host.transport.address)
+    for n in range(12):
+        other.transport.send(COORDINATOR, big(n))
+        assert np.array_equal(host.heard.next()[1].g, big(n).message.g)
+    for n in range(12):
+        host.transport.send(worker(0), big(n))
+    assert [other.heard.next()[1].clock for _ in range(12)] == list(range(12))
+    sent, received = other.transport.traffic()
+    assert min(sent, received) > 12 * 4 * (1 << 19)
+    assert host.transport.traffic() == (received, sent)
+    lanes = host.transport._connections[worker(0)].lanes
+    assert len(lanes) == 3
+    assert sum(sent for sent, _ in lanes) > 12 * 4 * (1 << 19)
+
+
+def test_a_stream_that_calls_before_its_connection_waits_for_it(host: Someone) -> None:
+    with host.call(greeting(lane=True)) as lane:
+        still_waits(host)
+        with host.call(greeting()):
+            assert lane.recv(HEAD.size) == HEAD.pack(0, 0, 0)
+        assert take(host.heard.losses)[0] == worker(0)
+        assert hung_up_on(lane)
+
+
+def still_waits(host: Someone) -> None:
+    """Until all that has come was looked at: nobody was let in."""
+    assert host.heard.delivered.empty()
+    host.transport.call_later(0.0, lambda: host.heard.lost(worker(7), "a turn later"))
+    assert take(host.heard.losses) == (worker(7), "a turn later")
+
+
+def test_a_stream_without_the_token_is_refused(host: Someone, someone: Callable[..., Someone]) -> None:
+    friend = someone(worker(0))
+    friend.transport.connect(COORDINATOR, host.transport.address)
+    assert hung_up_on(host.call(greeting(lane=True, token="guess")))
+    friend.say(COORDINATOR, 1)
+    assert host.heard.next() == (worker(0), Total(samples=1))
