@@ -34,6 +34,7 @@ PIECE_BYTES = 256 * 1024
 LANES_MAX = 16
 LANES_AUTO_MAX = 8
 RTT_AT = 68  # in struct tcp_info: microseconds, 32 bits
+_NO_ROOM = memoryview(b"")
 _NOTHING = Envelope(Kind.CONTROL, None)
 READS_MAX = 16  # one after the other, before other sockets get their turn
 
@@ -49,7 +50,7 @@ class _Lane:
     head: memoryview = field(default_factory=lambda: memoryview(bytearray(HEAD.size)))
     filled: int = 0  # bytes of `head`
     body: _Body | None = None  # that the piece coming in belongs to; None while its frame is not known yet
-    room: memoryview = field(default_factory=lambda: memoryview(b""))
+    room: memoryview = _NO_ROOM
     bytes_sent: int = 0
     bytes_received: int = 0
 
@@ -219,10 +220,12 @@ class Lanes:
         lane.filled = 0
 
     def _received(self, lane: _Lane, n: int) -> None:
-        lane.room = lane.room[n:]
         body = lane.body
         assert body is not None
         body.missing -= n
+        lane.room = lane.room[n:]
+        if not lane.room:
+            lane.body, lane.room = None, _NO_ROOM  # an empty view, too, would keep the vector
         if not body.missing:
             self._bodies = {number: other for number, other in self._bodies.items() if other is not body}
             body.done()

@@ -1,0 +1,106 @@
+"""Memory is bounded, however many send and however much."""
+
+from __future__ import annotations
+
+import tracemalloc
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.core.clocked import Push
+from paceline.live.party import Party, server, worker
+from paceline.live.receiving import BODIES_MAX
+from paceline.live.tcp import TcpTransport
+from paceline.live.transport import Envelope, Kind
+from tests.live.doubles import NumpyMemory, Recorder, take
+
+TOKEN = "the token of this run"
+SENDERS = 6
+SLICES = 12
+SLICE = 1 << 20  # elements: 4 MiB
+
+
+class Counting(Recorder):
+    """Lets go of what it is told at once, and counts the vectors that are there meanwhile."""
+
+    def __init__(self, bodies_begun: int) -> None:
+        """`bodies_begun`: of one sender at a time."""
+        super().__init__()
+        self.bodies_begun = bodies_begun
+        self.there: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.most = 0
+
+    def room_for(
+        self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any] = ()
+    ) -> list[Any]:
+        made = [_Vector(np.empty(length, np.float32)) for length in lengths]
+        self.there.update(made)
+        self.most = max(self.most, len(self.there))
+        return made
+
+    def deliver(self, src: Party, envelope: Envelope) -> None:
+        self.delivered.put((src, Envelope(envelope.kind, envelope.message.clock)))
+
+
+class _Vector:
+    """One that can be counted: equality of arrays is element by element."""
+
+    def __init__(self, numbers: Any) -> None:
+        self.numbers = numbers
+
+
+class VectorMemory(NumpyMemory):
+    def bytes_of(self, v: Any) -> memoryview:
+        return super().bytes_of(v.numbers)
+
+
+@pytest.fixture(params=[1, 3], ids=["one stream", "three streams"])
+def parties(request: pytest.FixtureRequest) -> Iterator[tuple[Counting, list[TcpTransport]]]:
+    """What a server hears, and the workers that are connected to it."""
+    heard = Counting(1 if request.param == 1 else BODIES_MAX)
+    made = [TcpTransport(server(0), TOKEN, VectorMemory())]
+    made[0].open(heard)
+    for rank in range(SENDERS):
+        made.append(TcpTransport(worker(rank), TOKEN, NumpyMemory(), streams=request.param))
+        made[-1].open(Recorder())
+        made[-1].connect(server(0), made[0].address)
+    yield heard, made[1:]
+    for transport in reversed(made):
+        transport.close()
+    assert heard.failures.empty()
+
+
+def push(g: Any, n: int) -> Envelope:
+    return Envelope(Kind.TELL, Push(g=g, clock=n, samples=1))
+
+
+def test_a_server_holds_no_more_slices_than_there_are_senders_and_bodies_begun(
+    parties: tuple[Counting, list[TcpTransport]],
+) -> None:
+    heard, workers = parties
+    g = np.zeros(SLICE, np.float32)
+    for n in range(SLICES):
+        for transport in workers:
+            transport.send(server(0), push(g, n))
+    clocks: dict[Party, list[int]] = {}
+    for _ in range(SLICES * SENDERS):
+        src, envelope = take(heard.delivered)
+        clocks.setdefault(src, []).append(envelope.message)
+    assert list(clocks.values()) == [list(range(SLICES))] * SENDERS
+    assert heard.most <= SENDERS * heard.bodies_begun + 1  # the one that is being applied
+
+
+def test_what_waits_to_be_sent_is_not_copied(parties: tuple[Counting, list[TcpTransport]]) -> None:
+    heard, workers = parties
+    g = np.zeros(SLICE, np.float32)
+    tracemalloc.start()
+    for n in range(SLICES):
+        workers[0].send(server(0), push(g, n))
+    for _ in range(SLICES):
+        take(heard.delivered)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * g.nbytes  # what the server receives into; 12 slices were sent
