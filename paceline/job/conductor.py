@@ -244,7 +244,7 @@ class Conductor:
             self._ledger.seated(who.index, hello.device, self._config.slowdown_of(who.index))
 
     def started(self, plan: Plan) -> None:
-        self._ledger.started(Recipe.from_json(plan.optimizer), plan.length)
+        self._ledger.started(Recipe.from_json(plan.optimizer), plan.length, plan.exchange)
         self._events.put(_Started(plan.notes))
 
     def progressed(self, rank: int, progress: Progress) -> None:

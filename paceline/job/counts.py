@@ -18,8 +18,8 @@ class Counts:
         self.samples += samples
         self.seconds += seconds
 
-    def progress(self, times: Times, traffic: tuple[int, int]) -> Progress:
-        """`traffic`: bytes up and down."""
+    def progress(self, times: Times, traffic: tuple[int, int], shared: tuple[int, int]) -> Progress:
+        """`traffic`: bytes up and down; `shared`: those among them that passed by reference."""
         samples = self.reported = self.samples  # read once: the loop goes on meanwhile
         return Progress(
             steps=self.steps,
@@ -30,4 +30,5 @@ class Counts:
             seconds_communicating=times.communicating,
             bytes_up=traffic[0],
             bytes_down=traffic[1],
+            bytes_shared=sum(shared),
         )

@@ -47,6 +47,7 @@ class Membership:
             peers=links,
             by_rows=self._flat.by_rows,
             tensors=self._flat.tensors if self._recipe.optimizer.needs == "tensors" else (),
+            ways=session.ways(),
         )
         session.tell(ready)
         plan = session.expect(control.Plan)

@@ -51,13 +51,15 @@ class Ledger:
         self._evaluations: list[Evaluated] = []
         self._reason, self._seconds = "", 0.0
         self._recipe, self._model_length = Recipe(scheme=config.run.scheme), 0
-        self._is_started = False
+        self._is_started, self._exchange = False, ""
 
     def seated(self, rank: int, device: str, slowdown: float) -> None:
         self._workers[rank].device, self._workers[rank].slowdown = device, slowdown
 
-    def started(self, recipe: Recipe, model_length: int) -> None:
+    def started(self, recipe: Recipe, model_length: int, exchange: str = "") -> None:
+        """`exchange`: how vectors travel; nothing when none do, or only on paper."""
         self._recipe, self._model_length, self._is_started = recipe, model_length, True
+        self._exchange = exchange
 
     def steps(self, who: Party) -> int:
         return self._workers[who.index].latest.steps if who.kind == "worker" else 0
@@ -156,6 +158,8 @@ class Ledger:
             seconds_to_target=seconds_to_target(self._evaluations, target),
             bytes_up=sum(worker.latest.bytes_up for worker in self._workers),
             bytes_down=sum(worker.latest.bytes_down for worker in self._workers),
+            bytes_shared=sum(worker.latest.bytes_shared for worker in self._workers),
+            exchange=self._exchange,
             workers=tuple(self._summary_of(rank, worker) for rank, worker in enumerate(self._workers)),
             model=config.model.name,
             data=config.data.name,

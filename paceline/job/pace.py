@@ -70,7 +70,7 @@ class Pace:
         self.plan = self._membership.join(self._update, measure)
         self._node.on_wait = self._waited
         session.expect(control.Go)
-        session.begin(lambda: self._counts.progress(self._node.times, self._membership.traffic()))
+        session.begin(lambda: self._counts.progress(self._node.times, self._membership.traffic(), session.shared()))
         self._go_on(None)
 
     # ---- the user's side ---------------------------------------------------------------------------------

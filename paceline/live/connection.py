@@ -75,6 +75,11 @@ class Connection:
         return self._lanes.traffic
 
     @property
+    def shares(self) -> bool:
+        """May vectors pass by reference?"""
+        return self._sharing is not None
+
+    @property
     def bytes_shared(self) -> tuple[int, int]:
         """Of vectors that passed by reference, out and in."""
         return (self._sharing.bytes_lent, self._sharing.bytes_borrowed) if self._sharing else (0, 0)

@@ -47,6 +47,7 @@ class Ready:
     `peers`: measured to another worker of this host, and to one of another host: seconds of latency and seconds a
     byte of each, 0 where there is none; nothing when nobody measured.
     `by_rows`: gradients come as rows of tables. `tensors`: their lengths, where the optimizer needs whole ones.
+    `ways`: how vectors travel to servers and other workers.
     """
 
     length: int
@@ -55,6 +56,7 @@ class Ready:
     optimizer: str
     links: tuple[float, ...] = ()
     peers: Links = ()
+    ways: tuple[str, ...] = ()
     by_rows: bool = False
     tensors: tuple[int, ...] = ()
 
@@ -63,8 +65,8 @@ class Ready:
 class Plan:
     """`seconds_per_step`, `devices` and `hosts` by rank, the first empty when unknown.
 
-    `mean`: who carries the means of this run. `notes`: what was decided, and why. `tensors`: their lengths, where the
-    optimizer needs whole ones; no slice cuts any of them then.
+    `mean`: who carries the means of this run. `exchange`: how vectors travel. `notes`: what was decided, and why.
+    `tensors`: their lengths, where the optimizer needs whole ones; no slice cuts any of them then.
     """
 
     workers: int
@@ -76,6 +78,7 @@ class Plan:
     devices: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     mean: str = "servers"
+    exchange: str = ""
     notes: tuple[str, ...] = ()
     tensors: tuple[int, ...] = ()
 
@@ -102,6 +105,7 @@ class Progress:
     seconds_communicating: float
     bytes_up: int
     bytes_down: int
+    bytes_shared: int = 0  # of these two together
 
 
 @message

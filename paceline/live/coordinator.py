@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,7 +24,7 @@ from paceline.core.trace import Ended, Evaluated, Membership, Record, from_dict
 from paceline.live import control, party
 from paceline.live.node import Node
 from paceline.live.party import Party
-from paceline.live.transport import Envelope, Kind, Transport
+from paceline.live.transport import SHARED, TCP, Envelope, Kind, Transport
 
 
 class Phase(enum.Enum):
@@ -55,6 +55,13 @@ class Listener(Protocol):
     def recorded(self, record: Record) -> None: ...
     def failed(self, who: Party, cause: str, details: str) -> None: ...
     def finished(self, reason: str, seconds: float) -> None: ...
+
+
+def exchange_by(ways: Collection[str]) -> str:
+    """How vectors travel in a run whose parties have these ways; nothing when none of them have to."""
+    if SHARED in ways:
+        return f"{SHARED} on one host, {TCP} between hosts" if TCP in ways else f"{SHARED} (same host)"
+    return ", ".join(sorted(ways))
 
 
 class Coordinator:
@@ -212,6 +219,7 @@ class Coordinator:
         seconds = tuple(answer.seconds_per_step for answer in ready)
         layout, why = self._lay_out(ready, self._server_hellos)
         mean = self._choose_mean(ready, self._worker_hellos, len(self._servers))
+        exchange = exchange_by({way for answer in ready for way in answer.ways})
         return control.Plan(
             workers=len(self._workers),
             servers=len(self._servers),
@@ -222,7 +230,8 @@ class Coordinator:
             devices=tuple(hello.device for hello in self._worker_hellos),
             hosts=tuple(hello.host for hello in self._worker_hellos),
             mean=mean.name,
-            notes=(why, *([mean.reason] if mean.reason else [])),
+            exchange=exchange,
+            notes=tuple(filter(None, (why, mean.reason, exchange and f"exchange: {exchange}"))),
             tensors=ready[0].tensors,
         )
 

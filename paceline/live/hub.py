@@ -12,7 +12,7 @@ from collections.abc import Callable
 from paceline.core.errors import PeerLost
 from paceline.core.message import size
 from paceline.live.party import Party
-from paceline.live.transport import Envelope, Handler
+from paceline.live.transport import HERE, Envelope, Handler
 
 
 class Hub:
@@ -91,6 +91,11 @@ class HubTransport:
     def traffic(self) -> tuple[int, int]:
         """Bytes of vectors only: there is no socket here to count at."""
         return self._sent, self._received
+
+    def way_to(self, party: Party) -> str:
+        if self._hub.find(party) is None:
+            raise PeerLost(f"{self.me} has no connection to {party}")
+        return HERE
 
     def shared(self) -> tuple[int, int]:
         return self.traffic()

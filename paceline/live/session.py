@@ -43,6 +43,7 @@ class Session:
         self._flushing = threading.Lock()
         self._error: BaseException | None = None  # why this party cannot go on
         self._addresses: dict[str, str] = {}
+        self._reached: set[Party] = set()
         self._hosts: dict[str, str] = {}
         self.departed: set[int] = set()  # workers that take no further part
         self.on_rate: Callable[[float], None] = lambda lr: None
@@ -71,6 +72,7 @@ class Session:
     def reach(self, other: Party) -> None:
         """Connect to one more party; those who are connected stay so."""
         self._transport.connect(other, self._addresses[str(other)])
+        self._reached.add(other)
 
     def links(self, servers: int) -> tuple[float, ...]:
         """Bytes a second that come from each server, 0 for one on this host; nothing when none is worth measuring."""
@@ -178,6 +180,13 @@ class Session:
         self._exit.wait()
         if self._error is not None:
             raise self._error
+
+    def ways(self) -> tuple[str, ...]:
+        """How vectors travel to those that this party has connected to, each way once."""
+        return tuple(sorted({self._transport.way_to(other) for other in self._reached}))
+
+    def shared(self) -> tuple[int, int]:
+        return self._transport.shared()
 
     def traffic(self) -> tuple[int, int]:
         return self._transport.traffic()

@@ -23,7 +23,7 @@ from paceline.live import unix
 from paceline.live.segments import SEGMENTS_MAX, Segments
 from paceline.live.wire import ITEM_BYTES, Place
 
-LENT_BYTES_MIN = 32 << 10  # what is shorter goes through the socket
+LENT_BYTES_MIN = 64 << 10  # what is shorter goes through the socket, which costs about the same
 LOANS_MAX = 1 << 16  # that one borrower may have; what is beyond goes through the socket
 RETURNS_MAX = 2048  # in one frame
 RETURN_SECONDS = 0.1

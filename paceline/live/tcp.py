@@ -30,7 +30,7 @@ from paceline.live.lanes import enough_for
 from paceline.live.loop import Loop
 from paceline.live.party import Party
 from paceline.live.segments import Segments
-from paceline.live.transport import Envelope, Handler, Kind
+from paceline.live.transport import SHARED, TCP, Envelope, Handler, Kind
 
 CONNECT_SECONDS = 10.0
 LOOPBACK_BUFFER_BYTES = 4 << 20
@@ -244,10 +244,16 @@ class TcpTransport:
 
     # ---- what the driver asks for ------------------------------------------------------------------------
     def send(self, to: Party, envelope: Envelope) -> None:
-        connection = self._connections.get(to)
+        self._connection(to).send(envelope)
+
+    def _connection(self, party: Party) -> Connection:
+        connection = self._connections.get(party)
         if connection is None:
-            raise PeerLost(f"{self.me} has no connection to {to}")
-        connection.send(envelope)
+            raise PeerLost(f"{self.me} has no connection to {party}")
+        return connection
+
+    def way_to(self, party: Party) -> str:
+        return SHARED if self._connection(party).shares else TCP
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> None:
         self._loop.call_later(seconds, action)

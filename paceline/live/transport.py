@@ -14,6 +14,9 @@ from typing import Any, Protocol
 
 from paceline.live.party import Party
 
+SHARED, TCP, HERE = "shared memory", "TCP", "this process"
+"""Ways between two parties: of one host, of two hosts or where memory is not shared, of one process."""
+
 
 class Kind(enum.IntEnum):
     TELL = 1
@@ -85,6 +88,9 @@ class Transport(Post, Protocol):
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> None:
         """Run `action` on the thread that delivers, about `seconds` from now."""
+
+    def way_to(self, party: Party) -> str:
+        """How messages to `party` travel: SHARED, TCP or HERE. Raises PeerLost when they do not."""
 
     def traffic(self) -> tuple[int, int]:
         """Bytes sent and received so far: frames and all, as counted at the socket, and vectors that were shared."""

@@ -55,7 +55,9 @@ class UnixStream(socket.socket):
 
     def __init__(self, sock: socket.socket) -> None:
         """Takes `sock` over."""
+        timeout_s = sock.gettimeout()
         super().__init__(fileno=sock.detach())
+        self.settimeout(timeout_s)
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             self.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
         self._outgoing: deque[int] = deque()

@@ -51,6 +51,7 @@ class Summary:
     """`seconds_to_target` is None when the target was missed or never set, `test_accuracy` without evaluations.
 
     `driver` is live or sim; `step_ms` the step of a worker with slowdown 1; `bytes_up` is what workers sent;
+    `bytes_shared` what of both passed by shared memory; `exchange` how vectors travelled, if any did live;
     `model_length` the parameters of the model, 0 where nobody knows.
     """
 
@@ -74,6 +75,8 @@ class Summary:
     learning_rate: float
     parameters: dict[str, Any] = field(default_factory=dict)
     model_length: int = 0
+    bytes_shared: int = 0
+    exchange: str = ""
 
     @property
     def shares(self) -> Shares:
