@@ -39,6 +39,7 @@ from paceline.core.message import gather, scatter, size
 from paceline.core.role import Role, Update
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record, Span
+from paceline.sim.carriage import Carriage
 from paceline.sim.cluster import Cluster, uniform
 from paceline.sim.faults import schedule
 from paceline.sim.heap import Heap
@@ -67,10 +68,10 @@ BLOCKED = object()
 class Simulation:
     """`scheme` on `cluster`, from the weights `w0`, doing `work`, whose seconds are those on the reference device.
 
-    Instead of a cluster the arguments of `paceline.sim.cluster.uniform` may be given. Without servers a `Mean` is a
-    ring all-reduce; otherwise the servers carry it. `trace` takes the records of all parties, each on its writer's
-    clock. `watched`: every invariant is checked while it runs, which may cost more than the simulation itself.
-    Raises ConfigError when the scheme cannot run on such a cluster.
+    Instead of a cluster the arguments of `paceline.sim.cluster.uniform` may be given. `mean`: the schedule by which the
+    workers carry a `Mean` among themselves; by default the servers do, and without servers a ring. `trace` takes the
+    records of all parties, each on its writer's clock. `watched`: every invariant is checked while it runs, which may
+    cost more than the simulation itself. Raises ConfigError when the scheme cannot run on such a cluster.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Simulation:
         seconds_per_step: Iterable[float] = (),
         trace: Callable[[Record], None] | None = None,
         watched: bool = True,
+        mean: str = "",
         **plain: Any,
     ) -> None:
         measured = tuple(seconds_per_step) or (cluster.seconds_per_step() if cluster else ())
@@ -99,12 +101,15 @@ class Simulation:
         self.heap = Heap()
         self.invariants = Invariants(self) if watched else None
         note = self._note if self.invariants else trace
-        self.world = World(scheme, w0, cluster, update_factory or plain_sgd(0.1), seed, measured, note)
+        self.world = World(
+            scheme, w0, cluster, update_factory or plain_sgd(0.1), seed, measured, note, by_peers=bool(mean)
+        )
         if self.invariants:
-            ring = [self.world.ring] if self.world.ring else []
-            for party in [*self.world.others, *ring, *self.world.workers]:
+            peers = [self.world.peers] if self.world.peers else []
+            for party in [*self.world.others, *peers, *self.world.workers]:
                 self.invariants.watch(party)
         self.network = self.world.network
+        self.carriage = Carriage(self.network, self.world.cards, mean or "ring")
         # Bound once, for every message needs them.
         self._events, self._number = self.heap.events, self.heap.number
         self._on_asked, self._on_answered, self._on_heard = self._asked, self._answered, self._heard
@@ -287,12 +292,12 @@ class Simulation:
 
     def _begin_mean(self, life: Life, mean: Mean) -> Errand:
         part = Part(v=mean.v, among=mean.among, tag=str(mean.tag), weight=mean.weight)
-        ring = self.world.ring
-        if ring is None:
+        peers = self.world.peers
+        if peers is None:
             return self._ask(life, self.world.means, part)
         errand = Errand(life)
         errand.among = mean.among
-        self._asked(ring, errand, part)
+        self._asked(peers, errand, part)
         return errand
 
     def _ask(self, life: Life, parties: list[Party], message: Any) -> Errand:
@@ -380,18 +385,19 @@ class Simulation:
             raise ProtocolError(f"{party.name} answers worker {to}, which has asked nothing: {message!r}")
         errand = calls.pop(0)
         if errand.among:
-            self._end_ring(errand, message)
+            self._end_mean(errand, message)
             return
         at = self._post(party, errand.life.party, message, self._on_answered, (errand, message, party.me))
         if self.trace:
             errand.receiving_s = max(errand.receiving_s, at - self.now)
 
-    def _end_ring(self, errand: Errand, message: Any) -> None:
-        """All have come; the ring gives every member the mean as long after as it takes."""
-        nbytes, members, party = size(message), len(errand.among), errand.life.party
-        errand.receiving_s = self.network.ring_seconds(errand.among, self.world.cards, nbytes)
-        party.sent += 2 * (members - 1) * nbytes // members
-        party.received += 2 * (members - 1) * nbytes // members
+    def _end_mean(self, errand: Errand, message: Any) -> None:
+        """All have come; every member has the mean as long after as its carrier takes."""
+        nbytes, party = size(message), errand.life.party
+        errand.receiving_s = self.carriage.seconds(errand.among, nbytes)
+        sent, received = self.carriage.moved(errand.among, party.me, nbytes)
+        party.sent += sent
+        party.received += received
         self.heap.push(self.now + errand.receiving_s, self._on_answered, errand, message, 0)
 
     # ---- the wire ------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ class Invariants:
         if party in self._sim.world.servers:
             shard = self._shards[party.me]
             party.on = self._listening(party, shard.hear, shard.reply)
-        elif party in self._sim.world.means or party is self._sim.world.ring:
+        elif party in self._sim.world.means or party is self._sim.world.peers:
             carrier = _Carrier(self)
             party.on = self._listening(party, carrier.hear, carrier.reply)
         else:
@@ -130,7 +130,7 @@ class Invariants:
 
     def _who(self, life: Life) -> str:
         world = self._sim.world
-        parties = [*world.others, *([world.ring] if world.ring else []), *world.workers]
+        parties = [*world.others, *([world.peers] if world.peers else []), *world.workers]
         open_at = [party.name for party in parties if life.awaited in party.open.get(life.rank, ())]
         whom = ", ".join(open_at) or "an answer that is under way or lost"
         why = self._reasons.get(life.rank)

@@ -87,7 +87,7 @@ class Members:
         sim, world = self._sim, self._sim.world
         sim.lives[rank].end()
         world.workers[rank].here = world.workers[rank].hears = False
-        for party in [*world.others, *([world.ring] if world.ring else []), *world.workers]:
+        for party in [*world.others, *([world.peers] if world.peers else []), *world.workers]:
             if party.here:
                 self._hear_gone(party, rank)
 
@@ -119,8 +119,8 @@ class Members:
     def _announce(self, who: Party, card: Card, hear: Callable[[Party, int], None]) -> float:
         """Everybody whom it may concern hears of `who`, in the order of the announcements; when all have."""
         sim, last = self._sim, self._sim.now
-        if sim.world.ring:
-            hear(sim.world.ring, who.me)
+        if sim.world.peers:
+            hear(sim.world.peers, who.me)
         for party in [*sim.world.others, *self._curious()]:
             if party is not who and party.here:
                 at = sim.network.arrival(sim.now, card, party.card, 0)

@@ -10,9 +10,9 @@ and do not use it among themselves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paceline.core.collective import Path
 from paceline.sim.cluster import Cluster, Host
 from paceline.sim.cluster import Network as Speeds
 
@@ -60,7 +60,6 @@ class Network:
             a, b = link.between
             for way in ((a, b), (b, a)):
                 self._lines[way] = Line(link.latency_s, 8e-9 / link.bandwidth_gbps)
-        self._rings: dict[int, tuple[tuple[int, ...], tuple[float, float]]] = {}
 
     def card(self, host: Host, name: str) -> Card:
         gbps = host.bandwidth_gbps or self.speeds.bandwidth_gbps
@@ -105,30 +104,14 @@ class Network:
                 if a != b:
                     self._lines.setdefault((a, b), Line(0.0, 0.0))
 
-    def ring_seconds(self, among: tuple[int, ...], cards: Sequence[Card], nbytes: int) -> float:
-        """A ring all-reduce over the ranks `among`: 2(k - 1) rounds, each moving one k-th of the vector on by one.
-
-        `cards`: by rank. The slowest hop sets the pace of every round.
-        """
-        latency_s, seconds_per_byte = self._slowest_hop(among, cards)
-        rounds = 2 * (len(among) - 1)
-        return rounds * (latency_s + nbytes / len(among) * seconds_per_byte)
-
-    def _slowest_hop(self, among: tuple[int, ...], cards: Sequence[Card]) -> tuple[float, float]:
-        """Remembered by the identity of `among`, which members share, so that a mean costs each of them O(1)."""
-        known = self._rings.get(id(among))
-        if known and known[0] is among:
-            return known[1]
-        hops = [self._hop(cards[a], cards[b]) for a, b in zip(among, (*among[1:], among[0]), strict=True)]
-        if len(self._rings) >= 256:
-            self._rings.clear()
-        slowest = max(hop[0] for hop in hops), max(hop[1] for hop in hops)
-        self._rings[id(among)] = among, slowest
-        return slowest
-
-    def _hop(self, a: Card, b: Card) -> tuple[float, float]:
+    def path(self, a: Card, b: Card, src: int, dst: int) -> Path:
+        """What messages from worker `src` at card `a` to worker `dst` at card `b` pass through."""
         if a is b:
-            return self.speeds.local_latency_s, self._local_s_per_byte
+            pace = self._local_s_per_byte
+            return Path(self.speeds.local_latency_s, ((("by", src), pace), (("to", dst), pace)))
+        cards = (("out of", id(a)), a.seconds_per_byte), (("into", id(b)), b.seconds_per_byte)
         line = self._lines.get((a.site, b.site)) if a.site != b.site else None
-        slowest = max(a.seconds_per_byte, b.seconds_per_byte, line.seconds_per_byte if line else 0.0)
-        return a.latency_s + b.latency_s + (line.latency_s if line else 0.0), slowest
+        if line is None:
+            return Path(a.latency_s + b.latency_s, cards)
+        between = ("between", (a.site, b.site)), line.seconds_per_byte
+        return Path(a.latency_s + b.latency_s + line.latency_s, (*cards, between))

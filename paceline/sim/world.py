@@ -21,8 +21,9 @@ from paceline.sim.speed import speed_of
 class World:
     """`scheme` on `cluster`: every party with its role, its card and its clock.
 
-    means: the servers' other role, which carries `Mean`; on the same card and clock. ring: carries it where there
-    are no servers. control: the card of the coordinator, whether or not the scheme has a box for it.
+    means: the servers' other role, which carries `Mean`; on the same card and clock. peers: where the workers meet when
+    they carry it themselves, `by_peers` or because there are no servers. control: the card of the coordinator, whether
+    or not the scheme has a box for it.
     """
 
     def __init__(
@@ -34,6 +35,8 @@ class World:
         seed: int,
         seconds_per_step: tuple[float, ...],
         note: Callable[[Record], None] | None,
+        *,
+        by_peers: bool = False,
     ) -> None:
         scheme.check(cluster.workers, cluster.servers)
         self.scheme, self.cluster, self.seed = scheme, cluster, seed
@@ -51,7 +54,8 @@ class World:
         self.means = [Party(p.name, MeanServer(scheme, p.role.place), p.card, p.skew_s) for p in self.servers]
         update = update_factory(len(w0))
         self.control = Card(cluster.network.latency_s / 2, cluster.network.bandwidth_gbps, "", self._home().site)
-        self.ring = None if self.servers else self._party("all-reduce", MeanServer, 0, w0, update, self.control)
+        among_workers = by_peers or not self.servers
+        self.peers = self._party("all-reduce", MeanServer, 0, w0, update, self.control) if among_workers else None
         box = scheme.Coordinator
         self.coordinator = self._party("coordinator", box, 0, None, update, self.control) if box else None
         self.others = [*self.servers, *self.means, *([self.coordinator] if self.coordinator else [])]

@@ -111,20 +111,6 @@ def test_nothing_passes_between_sites_that_are_cut_off() -> None:
     assert net.arrival(0.0, a, a2, 0) == pytest.approx(0.5)
 
 
-def test_a_ring_moves_the_vector_twice_less_a_share() -> None:
-    net = network()
-    four = cards(net, 4)
-    assert net.ring_seconds((0, 1, 2, 3), four, 4 * GB) == pytest.approx(6 * (0.5 + 1.0))
-    assert net.ring_seconds((2,), four, 4 * GB) == 0.0
-
-
-def test_the_slowest_hop_sets_the_pace_of_a_ring() -> None:
-    net = network()
-    ring = [*cards(net, 3), *cards(net, 1, bandwidth_gbps=4.0)]
-    assert net.ring_seconds((0, 1, 2, 3), ring, 4 * GB) == pytest.approx(6 * (0.5 + 2.0))
-    assert net.ring_seconds((0, 1), ring, 4 * GB) == pytest.approx(2 * (0.5 + 2.0))
-
-
 @pytest.mark.parametrize(("latency_s", "bandwidth_gbps"), [(-1.0, 1.0), (float("nan"), 1.0), (0.0, 0.0), (0.0, -1.0)])
 def test_what_is_no_speed_is_refused(latency_s: float, bandwidth_gbps: float) -> None:
     with pytest.raises(ConfigError, match="no network has a latency of"):

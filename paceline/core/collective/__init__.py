@@ -8,7 +8,7 @@ from paceline.core.collective.choice import Choice, Fabric, Link, choose, homes_
 from paceline.core.collective.cost import Cost, Path, cost_of, groups
 from paceline.core.collective.part import Arithmetic, Outgoing, Part
 from paceline.core.collective.schedule import Schedule, Transfer
-from paceline.core.collective.schedules import PEERS, schedule_for
+from paceline.core.collective.schedules import PEERS, Groups, schedule_for
 
 __all__ = [
     "PEERS",
@@ -16,6 +16,7 @@ __all__ = [
     "Choice",
     "Cost",
     "Fabric",
+    "Groups",
     "Link",
     "Outgoing",
     "Part",

@@ -38,10 +38,12 @@ class Schedule:
         """Where the pieces of `length` numbers begin, and where the last one ends. Pieces may be empty."""
         return tuple(length * piece // self.pieces for piece in range(self.pieces + 1))
 
-    def bytes_sent(self, member: int, nbytes: int) -> float:
-        """Of a vector of `nbytes`, how much `member` sends in all."""
-        mine = (t for step in self.steps for t in step if t.src == member)
-        return sum(t.stop - t.first for t in mine) * nbytes / self.pieces
+    def bytes_moved(self, member: int, nbytes: int) -> tuple[float, float]:
+        """Of a vector of `nbytes`, how much `member` sends in all, and how much it receives."""
+        tasks = self.tasks[member]
+        sent = sum(send.stop - send.first for sends in tasks.sends for send in sends)
+        received = sum(receive.stop - receive.first for receive in tasks.receives)
+        return sent * nbytes / self.pieces, received * nbytes / self.pieces
 
     @cached_property
     def tasks(self) -> tuple[Tasks, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from paceline import config as configuration
+from paceline.core.collective import PEERS
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.trace import Ended, Evaluated, Record
 from paceline.core.vector import Ghost
@@ -27,6 +28,7 @@ from paceline.observe.progress import View
 from paceline.observe.store import TraceWriter
 from paceline.observe.summary import Summary, write_summary
 from paceline.sim import Simulation
+from paceline.sim.carriage import choice_for
 from paceline.sim.invariants import InvariantBroken
 
 SHOW_EVENTS = 256
@@ -224,7 +226,18 @@ class VirtualRun:
             seed=recipe.seed,
             trace=self._note,
             watched=setting.cluster.workers <= WATCHED_MAX,
+            mean=self._carrier(),
         )
+
+    def _carrier(self) -> str:
+        """The schedule by which the workers carry means, empty where the servers do."""
+        asked, cluster = self._config.cluster.mean, self._setting.cluster
+        if not self._recipe.make_scheme().uses_mean(cluster.servers):
+            return ""
+        name = choice_for(cluster, self._w0.nbytes).name if asked == "auto" else asked
+        if name == "servers":
+            return ""
+        return name if name in PEERS else "ring"  # which torch's own are timed as
 
     def _rule(self, length: int) -> Any:
         if self._setting.timing_only:

@@ -77,7 +77,7 @@ def test_each_member_sends_what_theory_says(n: int) -> None:
 
 def amounts(schedule: Schedule) -> set[Fraction]:
     """In vectors."""
-    return {Fraction(schedule.bytes_sent(i, 1)).limit_denominator(4096) for i in range(schedule.workers)}
+    return {Fraction(schedule.bytes_moved(i, 1)[0]).limit_denominator(4096) for i in range(schedule.workers)}
 
 
 @pytest.mark.parametrize("n", SOME)
