@@ -120,6 +120,11 @@ class Model:
     name: str = option("mlp", "network", flag="model", choices=recipes.MODELS)
     width: float = option(1.0, "multiplies the network's channels or hidden units", low=1e-3, high=64)
     buffers: str = option("average", "batch-norm statistics of the workers' models", choices=("average", "local"))
+    precision: str = option(
+        "fp32",
+        "of forward and backward; weights and what is exchanged stay fp32; fp16 needs GPUs",
+        choices=recipes.PRECISIONS,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +255,10 @@ class Config:
             raise ConfigError(f"--shares names {len(shares.weights)} fractions, --workers says {workers}")
         if shares.path:
             read_sharding(Path(shares.path), workers)
+
+    def _check_precision(self) -> None:
+        if self.model.precision == "fp16" and "cpu" in self.cluster.device:
+            raise ConfigError("--precision fp16 needs a GPU for every worker: give --precision bf16, or other --device")
 
     def _check_mean(self) -> None:
         mean, servers = self.cluster.mean, self.cluster.servers

@@ -13,6 +13,7 @@ MODELS = ("mlp", "lenet", "cnn", "resnet18")
 OPTIMIZERS = ("sgd", "adam", "adamw", "lars", "lamb")
 MOMENTUM = ("sgd", "lars")
 """Those with a momentum; the others have beta1 and beta2."""
+PRECISIONS = ("fp32", "bf16", "fp16")
 SCHEDULES = ("constant", "step", "cosine")
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from paceline.config import Config
 from paceline.engine import data, models
 from paceline.engine.data.dataset import Splits
+from paceline.engine.precision import Precision
 from paceline.engine.recipes import MOMENTUM, DataRecipe, ModelRecipe, OptimizerRecipe, ScheduleRecipe
 from paceline.job.pace import Pace
 from paceline.job.recipe import Recipe
@@ -73,10 +74,13 @@ def train(config: Config, seat: Seat, session: Session) -> None:
     model = build_model(config, splits).to(seat.device)
     x, y = splits.train.x[: config.data.batch_size], splits.train.y[: config.data.batch_size]
     x, y = x.to(seat.device), y.to(seat.device)
-    loss_of = nn.CrossEntropyLoss()
+    precision = Precision(config.model.precision, model, seat.device)
+
+    def loss_of(x: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(model(x), y)
 
     def trial() -> None:
-        loss_of(model(x), y).backward()
+        precision.backward(loss_of, x, y)
         if x.is_cuda:
             torch.cuda.synchronize()
 
@@ -85,5 +89,5 @@ def train(config: Config, seat: Seat, session: Session) -> None:
         for x_batch, y_batch in pace.batches(
             splits.train, config.data.batch_size, epochs=None, shares=config.data.shares
         ):
-            loss_of(model(x_batch), y_batch).backward()
+            precision.backward(loss_of, x_batch, y_batch)
             pace.step()

@@ -268,6 +268,7 @@ class VirtualRun:
             workers=setting.cluster.workers,
             batch_size=config.data.batch_size,
             buffers=config.model.buffers,
+            precision=config.model.precision,
             samples_seen=lambda: self._meters.total,
         )
         self._w0 = self._training.flat.weights()

@@ -10,6 +10,7 @@ from torch import nn
 
 from paceline.config import Config
 from paceline.core.errors import ConfigError
+from paceline.engine.precision import Precision
 from paceline.job.speed import measured_step
 from paceline.job.worker import build_model, load_data
 from paceline.sim.cluster import Cluster, Device, Host, Network
@@ -69,9 +70,9 @@ def measure_step(config: Config) -> float:
     splits = load_data(config)
     model = build_model(config, splits)
     x, y = splits.train.x[: config.data.batch_size], splits.train.y[: config.data.batch_size]
-    loss_of = nn.CrossEntropyLoss()
+    precision, loss_of = Precision(config.model.precision, model, "cpu"), nn.CrossEntropyLoss()
     torch.set_num_threads(config.cluster.threads)
-    return measured_step(lambda: loss_of(model(x), y).backward(), repeats=9)
+    return measured_step(lambda: precision.backward(lambda: loss_of(model(x), y)), repeats=9)
 
 
 def length_of(config: Config) -> int:

@@ -19,6 +19,7 @@ from paceline.engine.data.batches import Batches
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.shares import Shares
 from paceline.engine.flatten import FlatModel
+from paceline.engine.precision import Precision
 from paceline.engine.vector import Flat
 from paceline.job.recipe import Recipe
 from paceline.job.steps import Steps
@@ -105,16 +106,20 @@ class Training:
         workers: int,
         batch_size: int,
         buffers: str,
+        precision: str,
         samples_seen: Callable[[], int],
     ) -> None:
         """`step_s`: of a mini-batch on the reference device. `samples_seen`: by all workers together."""
         self.exchanges = [0] * workers
-        self._module, self._loss_of = module, nn.CrossEntropyLoss()
+        self._module, self._precision = module, Precision(precision, module, "cpu")
         self.flat, self.buffers = FlatModel(module), Buffers(module, buffers)
         self._step_s, self._batch_size, self._samples_seen = step_s, batch_size, samples_seen
         self._steps = [Steps(self.flat, recipe, None) for _ in range(workers)]
         self._batches = [Batches(data, shares, rank, batch_size) for rank in range(workers)]
         self.statistics = [self.buffers.snapshot()] * workers
+
+    def _loss_of(self, x: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(self._module(x), y)
 
     def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
         result = self._work(rank, wanted)
@@ -134,7 +139,7 @@ class Training:
         while result is None:
             x, y = next(batches) if size is None else _of_size(batches, size)
             self.flat.zero_grad()
-            self._loss_of(self._module(x), y).backward()
+            self._precision.backward(self._loss_of, x, y)
             steps.apply(self._samples_seen())
             result = steps.done(len(y), self._step_s * (len(y) / self._batch_size if size else 1.0))
         if len(self.buffers):

@@ -1,0 +1,70 @@
+"""Mixed precision: forward and backward in 16 bits, weights and gradients in 32.
+
+    fp32     everything in float32
+    bf16     matrix products and convolutions in bfloat16 (torch.autocast), which has the range of float32
+    fp16     in float16, which has not: the loss is scaled up and gradients down again, by a factor that follows them
+
+Parameters stay float32, so what workers and servers exchange, and what optimizers work on, is float32 in every case.
+Micikevicius et al., Mixed Precision Training, ICLR 2018.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from paceline.core.errors import ConfigError
+
+_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Precision:
+    """Backward passes of `module` on `device`. Raises ConfigError for fp16 on anything but a CUDA device."""
+
+    def __init__(self, name: str, module: nn.Module, device: torch.device | str) -> None:
+        self._kind, self._type = torch.device(device).type, _TYPES.get(name)
+        if name == "fp16" and self._kind != "cuda":
+            raise ConfigError(f"precision fp16 needs a CUDA device, and this worker is on the {self._kind}: take bf16")
+        self._scale = Scale(module, self._kind) if name == "fp16" else None
+
+    def backward(self, loss_of: Callable[..., Tensor], *batch: Tensor) -> None:
+        """Leave the gradient of `loss_of(*batch)`, which is computed more than once perhaps, with the parameters."""
+        with torch.autocast(self._kind, self._type, enabled=self._type is not None):
+            loss = loss_of(*batch)
+        if self._scale is None:
+            loss.backward()  # type: ignore[no-untyped-call]
+        elif not self._scale.backward(loss):
+            self.backward(loss_of, *batch)
+
+
+class Scale:
+    """What the loss is multiplied with: halved when a gradient overflows, doubled after 2,000 that did not.
+
+    The backward pass of an overflow is repeated: a worker owes its scheme a gradient for every batch, and a batch that
+    was dropped would be missing in the others' mean.
+    """
+
+    def __init__(self, module: nn.Module, kind: str, start: float = 2.0**16) -> None:
+        self._scaler = torch.amp.GradScaler(kind, init_scale=start)
+        # Never makes a step; the scaler asks an optimizer where the gradients are.
+        self._gradients = torch.optim.SGD(module.parameters(), lr=0.0)
+
+    @property
+    def now(self) -> float:
+        return float(self._scaler.get_scale())
+
+    def backward(self, loss: Tensor) -> bool:
+        """Leave the gradient, unscaled; False when it overflowed and is zero.
+
+        At a scale below 1 whatever came of it is the model's own affair, as in float32.
+        """
+        before = self.now
+        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self._scaler.unscale_(self._gradients)
+        self._scaler.update()
+        if self.now < before and before >= 1:
+            self._gradients.zero_grad(set_to_none=False)
+            return False
+        return True
