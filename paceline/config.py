@@ -216,6 +216,7 @@ class Config:
         self._check_optimizer()
         self._check_data()
         self._check_mean()
+        self._check_precision()
         fractions = parse_shards(self.cluster.shards)
         if fractions and len(fractions) != self.cluster.servers:
             raise ConfigError(f"--shards names {len(fractions)} servers, --servers says {self.cluster.servers}")
