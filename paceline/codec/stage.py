@@ -122,8 +122,9 @@ class Stage:
         if row is None:
             row = self._rows[key] = _Row()
         if isinstance(v, Ghost):
+            whole = not row.count and nature == STATE and codec.weights == "by difference"
             row.count += 1
-            return Encoded(codec.name, len(v), range(codec.size(len(v), row.count - 1)))
+            return Encoded(codec.name, len(v), range(v.nbytes if whole else codec.size(len(v), row.count - 1)))
         if self._of_server and row.last is not None and row.last[0] is v:
             return row.last[1]
         x = self._numbers_of(v)

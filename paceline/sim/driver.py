@@ -61,6 +61,8 @@ def seldom_collected() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
+Passage = Callable[[Party, Party, Any], tuple[Any, int]]
+
 BLOCKED = object()
 """What carrying out an effect gives when its result comes later."""
 
@@ -71,7 +73,9 @@ class Simulation:
     Instead of a cluster the arguments of `paceline.sim.cluster.uniform` may be given. `mean`: the schedule by which the
     workers carry a `Mean` among themselves; by default the servers do, and without servers a ring. `trace` takes the
     records of all parties, each on its writer's clock. `watched`: every invariant is checked while it runs, which may
-    cost more than the simulation itself. Raises ConfigError when the scheme cannot run on such a cluster.
+    cost more than the simulation itself. `passage`: what becomes of a message on its way from one party to another,
+    and the bytes that travel; None where it arrives as it is. Raises ConfigError when the scheme cannot run on such a
+    cluster.
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class Simulation:
         trace: Callable[[Record], None] | None = None,
         watched: bool = True,
         mean: str = "",
+        passage: Passage | None = None,
         **plain: Any,
     ) -> None:
         measured = tuple(seconds_per_step) or (cluster.seconds_per_step() if cluster else ())
@@ -114,6 +119,7 @@ class Simulation:
         self._events, self._number = self.heap.events, self.heap.number
         self._on_asked, self._on_answered, self._on_heard = self._asked, self._answered, self._heard
         self._on_worked = self._worked
+        self._passage = passage
         self._work = work
         self._arms: dict[type, Callable[[Life, Any], Any]] = {
             Compute: self._compute,
@@ -414,7 +420,11 @@ class Simulation:
 
     def _post(self, src: Party, dst: Party, message: Any, act: Callable[..., None], args: tuple[Any, ...]) -> float:
         """When it will have arrived."""
-        nbytes = size(message)
+        if self._passage is None:
+            nbytes = size(message)
+        else:
+            arriving, nbytes = self._passage(src, dst, message)
+            args = tuple([arriving if arg is message else arg for arg in args])
         if nbytes:
             src.sent += nbytes
             dst.received += nbytes

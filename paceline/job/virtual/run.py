@@ -17,6 +17,7 @@ from paceline.core.vector import Ghost
 from paceline.engine.data.shares import Shares, make_shares
 from paceline.engine.recipes import MOMENTUM
 from paceline.job.ledger import Ledger
+from paceline.job.virtual.encoding import Encoding
 from paceline.job.virtual.judge import Judge
 from paceline.job.virtual.meters import Meters
 from paceline.job.virtual.setting import Setting, length_of
@@ -30,6 +31,7 @@ from paceline.observe.summary import Summary, write_summary
 from paceline.sim import Simulation
 from paceline.sim.carriage import choice_for
 from paceline.sim.invariants import InvariantBroken
+from paceline.sim.memory import memory_for
 
 SHOW_EVENTS = 256
 SHOW_SECONDS = 0.25
@@ -227,12 +229,13 @@ class VirtualRun:
             trace=self._note,
             watched=setting.cluster.workers <= WATCHED_MAX,
             mean=self._carrier(),
+            passage=Encoding(recipe.codecs, recipe.make_scheme(), memory_for(self._w0)) if recipe.codecs else None,
         )
 
     def _carrier(self) -> str:
         """The schedule by which the workers carry means, empty where the servers do."""
         asked, cluster = self._config.cluster.mean, self._setting.cluster
-        if not self._recipe.make_scheme().uses_mean(cluster.servers):
+        if not self._recipe.make_scheme().uses_mean(cluster.servers) or (self._recipe.codecs and cluster.servers):
             return ""
         name = choice_for(cluster, self._w0.nbytes).name if asked == "auto" else asked
         if name == "servers":

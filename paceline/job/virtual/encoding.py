@@ -1,0 +1,39 @@
+"""Codecs in virtual time: every message passes the very stages that a live run has, so it is as late and as lossy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from paceline.codec.policy import Codecs
+from paceline.codec.stage import Stage
+from paceline.core.message import size
+from paceline.core.scheme import Scheme
+from paceline.core.vector import Memory
+from paceline.live.pending import rooms_for
+from paceline.sim.parties import Party
+
+
+class Encoding:
+    """What becomes of messages on their way. Each party has its stage, with its residuals, by its name."""
+
+    def __init__(self, codecs: Codecs, scheme: Scheme, memory: Memory) -> None:
+        self._codecs, self._scheme, self._memory = codecs, scheme, memory
+        self._stages: dict[str, Stage] = {}
+
+    def __call__(self, src: Party, dst: Party, message: Any) -> tuple[Any, int]:
+        """`message` as it arrives, and the bytes of vectors that travel."""
+        from_server = src.name.startswith("server")
+        sent = self._stage(src).outgoing(dst.name, src.me if from_server else dst.me, message)
+        if sent is message:
+            return message, size(message)
+        return self._stage(dst).incoming(src.name, sent, self._room, from_server=from_server), size(sent)
+
+    def _stage(self, party: Party) -> Stage:
+        if party.name not in self._stages:
+            of_server = party.name.startswith("server")
+            self._stages[party.name] = self._codecs.stage(self._memory, self._scheme, of_server=of_server)
+        return self._stages[party.name]
+
+    def _room(self, lengths: Sequence[int], there: Sequence[Any]) -> list[Any]:
+        return rooms_for(lengths, there, self._memory)
