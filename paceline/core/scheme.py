@@ -157,6 +157,10 @@ class Scheme:
         """Do workers have to reach one another while they train, or for the mean of their models at the end?"""
         return self.needs_peers or self.model_of(servers) == "mean of workers"
 
+    def unseen(self, worker: Role) -> str:
+        """What of this scheme a run has not come to that ended with `worker` as it is; for those that change."""
+        return ""
+
     def completed(self, sections: Mapping[str, Mapping[str, Any]], train_samples: int) -> Scheme:
         """This scheme, told the parameters of all schemes by name, and the samples of an epoch (0: not known).
 

@@ -36,7 +36,8 @@ class Prospect:
     """One scheme on the cluster, as simulated.
 
     dropped: samples whose gradients were thrown away. worker_bytes, server_bytes: of the largest of each, at most.
-    local: the optimizer is the worker's. own_models: workers' models differ.
+    local: the optimizer is the worker's. own_models: workers' models differ. unseen: what of a scheme that changes as
+    it goes the simulated time has not come to.
     """
 
     summary: Summary
@@ -45,6 +46,7 @@ class Prospect:
     server_bytes: int
     local: bool
     own_models: bool
+    unseen: str = ""
 
     @property
     def name(self) -> str:
@@ -98,6 +100,7 @@ def advice_text(prospects: Sequence[Prospect], refused: Sequence[tuple[str, str]
     """The table, the verdict, and what it does not know. `refused`: schemes that do not fit, and why."""
     lines = [*_table(ranked(prospects)), "", WHAT_COLUMNS, ""]
     lines += [f"{kind:<7} {WHAT[kind]}" for kind in WHAT if any(p.kind == kind for p in prospects)]
+    lines += [textwrap.fill(f"{p.name} was seen in part: not {p.unseen}.", COLUMNS) for p in prospects if p.unseen]
     lines += ["", *(textwrap.fill(line, COLUMNS) for line in verdict(prospects))]
     if refused:
         lines += ["", "Left out:", *(f"  {name}: {why}" for name, why in refused)]

@@ -145,6 +145,12 @@ class Hybrid(Scheme):
         samples = self.epoch_samples or train_samples
         return dataclasses.replace(self, phases="; ".join(map(str, phases)), epoch_samples=samples)
 
+    def unseen(self, worker: Role) -> str:
+        assert isinstance(worker, Inner)
+        after = self.parsed[worker.phase]
+        later = ", ".join(phase.scheme for phase in self.parsed[worker.phase + 1 :])
+        return f"{later}, after {after}" if later else ""
+
     def model_of(self, servers: int) -> ModelOf:
         kinds = {own.model_of(servers) for own in self.schemes}
         return "servers" if kinds == {"servers"} else max(kinds - {"servers"})  # the mean suits "any worker" as well

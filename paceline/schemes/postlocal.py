@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from paceline.core.local import LocalWorker, memory_parameter
 from paceline.core.mean import Averaged
+from paceline.core.role import Role
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 
 
@@ -50,6 +51,10 @@ class PostLocal(Scheme):
 
     needs_mean = True
     trains_locally = True
+
+    def unseen(self, worker: Role) -> str:
+        assert isinstance(worker, LocalWorker)
+        return "" if worker.steps() == self.tau else f"{self.tau} local steps a round, after {self.switch}"
 
     class Worker(LocalWorker):
         common = ("round", "samples")

@@ -102,6 +102,8 @@ def test_an_interrupted_run_keeps_what_there_is() -> None:
 def test_timing_only_needs_an_end_other_than_an_accuracy() -> None:
     with pytest.raises(ConfigError, match="--timing-only trains no model"):
         setting(timing_only=True, stop={"epochs": 0, "target_accuracy": 0.9})
+    with pytest.raises(ConfigError, match="--target-accuracy 0.9: with --timing-only no model is trained"):
+        setting(timing_only=True, stop={"epochs": 1, "target_accuracy": 0.9})
 
 
 def test_a_cluster_is_made_of_what_a_run_has_left(tmp_path: Path) -> None:
@@ -141,6 +143,18 @@ def test_memory_grows_with_what_a_scheme_keeps() -> None:
     more = prospects["dcasgd"].server_bytes - prospects["asp"].server_bytes
     assert more >= 3 * 4 * length
     assert held({"a": [1, "x", None]}) == 0
+
+
+@pytest.mark.parametrize(
+    ("scheme", "unseen"),
+    [
+        ("bsp", ""),
+        ("hybrid", "esync, after bsp until 100 steps"),
+        ("postlocal", "8 local steps a round, after 200 steps"),
+    ],
+)
+def test_a_short_look_says_what_of_a_scheme_that_changes_it_did_not_see(scheme: str, unseen: str) -> None:
+    assert look(setting(scheme, timing_only=True), Silent()).unseen == unseen
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,14 @@ from tests.observe.made_up import summary, worker
 
 
 def prospect(scheme: str, pace: float = 100.0, **changed: Any) -> Prospect:
-    fields: dict[str, Any] = {"dropped": 0, "worker_bytes": 8, "server_bytes": 4, "local": False, "own_models": False}
+    fields: dict[str, Any] = {
+        "dropped": 0,
+        "worker_bytes": 8,
+        "server_bytes": 4,
+        "local": False,
+        "own_models": False,
+        "unseen": "",
+    }
     own = {name: changed.pop(name) for name in list(changed) if name in fields}
     team = {"workers": changed.pop("workers")} if "workers" in changed else {}
     made = summary(scheme, samples=round(10 * pace), target_accuracy=None, seconds_to_target=None, **changed)
@@ -62,6 +69,12 @@ def test_a_narrow_network_points_to_who_sends_least() -> None:
     lines = verdict([prospect("safe", workers=busy), prospect("thrifty", 200, local=True, **few)])
     assert "The network holds safe back" in lines[-1]
     assert "thrifty sends 46.0 times fewer bytes a sample" in lines[-1]
+
+
+def test_a_scheme_that_was_seen_in_part_is_named() -> None:
+    text = advice_text([prospect("safe"), prospect("hybrid", unseen="esync, after bsp until 100 steps")], [])
+    assert "hybrid was seen in part: not esync, after bsp until 100 steps." in text
+    assert "safe was" not in text
 
 
 def test_what_was_left_out_and_what_is_unknown_is_said() -> None:

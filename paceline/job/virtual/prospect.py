@@ -48,6 +48,7 @@ def look(setting: Setting, view: View) -> Prospect:
         server_bytes=of_server,
         local=scheme.trains_locally,
         own_models=scheme.model_of(servers) == "mean of workers",
+        unseen=scheme.unseen(run.simulation.worker(0)),
     )
 
 

@@ -41,10 +41,15 @@ class Setting:
 
 
 def check_end(config: Config, *, timing_only: bool) -> None:
-    """Raises ConfigError when only an accuracy would end a run that has none."""
+    """Raises ConfigError when an accuracy is to end a run that has none."""
     stop = config.stop
     if timing_only and not (stop.epochs or stop.seconds or stop.steps):
         raise ConfigError("--timing-only trains no model: give --epochs, --seconds or --steps to end it")
+    if timing_only and stop.target_accuracy:
+        raise ConfigError(
+            f"--target-accuracy {stop.target_accuracy:g}: with --timing-only no model is trained, so none gets there; "
+            "leave it out, or 0 where a file has it"
+        )
 
 
 def cluster_of(config: Config, network: Network, step_s: Callable[[], float]) -> Cluster:
