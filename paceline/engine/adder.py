@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from paceline.engine.pool import spare
-from paceline.engine.vector import Flat
+from paceline.engine.vector import Flat, on_host
 
 
 class FlatAdder:
@@ -22,8 +21,4 @@ class FlatAdder:
 
     def readable(self, v: Flat) -> Flat:
         """`v` in host memory: itself, or a page-locked copy of what is on a GPU."""
-        if v.device.type == "cpu":
-            return v
-        host = spare(len(v), pinned=True)
-        v.copy_into(host)
-        return Flat(host)
+        return v if v.device.type == "cpu" else Flat(on_host(v))

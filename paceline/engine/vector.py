@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from paceline.engine.pool import Loan, Pool, spare
+from paceline.engine.staging import to_host
 
 __all__ = ["Flat", "FlatMemory", "Pool", "spare"]
 
@@ -155,11 +156,11 @@ class Flat:
         if self.scale == 0.0:
             out.zero_()
         elif self.scale == 1.0:
-            out.copy_(self.tensor)
+            out.copy_(self.tensor, non_blocking=out.is_cuda)  # in order with what reads it there
         elif out.device == self.device:
             torch.mul(self.tensor, self.scale, out=out)
         else:
-            out.copy_(self.value())
+            out.copy_(self.value(), non_blocking=out.is_cuda)
 
     def same_as(self, other: object) -> bool:
         """Whether both are the same memory and scale, hence equal; says nothing when False. Reads no numbers."""
@@ -205,6 +206,13 @@ def _sum(a: Flat, b: Flat, sign: float) -> Flat:
     return Flat(torch.add(x, y, alpha=y_scale / x_scale, out=spare(x.numel(), x.device)), x_scale)
 
 
+def on_host(v: Flat) -> Tensor:
+    """The numbers in host memory: a page-locked copy of what is on a GPU."""
+    if v.device.type == "cpu":
+        return v.value()
+    return to_host(v.tensor, v.scale) if v.scale else spare(len(v), pinned=True).zero_()
+
+
 class FlatMemory:
     """Where a driver gets room for Flats that arrive and reads the bytes of those that leave.
 
@@ -226,11 +234,7 @@ class FlatMemory:
         Writable the first time it is asked of a vector from `empty`, or of a slice of one; read-only otherwise,
         because nothing that was handed out is ever changed. A scaled vector costs a pass, one on a GPU a copy.
         """
-        if v.device.type == "cpu":
-            numbers = v.value()
-        else:
-            numbers = spare(len(v), pinned=True)
-            v.copy_into(numbers)
+        numbers = on_host(v)
         view = numbers.numpy().view(np.uint8).data
         writable, v._fresh = v._fresh, False
         return view if writable else view.toreadonly()

@@ -64,6 +64,7 @@ def main(config: Config, seat: Seat) -> int:
     torch.set_num_threads(config.cluster.threads)
     if seat.who.kind == "evaluator":
         os.nice(5)  # training comes first on a machine with few cores
+    seat = dataclasses.replace(seat, device=device_for(seat.device, seat.who.index))
     return 1 if take_part(config, seat, seat.transport()) else 0
 
 

@@ -62,7 +62,7 @@ class Seat:
         return TcpTransport(
             self.who,
             self.token,
-            FlatMemory(),
+            FlatMemory(self.device),
             streams=self.streams,
             segments=segments,
             shared_only=self.exchange == "shm",
@@ -73,4 +73,4 @@ class Seat:
         from paceline.job.packing import RowPacker
 
         packer = None if isinstance(transport, HubTransport) else RowPacker()  # in one process nothing is sent
-        return Session(transport, Node(transport, FlatMemory(), timeout_s=self.timeout_s, packer=packer))
+        return Session(transport, Node(transport, FlatMemory(self.device), timeout_s=self.timeout_s, packer=packer))

@@ -45,7 +45,8 @@ class Stopwatch:
     def passed(self, at_least: float) -> float:
         """Seconds of the step that has just ended, drawn out to `at_least`."""
         if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+            # Until backward is done, not until gradients that leave beside it have left.
+            torch.cuda.current_stream(self._device).synchronize()
         passed = time.monotonic() - self._began
         if passed < at_least:
             self._over.wait(at_least - passed)
