@@ -33,4 +33,4 @@ def to_host(tensor: Tensor, scale: float = 1.0) -> Tensor:
 
 @functools.cache
 def _stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
