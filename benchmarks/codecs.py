@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from paceline.codec import Codec, Memory, names, read
+from paceline.codec import Codec, Memory, encoders, read
 
 ENCODE_GBPS, APPLY_GBPS = 1.5, 2.0
 CLAIMED = "2bit"
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mbytes", type=float, default=100.0, help="size of the gradient (default: 100)")
     parser.add_argument("--repeats", type=int, default=7, help="of each part; medians are shown (default: 7)")
-    parser.add_argument("--codecs", default=",".join(names()), help="names separated by commas (default: all)")
+    parser.add_argument("--codecs", default=",".join(encoders()), help="names separated by commas (default: all)")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     g = np.random.default_rng(1).standard_normal(int(given.mbytes * 1e6 / 4)).astype(np.float32)

@@ -7,10 +7,10 @@ policy     which codec goes with which scheme
 
 import importlib
 
-from paceline.codec.codec import Codec, Memory, lookup, names, read
+from paceline.codec.codec import Codec, Memory, encoders, lookup, names, read
 from paceline.codec.encoded import Encoded
 
-for _name in ("fp16", "bf16", "int8", "twobit", "onebit", "sign", "topk", "dgc", "randomk"):
+for _name in ("fp16", "bf16", "int8", "twobit", "onebit", "sign", "topk", "dgc", "randomk", "powersgd"):
     importlib.import_module(f"{__name__}.{_name}")
 
-__all__ = ["Codec", "Encoded", "Memory", "lookup", "names", "read"]
+__all__ = ["Codec", "Encoded", "Memory", "encoders", "lookup", "names", "read"]

@@ -54,6 +54,7 @@ class Codec:
     weights: what it does to weights, which are not sums over time as gradients are: it encodes them as they are, or
     encodes the difference to what the receiver is known to hold, or must not be used on them.
     gradients_only: it is of use on the way of gradients to the servers alone.
+    for_means: it neither encodes nor decodes, but has means taken of something smaller; what carries means does that.
     """
 
     name: ClassVar[str] = ""
@@ -61,6 +62,7 @@ class Codec:
     paper: ClassVar[Paper | None] = None
     weights: ClassVar[Literal["as they are", "by difference", "never"]] = "by difference"
     gradients_only: ClassVar[bool] = False
+    for_means: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name, limits in limits_of(type(self)).items():
@@ -139,6 +141,11 @@ def codec(name: str, *, summary: str, paper: Paper | None = None) -> Callable[[C
 
 def names() -> list[str]:
     return sorted(_registry)
+
+
+def encoders() -> list[str]:
+    """Those that encode vectors; the others have means taken of something smaller."""
+    return [name for name in names() if not _registry[name].for_means]
 
 
 def lookup(name: str) -> type[Codec]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paceline.codec.codec import NONE, Codec, read
+from paceline.codec.powersgd import PowerSGD
 from paceline.codec.stage import Stage
 from paceline.core.errors import ConfigError
 from paceline.core.message import STATE, Nature
@@ -26,8 +27,16 @@ class Codecs:
     down: str = NONE
     exact_below: int = EXACT_BELOW
 
-    def __bool__(self) -> bool:
-        return read(self.up) is not None or read(self.down) is not None
+    @property
+    def in_messages(self) -> bool:
+        """Are vectors of messages encoded?"""
+        return read(self.down) is not None or (read(self.up) is not None and not self.low_rank)
+
+    @property
+    def low_rank(self) -> int:
+        """The columns of the factors that means are made of; 0 where they are not."""
+        up = read(self.up)
+        return up.rank if isinstance(up, PowerSGD) else 0
 
     def check(self, scheme: Scheme, servers: int, momentum: float, mean: str = "auto") -> None:
         """Raise ConfigError, naming the way out, for a codec that is unknown or does not go with the scheme.
@@ -36,16 +45,18 @@ class Codecs:
         """
         up, down = read(self.up), read(self.down)
         ups, downs = scheme.natures(servers)
-        if up is not None:
+        if isinstance(up, PowerSGD):
+            _check_means_only(up, scheme, servers)
+        elif up is not None:
             up.check(momentum, local=scheme.trains_locally)
             _check_natures("--codec", up, scheme, ups)
         if down is not None and not downs:
             raise ConfigError(f"--codec-down {down}: no server sends anything here; leave it out")
         if down is not None:
-            if down.gradients_only:
-                raise ConfigError(f"--codec-down {down}: {down.name} is for gradients, which only workers send")
+            if down.gradients_only or down.for_means:
+                raise ConfigError(f"--codec-down {down}: {down.name} is for what workers send; give --codec {down}")
             _check_natures("--codec-down", down, scheme, downs)
-        if self and scheme.uses_mean(servers) and (not servers or mean not in ("auto", "servers")):
+        if self.in_messages and scheme.uses_mean(servers) and (not servers or mean not in ("auto", "servers")):
             raise ConfigError(
                 f"--codec: the means of {scheme.name} would not pass through servers, and others add numbers as they "
                 "are; give --servers 1 or more, and leave out --mean"
@@ -55,7 +66,7 @@ class Codecs:
         return Stage(
             memory,
             scheme.nature,
-            up=read(self.up),
+            up=None if self.low_rank else read(self.up),
             down=read(self.down),
             of_server=of_server,
             exact_below=self.exact_below,
@@ -65,6 +76,15 @@ class Codecs:
         """Have everything compiled that the codecs need, so that no party waits for that."""
         for codec in filter(None, (read(self.up), read(self.down))):
             codec.warm_up()
+
+
+def _check_means_only(codec: PowerSGD, scheme: Scheme, servers: int) -> None:
+    if scheme.server(servers) is not None or scheme.needs_peers or not scheme.uses_mean(servers):
+        without = "; or --servers 0" if servers and not scheme.needs_peers and scheme.uses_mean(0) else ""
+        raise ConfigError(
+            f"--codec {codec}: {codec.name} factors means over the workers, and {scheme.name} takes none here; take "
+            f"topk or sign{without}"
+        )
 
 
 def _check_natures(flag: str, codec: Codec, scheme: Scheme, natures: set[Nature]) -> None:

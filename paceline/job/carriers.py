@@ -82,7 +82,7 @@ def choose_mean(ready: Sequence[control.Ready], workers: Sequence[control.Hello]
     """Who carries the means of a run where `mean` is asked for, and why; no reason where there are no means."""
     recipe = Recipe.from_json(ready[0].optimizer)
     scheme = recipe.make_scheme()
-    if recipe.codecs and servers and mean == "auto":
+    if recipe.codecs.in_messages and servers and mean == "auto":
         return Choice("servers", "means by servers: codecs encode what passes through them")
     if not meets_for_means("auto", scheme, servers, len(workers)):
         return Choice("servers" if mean == "auto" else mean, "")

@@ -11,6 +11,7 @@ from paceline.engine.buffers import Buffers
 from paceline.engine.flatten import FlatModel
 from paceline.engine.vector import FlatMemory
 from paceline.job.carriers import LiveCarrier, make_carrier, measured_links, meets_for_means
+from paceline.job.lowrank import LowRankMeans
 from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
 from paceline.job.server import INITIAL
@@ -51,7 +52,7 @@ class Membership:
         )
         session.tell(ready)
         plan = session.expect(control.Plan)
-        self._carrier = make_carrier(seat, plan, self._node.peers)
+        self._carrier = self._with_factors(make_carrier(seat, plan, self._node.peers))
         self._take_up(plan, update)
         session.tell(control.Prepared())
         return plan
@@ -74,6 +75,13 @@ class Membership:
         box = self._scheme.worker(len(plan.layout.holders))
         self._node.place(box(self._scheme, place), plan.layout, self._carrier)
         self._node.times.reset()
+
+    def _with_factors(self, carrier: LiveCarrier | None) -> LiveCarrier | None:
+        rank = self._recipe.codecs.low_rank
+        if not rank:
+            return carrier
+        shapes, timeout_s = [shape for _, shape in self._flat.layout()], self._seat.timeout_s
+        return LowRankMeans(shapes, rank, self._node.by_servers, carrier, timeout_s=timeout_s)
 
     def _meet_workers(self) -> Links:
         """Connect to the other workers where the scheme or its means ask for that; the links, if they matter."""

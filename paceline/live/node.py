@@ -341,6 +341,10 @@ class Node:
     def _mean(self, effect: Mean) -> Pending:
         if self._carrier is not None:
             return self._carrier.begin(effect)
+        return self.by_servers(effect)
+
+    def by_servers(self, effect: Mean) -> Pending:
+        """A mean that the servers carry, whoever carries others."""
         return self._call(SERVERS, Part.of(effect))
 
     def _tell(self, to: To, whole: Any) -> None:

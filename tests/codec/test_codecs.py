@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.codec import Codec, Memory, lookup, names, read
+from paceline.codec import Codec, Memory, encoders, lookup, read
 from paceline.core.errors import ConfigError
 
 GOLDEN = np.array([1, 0.6, -0.7, 0.2, 0.5, -0.5, 0.49, -2, 0, 0.3, 0.3, 0.3, -0.1, 0.1, -0.49, 0.75, 0.9], np.float32)
@@ -15,7 +15,7 @@ LENGTHS = (1, 2, 7, 15, 16, 17, 33, 255, 257, 2047, 2049, 5000)
 SMALL = {"int8": {"block": 16}, "sign": {"block": 8}, "dgc": {"momentum": 0.0, "warmup": 3}, "randomk": {"ratio": 0.25}}
 """Blocks whose sums and means of small whole numbers are exact in float32."""
 
-with_residual = [name for name in names() if lookup(name)().feedback]
+with_residual = [name for name in encoders() if lookup(name)().feedback]
 
 
 def small(name: str) -> Codec:
@@ -96,7 +96,7 @@ def test_a_constant_gradient_arrives_in_the_long_run(name: str) -> None:
 
 
 # ---- round trips -------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", encoders())
 @pytest.mark.parametrize("length", LENGTHS)
 def test_the_bytes_are_as_many_as_announced_and_decode_to_the_length(name: str, length: int) -> None:
     codec, memory = lookup(name)(), Memory.of(length)
@@ -107,7 +107,7 @@ def test_the_bytes_are_as_many_as_announced_and_decode_to_the_length(name: str, 
         assert np.isfinite(decoded(codec, data, length)).all()
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", encoders())
 def test_a_gradient_may_be_read_only(name: str) -> None:
     g = np.ones(100, np.float32)
     g.flags.writeable = False
@@ -176,7 +176,7 @@ def test_randomk_sends_other_places_every_time_and_workers_send_the_same() -> No
 
 
 # ---- what is refused ---------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", encoders())
 def test_bytes_that_cannot_be_of_that_length_are_refused(name: str) -> None:
     codec = lookup(name)()
     data = encoded(codec, np.ones(3000, np.float32))

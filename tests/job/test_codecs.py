@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paceline.codec import names
+from paceline.codec import encoders
 from paceline.core.errors import ConfigError
 from paceline.observe.summary import Summary
 from tests.job.conftest import Runner, in_threads
@@ -43,7 +43,7 @@ def plain_bytes(tmp_path_factory: pytest.TempPathFactory) -> int:
     return in_threads(config_for(tmp_path_factory.mktemp("plain") / "run", workers=3, steps=STEPS)).bytes_up
 
 
-@pytest.mark.parametrize("codec", sorted({*names()} - {"1bit"}))
+@pytest.mark.parametrize("codec", sorted({*encoders()} - {"1bit"}))
 def test_a_model_learns_from_encoded_gradients(threads: Runner, out: Path, codec: str, plain_bytes: int) -> None:
     summary = run(threads, out, USUAL.get(codec, codec), scheme="bsp")
     assert accuracy(summary) > 0.8
@@ -94,6 +94,26 @@ def test_what_is_shorter_than_the_limit_is_exact(threads: Runner, out: Path, clu
     assert_same(saved(config), one_process(config, 20))
 
 
+@pytest.mark.parametrize(
+    ("scheme", "servers", "mean"),
+    [("esync", 1, "servers"), ("bsp", 0, "ring"), ("bsp", 0, "gloo"), ("localsgd", 0, "auto")],
+)
+def test_means_by_their_factors_are_carried_by_anybody(
+    runner: Runner, out: Path, scheme: str, servers: int, mean: str
+) -> None:
+    settings: dict[str, Any] = {"scheme": scheme, "servers": servers, "cluster": {"mean": mean}}
+    summary = run(runner, out, "powersgd(rank=4)", steps=STEPS, **settings)
+    assert accuracy(summary) > 0.75
+
+
+@pytest.mark.parametrize("mean", ["ring", "gloo"])
+def test_factors_are_less_than_the_mean(processes: Runner, out: Path, mean: str) -> None:
+    settings: dict[str, Any] = {"servers": 0, "cluster": {"mean": mean}, "workers": 2, "model": {"width": 2.0}}
+    plain = processes(config_for(out, steps=20, **settings))
+    factored = run(processes, out.with_name("factored"), "powersgd(rank=1)", steps=20, **settings)
+    assert factored.bytes_up < plain.bytes_up / 3
+
+
 WEIGHTS = (
     "weights travel that way under {}, and {} is for sums such as gradients; take fp16 or bf16 or int8 or topk or sign"
 )
@@ -123,6 +143,15 @@ WEIGHTS = (
             {"compression": {"up": "fp16"}, "servers": 0},
             "--codec: the means of bsp would not pass through servers, and others add numbers as they are; "
             "give --servers 1 or more, and leave out --mean",
+        ),
+        (
+            {"compression": {"up": "powersgd"}},
+            "--codec powersgd: powersgd factors means over the workers, and bsp takes none here; take topk or sign; or "
+            "--servers 0",
+        ),
+        (
+            {"compression": {"down": "powersgd"}, "scheme": "esync"},
+            "--codec-down powersgd: powersgd is for what workers send; give --codec powersgd",
         ),
         (
             {"compression": {"up": "fp16"}, "scheme": "esync", "cluster": {"mean": "ring"}},

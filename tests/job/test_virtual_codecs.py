@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paceline.codec import names
+from paceline.codec import encoders
 from paceline.observe.summary import Summary
 from tests.job.test_codecs import USUAL, accuracy
 from tests.job.test_virtual import run
@@ -26,7 +26,7 @@ def test_every_kind_of_scheme_learns_with_both_ways_encoded(scheme: str, codec: 
     assert accuracy(encoded(scheme, codec, codec, optimizer={"lr": 0.2})) > MODELS[scheme]
 
 
-@pytest.mark.parametrize("codec", sorted({*names()} - {"1bit"}))
+@pytest.mark.parametrize("codec", sorted({*encoders()} - {"1bit"}))
 def test_workers_that_do_not_wait_learn_from_encoded_gradients(codec: str) -> None:
     assert accuracy(encoded("asp", USUAL.get(codec, codec), optimizer={"lr": 0.1})) > 0.8
 

@@ -229,13 +229,17 @@ class VirtualRun:
             trace=self._note,
             watched=setting.cluster.workers <= WATCHED_MAX,
             mean=self._carrier(),
-            passage=Encoding(recipe.codecs, recipe.make_scheme(), memory_for(self._w0)) if recipe.codecs else None,
+            passage=Encoding(recipe.codecs, recipe.make_scheme(), memory_for(self._w0))
+            if recipe.codecs.in_messages
+            else None,
         )
 
     def _carrier(self) -> str:
         """The schedule by which the workers carry means, empty where the servers do."""
         asked, cluster = self._config.cluster.mean, self._setting.cluster
-        if not self._recipe.make_scheme().uses_mean(cluster.servers) or (self._recipe.codecs and cluster.servers):
+        if not self._recipe.make_scheme().uses_mean(cluster.servers) or (
+            self._recipe.codecs.in_messages and cluster.servers
+        ):
             return ""
         name = choice_for(cluster, self._w0.nbytes).name if asked == "auto" else asked
         if name == "servers":

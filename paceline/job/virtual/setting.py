@@ -31,6 +31,8 @@ class Setting:
     events_max: int = 0
 
     def __post_init__(self) -> None:
+        if self.config.codecs().low_rank:
+            raise ConfigError("--codec powersgd is not simulated: take topk or sign, or train for real")
         if not self.rounds:
             check_end(self.config, timing_only=self.timing_only)
 
