@@ -21,13 +21,17 @@ WAY_OUT = "write phases as 'bsp until 2 epochs; esync'"
 _PHASE = re.compile(r'\s*(?P<name>[\w-]+)\s*(?:\((?P<in>(?:[^()"]|"[^"]*")*)\))?\s*(?:until\b(?P<until>[^;]*))?(?:;|$)')
 
 
+Condition = tuple[str, float]
+"""One of UNITS, and how many of them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """`parameters`: those that were given. `until`: (unit, amount) of each condition; any of them ends the phase."""
+    """`parameters`: those that were given. `until`: any of these conditions ends the phase."""
 
     scheme: str
     parameters: Mapping[str, Any]
-    until: tuple[tuple[str, float], ...]
+    until: tuple[Condition, ...]
 
     def __str__(self) -> str:
         until = " or ".join(f"{unit} {x:g}" if unit == "accuracy" else f"{x:g} {unit}" for unit, x in self.until)
@@ -60,7 +64,7 @@ def _phases(text: str) -> Iterator[Phase]:
         at = found.end()
 
 
-def _condition(text: str) -> tuple[str, float]:
+def _condition(text: str) -> Condition:
     words = text.split()
     if len(words) == 2:
         unit, amount = words if words[0] == "accuracy" else reversed(words)

@@ -32,23 +32,10 @@ import itertools
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
-from paceline.core.effects import (
-    COORDINATOR,
-    EVERY_BIT,
-    SERVERS,
-    Call,
-    Compute,
-    Effect,
-    Mean,
-    Reply,
-    Start,
-    Tell,
-    Ticket,
-    Train,
-    Wait,
-)
+from paceline.core.effects import EVERY_BIT, SERVERS, Call, Effect, Mean, Reply, Tell
 from paceline.core.errors import ConfigError
 from paceline.core.inner import Inner
+from paceline.core.leave import Answer, Asking, Entered, GoOn, Granting
 from paceline.core.mean import weighted_mean
 from paceline.core.message import STATE, Nature, message
 from paceline.core.phases import Phase, parse
@@ -56,28 +43,6 @@ from paceline.core.role import Place, Role
 from paceline.core.scheme import ModelOf, Paper, Scheme, make, parameter, scheme
 from paceline.core.trace import Decision
 from paceline.core.vector import Vector
-
-
-@message
-class Entered:
-    """What I say from now on belongs to `phase`."""
-
-    phase: int
-
-
-@message
-class GoOn:
-    """May I begin exchange `number` of `phase`? Done in it so far: `steps` and `samples`."""
-
-    phase: int
-    number: int
-    steps: int
-    samples: int
-
-
-@message
-class Answer:
-    go: bool
 
 
 @message
@@ -181,14 +146,11 @@ class Hybrid(Scheme):
     def needs_peers(self) -> bool:  # type: ignore[override]
         return any(own.needs_peers for own in self.schemes)
 
-    class Worker(Inner):
+    class Worker(Asking):
         servers = 1
 
         def __init__(self, scheme: Any, place: Place) -> None:
-            self.granted = -1  # the exchange that this worker may be at
-            self.steps = self.samples = 0  # in this phase
             self.ended = False  # this phase, for this worker
-            self.exchanges = 0
             self.now = 0.0
             self.early: list[tuple[int, Any]] = []  # what peers say that are in the next phase already
             super().__init__(scheme, place)
@@ -200,66 +162,15 @@ class Hybrid(Scheme):
             while True:
                 if not self.ended:
                     yield from self.go_on()
+                    self.ended = True
                 w = yield from self.meet()
                 said = self.begin(self.now, self.phase + 1, w)
-                self.granted, self.steps, self.samples, self.exchanges, self.ended = -1, 0, 0, 0, False
+                self.enter()
+                self.ended = False
                 early, self.early = self.early, []
                 for src, what in early:
                     said += self.inner.on(self.now, src, what)
                 yield from said
-
-        def go_on(self) -> Generator[Effect, Any, None]:
-            """The box of the phase as it is, but before the work of an exchange it needs leave."""
-            yield Tell(COORDINATOR, Entered(phase=self.phase))
-            box, value = self.inner.run(), None
-            asked: tuple[int, Ticket] | None = None  # for the next exchange, while this one is under way
-            open_tickets: list[Ticket] = []
-            while True:
-                effect = box.send(value)
-                if isinstance(effect, Compute | Train):
-                    here = self.number()
-                    if here != self.granted:
-                        ahead = asked is not None and asked[0] == here
-                        answer = yield Wait(asked[1]) if asked and ahead else self.ask(here)
-                        asked = None
-                        if not answer.go:
-                            break
-                        self.granted = here
-                value = yield self.tagged(effect)
-                match effect:
-                    case Start():
-                        open_tickets.append(value)
-                    case Wait(ticket):
-                        open_tickets.remove(ticket)
-                    case Compute() | Train():
-                        self.steps += effect.steps
-                        self.samples += value.samples
-                        if asked is None and self.phase + 1 < len(self.scheme.schemes):
-                            asked = self.granted + 1, (yield Start(self.ask(self.granted + 1)))
-            box.close()
-            for ticket in open_tickets:
-                yield Wait(ticket)
-            self.ended = True
-
-        def tagged(self, effect: Effect) -> Effect:
-            """The same scheme may come again in a later phase, and its tags with it."""
-            match effect:
-                case Mean(tag=tag):
-                    return dataclasses.replace(effect, tag=f"{self.phase}/{tag}")
-                case Start(effect=Mean(tag=tag) as mean):
-                    return Start(dataclasses.replace(mean, tag=f"{self.phase}/{tag}"))
-            return effect
-
-        def number(self) -> int:
-            """Of the exchange that the next work is for; what all workers count alike survives a restart."""
-            if self.inner.common:
-                return int(getattr(self.inner, self.inner.common[0]))
-            self.exchanges += 1
-            return self.exchanges
-
-        def ask(self, number: int) -> Call:
-            question = GoOn(phase=self.phase, number=number, steps=self.steps, samples=self.samples)
-            return Call(COORDINATOR, question)
 
         def meet(self) -> Generator[Effect, Any, Any]:
             """The rendezvous at the end of a phase: the next one's w."""
@@ -340,10 +251,8 @@ class Hybrid(Scheme):
             return scheme.Coordinator
 
         def begin(self, now: float, phase: int, w: Any) -> list[Tell | Reply]:
-            self.began, self.accuracy = now, 0.0
-            self.end: int | None = None  # the last exchange of this phase, once that is known
-            self.told: dict[int, GoOn] = {}
-            self.granted = dict.fromkeys(self.workers, -1)
+            own = self.scheme
+            self.granting = Granting(now, own.parsed[phase].until, own.epoch_samples, self.workers)
             return super().begin(now, phase, w)
 
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
@@ -360,59 +269,19 @@ class Hybrid(Scheme):
                     yield from self.inner.on(now, src, message)
 
         def judged(self, now: float, accuracy: float) -> Iterator[Tell | Reply]:
-            self.accuracy = max(self.accuracy, accuracy)
+            self.granting.accuracy = max(self.granting.accuracy, accuracy)
             yield from self.inner.judged(now, accuracy)
 
         def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
-            self.granted[rank] = -1
-            self.told.pop(rank, None)
+            self.granting.drop(rank)
             yield from super().gone(now, rank)
 
         def may_go_on(self, now: float, src: int, asked: GoOn) -> bool:
-            self.told[src] = asked
-            if self.end is None:
-                reason = self.over(now)
-                if reason:
-                    self.end = max(self.granted.values())
-                    self.explain(now, src, reason)
-            if self.end is not None:
-                # Where workers meet all must come as often; elsewhere the one that is far behind ends here.
-                together = self.scheme.schemes[self.phase].uses_mean(1) or self.granted[src] >= self.end - 1
-                if asked.number > (self.end if together else self.granted[src]):
-                    return False
-            self.granted[src] = asked.number
-            return True
-
-        def over(self, now: float) -> str:
-            """Which condition of the phase holds, if any."""
+            granting, known = self.granting, self.granting.end
             members = max(1, len(self.workers) - len(self.left))
-            samples = sum(told.samples for told in self.told.values())
-            for unit, amount in self.scheme.parsed[self.phase].until:
-                match unit:
-                    case "steps" if sum(map(self.expected, self.told)) >= amount * members:
-                        return f"{amount:g} steps are done"
-                    case "seconds" if now - self.began >= amount:
-                        return f"{amount:g} seconds have passed"
-                    case "epochs" if samples >= amount * self.epoch_samples():
-                        return f"{amount:g} epochs are done"
-                    case "accuracy" if self.accuracy >= amount:
-                        return f"the accuracy is {self.accuracy:.3f}"
-            return ""
-
-        def expected(self, rank: int) -> float:
-            """Steps when the exchange that was granted is over; so many as in those before."""
-            told = self.told[rank]
-            under_way = self.granted[rank] - told.number + 1
-            return told.steps + under_way * (told.steps / told.number if told.number > 0 else 1)
-
-        def epoch_samples(self) -> int:
-            if not self.scheme.epoch_samples:
-                raise ConfigError(
-                    "hybrid: how many samples an epoch has is not known here: give --hybrid.epoch-samples"
-                )
-            return int(self.scheme.epoch_samples)
-
-        def explain(self, now: float, rank: int, reason: str) -> None:
-            if self.note:
+            meet = self.scheme.schemes[self.phase].uses_mean(1)
+            go = granting.may_go_on(now, src, asked, members, meet)
+            if self.note and known is None and granting.end is not None:
                 verdict = f"{self.scheme.parsed[self.phase].scheme} ends"
-                self.note(Decision(at=now, party="coordinator", rank=rank, verdict=verdict, reason=reason))
+                self.note(Decision(at=now, party="coordinator", rank=src, verdict=verdict, reason=granting.why))
+            return go

@@ -1,0 +1,162 @@
+"""Leave to go on: before each exchange a worker asks the coordinator, who ends a phase where it suits all.
+
+The question travels during the exchange before, so no worker waits for it. A phase ends between two exchanges, after
+what has been handed over has been answered. What `paceline.schemes.hybrid` ends its phases by.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Generator, Iterable
+from typing import Any
+
+from paceline.core.effects import COORDINATOR, Call, Compute, Effect, Mean, Start, Tell, Ticket, Train, Wait
+from paceline.core.errors import ConfigError
+from paceline.core.inner import Inner
+from paceline.core.message import message
+from paceline.core.phases import Condition
+from paceline.core.role import Place
+
+
+@message
+class Entered:
+    """What I say from now on belongs to `phase`."""
+
+    phase: int
+
+
+@message
+class GoOn:
+    """May I begin exchange `number` of `phase`? Done in it so far: `steps` and `samples`."""
+
+    phase: int
+    number: int
+    steps: int
+    samples: int
+
+
+@message
+class Answer:
+    go: bool
+
+
+class Asking(Inner):
+    """A worker: the box of the phase as it is, but before the work of an exchange it needs leave."""
+
+    def __init__(self, scheme: Any, place: Place) -> None:
+        self.enter()
+        super().__init__(scheme, place)
+
+    def enter(self) -> None:
+        """A phase begins."""
+        self.granted = -1  # the exchange that this worker may be at
+        self.steps = self.samples = self.exchanges = 0  # in this phase
+
+    def go_on(self) -> Generator[Effect, Any, None]:
+        """Until the answer is no."""
+        yield Tell(COORDINATOR, Entered(phase=self.phase))
+        box, value = self.inner.run(), None
+        asked: tuple[int, Ticket] | None = None  # for the next exchange, while this one is under way
+        open_tickets: list[Ticket] = []
+        while True:
+            effect = box.send(value)
+            if isinstance(effect, Compute | Train):
+                here = self.number()
+                if here != self.granted:
+                    ahead = asked is not None and asked[0] == here
+                    answer = yield Wait(asked[1]) if asked and ahead else self.ask(here)
+                    asked = None
+                    if not answer.go:
+                        break
+                    self.granted = here
+            value = yield self.tagged(effect)
+            match effect:
+                case Start():
+                    open_tickets.append(value)
+                case Wait(ticket):
+                    open_tickets.remove(ticket)
+                case Compute() | Train():
+                    self.steps += effect.steps
+                    self.samples += value.samples
+                    if asked is None and self.phase + 1 < len(self.scheme.schemes):
+                        asked = self.granted + 1, (yield Start(self.ask(self.granted + 1)))
+        box.close()
+        for ticket in open_tickets:
+            yield Wait(ticket)
+
+    def tagged(self, effect: Effect) -> Effect:
+        """The same scheme may come again in a later phase, and its tags with it."""
+        match effect:
+            case Mean(tag=tag):
+                return dataclasses.replace(effect, tag=f"{self.phase}/{tag}")
+            case Start(effect=Mean(tag=tag) as mean):
+                return Start(dataclasses.replace(mean, tag=f"{self.phase}/{tag}"))
+        return effect
+
+    def number(self) -> int:
+        """Of the exchange that the next work is for; what all workers count alike survives a restart."""
+        if self.inner.common:
+            return int(getattr(self.inner, self.inner.common[0]))
+        self.exchanges += 1
+        return self.exchanges
+
+    def ask(self, number: int) -> Call:
+        question = GoOn(phase=self.phase, number=number, steps=self.steps, samples=self.samples)
+        return Call(COORDINATOR, question)
+
+
+class Granting:
+    """The coordinator's side of one phase, which began at `began` and ends when one of the conditions `until` holds."""
+
+    def __init__(self, began: float, until: Iterable[Condition], epoch_samples: int, workers: Iterable[int]) -> None:
+        self.began, self.until, self.epoch_samples = began, until, epoch_samples
+        self.accuracy = 0.0
+        self.end: int | None = None  # the last exchange of this phase, once that is known
+        self.why = ""
+        self.told: dict[int, GoOn] = {}
+        self.granted = dict.fromkeys(workers, -1)
+
+    def drop(self, rank: int) -> None:
+        self.granted[rank] = -1
+        self.told.pop(rank, None)
+
+    def may_go_on(self, now: float, src: int, asked: GoOn, members: int, meet: bool) -> bool:
+        """`members` take part; `meet`: they do so by Means, so that all must come as often."""
+        self.told[src] = asked
+        if self.end is None:
+            self.why = self.over(now, members)
+            if self.why:
+                self.end = max(self.granted.values())
+        if self.end is not None:
+            # Where workers do not meet, the one that is far behind ends here.
+            together = meet or self.granted[src] >= self.end - 1
+            if asked.number > (self.end if together else self.granted[src]):
+                return False
+        self.granted[src] = asked.number
+        return True
+
+    def over(self, now: float, members: int) -> str:
+        """Which condition of the phase holds, if any."""
+        samples = sum(told.samples for told in self.told.values())
+        for unit, amount in self.until:
+            match unit:
+                case "steps" if sum(map(self.expected, self.told)) >= amount * members:
+                    return f"{amount:g} steps are done"
+                case "seconds" if now - self.began >= amount:
+                    return f"{amount:g} seconds have passed"
+                case "epochs" if samples >= amount * self._epoch():
+                    return f"{amount:g} epochs are done"
+                case "accuracy" if self.accuracy >= amount:
+                    return f"the accuracy is {self.accuracy:.3f}"
+        return ""
+
+    def expected(self, rank: int) -> float:
+        """Steps when the exchange that was granted is over; so many as in those before."""
+        told = self.told[rank]
+        under_way = self.granted[rank] - told.number + 1
+        return told.steps + under_way * (told.steps / told.number if told.number > 0 else 1)
+
+    def _epoch(self) -> int:
+        if not self.epoch_samples:
+            raise ConfigError("hybrid: how many samples an epoch has is not known here: give --hybrid.epoch-samples")
+        return self.epoch_samples
