@@ -95,8 +95,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         if done.returncode:
             raise SystemExit(done.stdout + done.stderr)
         answer: dict[str, Any] = json.loads((folder / "answer.json").read_text())
-        said = [line for line in done.stderr.splitlines() if line.startswith("means by")]
-    return {**answer, "said": "".join(said[:1])}
+    return answer
 
 
 def main() -> int:
@@ -119,7 +118,6 @@ def main() -> int:
         f"{datetime.date.today()}, {os.cpu_count()} cores, {options.workers} workers with a thread each, "
         f"{LAYERS * options.width**2:,} parameters, batches of {options.batch}"
     )
-    print(answer["said"])
     print(
         f"DDP on Gloo {ddp * 1e3:.1f} ms a step, Paceline's BSP {paced * 1e3:.1f} ms; "
         f"weights apart by {answer['apart']:.1g} of their way"

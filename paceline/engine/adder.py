@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
+from paceline.engine.rope import Rope
+from paceline.engine.sparse import AnyFlat, SparseFlat
 from paceline.engine.vector import Flat, on_host
 
 
@@ -19,6 +23,14 @@ class FlatAdder:
         if not v.same_as(into):
             v.copy_into(into.tensor)
 
-    def readable(self, v: Flat) -> Flat:
-        """`v` in host memory: itself, or a page-locked copy of what is on a GPU."""
-        return v if v.device.type == "cpu" else Flat(on_host(v))
+    def readable(self, v: AnyFlat) -> Flat:
+        """`v` in host memory: itself, or a page-locked copy of what is on a GPU; rows in their places."""
+        flat = v.flat() if isinstance(v, SparseFlat) else v
+        return flat if flat.device.type == "cpu" else Flat(on_host(flat))
+
+    def when(self, v: Flat, action: Callable[[], None]) -> None:
+        """Call `action` once the numbers of `v` are there: now, or later on the thread that brings the last."""
+        if isinstance(v, Rope):
+            v.when(action)
+        else:
+            action()

@@ -11,6 +11,7 @@ means that it was in.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import queue
 import threading
@@ -65,7 +66,10 @@ class Adder(Arithmetic, Protocol):
     """Arithmetic on the vectors of this worker, and where they may be read."""
 
     def readable(self, v: Any) -> Any:
-        """`v` where all members can read it: in host memory."""
+        """`v` where all members can read it: in host memory, every number in its place."""
+
+    def when(self, v: Any, action: Callable[[], None]) -> None:
+        """Call `action` once the numbers of `v` are there: now, or later on any thread."""
 
 
 def key_of(name: str, among: tuple[int, ...]) -> int:
@@ -93,7 +97,8 @@ class _Meeting:
         self.me = what.among.index(me)
         self.edges = [what.length * s // strips for s in range(strips + 1)]
         self.parts: dict[int, Part] = {}  # under way
-        self.next = self.done = 0
+        self.ready: dict[int, None] = {}  # strips that may begin, in the order in which they came to be so
+        self.done = 0
         self.total = 0.0
         self.began = self.last = time.monotonic()
         self.longest_gap = 0.0
@@ -102,12 +107,15 @@ class _Meeting:
     def strips(self) -> int:
         return len(self.edges) - 1
 
-    def begin(self, arithmetic: Arithmetic) -> tuple[int, Part]:
-        strip, self.next = self.next, self.next + 1
-        where = slice(self.edges[strip], self.edges[strip + 1])
+    def where(self, strip: int) -> slice:
+        return slice(self.edges[strip], self.edges[strip + 1])
+
+    def begin(self, strip: int, arithmetic: Arithmetic) -> Part:
+        del self.ready[strip]
+        where = self.where(strip)
         part = Part(self.schedule, self.me, self.v[where], self.weight, self.out[where], arithmetic)
         self.parts[strip] = part
-        return strip, part
+        return part
 
     def heard(self) -> None:
         """Something arrived. The longest silence is the wait for the slowest member; all the rest is communication."""
@@ -217,13 +225,21 @@ class PeerCarrier:
             return
         for rank in self._away.intersection(what.among):
             self._send(rank, 0, what)
-        for _ in range(min(STRIPS_UNDER_WAY, meeting.strips)):
-            self._begin_strip(key, meeting)
+        for strip in range(meeting.strips):
+            ready = functools.partial(self._ready, key, strip)
+            self._adder.when(v[meeting.where(strip)], functools.partial(self._todo.put, ready))
 
-    def _begin_strip(self, key: int, meeting: _Meeting) -> None:
-        if meeting.next == meeting.strips or key not in self._open:
+    def _ready(self, key: int, strip: int) -> None:
+        """Strips of a gradient that backward still works at are ready in its order, and go out in that."""
+        meeting = self._open.get(key)
+        if meeting is None:
             return
-        strip, part = meeting.begin(self._adder)
+        meeting.ready[strip] = None
+        if len(meeting.parts) < STRIPS_UNDER_WAY or id_of(key, strip, 0) in self._early:
+            self._begin_strip(key, meeting, strip)
+
+    def _begin_strip(self, key: int, meeting: _Meeting, strip: int) -> None:
+        part = meeting.begin(strip, self._adder)
         self._post(key, meeting, strip, part.begin())
         for src, envelope in self._early.pop(id_of(key, strip, 0), []):
             self._arrived(src, envelope)
@@ -234,6 +250,8 @@ class PeerCarrier:
         if meeting is None or strip not in meeting.parts:  # the other one is ahead
             if key not in self._closed:
                 self._early.setdefault(id_of(key, strip, 0), []).append((src, envelope))
+            if meeting is not None and strip in meeting.ready:  # nobody waits for one that could go on
+                self._begin_strip(key, meeting, strip)
             return
         meeting.heard()
         try:
@@ -253,8 +271,8 @@ class PeerCarrier:
         meeting.done, meeting.total = meeting.done + 1, part.weight
         if meeting.done == meeting.strips:
             self._finish(key, meeting)
-        else:
-            self._begin_strip(key, meeting)
+        elif meeting.ready:
+            self._begin_strip(key, meeting, next(iter(meeting.ready)))
 
     def _post(self, key: int, meeting: _Meeting, strip: int, outgoing: Iterable[Outgoing]) -> None:
         what = meeting.what

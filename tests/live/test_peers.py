@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,11 @@ TWO_HOSTS = ((0, 2), (1,))
 
 
 class NumpyAdder:
+    """Vectors of float64 arrive strip by strip, when the test takes an action from `late`."""
+
+    def __init__(self) -> None:
+        self.late: list[Callable[[], None]] = []
+
     def blend(self, mine: Any, theirs: Any, share: float, into: Any) -> None:
         into[:] = mine + np.float32(share) * (theirs - mine)
 
@@ -33,6 +40,9 @@ class NumpyAdder:
 
     def readable(self, v: Any) -> Any:
         return v
+
+    def when(self, v: Any, action: Callable[[], None]) -> None:
+        action() if v.dtype == np.float32 else self.late.append(action)
 
 
 class Workers:
@@ -43,10 +53,12 @@ class Workers:
         self.transports: list[HubTransport] = []
         self.nodes: list[Node] = []
         self.carriers: list[PeerCarrier] = []
+        self.adders: list[NumpyAdder] = []
         for rank in range(count):
             transport = self.hub.transport(worker(rank))
             node = Node(transport, NumpyMemory(), timeout_s=PATIENCE_SECONDS)
-            node.peers = PeerCarrier(transport, NumpyMemory(), NumpyAdder(), strip_bytes=STRIP_BYTES)
+            self.adders.append(NumpyAdder())
+            node.peers = PeerCarrier(transport, NumpyMemory(), self.adders[-1], strip_bytes=STRIP_BYTES)
             transport.open(Behind(node))
             self.transports.append(transport)
             self.nodes.append(node)
@@ -120,6 +132,26 @@ def test_who_is_early_waits_for_the_last_one_and_no_more_is_under_way_than_allow
     assert [numbers(ticket) for ticket in early] == [[1.0] * 1000] * 2
     strips = -(-4 * 1000 // STRIP_BYTES)
     assert three.nodes[2]._memory.made < strips * 16 * 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("last_first", [(0, 1, 2), (0,), ()])
+def test_strips_go_out_as_they_come_whatever_order_each_worker_has_them_in(
+    three: Workers, last_first: tuple[int, ...]
+) -> None:
+    v = np.arange(320.0)  # 20 strips, several times those under way
+    tickets = [three.carriers[rank].begin(Mean(v + rank, ALL, "m"), "ring") for rank in ALL]
+    for rank in ALL:
+        strips = [three.adders[rank].late.pop(0) for _ in range(20) if wait_for(three.adders[rank].late)]
+        for there in reversed(strips) if rank in last_first else strips:
+            there()
+    assert [numbers(ticket) for ticket in tickets] == [list(v + 1)] * 3
+
+
+def wait_for(late: list[Callable[[], None]]) -> bool:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not late and time.monotonic() < deadline:
+        threading.Event().wait(0.001)
+    return bool(late)
 
 
 def test_nobody_of_any_weight_gives_zeros(three: Workers) -> None:

@@ -1,0 +1,61 @@
+"""What schedules cost by the usual model, and which of them `auto` takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.core.collective import PEERS, Fabric, Link, Path, choose, cost_of, groups, homes_of
+
+ALPHA, BETA = 1e-4, 1e-9
+LINK = Link(ALPHA, BETA)
+
+
+def plain(a: int, b: int) -> Path:
+    return Path(ALPHA, ((("from", a), BETA), (("to", b), BETA)))
+
+
+@pytest.mark.parametrize("n", [2, 4, 8, 16])
+def test_the_costs_are_those_of_the_literature(n: int) -> None:
+    """Thakur, Rabenseifner and Gropp 2005, section 4: 2 (n-1) or 2 log n latencies, 2 (n-1)/n of the vector."""
+    for name, steps in (("ring", 2 * (n - 1)), ("pairwise", 2 * (n - 1)), ("butterfly", 2 * (n.bit_length() - 1))):
+        cost = cost_of(name, n, plain)
+        assert cost.latency_s == pytest.approx(steps * ALPHA)
+        assert cost.seconds_per_byte == pytest.approx(2 * (n - 1) / n * BETA)
+    assert cost_of("blocks", n, plain) == pytest.approx(cost_of("butterfly", n, plain))
+
+
+def test_a_ring_of_thousands_costs_no_more_to_reckon_than_one_step() -> None:
+    cost = cost_of("ring", 5000, plain)
+    assert (cost.latency_s, cost.seconds_per_byte) == (pytest.approx(9998 * ALPHA), pytest.approx(2 * 0.9998 * BETA))
+
+
+@pytest.mark.parametrize(
+    ("workers", "nbytes", "servers", "taken"),
+    [
+        (7, 400, 0, "butterfly"),  # six steps and not twelve
+        (7, 4 * 10**8, 0, "pairwise"),  # of those that move least, the one that passes nothing on
+        (8, 400, 0, "blocks"),
+        (2, 4 * 10**8, 1, "pairwise"),  # a server would take in and give out two vectors
+        (2, 4, 1, "servers"),  # there and back, as fast as any
+    ],
+)
+def test_auto_takes_what_costs_least(workers: int, nbytes: int, servers: int, taken: str) -> None:
+    choice = choose(Fabric(("here",) * workers, within=LINK, servers=servers), nbytes)
+    assert choice.name == taken
+    assert choice.reason.startswith(f"{taken}: {nbytes / 1e6:.3g} MB among {workers} workers on one host take ")
+
+
+def test_over_slow_links_one_worker_speaks_for_its_host() -> None:
+    homes = ("a", "b") * 3  # ranks alternate between the hosts, so a ring would cross in every hop
+    fabric = Fabric(homes, within=Link(1e-6, 1e-10), across=Link(1e-3, 1e-8))
+    assert choose(fabric, 4 * 10**7).name == "hierarchical"
+    assert "on 2 hosts" in choose(fabric, 4 * 10**7).reason
+
+
+def test_links_that_nobody_measured_are_taken_for_ordinary_ones() -> None:
+    assert choose(Fabric(("a", "b", "c", "d")), 10**8).name in PEERS
+
+
+def test_members_are_told_apart_by_their_hosts_and_by_themselves_where_none_is_known() -> None:
+    assert groups(homes_of((4, 1, 2), ("x", "y", "x", "x", "y"))) == ((0, 1), (2,))
+    assert groups(homes_of((0, 1), ())) == ((0,), (1,))
