@@ -416,7 +416,7 @@ class Node:
 
     def _carry_out(self, role: Role, effects: Iterable[Tell | Reply]) -> None:
         for effect in effects:
-            with contextlib.suppress(PeerLost):  # one that is lost is the coordinator's affair; the others get theirs
+            try:
                 match effect:
                     case Reply():
                         self._reply(role, effect)
@@ -424,6 +424,8 @@ class Node:
                         self._tell(effect.to, effect.message)
                     case _:
                         assert_never(effect)
+            except PeerLost:  # one that is lost is the coordinator's affair; the others get theirs
+                continue
 
     def _answered(self, src: Party, envelope: Envelope) -> None:
         with self._lock:
