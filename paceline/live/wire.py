@@ -64,6 +64,7 @@ class Form(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     nbytes: int
     row: int
     base: int
+    exact: int
 
 
 class _Header(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -132,7 +133,7 @@ def _lend(vectors: list[Any], lender: Lender) -> tuple[Place | None, ...]:
 
 
 def _form_of(v: Any) -> Form | None:
-    return Form(v.codec, v.nbytes, v.row, v.base) if type(v) is Encoded else None
+    return Form(v.codec, v.nbytes, v.row, v.base, v.exact) if type(v) is Encoded else None
 
 
 def striped(head: memoryview) -> memoryview:
