@@ -5,8 +5,8 @@ python benchmarks/kvstore.py [--mbytes 100] [--rounds 7] [--only async-shm,async
 Three matches, each with one server and as many workers on either side, processes of their own, plain SGD on the server,
 float32. Both sides stay up, and exchanges of the one and the other take turns. An exchange begins with the gradient in
 the worker's buffer and ends with the new weights in another buffer of the worker's own, as MXNet's pull does (over
-shared memory that is a copy, without which it is faster still: benchmarks/exchange.py). With two workers it lasts as long as
-the slower one's. The figures are medians, the ratio is that of the medians.
+shared memory that is a copy, without which it is faster still: benchmarks/exchange.py). With two workers it lasts as
+long as the slower one's. The figures are medians, the ratio is that of the medians.
 
 Claims: asynchronous, one worker, same host (shared memory): 12 times as fast as `dist_async`; the same over TCP: 4
 times; a synchronous round of two workers, same host: 8 times as fast as `dist_sync`.
