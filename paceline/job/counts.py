@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.live.control import Progress
-from paceline.live.node import Times
+from paceline.live.times import Times
 
 
 class Counts:
