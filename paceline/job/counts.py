@@ -31,4 +31,5 @@ class Counts:
             bytes_up=traffic[0],
             bytes_down=traffic[1],
             bytes_shared=sum(shared),
+            seconds_hidden=times.hidden,
         )
