@@ -19,6 +19,7 @@ from typing import Any
 
 from paceline.core.effects import Compute, Computed, Train
 from paceline.core.errors import ConfigError, Stopped
+from paceline.core.vector import is_arriving
 from paceline.engine.backward import WAY_OUT, Backward
 from paceline.engine.flatten import FlatModel
 from paceline.engine.rope import Rope
@@ -29,7 +30,7 @@ class Overlap:
     """Of one worker. `samples`: of the mini-batch that the loop works at, 0 if nobody knows."""
 
     def __init__(self, flat: FlatModel, node: Node, samples: Callable[[], int]) -> None:
-        self._flat, self._node, self._samples = flat, node, samples
+        self._node, self._samples = node, samples
         self._backward = Backward(flat)
         self._g: Rope | None = None
         self._w: Any = None
@@ -47,7 +48,7 @@ class Overlap:
 
     def _arrived(self) -> None:
         """Some of the gradient is there, and backward runs."""
-        if self._g is None or not self._flat.settled:  # what is still on its way here comes first
+        if self._g is None or is_arriving(self._w):  # every server has answered before it is asked again
             return
         g, self._g = self._g, None
         self._announced = self._samples()
