@@ -20,7 +20,7 @@ from paceline.codec.stage import Stage
 from paceline.core.effects import SERVERS, Call, Compute, Effect, Mean, Reply, Start, Tell, To, Train, Wait
 from paceline.core.errors import PeerLost, ProtocolError, Stopped
 from paceline.core.mean import MeanServer, Part
-from paceline.core.message import message, nature_of, scatter
+from paceline.core.message import message, nature_of, scatter, vector_fields
 from paceline.core.role import Role
 from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory
@@ -394,8 +394,9 @@ class Node:
             return
         if self._packing and isinstance(envelope.message, Packed):
             envelope.message = self._packing.unpacked(envelope.message, src, self._longest())
-        room = functools.partial(self.room_for, src, envelope.kind, envelope.id)
-        envelope.message = self.stage.incoming(src, envelope.message, room, from_server=src.kind == "server")
+        if vector_fields(type(envelope.message)):
+            room = functools.partial(self.room_for, src, envelope.kind, envelope.id)
+            envelope.message = self.stage.incoming(src, envelope.message, room, from_server=src.kind == "server")
         if envelope.kind == Kind.REPLY:
             self._answered(src, envelope)
             return
