@@ -1,7 +1,10 @@
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
 from paceline.core.mean import MeanServer, Part
+from paceline.core.scheme import Scheme
 from tests.drive import ByHand
 
 
@@ -83,3 +86,19 @@ def test_nothing_at_all_averages_to_nothing(meeting: ByHand) -> None:
 def test_what_is_no_part_is_refused(meeting: ByHand) -> None:
     with pytest.raises(TypeError, match="MeanServer got str and has no use for it"):
         meeting.on(0, "hello")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoAtOnce(Scheme):
+    means_at_once = 2
+
+
+def test_as_many_results_are_kept_as_a_restarted_member_may_ask_for_again() -> None:
+    for scheme, again in ((None, [None, 2.0]), (TwoAtOnce(), [1.0, 2.0])):
+        meeting = ByHand(MeanServer, scheme, workers=2)
+        for tag, v in (("t", 1.0), ("u", 2.0)):
+            for rank in (0, 1):
+                answers = meeting.on(rank, part(v, among=(0, 1), tag=tag))
+        assert set(answers) == {0, 1}
+        repeated = [meeting.on(0, part(v, among=(0, 1), tag=tag)).get(0) for tag, v in (("t", 1.0), ("u", 2.0))]
+        assert [answer and answer.v[0] for answer in repeated] == again
