@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import random
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -58,7 +59,7 @@ class Role:
 
     def __init__(self, scheme: Any, place: Place) -> None:
         self.scheme = scheme
-        self.place = place
+        self.place = dataclasses.replace(place, w=None)  # lest the initial weights take room as long as the run lasts
         self.me = place.me
         self.workers = place.workers
         self.w: Any = place.w

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.live.control import Progress
-from paceline.live.times import Times
+from paceline.live.node import Times
 
 
 class Counts:
@@ -31,5 +31,4 @@ class Counts:
             bytes_up=traffic[0],
             bytes_down=traffic[1],
             bytes_shared=sum(shared),
-            seconds_hidden=times.hidden,
         )

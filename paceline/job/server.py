@@ -42,6 +42,7 @@ def serve(seat: Seat, session: Session) -> None:
     session.node.host(_take_up(seat.who.index, session, plan))
     session.tell(control.Prepared())
     session.expect(control.Go)
+    session.node.forget(INITIAL)  # everybody has them; they would take as much room as the shard
     session.begin()
     session.serve()
 
