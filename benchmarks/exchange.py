@@ -120,14 +120,17 @@ def work(job: dict[str, Any]) -> None:
     place = Place(me=job["rank"], workers=tuple(range(job["workers"])), w=None, update=lambda w, g, samples: w)
     node.place(scheme.worker(len(layout.slices))(scheme, place), layout)
     compute = node.advance()
-    g = Flat(spare(job["length"]).fill_(1e-3))
+    g, module = Flat(spare(job["length"]).fill_(1e-3)), spare(job["length"]).zero_()
     print("ready", flush=True)
     for line in sys.stdin:
         times = []
         for _ in range(int(line.split()[1])):
             began = time.perf_counter()
             compute = node.advance(Computed(g=g, samples=1, seconds=0.0))
-            _ = compute.w.tensor  # waits for weights that are still arriving, and joins those that lie apart
+            if job["load"]:
+                compute.w.copy_into(module)
+            else:
+                _ = compute.w.tensor  # waits for weights that are still arriving, and joins those that lie apart
             times.append(time.perf_counter() - began)
         print(json.dumps(times), flush=True)
     os._exit(0)
@@ -138,14 +141,23 @@ class Paceline:
     """One server and `workers` workers over `transport`; a context manager. The like of `peers.kvstore.Job`."""
 
     def __init__(
-        self, transport: str, length: int, *, workers: int = 1, scheme: str = "asp", slice_mb: float = 0.0
+        self,
+        transport: str,
+        length: int,
+        *,
+        workers: int = 1,
+        scheme: str = "asp",
+        slice_mb: float = 0.0,
+        load: bool = False,
     ) -> None:
+        """load: the new weights are copied into a buffer of the worker's own, as into a module."""
         self._job = {
             "transport": transport,
             "length": length,
             "workers": workers,
             "scheme": scheme,
             "slice_mb": slice_mb,
+            "load": load,
         }
         self._processes: list[subprocess.Popen[str]] = []
 

@@ -83,6 +83,7 @@ class Cluster:
     slowdown: tuple[float, ...] = option((), "emulate: how many times slower each worker is, e.g. 1,1,2,8", low=1e-3)
     step_ms: float = option(0.0, "emulate: a step lasts at least this many ms times the worker's slowdown", low=0)
     device: str = option("auto", "auto, cpu, cuda:N, or one for each worker: cuda:0,cuda:1,cpu,cpu", check=check_device)
+    overlap: bool = option(True, "communicate while computing: gradients leave as backward makes them")
     threads: int = option(1, "CPU threads of each worker", low=1)
     transport: str = option(
         "auto",

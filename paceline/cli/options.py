@@ -78,6 +78,8 @@ def _add_setting(group: Any, setting: Setting, *, hidden: bool) -> None:
     kind["help"] = argparse.SUPPRESS if hidden else text
     if setting.type is bool:
         group.add_argument(f"--{setting.flag}", nargs="?", const="true", metavar="BOOL", **kind)
+        if setting.default:
+            group.add_argument(f"--no-{setting.flag}", action="store_const", const="false", **kind | {"help": "do not"})
     else:
         metavar = "{" + ",".join(limits.choices) + "}" if limits.choices else setting.key.upper().replace("_", "-")
         group.add_argument(f"--{setting.flag}", metavar=metavar, **kind)

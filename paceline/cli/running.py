@@ -77,12 +77,13 @@ def report(s: Summary, out: str) -> str:
             else f", target {s.target_accuracy:g} reached after {text.seconds_text(s.seconds_to_target)}"
         )
     shares = s.shares
+    hidden = "" if s.hidden is None else f" ({text.percent(s.hidden)} of all communication was hidden)"
     model = "" if s.test_accuracy is None else "model.safetensors "
     return (
         f"{s.scheme}: {accuracy}{reached}; {text.seconds_text(s.seconds)}, {s.samples} samples, "
         f"{s.samples_per_second:.0f} samples/s (ended by: {s.reason})\n"
         f"time of the workers: computing {text.percent(shares.computing)}, waiting {text.percent(shares.waiting)}, "
-        f"communicating {text.percent(shares.communicating)}\n"
+        f"communicating {text.percent(shares.communicating)}{hidden}\n"
         f"left in {out}: config.toml trace.jsonl summary.json {model}curve.png"
     )
 

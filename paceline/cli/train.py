@@ -14,7 +14,7 @@ EPILOG = """examples:
   paceline train                                              4 workers, handwritten digits, ESync
   paceline train --scheme ssp --ssp.staleness 3 --slowdown 1,1,2,8 --step-ms 20
   paceline train --data fashion-mnist --data-dir DIR --model lenet --target-accuracy 0.8
-  paceline train --scheme bsp --servers 0 --mean gloo         all-reduce instead of servers
+  paceline train --scheme bsp --servers 0                     workers average instead of servers; see --mean
 
 The run leaves config.toml, trace.jsonl, summary.json, model.safetensors and curve.png in --out; --config reads such a
 config.toml again. Ctrl-C ends the run and keeps what there is; once more ends it at once.

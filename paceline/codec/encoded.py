@@ -17,7 +17,8 @@ class Encoded:
     """`length` numbers as the codec of that name made `data` of them: anything with the buffer protocol, of bytes.
 
     row: which of the sender's rows of vectors the receiver is to remember this one of; 0: of none. base: 0 for the
-    vector itself, which begins the row anew; n for the difference to its n-th one.
+    vector itself, which begins the row anew; n for the difference to its n-th one. exact: so many parts of it are as
+    they were, at the end (`paceline.codec.small`).
     """
 
     codec: str
@@ -25,6 +26,7 @@ class Encoded:
     data: Any
     row: int = 0
     base: int = 0
+    exact: int = 0
 
     def __len__(self) -> int:
         return self.length

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from paceline.codec.codec import NONE, Codec, read
 from paceline.codec.powersgd import PowerSGD
+from paceline.codec.small import parts_of
 from paceline.codec.stage import Stage
 from paceline.core.errors import ConfigError
 from paceline.core.message import STATE, Nature
@@ -20,7 +21,7 @@ EXACT_BELOW = 1024
 class Codecs:
     """Of a run, as text: `up` for what workers send, `down` for what servers send.
 
-    exact_below: vectors, and tensors within a vector, of fewer numbers travel as they are.
+    exact_below: vectors, and tensors within a gradient, of fewer numbers travel as they are.
     """
 
     up: str = NONE
@@ -62,7 +63,16 @@ class Codecs:
                 "are; give --servers 1 or more, and leave out --mean"
             )
 
-    def stage(self, memory: Memory, scheme: Scheme, *, of_server: bool = False) -> Stage:
+    def stage(
+        self,
+        memory: Memory,
+        scheme: Scheme,
+        *,
+        of_server: bool = False,
+        tensors: Sequence[int] = (),
+        slices: Sequence[slice] = (),
+    ) -> Stage:
+        """Of one party. A worker knows the lengths of the model's `tensors`, and how it is cut into `slices`."""
         return Stage(
             memory,
             scheme.nature,
@@ -70,6 +80,7 @@ class Codecs:
             down=read(self.down),
             of_server=of_server,
             exact_below=self.exact_below,
+            small=parts_of(tensors, slices, self.exact_below),
         )
 
     def warm_up(self) -> None:

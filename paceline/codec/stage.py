@@ -6,7 +6,7 @@ What becomes of a vector depends on what it is:
                    added to the next vector of the same row
     a state        weights: encoded as they are, or, by a codec that leaves much out, as the difference to what the
                    receiver holds; sender and receiver both keep that, and it comes closer with every exchange
-    exact          everything else, and what is shorter than `exact_below`: as it is
+    exact          everything else, and what is shorter than `exact_below`: as it is; so are small tensors in gradients
 
 A row is what one sender sends one receiver of one kind: of one slice, in one field of one type of message, in one
 series of means. What a server sends all alike, such as a mean, is one row for all, encoded once. A row outlives pauses
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,9 +30,10 @@ import numpy as np
 from paceline.codec.codec import Codec, Floats
 from paceline.codec.codec import Memory as Residual
 from paceline.codec.encoded import WHOLE, Encoded
+from paceline.codec.small import Parts, joined, more_bytes, taken_apart
 from paceline.core.effects import EVERY_BIT
 from paceline.core.errors import ProtocolError
-from paceline.core.message import EXACT, STATE, Nature, scalar_fields, vector_fields
+from paceline.core.message import EXACT, INCREMENT, STATE, Nature, scalar_fields, vector_fields
 from paceline.core.vector import Ghost, Memory
 
 ROWS_MAX = 1 << 16
@@ -75,11 +76,16 @@ class Stage:
         down: Codec | None,
         of_server: bool = False,
         exact_below: int = 0,
+        small: Mapping[int, Parts] | None = None,
     ) -> None:
-        """`up` encodes what workers send, `down` what servers send; `of_server`: this party is one."""
+        """`up` encodes what workers send, `down` what servers send; `of_server`: this party is one.
+
+        small: by the number of a slice, the parts of gradients that are to travel as they are.
+        """
         self._memory, self._nature = memory, Natures(nature)
         self._up, self._down, self._of_server, self._exact_below = up, down, of_server, exact_below
         self._sends = down if of_server else up
+        self._small = small or {}
         self._rows: dict[Hashable, _Row] = {}
         self._numbers = 0
         self._held: dict[Hashable, dict[int, tuple[int, Any]]] = defaultdict(dict)  # by sender and row: number, vector
@@ -108,37 +114,48 @@ class Stage:
             return message
         # A server's means go to all alike; its weights are for each worker what it does not have yet.
         whom = None if self._of_server and nature != STATE else to
-        series = getattr(message, "series", 0)
-        return _with(
-            message, {f: self._encoded((whom, slice, cls, f, series), getattr(message, f), nature) for f in fields}
-        )
+        row = (whom, slice, cls, getattr(message, "series", 0))
+        small = self._small.get(slice, ()) if nature == INCREMENT and self._sends.feedback else ()
+        return _with(message, {f: self._encoded((*row, f), getattr(message, f), nature, small) for f in fields})
 
-    def _encoded(self, key: Hashable, v: Any, nature: Nature) -> Any:
+    def _encoded(self, key: Hashable, v: Any, nature: Nature, small: Parts) -> Any:
         codec = self._sends
         assert codec is not None
         if len(v) < max(1, self._exact_below) or hasattr(v, "tables"):  # rows of tables are few numbers already
             return v
+        small = small if small and len(v) >= small[-1].stop else ()
         row = self._rows.get(key)
         if row is None:
             row = self._rows[key] = _Row()
         if isinstance(v, Ghost):
             whole = not row.count and nature == STATE and codec.weights == "by difference"
             row.count += 1
-            return Encoded(codec.name, len(v), range(v.nbytes if whole else codec.size(len(v), row.count - 1)))
+            nbytes = v.nbytes if whole else codec.size(len(v), row.count - 1) + more_bytes(small)
+            return Encoded(codec.name, len(v), range(nbytes), exact=len(small))
         if self._of_server and row.last is not None and row.last[0] is v:
             return row.last[1]
         x = self._numbers_of(v)
         if nature == STATE:
             encoded = self._state(row, codec, v, x)
         else:
-            if codec.feedback and (row.residual is None or len(row.residual.left) != len(x)):
-                row.residual = Residual.of(len(x))
-            data = codec.encode(x, row.residual)
-            if data is None:
-                row.residual = None
-            encoded = v if data is None else Encoded(codec.name, len(v), data)
+            encoded = self._increment(row, codec, v, x, small)
         row.last = (v, encoded) if self._of_server else None
         return encoded
+
+    def _increment(self, row: _Row, codec: Codec, v: Any, x: Floats, small: Parts) -> Any:
+        if codec.feedback and (row.residual is None or len(row.residual.left) != len(x)):
+            row.residual = Residual.of(len(x))
+        for part in small:  # to the codec, what travels as it is shall be zero
+            assert row.residual is not None
+            np.negative(x[part], out=row.residual.left[part])
+        data = codec.encode(x, row.residual)
+        if data is None:
+            row.residual = None
+            return v
+        for part in small:
+            assert row.residual is not None
+            row.residual.left[part] = 0
+        return Encoded(codec.name, len(v), joined(data, x, small) if small else data, exact=len(small))
 
     def _state(self, row: _Row, codec: Codec, v: Any, x: Floats) -> Any:
         if codec.weights == "as they are":
@@ -188,7 +205,10 @@ class Stage:
             if encoded.codec == WHOLE:
                 out[:] = data.view(np.float32)
             else:
+                data, exact = taken_apart(data, encoded.exact, len(out)) if encoded.exact else (data, {})
                 codec.decode(data, out)
+                for (begin, end), numbers in exact.items():
+                    out[begin:end] = numbers
         except ValueError as error:
             raise ProtocolError(f"a vector of {len(encoded)} numbers, encoded as {encoded.codec}: {error}") from None
         if encoded.row:

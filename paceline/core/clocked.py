@@ -90,12 +90,12 @@ class ClockedWorker(Role):
         while True:
             if self.pushed is None:
                 self.pushed = yield from self.work()
-            answer = yield Call(SERVERS, self.pushed)
+            answer = yield Call(SERVERS, self.pushed, streams=True)
             self.met(answer)
 
     def work(self) -> Generator[Effect, Any, Push]:
         if self.payload == GRADIENT:
-            c = yield Compute(self.w, self.steps)
+            c = yield Compute(self.w, self.steps, streams=True)
             return Push(g=c.g, clock=self.clock + 1, samples=c.samples)
         t = yield Train(self.w, self.steps, memory=self.scheme.memory)
         v = t.x - self.w if self.payload == DELTA else t.x

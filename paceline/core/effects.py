@@ -8,7 +8,7 @@ record and an arm in every driver.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from paceline.core.vector import Vector
@@ -23,12 +23,15 @@ To = int | Literal["servers", "coordinator"]
 class Compute:
     """Forward and backward of `steps` mini-batches, all at `w`. Result: `Computed`.
 
-    `samples`: the size of a mini-batch; None for the worker's own.
+    `samples`: the size of a mini-batch; None for the worker's own. `streams`: the box only hands the gradient on and
+    does not look at the seconds, so it may be resumed while backward still runs: g is then a vector that is still
+    arriving, and `seconds` is NaN.
     """
 
     w: Vector
     steps: int = 1
     samples: int | None = None
+    streams: bool = field(default=False, compare=False)  # a hint, not part of what is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +77,15 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Send `message` and wait. Result: the reply, whenever the other side chooses to give it."""
+    """Send `message` and wait. Result: the reply, whenever the other side chooses to give it.
+
+    `streams`: the box does not look at the reply's scalars, so it may be resumed with the first shard's while the
+    vectors of the others are still arriving.
+    """
 
     to: To
     message: Any
+    streams: bool = field(default=False, compare=False)  # a hint, not part of what is asked for
 
 
 @dataclass(frozen=True, slots=True)

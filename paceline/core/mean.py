@@ -91,15 +91,16 @@ def mean_model(models: Iterable[tuple[Any, float]]) -> Any:
 class MeanServer(Role):
     """Closes a meeting when every member that still takes part has come.
 
-    Each member's last result is kept until its next one, for a member that was restarted before the answer
-    reached it and asks again. A member that comes late may still ask for a meeting that closed without it: it gets
-    the result and is not counted. Meetings that begin after it came expect it.
+    Of each member as many results are kept as it may have Means under way (`Scheme.means_at_once`), for one that was
+    restarted before the answers reached it and asks again. A member that comes late may still ask for a meeting that
+    closed without it: it gets the result and is not counted. Meetings that begin after it came expect it.
     """
 
     def __init__(self, scheme: Any, place: Place) -> None:
         super().__init__(scheme, place)
         self.meetings: dict[Hashable, list[_Meeting]] = {}  # those still open, by tag
-        self.closed: dict[int, _Meeting] = {}  # the last one of each rank
+        self.kept_at_most: int = getattr(scheme, "means_at_once", 1)
+        self.closed: dict[int, list[_Meeting]] = {}  # the last ones of each rank, oldest first
         self.left: set[int] = set()
         self.asked: dict[int, list[_Meeting]] = {}  # by rank: not answered yet, in the order of the questions
         self.missed: dict[int, list[_Meeting]] = {}  # by newcomer: closed without it, oldest first
@@ -133,15 +134,15 @@ class MeanServer(Role):
     def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.left.discard(rank)
         # Whom it takes its round over from may itself be a newcomer that lags behind.
-        known = itertools.chain(*self.missed.values(), self.closed.values())
+        known = itertools.chain(*self.missed.values(), *self.closed.values())
         self.missed[rank] = list({id(meeting): meeting for meeting in known}.values())
         yield from ()
 
     def _closed_before(self, src: int, part: Part) -> _Meeting | None:
         """The meeting that `part` is of, if it is over."""
-        last = self.closed.get(src)
-        if last is not None and last.is_of(part):
-            return last
+        for meeting in self.closed.get(src, ()):
+            if meeting.is_of(part):
+                return meeting
         found = next((meeting for meeting in self.missed.get(src, ()) if meeting.is_of(part)), None)
         if found is None:
             self.missed.pop(src, None)  # it has caught up
@@ -170,7 +171,10 @@ class MeanServer(Role):
             if rank not in meeting.present:
                 missed.append(meeting)
         for rank in meeting.present:
-            self.closed[rank] = meeting
+            closed = self.closed.setdefault(rank, [])
+            if len(closed) == self.kept_at_most:
+                del closed[0]
+            closed.append(meeting)
             yield from self._answer(rank)
 
     def _answer(self, rank: int) -> Iterator[Reply]:
@@ -181,8 +185,9 @@ class MeanServer(Role):
 
     def forget(self, tag: Hashable) -> None:
         """Nobody will ask again for what was averaged under `tag`: its results need no room any more."""
-        self.closed = {rank: meeting for rank, meeting in self.closed.items() if meeting.tag != tag}
-        self.missed = {rank: [m for m in missed if m.tag != tag] for rank, missed in self.missed.items()}
+        for known in (self.closed, self.missed):
+            for meetings in known.values():
+                meetings[:] = [meeting for meeting in meetings if meeting.tag != tag]
 
     def on_mean(self, tag: Hashable, result: Averaged) -> None:
         """For drivers that want to know of a result, such as the initial weights."""

@@ -87,7 +87,8 @@ class Scheme:
 
     Worker, Server, Coordinator: the roles. A scheme without a Server keeps the model on its workers.
     Equals: the worker's box when there are no servers, for schemes that also run on collectives alone.
-    needs_mean: the worker yields `Mean`. trains_locally: it yields `Train`, so the optimizer lives on the worker.
+    needs_mean: the worker yields `Mean`. means_at_once: so many of them are under way at most.
+    trains_locally: it yields `Train`, so the optimizer lives on the worker.
     needs_peers: workers send messages to one another.
     own_momentum: the worker's box has a momentum of its own, so its `update` is to be one without.
     workers_differ: each worker has a model of its own, and that of the run is their mean, weighted by `Role.model`.
@@ -101,6 +102,7 @@ class Scheme:
     Coordinator: ClassVar[type[Role] | None] = None
     Equals: ClassVar[type[Role] | None] = None
     needs_mean: ClassVar[bool] = False
+    means_at_once: ClassVar[int] = 1
     needs_peers: ClassVar[bool] = False
     own_momentum: ClassVar[bool] = False
     workers_differ: ClassVar[bool] = False

@@ -20,13 +20,17 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span(Record):
-    """A worker spent `seconds`, ending at `at`, on one activity: computing, waiting or communicating."""
+    """A worker spent `seconds`, ending at `at`, on one activity: computing, waiting or communicating.
+
+    hidden: seconds in which bytes moved, besides, while it was busy with something else.
+    """
 
     rank: int
     activity: str
     seconds: float
     steps: int = 0
     samples: int = 0
+    hidden: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,6 +79,41 @@ class Memory(Protocol):
         """One vector from consecutive parts; no copy when they already lie side by side in one buffer."""
 
 
+class Promise(Protocol):
+    """A vector whose parts come one after the other. Whoever reads it waits; arithmetic and slices by size do not.
+
+    `seconds_waited`: by everybody who has read it so far.
+    """
+
+    @property
+    def vector(self) -> Any: ...
+
+    @property
+    def seconds_waited(self) -> float: ...
+
+    def put(self, part: int, v: Any) -> None:
+        """Part `part` has come. Raises ValueError for one of another length."""
+
+    def fail(self, error: BaseException) -> None:
+        """What has not come will not: whoever waits for it gets `error`."""
+
+
+@runtime_checkable
+class PromisingMemory(Memory, Protocol):
+    """One that can also give out vectors that are still to come."""
+
+    def promise(self, v: Any, edges: Sequence[int], what: str, timeout_s: float) -> Promise | None:
+        """A vector whose part i will fill edges[i] to edges[i + 1]; a wait for `what` takes at most `timeout_s`.
+
+        `v` is the first part to come; None where vectors of its kind have to be there at once.
+        """
+
+
+def is_arriving(v: Any) -> bool:
+    """Would reading `v` have to wait? Then `v.when(action)` tells when it would not."""
+    return not getattr(v, "there", True)
+
+
 def cut(length: int, shards: int) -> tuple[slice, ...]:
     """`shards` consecutive slices that cover `length` elements; sizes differ by at most one.
 

@@ -101,11 +101,12 @@ class Awaited:
 
 
 _GETTERS = ("grad", "shape", "dtype", "device", "requires_grad", "is_leaf")
+_SIZES = ("numel", "size", "dim", "stride")
 
 
 def _kind_for(bring: Callable[[Tensor], None]) -> type[nn.Parameter]:
     """A class of parameters that call `bring` before anything is done with their numbers."""
-    harmless = {getattr(Tensor, name).__get__ for name in _GETTERS}
+    harmless = {getattr(Tensor, name).__get__ for name in _GETTERS} | {getattr(Tensor, name) for name in _SIZES}
 
     class Parameter(nn.Parameter):
         @classmethod

@@ -8,6 +8,7 @@ is refused, and so is whatever else writes into gradients in the meantime, such 
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,7 @@ class Backward:
         self._parts: Parts | None = None
         self._buffer: Tensor | None = None
         self._version = 0
+        self.seconds = 0.0  # spent on telling of what has arrived
         self._arrived: Callable[[], None] = lambda: None
         self._hooks: list[RemovableHandle] = [
             p.register_post_accumulate_grad_hook(functools.partial(self._accumulated, i))  # type: ignore[no-untyped-call]
@@ -63,9 +65,13 @@ class Backward:
             self._flat.collect_one(i)
             parts.put(i)
 
+    def cancel(self) -> None:
+        """Nobody wants this gradient early; it may grow as it likes."""
+        self._parts = self._buffer = None
+
     def end(self) -> None:
         """Watch no more."""
-        self._parts = self._buffer = None
+        self.cancel()
         for hook in self._hooks:
             hook.remove()
 
@@ -80,5 +86,7 @@ class Backward:
         self._missing.discard(i)
         self._flat.collect_one(i)
         self._version = self._buffer._version
+        began = time.monotonic()
         self._parts.put(i)
         self._arrived()
+        self.seconds += time.monotonic() - began

@@ -96,7 +96,8 @@ class FlatModel:
         self._names = tuple(named)
         self._parameters = list(named.values())
         self.device = self._parameters[0].device
-        self._length = sum(p.numel() for p in self._parameters)
+        self._edges = tuple(itertools.accumulate(map(Tensor.numel, self._parameters), initial=0))
+        self._length = self._edges[-1]
         solid = [p for p in self._parameters if p.numel()]  # an empty parameter has no address
         self._ends = solid[0], solid[-1]
         self._w = spare(self._length, self.device)
@@ -245,8 +246,7 @@ class FlatModel:
         Call `zero_grad` before; whoever knows that the gradient of parameter i is complete calls `collect_one(i)` and
         `put(i)`. `what` is named by whoever waits for it in vain.
         """
-        edges = itertools.accumulate(map(Tensor.numel, self._parameters), initial=0)
-        return Parts(tuple(edges), what=what, home=self._gradient.lend()), self._gradient.tensor
+        return Parts(self._edges, what=what, home=self._gradient.lend()), self._gradient.tensor
 
     def collect_one(self, i: int) -> None:
         """Bring the gradient of parameter `i` home, likewise."""

@@ -15,6 +15,7 @@ import threading
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,7 +53,7 @@ class Parts:
     ) -> None:
         self.edges = tuple(edges)
         self.device = home.device if home is not None else device or torch.device("cpu")
-        self.seconds_waited = 0.0
+        self.seconds_waited = 0.0  # by everybody who has read these parts so far
         self._what, self._timeout_s, self._home = what, timeout_s, home
         self._there: list[Flat | None] = [None] * (len(self.edges) - 1)
         self._missing = sum(a < b for a, b in itertools.pairwise(self.edges))
@@ -251,9 +252,9 @@ class RopeMemory(FlatMemory):
         """Without a copy; whoever wants its numbers side by side pays for one then."""
         return rope_of(parts)
 
-    def promise(self, edges: Sequence[int], what: str, timeout_s: float) -> Parts:
-        """Vectors on their way arrive in host memory."""
-        return Parts(edges, what=what, timeout_s=timeout_s)
+    def promise(self, v: Any, edges: Sequence[int], what: str, timeout_s: float) -> Parts | None:
+        """Of vectors of this kind only, which arrive in host memory."""
+        return Parts(edges, what=what, timeout_s=timeout_s) if isinstance(v, Flat) else None
 
 
 def rope_of(vectors: Sequence[Flat]) -> Rope:

@@ -8,7 +8,7 @@ import threading
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
-from paceline.engine.vector import FlatMemory
+from paceline.engine.rope import RopeMemory
 from paceline.job.carriers import choose_mean
 from paceline.job.layout import lay_out
 from paceline.job.recipe import coordinator_role
@@ -65,7 +65,7 @@ def sit_alone(scheme: Scheme, *, device: str, step_seconds: float = 0.0) -> tupl
     transport = hub.transport(party.COORDINATOR)
     coordinator = Coordinator(
         transport,
-        Node(transport, FlatMemory()),
+        Node(transport, RopeMemory()),
         _Quiet(transport),
         workers=1,
         servers=servers,

@@ -162,6 +162,7 @@ class Conductor:
                 steps=config.stop.steps,
                 exchange=cluster.transport,
                 mean=cluster.mean,
+                overlap=cluster.overlap,
                 buffers=config.model.buffers,
                 streams=cluster.streams,
                 timeout_s=cluster.timeout,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.live.control import Progress
-from paceline.live.node import Times
+from paceline.live.times import Times
 
 
 class Counts:
@@ -31,4 +31,5 @@ class Counts:
             bytes_up=traffic[0],
             bytes_down=traffic[1],
             bytes_shared=sum(shared),
+            seconds_hidden=times.hidden,
         )

@@ -59,7 +59,8 @@ class Membership:
 
     def _take_up(self, plan: control.Plan, update: Update) -> None:
         everybody = tuple(range(plan.workers))
-        self._node.stage = self._recipe.codecs.stage(FlatMemory(self._seat.device), self._scheme)
+        memory, tensors, slices = FlatMemory(self._seat.device), self._flat.tensors, plan.layout.slices
+        self._node.stage = self._recipe.codecs.stage(memory, self._scheme, tensors=tensors, slices=slices)
         self._node.place(None, plan.layout, None if plan.servers else self._carrier)  # servers begin with them, too
         # Worker 0's weights become everybody's: a mean in which nobody else counts.
         first = self._node.mean(Mean(self._flat.weights(), everybody, INITIAL, float(self._rank == 0), EVERY_BIT))

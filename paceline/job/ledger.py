@@ -120,6 +120,7 @@ class Ledger:
             computing=shares.computing,
             waiting=shares.waiting,
             communicating=shares.communicating,
+            hidden=summary.hidden,
             staleness_mean=summary.staleness_mean,
             staleness_max=summary.staleness_max,
             state="training" if self._is_started else "joining",
@@ -138,6 +139,7 @@ class Ledger:
             seconds_computing=p.seconds_computing,
             seconds_waiting=p.seconds_waiting,
             seconds_communicating=p.seconds_communicating,
+            seconds_hidden=p.seconds_hidden,
             staleness_mean=self._staleness.mean(rank),
             staleness_max=self._staleness.max(rank),
         )

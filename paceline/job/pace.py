@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from paceline.core.effects import Compute, Train
 from paceline.core.errors import PacelineError, Stopped
 from paceline.core.trace import Span
 from paceline.engine.buffers import Buffers
@@ -24,6 +25,7 @@ from paceline.engine.data.shares import make_shares
 from paceline.engine.flatten import FlatModel
 from paceline.job.counts import Counts
 from paceline.job.joining import Membership
+from paceline.job.overlap import Overlap
 from paceline.job.rate import Rate
 from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
@@ -68,10 +70,12 @@ class Pace:
         self._closed = False
         self._membership = Membership(seat, session, recipe, self._flat, buffers)
         self.plan = self._membership.join(self._update, measure)
-        self._node.on_wait = self._waited
+        self._overlap = self._make_overlap()
+        self._work.late = self._overlap is not None
+        self._node.times.on_wait = self._waited
         session.expect(control.Go)
         session.begin(lambda: self._counts.progress(self._node.times, self._membership.traffic(), session.shared()))
-        self._go_on(None)
+        self._take(self._node.advance)
 
     # ---- the user's side ---------------------------------------------------------------------------------
     @property
@@ -128,20 +132,28 @@ class Pace:
         samples = samples if samples is not None else max(1, self._batch_samples)
         self._work.apply(self._samples_seen())
         seconds = self._watch.passed(self._seconds_emulated(samples))
-        result = self._work.done(samples, seconds)
+        seconds -= self._overlap.seconds_lost() if self._overlap else 0.0
+        early = self._overlap if self._overlap and self._overlap.handed_over(samples) else None
+        result = None if early else self._work.done(samples, seconds)
         self._counts.add(samples, seconds)
         self._session.note(
             Span(at=self._node.now(), rank=self.rank, activity="computing", seconds=seconds, steps=1, samples=samples)
         )
-        if result is None:
-            self._begin_step()
+        if early:
+            self._take(early.finish)
+        elif result is not None:
+            self._flat.settle()
+            self._take(lambda: self._node.advance(result))
         else:
-            self._go_on(result)
+            self._flat.zero_grad()
+            self._watch.begin()
 
     def close(self) -> None:
         """Take no further part, and load the final model, once nobody trains any more."""
         if not self._closed:
             self._closed = True
+            if self._overlap:
+                self._overlap.end()
             reason = self._session.stop_reason or ("steps" if self._steps_done else "every worker was done")
             self._membership.leave(reason)
 
@@ -165,18 +177,24 @@ class Pace:
             self._session.close()
 
     # ---- one step ----------------------------------------------------------------------------------------
-    def _go_on(self, result: Any) -> None:
-        """Resume the scheme; what it asks for next is what the loop's next backward is for."""
+    def _take(self, advance: Callable[[], Compute | Train]) -> None:
+        """Let the scheme go on; what it asks for next is what the loop's next backward is for."""
         try:
-            wanted = self._node.advance(result)
+            wanted = advance()
         except Stopped:
             return
-        self._counts.exchanges += self._work.begin(wanted)
-        self._begin_step()
-
-    def _begin_step(self) -> None:
         self._flat.zero_grad()
+        self._counts.exchanges += self._work.begin(wanted)
+        if self._overlap:
+            self._overlap.prepare(wanted)
         self._watch.begin()
+
+    def _make_overlap(self) -> Overlap | None:
+        """None where there is nothing to gain, and in a step that is drawn out: nothing leaves before it is over."""
+        whole = self._flat.by_rows or len(self.plan.layout.slices) < 2
+        if not self._seat.overlap or self._seat.step_seconds or whole:
+            return None
+        return Overlap(self._flat, self._node, lambda: self._batch_samples)
 
     def _seconds_emulated(self, samples: int) -> float:
         """A batch of the scheme's size takes its time in proportion to that of the loop's own size."""
@@ -200,7 +218,7 @@ class Pace:
         return 0 < self._seat.steps <= self._counts.steps
 
     # ---- reports -----------------------------------------------------------------------------------------
-    def _waited(self, waiting: float, communicating: float) -> None:
+    def _waited(self, waiting: float, communicating: float, hidden: float) -> None:
         at = self._node.now()
         self._session.note(Span(at=at, rank=self.rank, activity="waiting", seconds=waiting))
-        self._session.note(Span(at=at, rank=self.rank, activity="communicating", seconds=communicating))
+        self._session.note(Span(at=at, rank=self.rank, activity="communicating", seconds=communicating, hidden=hidden))

@@ -19,6 +19,7 @@ from paceline.live.transport import Transport
 class Seat:
     """What a process has to know to take part.
 
+    overlap: communicate while computing.
     step_seconds: emulation: a step lasts at least that long; 0 for as fast as it goes.
     steps: leave after so many steps of one's own; 0 for never.
     rendezvous: a folder of this run's, where collectives find one another.
@@ -36,6 +37,7 @@ class Seat:
     steps: int = 0
     exchange: str = "auto"
     mean: str = "auto"
+    overlap: bool = True
     buffers: str = "average"
     streams: int = 0
     timeout_s: float = 600.0
@@ -69,8 +71,8 @@ class Seat:
         )
 
     def session(self, transport: Transport) -> Session:
-        from paceline.engine.vector import FlatMemory
+        from paceline.engine.rope import RopeMemory
         from paceline.job.packing import RowPacker
 
         packer = None if isinstance(transport, HubTransport) else RowPacker()  # in one process nothing is sent
-        return Session(transport, Node(transport, FlatMemory(self.device), timeout_s=self.timeout_s, packer=packer))
+        return Session(transport, Node(transport, RopeMemory(self.device), timeout_s=self.timeout_s, packer=packer))

@@ -24,6 +24,7 @@ class Steps:
 
     def __init__(self, flat: FlatModel, recipe: Recipe, optimizer: torch.optim.Optimizer | None) -> None:
         self._flat = flat
+        self.late = False  # may weights to compute at be copied when the module looks at them?
         self._local = Local(flat, recipe, optimizer)
         self._wanted: Compute | Train | None = None
         self._left = self._samples = 0
@@ -42,7 +43,7 @@ class Steps:
         self._left, self._samples, self._seconds, self._sum = wanted.steps, 0, 0.0, None
         match wanted:
             case Compute(w):
-                self._flat.load(cast(AnyFlat, w))
+                self._flat.load(cast(AnyFlat, w), late=self.late)
                 return not first
             case Train(x, memory=memory):
                 self._flat.load(cast(AnyFlat, x))

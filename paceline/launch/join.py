@@ -38,6 +38,7 @@ def join(
     lazy: bool = False,
     codec: str = "none",
     codec_down: str = "none",
+    overlap: bool = False,
     **parameters: Any,
 ) -> Pace:
     """Take this process's part in a run; returns when training starts.
@@ -52,6 +53,10 @@ def join(
     Gradients of `nn.Embedding(sparse=True)` travel as rows where the optimizer leaves all other rows alone: SGD without
     momentum and weight decay, and, with `lazy`, any; momentum, weight decay and Adam's moments then reach a row only in
     updates whose gradient has it (docs/embeddings.md).
+
+    overlap: gradients leave while backward still runs, and forward goes on while weights still arrive; worth it where
+    a model has millions of parameters. Nothing may change a gradient after backward then (no clipping, no second
+    backward before `pace.step()`): such a loop is stopped with the reason. Batches have to come from `pace.batches`.
 
     When the script ends the worker leaves the run; `pace.close()` does so earlier and loads the final model.
     Raises ConfigError for an unknown scheme or codec, a bad parameter or an optimizer that cannot be told by its
@@ -76,6 +81,7 @@ def join(
         seat = dataclasses.replace(seat, device=device)
         session = seat.session(seat.transport())
         session.hello(seat.coordinator, device)
+    seat = dataclasses.replace(seat, overlap=overlap)
     try:
         pace = Pace(model, recipe, seat, session, optimizer=optimizer)
     except BaseException:

@@ -119,7 +119,7 @@ class Connection:
 
     def _frame(self, envelope: Envelope) -> Outgoing:
         buffers = wire.encode(envelope, self._memory, self._sharing)
-        if self._lanes.ready and sum([view.nbytes for view in buffers[1:]]) >= STRIPED_BYTES_MIN:
+        if len(buffers) > 1 and self._lanes.ready and sum([view.nbytes for view in buffers[1:]]) >= STRIPED_BYTES_MIN:
             return Outgoing(envelope, [wire.striped(buffers[0])], buffers[1:])
         return Outgoing(envelope, buffers)
 

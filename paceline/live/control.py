@@ -95,7 +95,9 @@ class Go:
 
 @message
 class Progress:
-    """Sums since the start. `seconds_*` add up to the time the worker has been training."""
+    """Sums since the start. `seconds_*` add up to the time the worker has been training, without `seconds_hidden`:
+    those of communication that it did not wait for.
+    """
 
     steps: int
     samples: int
@@ -106,6 +108,7 @@ class Progress:
     bytes_up: int
     bytes_down: int
     bytes_shared: int = 0  # of these two together
+    seconds_hidden: float = 0.0
 
 
 @message

@@ -44,8 +44,8 @@ class Exhibits:
     Only the final weights may be waited for.
     """
 
-    def __init__(self, transport: Post) -> None:
-        self._transport = transport
+    def __init__(self, post: Post) -> None:
+        self._post = post
         self._providers: dict[str, Provider] = {}
         self._curious: dict[str, list[tuple[Party, Envelope]]] = defaultdict(list)
         self._lock = threading.Lock()
@@ -66,11 +66,11 @@ class Exhibits:
                 self._curious[what].append((src, question))
                 return
         if provider is None:
-            raise ProtocolError(f"{src} asks {self._transport.me} for its {what}, which it does not show")
+            raise ProtocolError(f"{src} asks {self._post.me} for its {what}, which it does not show")
         self._answer(src, question, provider)
 
     def _answer(self, src: Party, question: Envelope, provider: Provider) -> None:
         shown = provider(question.slice)
         v, weight = shown if isinstance(shown, tuple) else (shown, 1.0)
         with contextlib.suppress(PeerLost):  # the curious one has left
-            self._transport.send(src, Envelope(Kind.REPLY, Exhibit(v=v, weight=weight), question.id))
+            self._post.send(src, Envelope(Kind.REPLY, Exhibit(v=v, weight=weight), question.id))

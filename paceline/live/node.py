@@ -12,7 +12,7 @@ import itertools
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
@@ -20,7 +20,7 @@ from paceline.codec.stage import Stage
 from paceline.core.effects import SERVERS, Call, Compute, Effect, Mean, Reply, Start, Tell, To, Train, Wait
 from paceline.core.errors import PeerLost, ProtocolError, Stopped
 from paceline.core.mean import MeanServer, Part
-from paceline.core.message import message, nature_of, scatter
+from paceline.core.message import message, nature_of, scatter, vector_fields
 from paceline.core.role import Role
 from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory
@@ -30,6 +30,8 @@ from paceline.live.packing import Packed, Packer, PackingPost
 from paceline.live.party import Party
 from paceline.live.peers import PeerCarrier
 from paceline.live.pending import Pending, rooms_for
+from paceline.live.streams import Streams
+from paceline.live.times import Awaited, Times
 from paceline.live.transport import Envelope, Kind, Post, Transport
 
 SECONDS_PER_BYTE_MIN = 1e-10  # what comes by shared memory is there at once, but has to be read by somebody
@@ -61,17 +63,6 @@ class Hosted:
         return [role for role in (self.role, self.mean_server) if role is not None]
 
 
-class Times:
-    """Seconds this party has spent waiting and communicating."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self.waiting = 0.0
-        self.communicating = 0.0
-
-
 class Node:
     """Carries effects out over a transport."""
 
@@ -82,15 +73,17 @@ class Node:
         self.me = transport.me
         self._packing = PackingPost(transport, packer) if packer else None
         self.times = Times()
-        self._transport: Post = self._packing or transport
         self._memory, self._timeout_s = memory, timeout_s
-        self.on_wait: Callable[[float, float], None] | None = None  # (seconds waiting, seconds communicating)
+        self._post: Post = self._packing or transport
+        self._streams = Streams(self._post)
         self._hosted: Sequence[Hosted] = (Hosted(),)
         self._shards: Sequence[slice] = ()
+        self._edges: Sequence[int] = ()  # where they meet
         self._sending_order: Sequence[tuple[int, Party, int]] = ()  # number of a slice, who holds it, which of theirs
         self._carrier: Carrier | None = None
         self.peers: PeerCarrier | None = None  # carries means among the workers, where those reach one another
         self._generator: Generator[Effect, Any, None] | None = None
+        self._wanted: Compute | Train | Awaited | None = None  # where the loop box stands
         self._lock = threading.RLock()
         self._ids = itertools.count(1)
         self._calls: dict[int, tuple[Pending, int, Party]] = {}  # open calls of ours: id -> (result, which part, to)
@@ -102,7 +95,7 @@ class Node:
         self._stopped: BaseException | None = None
         self._began = time.monotonic()
         self.stage = Stage(memory, nature_of, up=None, down=None)  # where vectors become bytes
-        self.exhibits = Exhibits(self._transport)
+        self.exhibits = Exhibits(self._streams)
         self.exhibits[WEIGHTS] = self._model
         self.exhibits[FREIGHT] = lambda _slice: memory.empty(FREIGHT_LENGTH)
         self.exhibits[PRESENCE] = lambda _slice: memory.empty(0)
@@ -113,7 +106,7 @@ class Node:
         order = [(at, server, part) for part, (server, at) in enumerate(layout.homes())]
         with self._lock:
             self._hosted, self._carrier = (Hosted(layout.length, role),), carrier
-            self._shards = layout.slices
+            self._shards, self._edges = layout.slices, layout.edges
             # The first slices of all servers first, so that none is idle while another one's are sent.
             self._sending_order = [(part, party.server(server), at) for at, server, part in sorted(order)]
 
@@ -160,37 +153,73 @@ class Node:
 
         Raises Stopped when the run is over, PeerLost or TimedOut when somebody is missing.
         """
-        value, lost = result, None
+        self.begin(result)
+        return self.finish()
+
+    def begin(self, result: Any) -> None:
+        """The first half of `advance`: carry out effects up to the first that has to be waited for.
+
+        `result` may hold vectors that are still arriving; what is sent of them leaves when it is there. What was taken
+        from the last answer has to be there.
+        """
+        self.times.arrived()
+        self._wanted = self._proceed(result, None)
+
+    def finish(self, since: float = 0.0, sending: float = 0.0) -> Compute | Train:
+        """The second half.
+
+        since: when this party turned to waiting, if that was after `begin` (monotonic clock); sending: how many
+        seconds before that it has spent on sending.
+        """
+        while isinstance(self._wanted, Awaited):
+            awaited, self._wanted = self._wanted, None
+            awaited.since = max(awaited.since, since)
+            try:
+                value, lost = self._finish(awaited, sending), None
+            except PeerLost as error:  # the scheme may know what to do without
+                value, lost = None, error
+            sending = 0.0
+            self._wanted = self._proceed(value, lost)
+        assert self._wanted is not None
+        return self._wanted
+
+    def _proceed(self, value: Any, lost: PeerLost | None) -> Compute | Train | Awaited:
         while True:
             effect = self._resume(value, lost)
             if isinstance(effect, Compute | Train):
                 return effect
             try:
                 value, lost = self._carry(effect), None
-            except PeerLost as error:  # the scheme may know what to do without
+            except PeerLost as error:
                 value, lost = None, error
+            if isinstance(value, Awaited):
+                return value
 
     def _carry(self, effect: Call | Mean | Tell | Reply | Start | Wait) -> Any:
         match effect:
-            case Call():
-                return self._finish(self._call(effect.to, effect.message))
-            case Mean():
-                return self._finish(self._mean(effect))
+            case Call() | Mean():
+                began = time.monotonic()
+                return Awaited(self._begin(effect), began)
             case Tell():
                 return self._tell(effect.to, effect.message)
             case Reply():
                 return self._reply(self.role, effect)
             case Start(effect=inner):
-                return self._call(inner.to, inner.message) if isinstance(inner, Call) else self._mean(inner)
+                return self._begin(inner)
             case Wait(ticket=ticket):
                 assert isinstance(ticket, Pending)
-                return self._finish(ticket)
+                return Awaited(ticket, time.monotonic())
             case _:
                 assert_never(effect)
 
+    def _begin(self, effect: Call | Mean) -> Pending:
+        if isinstance(effect, Mean):
+            return self._mean(effect)
+        return self._call(effect.to, effect.message, streams=effect.streams)
+
     def mean(self, effect: Mean) -> Any:
         """Carry out one `Mean` outside any scheme, such as that of the initial weights."""
-        return self._finish(self._mean(effect))
+        return self._finish(Awaited(self._mean(effect), time.monotonic()))
 
     def peek(self, to: To, what: str) -> Any:
         """A look at what `to` holds, such as its weights, without its role noticing; also when the run is over."""
@@ -258,7 +287,7 @@ class Node:
 
     def _decline(self, to: Party, id: int) -> None:
         with contextlib.suppress(PeerLost):
-            self._transport.send(to, Envelope(Kind.REPLY, Declined(), id))
+            self._streams.send(to, Envelope(Kind.REPLY, Declined(), id))
 
     # ---- the end -----------------------------------------------------------------------------------------
 
@@ -304,17 +333,11 @@ class Node:
             except StopIteration:
                 raise Stopped from None
 
-    def _finish(self, pending: Pending) -> Any:
-        began = time.monotonic()
+    def _finish(self, awaited: Awaited, sending: float = 0.0) -> Any:
         try:
-            return pending.wait(self._timeout_s)
+            return awaited.pending.wait(self._timeout_s)
         finally:  # a wait that the end of the run cuts short was a wait all the same
-            passed = time.monotonic() - began
-            communicating = min(passed, pending.seconds_communicating(since=began))
-            self.times.communicating += communicating
-            self.times.waiting += passed - communicating
-            if self.on_wait:
-                self.on_wait(passed - communicating, communicating)
+            self.times.waited(awaited, time.monotonic(), sending)
 
     # ---- sending -----------------------------------------------------------------------------------------
     def _split(self, to: To, whole: Any) -> list[tuple[int, Party, int, Any]]:
@@ -326,15 +349,19 @@ class Node:
 
     def _send(self, to: Party, envelope: Envelope, part: int) -> None:
         """`part` is the number of the slice that the message is for or comes from."""
+        self._streams.send(to, envelope, lambda: self._encode(to, envelope, part))
+
+    def _encode(self, to: Party, envelope: Envelope, part: int) -> None:
         with self.stage.order(to):
             envelope.message = self.stage.outgoing(to, part, envelope.message)
-            self._transport.send(to, envelope)
+            self._post.send(to, envelope)
 
-    def _call(self, to: To, whole: Any) -> Pending:
-        return self._ask(self._split(to, whole), f"the answer of {to} to {type(whole).__name__}")
+    def _call(self, to: To, whole: Any, *, streams: bool = False) -> Pending:
+        what = f"the answer of {to} to {type(whole).__name__}"
+        return self._ask(self._split(to, whole), what, self._edges if streams else ())
 
-    def _ask(self, parts: list[tuple[int, Party, int, Any]], what: str) -> Pending:
-        pending = Pending(what, len(parts), self._memory)
+    def _ask(self, parts: list[tuple[int, Party, int, Any]], what: str, edges: Sequence[int] = ()) -> Pending:
+        pending = Pending(what, len(parts), self._memory, edges=edges, timeout_s=self._timeout_s)
         for part, target, at, piece in parts:
             envelope = Envelope(Kind.CALL, piece, next(self._ids), at)
             with self._lock:
@@ -374,8 +401,9 @@ class Node:
             return
         if self._packing and isinstance(envelope.message, Packed):
             envelope.message = self._packing.unpacked(envelope.message, src, self._longest())
-        room = functools.partial(self.room_for, src, envelope.kind, envelope.id)
-        envelope.message = self.stage.incoming(src, envelope.message, room, from_server=src.kind == "server")
+        if vector_fields(type(envelope.message)):
+            room = functools.partial(self.room_for, src, envelope.kind, envelope.id)
+            envelope.message = self.stage.incoming(src, envelope.message, room, from_server=src.kind == "server")
         if envelope.kind == Kind.REPLY:
             self._answered(src, envelope)
             return
@@ -423,7 +451,7 @@ class Node:
 
     def _carry_out(self, role: Role, effects: Iterable[Tell | Reply]) -> None:
         for effect in effects:
-            with contextlib.suppress(PeerLost):  # one that is lost is the coordinator's affair; the others get theirs
+            try:
                 match effect:
                     case Reply():
                         self._reply(role, effect)
@@ -431,6 +459,8 @@ class Node:
                         self._tell(effect.to, effect.message)
                     case _:
                         assert_never(effect)
+            except PeerLost:  # one that is lost is the coordinator's affair; the others get theirs
+                continue
 
     def _answered(self, src: Party, envelope: Envelope) -> None:
         with self._lock:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.core.effects import Ticket
-from paceline.core.errors import TimedOut
-from paceline.core.message import gather
-from paceline.core.vector import Memory
+from paceline.core.errors import ProtocolError, TimedOut
+from paceline.core.message import gather, scalar_fields, vector_fields
+from paceline.core.vector import Memory, Promise, PromisingMemory
 from paceline.live.transport import Envelope
 
 
@@ -22,20 +22,29 @@ def rooms_for(lengths: Sequence[int], shared: Sequence[Any], memory: Memory) -> 
 
 
 class Pending(Ticket):
-    """Waits for `parts` answers (one a slice) and joins them into one."""
+    """Waits for `parts` answers (one a slice) and joins them into one.
 
-    def __init__(self, what: str, parts: int, memory: Memory) -> None:
-        """`what` is named when the wait outlasts its deadline."""
+    edges: where the answers' vectors meet, if the first answer may be taken for all: its vectors then have the other
+    answers' parts when those come, and whoever reads them waits for `timeout_s` at most.
+    """
+
+    def __init__(
+        self, what: str, parts: int, memory: Memory, *, edges: Sequence[int] = (), timeout_s: float = 0.0
+    ) -> None:
+        """`what` is named when a wait outlasts its deadline."""
         self.what = what
         self.begun = time.monotonic()
         self.sent: list[Envelope] = []
         self._memory = memory
+        self._edges = edges if parts > 1 and isinstance(memory, PromisingMemory) else ()
+        self._promises: dict[str, Promise] = {}
+        self._timeout_s = timeout_s
         self._parts: list[Any] = [None] * parts
         self._missing = parts
-        self._received: list[tuple[float, float]] = []  # when each answer was there, and the seconds it took
+        self._moved: list[tuple[float, float]] = []  # from when to when bytes of it did
         self._buffers: dict[int, Any] = {}
         self._error: BaseException | None = None
-        self._done = threading.Event()
+        self._ready = threading.Event()
 
     def room(self, part: int, shards: Sequence[slice], lengths: Sequence[int], shared: Sequence[Any] = ()) -> list[Any]:
         """Where the vectors of answer `part` go: its slices of one buffer a field, so that joining copies nothing.
@@ -59,31 +68,80 @@ class Pending(Ticket):
         return rooms
 
     def put(self, part: int, answer: Any, seconds_receiving: float) -> None:
+        """Raises ProtocolError for an answer that does not go together with the others."""
+        first = self._missing == len(self._parts)
         self._parts[part] = answer
-        self._received.append((time.monotonic(), seconds_receiving))
+        now = time.monotonic()
+        self._moved.append((now - seconds_receiving, now))
         self._missing -= 1
+        if first and self._edges:
+            self._promise(part, answer)
+        try:
+            for name, promise in self._promises.items():
+                promise.put(part, getattr(answer, name))
+        except ValueError as error:
+            raise ProtocolError(f"{self.what}: {error}") from None
         if not self._missing:
             self._buffers.clear()
-            self._done.set()
+            self._forget_sent()
+        if self._promises or not self._missing:
+            self._ready.set()
+
+    def _promise(self, part: int, answer: Any) -> None:
+        """The first answer shows which vectors there will be; those of another length than the slice cannot be told."""
+        vectors = {name: getattr(answer, name) for name in vector_fields(type(answer))}
+        length = self._edges[part + 1] - self._edges[part]
+        if self._error is None and all(len(v) == length for v in vectors.values()):
+            assert isinstance(self._memory, PromisingMemory)
+            promise = self._memory.promise
+            found = {name: promise(v, self._edges, self.what, self._timeout_s) for name, v in vectors.items()}
+            self._promises = {name: one for name, one in found.items() if one is not None}
+            if len(self._promises) < len(found):
+                self._promises = {}
+
+    def _forget_sent(self) -> None:
+        """What was asked has arrived, so that its memory can be used again."""
+        self._moved += [(envelope.queued_at, envelope.sent_at) for envelope in self.sent]
+        self.sent.clear()
 
     def fail(self, error: BaseException) -> None:
         self._error = error
-        self._done.set()
+        for promise in self._promises.values():
+            promise.fail(error)
+        self._ready.set()
 
     def wait(self, timeout_s: float) -> Any:
-        """The joined answer. Raises what `fail` was given, or TimedOut."""
-        if not self._done.wait(timeout_s):
+        """The joined answer, or, with `edges`, the first one. Raises what `fail` was given, or TimedOut."""
+        if not self._ready.wait(timeout_s):
             raise TimedOut(f"waited {timeout_s:.0f} s for {self.what}")
         if self._error is not None:
             raise self._error
+        if self._promises:
+            return self._promised()
         return gather(self._parts, self._memory)
+
+    def _promised(self) -> Any:
+        answer = next(part for part in self._parts if part is not None)
+        scalars = {name: getattr(answer, name) for name in scalar_fields(type(answer))}
+        vectors = {name: promise.vector for name, promise in self._promises.items()}
+        return type(answer)(**scalars, **vectors)
+
+    @property
+    def streams(self) -> bool:
+        """Was it, or may it be, answered before all of it was there?"""
+        return bool(self._promises)
+
+    # ---- how long it took --------------------------------------------------------------------------------
+    @property
+    def seconds_waited(self) -> float:
+        """After `wait`, by those who read what was still arriving."""
+        return max((promise.seconds_waited for promise in self._promises.values()), default=0.0)
 
     def seconds_communicating(self, since: float = 0.0) -> float:
         """Time after `since` in which bytes of this call moved, either way or both."""
         until, total = max(since, self.begun), 0.0
-        sent = max((envelope.sent_at for envelope in self.sent), default=0.0)
-        moved = [(self.begun, sent), *((at - seconds, at) for at, seconds in self._received)]
-        for begin, end in sorted(moved):
+        sent = [(envelope.queued_at, envelope.sent_at) for envelope in list(self.sent)]
+        for begin, end in sorted([*sent, *self._moved]):
             total += max(0.0, end - max(begin, until))
             until = max(until, end)
         return total

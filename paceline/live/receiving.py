@@ -193,7 +193,7 @@ class Receiver:
         """In recycled memory, as for any vector."""
         words = self._memory.empty(-(-form.nbytes // wire.ITEM_BYTES))
         data = self._memory.bytes_of(words)[: form.nbytes]
-        return Encoded(form.codec, length, data, form.row, form.base)
+        return Encoded(form.codec, length, data, form.row, form.base, form.exact)
 
     def _complete(self, frame: _Incoming) -> None:
         self._incoming = None

@@ -64,6 +64,7 @@ class Form(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     nbytes: int
     row: int
     base: int
+    exact: int
 
 
 class _Header(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -75,6 +76,7 @@ class _Header(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     forms: tuple[Form | None, ...] = ()
 
 
+_KINDS = {int(kind): kind for kind in Kind}
 _encode = msgspec.msgpack.Encoder().encode
 _decode_header = msgspec.msgpack.Decoder(_Header).decode
 
@@ -105,20 +107,23 @@ def encode(envelope: Envelope, memory: Memory, lender: Lender | None = None) -> 
     """
     message = envelope.message
     codec = codec_of(type(message))  # type: ignore[arg-type]
-    vectors = [getattr(message, name) for name in codec.vectors]
-    forms = tuple([_form_of(v) for v in vectors])
-    forms = forms if any(forms) else ()
-    places = _lend(vectors, lender) if lender else ()
-    travel = [v for v, place in zip(vectors, places, strict=True) if place is None] if places else vectors
-    body = [memoryview(v.data) if type(v) is Encoded else memory.bytes_of(v) for v in travel]
+    places: tuple[Place | None, ...] = ()
+    forms: tuple[Form | None, ...] = ()
+    vectors, body = [getattr(message, name) for name in codec.vectors], []
+    if vectors:
+        forms = tuple([_form_of(v) for v in vectors])
+        forms = forms if any(forms) else ()
+        places = _lend(vectors, lender) if lender else ()
+        travel = [v for v, place in zip(vectors, places, strict=True) if place is None] if places else vectors
+        body = [memoryview(v.data) if type(v) is Encoded else memory.bytes_of(v) for v in travel]
     scalars = msgspec.Raw(_encode([getattr(message, name) for name in codec.scalars]))
     over = lender.over() if lender else ()
     header = _encode(_Header(codec.name, tuple(map(len, vectors)), scalars, places, over, forms))
     if len(header) > HEADER_BYTES_MAX:
         raise ProtocolError(f"the header of {codec.name} has {len(header)} bytes, more than {HEADER_BYTES_MAX}")
-    size = sum(view.nbytes for view in body)
+    size = sum([view.nbytes for view in body])
     prefix = PREFIX.pack(MAGIC, VERSION, envelope.kind, envelope.slice, len(header), envelope.id, size)
-    return [memoryview(prefix + header), *(view for view in body if view.nbytes)]
+    return [memoryview(prefix + header), *[view for view in body if view.nbytes]]
 
 
 def _lend(vectors: list[Any], lender: Lender) -> tuple[Place | None, ...]:
@@ -128,7 +133,7 @@ def _lend(vectors: list[Any], lender: Lender) -> tuple[Place | None, ...]:
 
 
 def _form_of(v: Any) -> Form | None:
-    return Form(v.codec, v.nbytes, v.row, v.base) if type(v) is Encoded else None
+    return Form(v.codec, v.nbytes, v.row, v.base, v.exact) if type(v) is Encoded else None
 
 
 def striped(head: memoryview) -> memoryview:
@@ -149,10 +154,10 @@ def decode_prefix(data: bytes | memoryview, body_bytes_max: int) -> Prefix:
         raise ProtocolError(f"a header of {header_bytes} bytes, the limit is {HEADER_BYTES_MAX}")
     if body_bytes > body_bytes_max:
         raise ProtocolError(f"a body of {body_bytes} bytes, the limit here is {body_bytes_max}")
-    try:
-        return Prefix(Kind(kind & ~STRIPED), slice_, header_bytes, id, body_bytes, kind >= STRIPED)
-    except ValueError:
-        raise ProtocolError(f"unknown kind of frame {kind}") from None
+    known = _KINDS.get(kind & ~STRIPED)
+    if known is None:
+        raise ProtocolError(f"unknown kind of frame {kind}")
+    return Prefix(known, slice_, header_bytes, id, body_bytes, kind >= STRIPED)
 
 
 class Header(NamedTuple):
@@ -180,6 +185,8 @@ def decode_header(data: bytes | memoryview, body_bytes: int) -> Header:
     lengths, places, forms = header.lengths, header.places, header.forms
     if (places and len(places) != len(lengths)) or (forms and len(forms) != len(lengths)):
         raise ProtocolError(f"{codec.name}: {len(places)} places and {len(forms)} forms for {len(lengths)} vectors")
+    if not lengths and not codec.vectors and not body_bytes:
+        return Header(codec, lengths, scalars, places, header.over, forms)  # the usual small message
     nowhere = (None,) * len(lengths)
     sizes = map(_bytes_sent, lengths, places or nowhere, forms or nowhere)
     if len(lengths) != len(codec.vectors) or min(lengths, default=0) < 0 or sum(sizes) != body_bytes:
@@ -199,7 +206,7 @@ def _bytes_sent(length: int, place: Place | None, form: Form | None) -> int:
 
 def assemble(codec: Codec, scalars: Any, vectors: list[Any]) -> Any:
     """The message from its parts. Raises ProtocolError when the message itself refuses them."""
-    fields = {name: getattr(scalars, name) for name in codec.scalars}
+    fields = msgspec.structs.asdict(scalars)
     fields.update(zip(codec.vectors, vectors, strict=True))
     try:
         return codec.cls(**fields)

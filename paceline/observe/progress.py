@@ -18,7 +18,10 @@ PLAIN_WORKERS_MAX = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRow:
-    """One worker now. computing, communicating, waiting: shares of its time so far, each between 0 and 1."""
+    """One worker now. computing, communicating, waiting: shares of its time so far, each between 0 and 1.
+
+    hidden: which share of its communication it did not wait for, None where none was hidden.
+    """
 
     rank: int
     device: str
@@ -28,6 +31,7 @@ class WorkerRow:
     computing: float
     waiting: float
     communicating: float
+    hidden: float | None = None
     staleness_mean: float | None = None
     staleness_max: int | None = None
     state: str = ""

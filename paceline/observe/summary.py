@@ -27,7 +27,10 @@ class Shares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSummary:
-    """One worker. `slowdown`: how many times slower it was made; staleness is None where nothing is ever stale."""
+    """One worker. `slowdown`: how many times slower it was made; staleness is None where nothing is ever stale.
+
+    `seconds_hidden`: of communication that went on while it computed, besides `seconds_communicating`.
+    """
 
     rank: int
     device: str
@@ -40,10 +43,16 @@ class WorkerSummary:
     seconds_communicating: float
     staleness_mean: float | None = None
     staleness_max: int | None = None
+    seconds_hidden: float = 0.0
 
     @property
     def shares(self) -> Shares:
         return shares_of((self,))
+
+    @property
+    def hidden(self) -> float | None:
+        """Which share of its communication it did not wait for; None where none was hidden."""
+        return hidden_share((self,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +93,11 @@ class Summary:
         return shares_of(self.workers)
 
     @property
+    def hidden(self) -> float | None:
+        """Which share of their communication the workers did not wait for; None where none was hidden."""
+        return hidden_share(self.workers)
+
+    @property
     def staleness_mean(self) -> float | None:
         """Over all contributions that had a staleness, taking a worker's exchanges as their number."""
         stale = [(w.staleness_mean, max(1, w.exchanges)) for w in self.workers if w.staleness_mean is not None]
@@ -108,6 +122,13 @@ def shares_of(workers: Iterable[WorkerSummary]) -> Shares:
     waiting = sum(w.seconds_waiting for w in workers)
     total = computing + communicating + waiting or 1.0
     return Shares(computing=computing / total, communicating=communicating / total, waiting=waiting / total)
+
+
+def hidden_share(workers: Iterable[WorkerSummary]) -> float | None:
+    """Of the seconds in which bytes moved; None where none was hidden."""
+    workers = tuple(workers)
+    hidden = sum(w.seconds_hidden for w in workers)
+    return hidden / (hidden + sum(w.seconds_communicating for w in workers)) if hidden else None
 
 
 def write_summary(summary: Summary, path: str | os.PathLike[str]) -> None:

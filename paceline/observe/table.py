@@ -29,6 +29,7 @@ class _Columns:
     """Columns that would say nothing in this run are left out, for the sake of narrow terminals."""
 
     slowdown: bool
+    hidden: bool
     staleness: bool
     state: bool
 
@@ -36,6 +37,7 @@ class _Columns:
     def of(cls, rows: tuple[WorkerRow, ...]) -> _Columns:
         return cls(
             slowdown=any(row.slowdown != 1 for row in rows),
+            hidden=any(row.hidden is not None for row in rows),
             staleness=any(row.staleness_mean is not None for row in rows),
             state=any(row.state for row in rows),
         )
@@ -109,6 +111,8 @@ def _empty(columns: _Columns, blocks: tuple[str, ...]) -> Table:
     table.add_column("time", no_wrap=True, min_width=CELLS)
     for name, block, colour in zip(("comp", "comm", "wait"), blocks, COLOURS, strict=True):
         table.add_column(Text(f"{block}{name}", colour), justify="right", no_wrap=True, min_width=5)
+    if columns.hidden:
+        table.add_column("hidden", justify="right", no_wrap=True)
     if columns.staleness:
         table.add_column("stale", justify="right", no_wrap=True)
     if columns.state:
@@ -122,6 +126,8 @@ def _add(table: Table, columns: _Columns, blocks: tuple[str, ...], row: WorkerRo
         cells.append("" if name else f"x{row.slowdown:.3g}")
     cells += [count_text(row.steps), count_text(row.samples_per_second), share_bar(row, blocks)]
     cells += [percent(getattr(row, activity)) for activity in ACTIVITIES]
+    if columns.hidden:
+        cells.append("" if row.hidden is None else percent(row.hidden))
     if columns.staleness:
         cells.append(_stale(row))
     if columns.state:
@@ -159,6 +165,7 @@ def cells_of(shares: list[float], cells: int) -> list[int]:
 def everyone(rows: tuple[WorkerRow, ...]) -> WorkerRow:
     """All workers as one row: sums of what adds up, means of the rest."""
     stale = [row.staleness_mean for row in rows if row.staleness_mean is not None]
+    hidden = [row.hidden for row in rows if row.hidden is not None]
     return WorkerRow(
         rank=-1,
         device=str(len(rows)),
@@ -168,6 +175,7 @@ def everyone(rows: tuple[WorkerRow, ...]) -> WorkerRow:
         computing=sum(row.computing for row in rows) / len(rows),
         waiting=sum(row.waiting for row in rows) / len(rows),
         communicating=sum(row.communicating for row in rows) / len(rows),
+        hidden=sum(hidden) / len(hidden) if hidden else None,
         staleness_mean=sum(stale) / len(stale) if stale else None,
         staleness_max=max((row.staleness_max for row in rows if row.staleness_max is not None), default=None),
     )

@@ -131,6 +131,10 @@ class Hybrid(Scheme):
         return servers == 0 or any(own.uses_mean(servers) for own in self.schemes)
 
     @property
+    def means_at_once(self) -> int:  # type: ignore[override]
+        return max(own.means_at_once for own in self.schemes)
+
+    @property
     def trains_locally(self) -> bool:
         return any(own.trains_locally for own in self.schemes)
 

@@ -298,12 +298,16 @@ class Simulation:
 
     def _begin_mean(self, life: Life, mean: Mean) -> Errand:
         part = Part(v=mean.v, among=mean.among, tag=str(mean.tag), weight=mean.weight)
-        peers = self.world.peers
-        if peers is None:
-            return self._ask(life, self.world.means, part)
+        errand = self._ask(life, self.world.means, part) if self.world.peers is None else self._ask_peers(life, part)
+        if self.invariants:
+            self.invariants.mean_begins(errand)
+        return errand
+
+    def _ask_peers(self, life: Life, part: Part) -> Errand:
+        assert self.world.peers is not None
         errand = Errand(life)
-        errand.among = mean.among
-        self._asked(peers, errand, part)
+        errand.among = part.among
+        self._asked(self.world.peers, errand, part)
         return errand
 
     def _ask(self, life: Life, parties: list[Party], message: Any) -> Errand:

@@ -3,6 +3,7 @@
     staleness bound      nobody is let go who is further ahead of the slowest than the scheme declares (`max_ahead`)
     applied once         a shard applies no more of a worker than arrived of it; repeats do not count
     samples once         nor more samples; a mean weighs no more than its members brought, and is one for all of them
+    means                a worker has no more of them under way than its scheme says
     mass                 where every worker has a model of its own, what all of them and the messages under way weigh
                          together stays; a crash may lose some, nothing may add any
     nobody waits for ever  when nothing is left to happen nobody waits; nobody waits while others make PATIENCE steps;
@@ -21,7 +22,7 @@ from paceline.core.clocks import Clocks
 from paceline.core.effects import Reply, Tell
 from paceline.core.mean import Averaged, Part
 from paceline.core.trace import Applied, Decision, Record
-from paceline.sim.parties import Life, On, Party
+from paceline.sim.parties import Errand, Life, On, Party
 
 if TYPE_CHECKING:
     from paceline.sim.driver import Simulation
@@ -47,6 +48,7 @@ class Invariants:
         self._waiting: dict[int, tuple[object, int]] = {}  # by rank: for what, and the fastest one's steps at the time
         self._steps_before = -1
         self._shards = [_Shard(self, Clocks(range(sim.cluster.workers))) for _ in range(sim.cluster.servers)]
+        self._means: dict[int, list[Errand]] = defaultdict(list)  # under way, by rank
         self._mass: float | None = None
         self._some_crashed = False
 
@@ -87,6 +89,14 @@ class Invariants:
                 self._shards[shard].applied(record)
             case Decision(rank=rank, reason=reason):
                 self._reasons[rank] = reason
+
+    def mean_begins(self, errand: Errand) -> None:
+        """Carriers keep no more results than the scheme says for who was restarted and asks again."""
+        rank, most = errand.life.rank, self._sim.scheme.means_at_once
+        under_way = [old for old in self._means[rank] if old.life is errand.life and not old.done]
+        self._means[rank] = [*under_way, errand]
+        if len(under_way) >= most:
+            raise self.broken(f"worker {rank} has {len(under_way) + 1} Means under way; means_at_once = {most}")
 
     def gone(self, party: Party, rank: int) -> None:
         if party in self._sim.world.servers:
@@ -212,9 +222,14 @@ class _Shard:
 
 
 class _Meeting:
-    def __init__(self) -> None:
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
         self.weights: dict[int, float] = {}
         self.result: Averaged | None = None
+
+    @property
+    def brought(self) -> float:
+        return sum(self.weights.values())
 
 
 class _Carrier:
@@ -223,26 +238,29 @@ class _Carrier:
     def __init__(self, whole: Invariants) -> None:
         self._whole = whole
         self._meetings: dict[tuple[str, tuple[int, ...]], _Meeting] = {}
-        self._asked: dict[int, tuple[str, tuple[int, ...]]] = {}
+        at_once = whole._sim.scheme.means_at_once
+        self._asked: dict[int, deque[_Meeting]] = defaultdict(lambda: deque(maxlen=at_once))
 
     def hear(self, src: int, message: Any) -> None:
         if not isinstance(message, Part):
             return
-        key = message.tag, message.among
-        meeting = self._meetings.setdefault(key, _Meeting())
+        meeting = self._meetings.setdefault((message.tag, message.among), _Meeting(message.tag))
         meeting.weights.setdefault(src, message.weight)
-        self._asked[src] = key
+        if meeting not in self._asked[src]:
+            self._asked[src].append(meeting)
         if len(self._meetings) > 64 + 8 * len(message.among):
             del self._meetings[next(iter(self._meetings))]
 
     def reply(self, to: int, message: Any) -> None:
-        key = self._asked.get(to)
-        meeting = self._meetings.get(key) if key else None
-        if meeting is None or not isinstance(message, Averaged):
+        asked = self._asked[to]
+        if not isinstance(message, Averaged) or any(meeting.result is message for meeting in asked):
             return
-        brought = sum(meeting.weights.values())
-        if message.weight > brought * (1 + 1e-9):
+        still_open = [meeting for meeting in asked if meeting.result is None]
+        if asked and not still_open:
+            raise self._whole.broken(f"worker {to} gets another mean than the others of {asked[-1].tag}")
+        enough = [meeting for meeting in still_open if message.weight <= meeting.brought * (1 + 1e-9)]
+        if still_open and not enough:
+            brought = still_open[-1].brought
             raise self._whole.broken(f"a mean weighs {message.weight:g}; its members brought {brought:g}")
-        if meeting.result is not None and meeting.result is not message:
-            raise self._whole.broken(f"worker {to} gets another mean than the others of {key[0] if key else ''}")
-        meeting.result = message
+        for meeting in enough[:1]:
+            meeting.result = message

@@ -9,6 +9,7 @@ import pytest
 
 from paceline.codec import Encoded, read
 from paceline.codec.encoded import WHOLE
+from paceline.codec.small import parts_of
 from paceline.codec.stage import Stage
 from paceline.core.effects import EVERY_BIT, Mean
 from paceline.core.errors import ProtocolError
@@ -110,6 +111,37 @@ def test_what_is_not_finite_travels_as_it_is() -> None:
     line, g = Line("2bit"), numbers(1)
     g[3] = np.nan
     assert np.isnan(line.pass_on(Gradient(g=g)).g[3])
+
+
+# ---- small tensors -------------------------------------------------------------------------------------------------
+def test_small_tensors_are_found_in_every_slice_and_neighbours_are_one() -> None:
+    tensors, slices = (10, 2, 3, 20, 4), (slice(0, 13), slice(13, 39))
+    assert parts_of(tensors, slices, 5) == {0: (slice(10, 13),), 1: (slice(0, 2), slice(22, 26))}
+    assert parts_of(tensors, slices, 0) == {}
+
+
+@pytest.mark.parametrize("codec", ["2bit", "sign(block=8)", "topk(ratio=0.1)", "randomk(ratio=0.1)", "dgc(ratio=0.1)"])
+def test_small_tensors_arrive_as_they_were_and_nothing_of_the_others_is_lost(codec: str) -> None:
+    parts = (slice(0, 3), slice(40, 41))
+    worker = Stage(MEMORY, nature_of, up=read(codec), down=None, small={0: parts})
+    server = stage(codec, of_server=True)
+    for seed in range(4):
+        sent = worker.outgoing("server", 0, Gradient(g=numbers(seed)))
+        got = server.incoming("worker", sent, room, from_server=False).g
+        for part in parts:
+            assert got[part].tolist() == numbers(seed)[part].tolist()
+    (row,) = worker._rows.values()
+    assert row.residual is not None
+    assert [row.residual.left[part].tolist() for part in parts] == [[0, 0, 0], [0]]
+    assert len(sent.g.data) == sent.g.nbytes == read(codec).size(N, 3) + 4 * 4 + 8 * 2  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("table", [(62, 3), (0, 2**31), (2**32 - 1, 2), (0, 0, 0, 0, 0, 0)])
+def test_exact_parts_that_do_not_fit_are_refused(table: tuple[int, ...]) -> None:
+    data = np.concatenate([np.zeros(16 + 12, np.uint8), np.array(table, np.uint32).view(np.uint8)])
+    wrong = Encoded("2bit", N, data, exact=len(table) // 2 if len(table) < 6 else 6)
+    with pytest.raises(ProtocolError):
+        stage("2bit", of_server=True).incoming("worker", Gradient(g=wrong), room, from_server=False)
 
 
 # ---- weights -----------------------------------------------------------------------------------------------------

@@ -1,7 +1,10 @@
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
 from paceline.core.mean import MeanServer, Part
+from paceline.core.scheme import Scheme
 from tests.drive import ByHand
 
 
@@ -85,12 +88,28 @@ def test_what_is_no_part_is_refused(meeting: ByHand) -> None:
         meeting.on(0, "hello")
 
 
+@dataclass(frozen=True, kw_only=True)
+class TwoAtOnce(Scheme):
+    means_at_once = 2
+
+
+def test_as_many_results_are_kept_as_a_restarted_member_may_ask_for_again() -> None:
+    for scheme, again in ((None, [None, 2.0]), (TwoAtOnce(), [1.0, 2.0])):
+        meeting = ByHand(MeanServer, scheme, workers=2)
+        for tag, v in (("t", 1.0), ("u", 2.0)):
+            for rank in (0, 1):
+                answers = meeting.on(rank, part(v, among=(0, 1), tag=tag))
+        assert set(answers) == {0, 1}
+        repeated = [meeting.on(0, part(v, among=(0, 1), tag=tag)).get(0) for tag, v in (("t", 1.0), ("u", 2.0))]
+        assert [answer and answer.v[0] for answer in repeated] == again
+
+
 def test_what_is_forgotten_is_held_no_longer(meeting: ByHand) -> None:
     for rank in range(3):
         meeting.on(rank, part(1.0, tag="initial"))
     meeting.role.forget("initial")
-    assert meeting.role.closed == {}
+    assert not any(meeting.role.closed.values())
     for rank in range(3):
         meeting.on(rank, part(2.0, tag="later"))
     meeting.role.forget("initial")
-    assert set(meeting.role.closed) == {0, 1, 2}
+    assert [[kept.tag for kept in meeting.role.closed[rank]] for rank in range(3)] == [["later"]] * 3

@@ -110,7 +110,9 @@ def test_sizes_and_gradients_may_be_looked_at_without_waiting() -> None:
         assert p.requires_grad
         assert p.grad is not None
         assert p.grad.shape == p.shape
+        assert p.grad.numel() == p.numel()
     flat.zero_grad()
+    flat.lend_arriving("a gradient")
     assert not flat.settled
 
 

@@ -135,6 +135,7 @@ def run_loops(
     servers: int = 1,
     optimizer: MakeOptimizer = plain_sgd,
     make_model: Callable[[], nn.Module] = toy_model,
+    cluster: dict[str, Any] | None = None,
     sockets: bool = False,
     **parameters: Any,
 ) -> tuple[Summary, dict[int, nn.Module]]:
@@ -144,7 +145,7 @@ def run_loops(
     config = build(
         {
             "run": {"scheme": "bsp", "out": str(out)},
-            "cluster": {"workers": workers, "servers": servers, "timeout": 20.0, "device": "cpu"},
+            "cluster": {"workers": workers, "servers": servers, "timeout": 20.0, "device": "cpu", **(cluster or {})},
         }
     )
     coordinator = hub.coordinator if sockets else lambda token, failed: hub.transport(party.COORDINATOR, failed)

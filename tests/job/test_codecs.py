@@ -114,6 +114,15 @@ def test_factors_are_less_than_the_mean(processes: Runner, out: Path, mean: str)
     assert factored.bytes_up < plain.bytes_up / 3
 
 
+def test_biases_travel_as_they_are(processes: Runner, out: Path) -> None:
+    """And the weights between them do not, so that few bytes do."""
+    coarse = run(processes, out, "topk(ratio=0.01)", workers=2)
+    settings: dict[str, Any] = {"compression": {"up": "topk(ratio=0.01)", "exact_below": 100}, "optimizer": {"lr": 0.2}}
+    adaptive = processes(config_for(out.with_name("adaptive"), steps=STEPS, **settings))
+    assert coarse.bytes_up < adaptive.bytes_up < 3 * coarse.bytes_up
+    assert accuracy(adaptive) > 0.5
+
+
 WEIGHTS = (
     "weights travel that way under {}, and {} is for sums such as gradients; take fp16 or bf16 or int8 or topk or sign"
 )

@@ -15,8 +15,8 @@ MODELS = {"bsp": 0.8, "ssp": 0.8, "gsp": 0.8, "dcasgd": 0.8, "esync": 0.8, "loca
 """The least accuracy after as many steps."""
 
 
-def encoded(scheme: str, up: str, down: str = "none", **more: Any) -> Summary:
-    compression = {"up": up, "down": down, "exact_below": 0}
+def encoded(scheme: str, up: str, down: str = "none", *, exact_below: int = 0, **more: Any) -> Summary:
+    compression = {"up": up, "down": down, "exact_below": exact_below}
     return run(scheme, compression=compression, **{"stop": {"steps": 100, "epochs": 0}, **more})
 
 
@@ -31,9 +31,12 @@ def test_workers_that_do_not_wait_learn_from_encoded_gradients(codec: str) -> No
     assert accuracy(encoded("asp", USUAL.get(codec, codec), optimizer={"lr": 0.1})) > 0.8
 
 
+@pytest.mark.parametrize("exact_below", [0, 100])
 @pytest.mark.parametrize(("up", "down"), [("topk(ratio=0.05)", "none"), ("dgc(warmup=5)", "int8"), ("sign", "sign")])
-def test_timing_only_takes_as_long_and_sends_as_much_as_training_does(up: str, down: str) -> None:
-    real, ghost = (encoded("asp", up, down, timing_only=timing_only) for timing_only in (False, True))
+def test_timing_only_takes_as_long_and_sends_as_much_as_training_does(up: str, down: str, exact_below: int) -> None:
+    real, ghost = (
+        encoded("asp", up, down, timing_only=timing_only, exact_below=exact_below) for timing_only in (False, True)
+    )
     for name in ("seconds", "samples", "model_length", "bytes_up", "bytes_down"):
         assert getattr(real, name) == getattr(ghost, name), name
 

@@ -387,12 +387,12 @@ def test_a_wait_is_counted_as_waiting_also_when_it_is_cut_short(stage: Stage) ->
     servers(stage, nothing)
     node, _ = asker(stage, Call(SERVERS, Ask(v=TEN, n=1)), WORK, timeout_s=0.05)
     told: list[tuple[float, float]] = []
-    node.on_wait = lambda waiting, communicating: told.append((waiting, communicating))
+    node.times.on_wait = lambda *seconds: told.append(seconds)
     with pytest.raises(TimedOut):
         node.advance()
     assert node.times.waiting + node.times.communicating >= 0.05
     assert node.times.waiting > node.times.communicating
-    assert told == [(node.times.waiting, node.times.communicating)]
+    assert told == [(node.times.waiting, node.times.communicating, node.times.hidden)]
     node.times.reset()
     assert (node.times.waiting, node.times.communicating) == (0, 0)
 
@@ -430,7 +430,7 @@ def test_the_first_slices_of_all_servers_leave_first(stage: Stage) -> None:
     _, layout = sliced(stage, nothing)
     node = stage.node(worker(0))
     node.place(None, layout)
-    node._transport.send = lambda to, envelope: order.append(envelope.message.v[0])  # type: ignore[method-assign]
+    node._post.send = lambda to, envelope: order.append(envelope.message.v[0])  # type: ignore[method-assign]
     node._tell(SERVERS, Ask(v=TEN, n=1))
     assert order == [0, 5, 2, 7]
 

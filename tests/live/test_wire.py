@@ -75,7 +75,7 @@ def decode(data: bytes) -> Envelope:
     for length, form in zip(lengths, forms or [None] * len(lengths), strict=True):
         part = data[at : at + (form.nbytes if form else 4 * length)]
         if form:
-            vectors.append(Encoded(form.codec, length, part, form.row, form.base))
+            vectors.append(Encoded(form.codec, length, part, form.row, form.base, form.exact))
         else:
             vectors.append(np.frombuffer(part, np.float32))
         at += len(part)
@@ -164,7 +164,7 @@ HOSTILE: dict[str, tuple[bytes, int]] = {
     "bytes of a vector that has a place": (msgspec.msgpack.encode([PUSH, [1], [1, 1], [[1, 0, 1]], []]), 4),
     "a place that is no place": (msgspec.msgpack.encode([PUSH, [1], [1, 1], [[1, 0]], []]), 0),
     "a place on a float": (msgspec.msgpack.encode([PUSH, [1], [1, 1], [[1, 0.5, 1]], []]), 0),
-    "a place and a form": (header(PUSH, [4], TWO, [[1, 0, 1]], [], [["2bit", 16, 0, 0]]), 16),
+    "a place and a form": (header(PUSH, [4], TWO, [[1, 0, 1]], [], [["2bit", 16, 0, 0, 0]]), 16),
     "one part too few": (msgspec.msgpack.encode([TOTAL, []]), 0),
     "no array at all": (msgspec.msgpack.encode({"name": TOTAL}), 0),
     "something after the end": (header(TOTAL, [], [1]) + b"\0", 0),
@@ -179,11 +179,14 @@ HOSTILE: dict[str, tuple[bytes, int]] = {
     "no vector where the message has one": (header(PUSH, [], TWO), 0),
     "vectors where the message has none": (header(TOTAL, [4], [1]), 16),
     "a body where the message has no vector": (header(TOTAL, [], [1]), 16),
-    "more forms than vectors": (header(PUSH, [4], TWO, [], [], [None, ["2bit", 4, 0, 0]]), 16),
-    "a form with fewer bytes than the body": (header(PUSH, [4], TWO, [], [], [["2bit", 4, 0, 0]]), 16),
-    "a form with negative bytes": (header(PUSH, [4], TWO, [], [], [["2bit", -16, 0, 0]]), 16),
-    "a form with more bytes than any codec makes": (header(PUSH, [4], TWO, [], [], [["2bit", 1 << 20, 0, 0]]), 1 << 20),
-    "a form of a negative length": (header(PUSH, [-4], TWO, [], [], [["2bit", 16, 0, 0]]), 16),
+    "more forms than vectors": (header(PUSH, [4], TWO, [], [], [None, ["2bit", 4, 0, 0, 0]]), 16),
+    "a form with fewer bytes than the body": (header(PUSH, [4], TWO, [], [], [["2bit", 4, 0, 0, 0]]), 16),
+    "a form with negative bytes": (header(PUSH, [4], TWO, [], [], [["2bit", -16, 0, 0, 0]]), 16),
+    "a form with more bytes than any codec makes": (
+        header(PUSH, [4], TWO, [], [], [["2bit", 1 << 20, 0, 0, 0]]),
+        1 << 20,
+    ),
+    "a form of a negative length": (header(PUSH, [-4], TWO, [], [], [["2bit", 16, 0, 0, 0]]), 16),
     "a form that is no form": (header(PUSH, [4], TWO, [], [], ["2bit"]), 16),
     "a length that is no number": (header(PUSH, ["4"], TWO), 16),
     "arrays a thousand deep for a header": (b"\x93" + b"\x91" * 60_000, 0),
@@ -214,11 +217,11 @@ def test_a_plan_of_as_many_slices_as_there_may_be_fits_its_header() -> None:
 
 
 def test_an_encoded_vector_travels_as_its_bytes_with_all_that_decoding_needs() -> None:
-    sent = Encoded("2bit", 1000, np.arange(252, dtype=np.uint8), 7, 3)
+    sent = Encoded("2bit", 1000, np.arange(252, dtype=np.uint8), 7, 3, 2)
     frame = wire.encode(Envelope(Kind.CALL, Push(g=sent, clock=1, samples=2)), MEMORY)
     assert frame[1].nbytes == 252
     got = decode(b"".join(frame)).message.g
-    assert (got.codec, got.length, got.row, got.base) == ("2bit", 1000, 7, 3)
+    assert (got.codec, got.length, got.row, got.base, got.exact) == ("2bit", 1000, 7, 3, 2)
     assert bytes(got.data) == sent.data.tobytes()
 
 

@@ -103,8 +103,15 @@ def test_the_header_tells_scheme_time_accuracy_and_what_is_left() -> None:
 def test_columns_that_say_nothing_are_left_out() -> None:
     plain = tuple(row(rank, slowdown=1.0, staleness_mean=None, staleness_max=None, state="") for rank in range(2))
     shown = text_of(snapshot(workers=plain))
-    assert not [head for head in ("slow", "stale", "state") if head in shown]
+    assert not [head for head in ("slow", "hidden", "stale", "state") if head in shown]
     assert all(head in text_of(snapshot(2)) for head in ("slow", "stale", "state"))
+
+
+def test_a_worker_that_communicates_while_it_computes_shows_how_much() -> None:
+    lines = text_of(snapshot(workers=(row(0, hidden=0.83), row(1, hidden=None)))).splitlines()
+    assert any("hidden" in line.split() for line in lines)
+    assert "83%" in next(line for line in lines if line.startswith("   0"))
+    assert max(len(line) for line in lines) <= 80
 
 
 def test_of_many_workers_the_slowest_the_fastest_and_all_together_are_shown() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -84,3 +85,11 @@ def test_the_mean_staleness_of_a_run_counts_a_worker_by_its_exchanges() -> None:
     assert Summary.from_json(summary().to_json()).staleness_mean is None
     both = {**{name: getattr(summary(), name) for name in Summary.__slots__}, "workers": (fast, slow)}
     assert Summary(**both).staleness_mean == pytest.approx(2.0)
+
+
+def test_the_share_hidden_is_of_all_communication_and_unknown_without_any() -> None:
+    assert worker(0).hidden is None
+    assert worker(0, seconds_communicating=1.0, seconds_hidden=3.0).hidden == 0.75
+    busy = (worker(0, seconds_communicating=1.0, seconds_hidden=3.0), worker(1, seconds_communicating=2.0))
+    assert summary(workers=2).hidden is None
+    assert dataclasses.replace(summary(), workers=busy).hidden == 0.5

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paceline.core.clocked import ClockedServer, ClockedWorker
-from paceline.core.effects import SERVERS, Call, Compute, Effect, Mean, Reply, Tell
+from paceline.core.effects import SERVERS, Call, Compute, Effect, Mean, Reply, Start, Tell, Wait
 from paceline.core.mass import Holder, Share
 from paceline.core.mean import Averaged, MeanServer
 from paceline.core.role import Role
@@ -77,6 +77,31 @@ def test_a_mean_that_weighs_more_than_its_members_brought_is_found(monkeypatch: 
     monkeypatch.setattr(MeanServer, "_close", heavier)
     with pytest.raises(InvariantBroken, match="a mean weighs 8; its members brought 6"):
         run(scheme_of(Meeter), servers=0)
+
+
+@pytest.mark.parametrize("servers", [0, 1, 3])
+def test_more_means_under_way_than_a_scheme_says_are_found(servers: int) -> None:
+    """Two of them are answered, and the worker is restarted before the answers come: it asks for both again."""
+
+    class Double(Role):
+        def run(self) -> Generator[Effect, Any, None]:
+            tickets = []
+            for tag in ("one", "two"):
+                tickets.append((yield Start(Mean(self.w, self.workers, tag=tag))))
+            for ticket in tickets:
+                self.w = self.w + (yield Wait(ticket)).v
+            self.finished = True
+
+    scheme = scheme_of(Double)
+    with pytest.raises(InvariantBroken, match="worker 0 has 2 Means under way; means_at_once = 1"):
+        run(scheme, servers=servers)
+    type(scheme).means_at_once = 2
+    work = Steps(lambda rank, rng: 1.0)
+    for killed_at in (0.05, 0.1, 0.15, 0.2, 0.25, 0.3):
+        sim = Simulation(scheme, np.ones(4), work, workers=3, servers=servers, latency_s=0.1).run(until=killed_at)
+        sim.restart(1)
+        sim.run(until=100)
+        assert all(sim.worker(rank).finished for rank in range(3))
 
 
 def test_mass_that_comes_from_nowhere_or_goes_there_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

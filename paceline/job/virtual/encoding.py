@@ -17,8 +17,12 @@ from paceline.sim.parties import Party
 class Encoding:
     """What becomes of messages on their way. Each party has its stage, with its residuals, by its name."""
 
-    def __init__(self, codecs: Codecs, scheme: Scheme, memory: Memory) -> None:
+    def __init__(
+        self, codecs: Codecs, scheme: Scheme, memory: Memory, *, tensors: Sequence[int], slices: Sequence[slice]
+    ) -> None:
+        """`tensors`: their lengths, as far as they are known; `slices`: which server has what."""
         self._codecs, self._scheme, self._memory = codecs, scheme, memory
+        self._tensors, self._slices = tensors, slices
         self._stages: dict[str, Stage] = {}
 
     def __call__(self, src: Party, dst: Party, message: Any) -> tuple[Any, int]:
@@ -32,7 +36,10 @@ class Encoding:
     def _stage(self, party: Party) -> Stage:
         if party.name not in self._stages:
             of_server = party.name.startswith("server")
-            self._stages[party.name] = self._codecs.stage(self._memory, self._scheme, of_server=of_server)
+            tensors = () if of_server else self._tensors
+            self._stages[party.name] = self._codecs.stage(
+                self._memory, self._scheme, of_server=of_server, tensors=tensors, slices=self._slices
+            )
         return self._stages[party.name]
 
     def _room(self, lengths: Sequence[int], there: Sequence[Any]) -> list[Any]:

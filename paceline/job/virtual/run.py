@@ -13,14 +13,14 @@ from paceline import config as configuration
 from paceline.core.collective import PEERS
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.trace import Ended, Evaluated, Record
-from paceline.core.vector import Ghost
+from paceline.core.vector import Ghost, cut
 from paceline.engine.data.shares import Shares, make_shares
 from paceline.engine.recipes import MOMENTUM
 from paceline.job.ledger import Ledger
 from paceline.job.virtual.encoding import Encoding
 from paceline.job.virtual.judge import Judge
 from paceline.job.virtual.meters import Meters
-from paceline.job.virtual.setting import Setting, length_of
+from paceline.job.virtual.setting import Setting, tensors_of
 from paceline.job.virtual.work import Ghosts, Sizes, Training, VirtualWork
 from paceline.job.worker import build_model, load_data, recipe_of
 from paceline.live.control import Progress
@@ -229,9 +229,18 @@ class VirtualRun:
             trace=self._note,
             watched=setting.cluster.workers <= WATCHED_MAX,
             mean=self._carrier(),
-            passage=Encoding(recipe.codecs, recipe.make_scheme(), memory_for(self._w0))
-            if recipe.codecs.in_messages
-            else None,
+            passage=self._encoding() if recipe.codecs.in_messages else None,
+        )
+
+    def _encoding(self) -> Encoding:
+        servers, length = self._setting.cluster.servers, len(self._w0)
+        tensors = () if self._setting.model_length else tensors_of(self._config)
+        return Encoding(
+            self._recipe.codecs,
+            self._recipe.make_scheme(),
+            memory_for(self._w0),
+            tensors=tensors,
+            slices=cut(length, servers) if servers else (),
         )
 
     def _carrier(self) -> str:
@@ -258,7 +267,7 @@ class VirtualRun:
 
     def _ghosts(self) -> Ghosts:
         config, workers = self._config, self._setting.cluster.workers
-        self._w0: Any = Ghost(self._setting.model_length or length_of(config))
+        self._w0: Any = Ghost(self._setting.model_length or sum(tensors_of(config)))
         # More workers than samples cannot share them; how long a step takes does not depend on that.
         shares = self._shares() if workers <= len(self._splits.train) else None
         sizes, step_s = Sizes(shares, config.data.batch_size), self._setting.cluster.step_s

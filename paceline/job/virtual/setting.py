@@ -82,6 +82,6 @@ def measure_step(config: Config) -> float:
     return measured_step(lambda: precision.backward(lambda: loss_of(model(x), y)), repeats=9)
 
 
-def length_of(config: Config) -> int:
-    """Parameters of the configured model."""
-    return sum(p.numel() for p in build_model(config, load_data(config)).parameters())
+def tensors_of(config: Config) -> tuple[int, ...]:
+    """Parameters of the configured model, by tensor."""
+    return tuple(p.numel() for p in build_model(config, load_data(config)).parameters())

@@ -1,0 +1,91 @@
+"""Communication while a worker computes: a gradient leaves as backward makes it, weights come as forward needs them.
+
+While backward runs, the scheme is resumed with a gradient that is still arriving (`Compute.streams`). The slices of its
+push leave one after the other, those of the last layers first, and `step()` carries out the rest of the exchange. A box
+that does not look at the reply's scalars goes on with the first slice of new weights (`Call.streams`); each layer of
+the next forward then waits for its own.
+
+A gradient leaves early where it is that of one mini-batch, and the loop takes its batches from `Pace.batches`, so that
+it is known how many samples are behind it. Everywhere else it leaves with `step()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from paceline.core.effects import Compute, Computed, Train
+from paceline.core.errors import ConfigError, Stopped
+from paceline.core.vector import is_arriving
+from paceline.engine.backward import WAY_OUT, Backward
+from paceline.engine.flatten import FlatModel
+from paceline.engine.rope import Rope
+from paceline.live.node import Node
+
+
+class Overlap:
+    """Of one worker. `samples`: of the mini-batch that the loop works at, 0 if nobody knows."""
+
+    def __init__(self, flat: FlatModel, node: Node, samples: Callable[[], int]) -> None:
+        self._node, self._samples = node, samples
+        self._backward = Backward(flat)
+        self._g: Rope | None = None
+        self._w: Any = None
+        self._waited_before = 0.0
+        self._announced = 0  # samples, once the scheme has been resumed
+
+    def prepare(self, wanted: Compute | Train) -> None:
+        """Before the forward pass for `wanted`, for which the gradients are clean."""
+        self._announced = 0
+        self._backward.seconds = 0.0
+        self._w = wanted.w if isinstance(wanted, Compute) else None
+        self._waited_before = self._seconds_waited()
+        if isinstance(wanted, Compute) and wanted.streams and wanted.steps == 1:
+            self._g = self._backward.open("a gradient", self._arrived)
+
+    def _arrived(self) -> None:
+        """Some of the gradient is there, and backward runs."""
+        if self._g is None or is_arriving(self._w):  # every server has answered before it is asked again
+            return
+        g, self._g = self._g, None
+        self._announced = self._samples()
+        if self._announced:
+            with contextlib.suppress(Stopped):  # `finish` raises it again
+                self._node.begin(Computed(g, self._announced, math.nan))
+        else:
+            self._backward.cancel()
+
+    def seconds_lost(self) -> float:
+        """Of the time since `prepare`, or since this was asked last: what the loop spent on sending and waiting."""
+        before, self._waited_before = self._waited_before, self._seconds_waited()
+        return self._waited_before - before + self._backward.seconds
+
+    def _seconds_waited(self) -> float:
+        return self._w.seconds_waited if isinstance(self._w, Rope) else 0.0
+
+    def handed_over(self, samples: int) -> bool:
+        """Backward is over. Is its gradient with the scheme already?
+
+        Raises ConfigError when it should not have been: it was not of so many `samples`, or was changed afterwards.
+        """
+        if not self._announced:
+            self._g = None
+            self._backward.cancel()
+            return False
+        if samples != self._announced:
+            raise ConfigError(
+                f"pace.step({samples}) after a batch of {self._announced} from pace.batches, which has been announced "
+                f"with the gradient: {WAY_OUT}"
+            )
+        self._backward.close()
+        return True
+
+    def finish(self) -> Compute | Train:
+        """Carry out the rest of the exchange. Raises as `Node.finish` does."""
+        return self._node.finish(time.monotonic(), self._backward.seconds)
+
+    def end(self) -> None:
+        self._backward.end()
