@@ -28,6 +28,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     others=st.integers(0, 100),
     servers=st.integers(0, 9),
     step_seconds=st.floats(0, 10),
+    transport=st.sampled_from(["auto", "shm", "tcp"]),
     mean=st.sampled_from(CARRIERS),
     device=st.sampled_from(["auto", "cpu", "cuda:3"]),
 )
@@ -37,6 +38,7 @@ def test_a_seat_comes_back_as_it_was(
     others: int,
     servers: int,
     step_seconds: float,
+    transport: str,
     mean: str,
     device: str,
 ) -> None:
@@ -51,6 +53,7 @@ def test_a_seat_comes_back_as_it_was(
         rendezvous="/some/where",
         device=device,
         step_seconds=step_seconds,
+        exchange=transport,
         mean=mean,
     )
     assert seat_from(environment_of(seat, token)) == seat
