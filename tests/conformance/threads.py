@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from random import Random
 from typing import Any, Protocol
 
+from paceline.core.collective.choice import Choice
 from paceline.core.effects import Compute, Computed, Mean, Train, Trained
 from paceline.core.errors import Stopped
 from paceline.core.mean import Averaged, MeanServer, Part
@@ -188,6 +189,7 @@ class ThreadRun:
             stop_rule=StopRule(),
             make_role=lambda plan, place: (self._scheme.Coordinator or Role)(self._scheme, place),
             lay_out=lambda ready, hellos: (lay_out(ready[0].length, len(hellos), self._slice_length), ""),
+            choose_mean=lambda ready, hellos, servers: Choice("servers", ""),
         )
 
     def _start(self, who: Party, address: str) -> threading.Thread:
