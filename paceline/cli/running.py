@@ -77,7 +77,7 @@ def report(s: Summary, out: str) -> str:
             else f", target {s.target_accuracy:g} reached after {text.seconds_text(s.seconds_to_target)}"
         )
     shares = s.shares
-    hidden = "" if s.hidden is None else f" ({text.percent(s.hidden)} of all communication was hidden)"
+    hidden = "" if s.hidden is None else f" ({text.percent(s.hidden)} of it hidden)"
     model = "" if s.test_accuracy is None else "model.safetensors "
     return (
         f"{s.scheme}: {accuracy}{reached}; {text.seconds_text(s.seconds)}, {s.samples} samples, "
