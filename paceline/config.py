@@ -20,7 +20,8 @@ from paceline.codec import read
 from paceline.codec.policy import EXACT_BELOW, Codecs
 from paceline.core.collective import PEERS
 from paceline.core.errors import ConfigError
-from paceline.core.scheme import Limits, Scheme, limits_of, lookup, make, names, nearest, types_of
+from paceline.core.registry import nearest
+from paceline.core.scheme import Limits, Scheme, limits_of, lookup, make, names, types_of
 from paceline.engine import recipes
 from paceline.engine.data.partition import read_sharding
 from paceline.engine.data.shares import parse_shares

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from paceline import __version__
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.core.scheme import nearest
+from paceline.core.registry import nearest
 
 VERBS = {
     "train": "train one model on this machine under one scheme",

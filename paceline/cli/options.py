@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from paceline import config as configuration
 from paceline.config import Config, Setting
 from paceline.core.errors import ConfigError
-from paceline.core.scheme import nearest
+from paceline.core.registry import nearest
 
 TITLES = {
     "run": "what to run",

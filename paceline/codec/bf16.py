@@ -11,8 +11,8 @@ After Kalamkar et al., A Study of BFLOAT16 for Deep Learning Training, arXiv 190
 
 from __future__ import annotations
 
-from paceline.codec.codec import Bytes, Codec, Floats, Memory, codec
-from paceline.codec.halves import narrowed, widened
+from paceline.codec.codec import codec
+from paceline.codec.halves import Rounded
 from paceline.core.scheme import Paper
 
 
@@ -28,18 +28,5 @@ from paceline.core.scheme import Paper
         url="https://arxiv.org/abs/1905.12322",
     ),
 )
-class Brain(Codec):
-    weights = "as they are"
-
-    @property
-    def feedback(self) -> bool:
-        return False
-
-    def size(self, length: int, nth: int = 0) -> int:
-        return 2 * length
-
-    def encode(self, g: Floats, memory: Memory | None = None) -> Bytes:
-        return narrowed(g, "bfloat16")
-
-    def decode(self, data: Bytes, out: Floats) -> None:
-        widened(data, "bfloat16", out)
+class Brain(Rounded):
+    type = "bfloat16"

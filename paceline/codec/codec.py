@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.core.errors import ConfigError
-from paceline.core.scheme import Paper, limits_of, nearest, parameter, types_of
+from paceline.core.registry import Registry
+from paceline.core.scheme import Paper, limits_of, parameter, types_of
 from paceline.core.written import parameters_in, with_parameters
 
 Floats = NDArray[np.float32]
@@ -123,7 +124,7 @@ def whole(data: Bytes, size: int) -> None:
 
 
 # ---- the registry ------------------------------------------------------------------------------------------------
-_registry: dict[str, type[Codec]] = {}
+_registry: Registry[Codec] = Registry("codec")
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(parameter,))
@@ -131,28 +132,23 @@ def codec(name: str, *, summary: str, paper: Paper | None = None) -> Callable[[C
     """Class decorator: make the class a frozen dataclass and enter it into the registry under `name`."""
 
     def enter(cls: C) -> C:
-        made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-        made.name, made.summary, made.paper = name, summary, paper
-        _registry[name] = made
-        return made  # type: ignore[no-any-return]
+        return _registry.enter(cls, name, summary, paper)  # type: ignore[no-any-return]
 
     return enter
 
 
 def names() -> list[str]:
-    return sorted(_registry)
+    return _registry.names()
 
 
 def encoders() -> list[str]:
     """Those that encode vectors; the others have means taken of something smaller."""
-    return [name for name in names() if not _registry[name].for_means]
+    return [name for name in names() if not lookup(name).for_means]
 
 
 def lookup(name: str) -> type[Codec]:
     """Raises ConfigError with the nearest name when there is no such codec."""
-    if name not in _registry:
-        raise ConfigError(f"unknown codec {name!r}{nearest(name, names())}")
-    return _registry[name]
+    return _registry.lookup(name)
 
 
 NONE = "none"
@@ -167,10 +163,9 @@ def read(text: str) -> Codec | None:
     name, inside = found["name"], found["in"]
     if name == NONE and not inside:
         return None
-    if name not in _registry:
-        raise ConfigError(f"unknown codec {name!r}{nearest(name, [NONE, *names()])}")
+    cls = _registry.lookup(name, NONE)
     try:
-        return _registry[name](**parameters_in(inside or "", f"codec {name}", types_of(_registry[name])))
+        return cls(**parameters_in(inside or "", f"codec {name}", types_of(cls)))
     except ConfigError:
         raise
     except ValueError as error:

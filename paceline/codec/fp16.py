@@ -10,8 +10,8 @@ Training, ICLR 2018, who send and store in half precision what is summed in sing
 
 from __future__ import annotations
 
-from paceline.codec.codec import Bytes, Codec, Floats, Memory, codec
-from paceline.codec.halves import narrowed, widened
+from paceline.codec.codec import codec
+from paceline.codec.halves import Rounded
 from paceline.core.scheme import Paper
 
 
@@ -27,18 +27,5 @@ from paceline.core.scheme import Paper
         url="https://arxiv.org/abs/1710.03740",
     ),
 )
-class Half(Codec):
-    weights = "as they are"
-
-    @property
-    def feedback(self) -> bool:
-        return False
-
-    def size(self, length: int, nth: int = 0) -> int:
-        return 2 * length
-
-    def encode(self, g: Floats, memory: Memory | None = None) -> Bytes:
-        return narrowed(g, "float16")
-
-    def decode(self, data: Bytes, out: Floats) -> None:
-        widened(data, "float16", out)
+class Half(Rounded):
+    type = "float16"

@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from paceline.codec.codec import Bytes, Floats, whole
+from paceline.codec.codec import Bytes, Codec, Floats, Memory, whole
+
+
+class Rounded(Codec):
+    """Every number in the 16-bit floating-point type that torch calls `type`; what rounding takes away is lost."""
+
+    type: ClassVar[str]
+    weights = "as they are"
+
+    @property
+    def feedback(self) -> bool:
+        return False
+
+    def size(self, length: int, nth: int = 0) -> int:
+        return 2 * length
+
+    def encode(self, g: Floats, memory: Memory | None = None) -> Bytes:
+        return narrowed(g, self.type)
+
+    def decode(self, data: Bytes, out: Floats) -> None:
+        widened(data, self.type, out)
 
 
 def narrowed(g: Floats, type: str) -> Bytes:

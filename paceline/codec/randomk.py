@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from paceline.codec import sparse
 from paceline.codec.codec import Bytes, Codec, Floats, Memory, codec, whole
-from paceline.core.scheme import Paper, parameter
+from paceline.core.scheme import parameter
 
 SEED_BYTES = 8
 
@@ -23,14 +23,7 @@ SEED_BYTES = 8
 @codec(
     "randomk",
     summary="numbers drawn at random, and a residual: 100 times smaller at 1 %",
-    paper=Paper(
-        key="stich2018sparsified",
-        authors="Stich, Sebastian U. and Cordonnier, Jean-Baptiste and Jaggi, Martin",
-        title="Sparsified SGD with Memory",
-        venue="Advances in Neural Information Processing Systems (NeurIPS)",
-        year=2018,
-        url="https://arxiv.org/abs/1809.07599",
-    ),
+    paper=sparse.PAPER,
 )
 class RandomK(Codec):
     ratio: float = parameter(0.01, "share of the numbers that is sent", low=1e-6, high=0.5)

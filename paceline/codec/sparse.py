@@ -8,6 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.codec.codec import Bytes, Floats
+from paceline.core.scheme import Paper
+
+PAPER = Paper(
+    key="stich2018sparsified",
+    authors="Stich, Sebastian U. and Cordonnier, Jean-Baptiste and Jaggi, Martin",
+    title="Sparsified SGD with Memory",
+    venue="Advances in Neural Information Processing Systems (NeurIPS)",
+    year=2018,
+    url="https://arxiv.org/abs/1809.07599",
+)
 
 
 def chosen(ratio: float, length: int) -> int:

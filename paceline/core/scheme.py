@@ -10,14 +10,14 @@ class SSP(Scheme):
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_type_hints
 
 from paceline.core.errors import ConfigError
 from paceline.core.message import INCREMENT, STATE, Nature, nature_of
+from paceline.core.registry import Registry, nearest
 from paceline.core.role import Role
 
 S = TypeVar("S", bound="type[Scheme]")
@@ -182,7 +182,7 @@ class Scheme:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
 
-_registry: dict[str, type[Scheme]] = {}
+_registry: Registry[Scheme] = Registry("scheme")
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(parameter,))
@@ -190,23 +190,18 @@ def scheme(name: str, *, summary: str, paper: Paper) -> Callable[[S], S]:
     """Class decorator: make the class a frozen dataclass and enter it into the registry under `name`."""
 
     def enter(cls: S) -> S:
-        made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-        made.name, made.summary, made.paper = name, summary, paper
-        _registry[name] = made
-        return made  # type: ignore[no-any-return]
+        return _registry.enter(cls, name, summary, paper)  # type: ignore[no-any-return]
 
     return enter
 
 
 def names() -> list[str]:
-    return sorted(_registry)
+    return _registry.names()
 
 
 def lookup(name: str) -> type[Scheme]:
     """Raises ConfigError with the nearest name when there is no such scheme."""
-    if name not in _registry:
-        raise ConfigError(f"unknown scheme {name!r}{nearest(name, names())}")
-    return _registry[name]
+    return _registry.lookup(name)
 
 
 def limits_of(cls: type) -> dict[str, Limits]:
@@ -235,12 +230,3 @@ def _coerce(label: str, value: Any, wanted: type) -> Any:
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
         raise ConfigError(f"{label} = {value!r}: must be {wanted.__name__}, not {type(value).__name__}")
     return value
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` or the list of what there is, to end an error message with."""
-    known = list(known)
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; there are: {', '.join(known)}" if known else ""

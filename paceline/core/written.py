@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.core.scheme import nearest
+from paceline.core.registry import nearest
 
 _PARAMETER = re.compile(r'\s*(?P<key>\w+)\s*=\s*(?P<value>"[^"]*"|[^,"]+?)\s*(?:,|$)')
 

@@ -14,7 +14,7 @@ from typing import Any
 from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.errors import ConfigError
-from paceline.core.scheme import nearest
+from paceline.core.registry import nearest
 from paceline.job.conductor import Conductor, NoMemory
 from paceline.job.crew import Crew
 from paceline.launch.local import LocalHost

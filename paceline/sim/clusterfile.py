@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from paceline.core.errors import ConfigError
-from paceline.core.scheme import nearest
+from paceline.core.registry import nearest
 from paceline.sim.cluster import Cluster
 
 T = TypeVar("T")

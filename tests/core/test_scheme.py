@@ -5,7 +5,8 @@ import pytest
 
 import paceline.schemes
 from paceline.core.errors import ConfigError
-from paceline.core.scheme import Limits, limits_of, lookup, make, names, nearest, types_of
+from paceline.core.registry import nearest
+from paceline.core.scheme import Limits, limits_of, lookup, make, names, types_of
 
 
 def test_the_registry_holds_every_scheme_of_the_catalogue() -> None:

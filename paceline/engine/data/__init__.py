@@ -13,7 +13,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from paceline.core.errors import ConfigError
-from paceline.core.scheme import nearest
+from paceline.core.registry import nearest
 from paceline.engine.recipes import DATASETS, DataRecipe
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from paceline.core.errors import ConfigError
-from paceline.core.scheme import nearest
+from paceline.core.registry import nearest
 from paceline.engine.data.dataset import Dataset, Splits
 from paceline.engine.data.download import CACHE, fetch
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from paceline.core.errors import ConfigError
-from paceline.core.scheme import nearest
+from paceline.core.registry import nearest
 from paceline.engine.data.partition import apportion, by_class, by_dirichlet, random_state, read_sharding
 
 KINDS = ("uniform", "speed", "class", "dirichlet", "fractions", "file")

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from paceline.core.errors import ConfigError
-from paceline.core.scheme import nearest
+from paceline.core.registry import nearest
 from paceline.engine.models.cnn import cnn
 from paceline.engine.models.lenet import lenet
 from paceline.engine.models.mlp import mlp
