@@ -14,6 +14,7 @@ from paceline.job.collectives import CollectiveCarrier, own_gpus
 from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
 from paceline.live import control, party
+from paceline.live.links import measure_link
 from paceline.live.node import Carrier
 from paceline.live.peers import PeerCarrier
 from paceline.live.pending import Pending
@@ -74,7 +75,7 @@ def measured_links(session: Session) -> control.Links:
     found = []
     for on_this_host in (True, False):
         peer = next((rank for rank in reversed(range(me)) if here[rank] == on_this_host), None)
-        found.append((0.0, 0.0) if peer is None else session.node.measure_link(peer))
+        found.append((0.0, 0.0) if peer is None else measure_link(session.node, party.worker(peer)))
     return *found[0], *found[1]
 
 

@@ -34,8 +34,6 @@ from paceline.live.streams import Streams
 from paceline.live.times import Awaited, Times
 from paceline.live.transport import Envelope, Kind, Post, Transport
 
-SECONDS_PER_BYTE_MIN = 1e-10  # what comes by shared memory is there at once, but has to be read by somebody
-
 
 @message
 class Declined:
@@ -225,14 +223,9 @@ class Node:
         """A look at what `to` holds, such as its weights, without its role noticing; also when the run is over."""
         return self._call(to, Peek(what=what)).wait(self._timeout_s).v
 
-    def link(self, who: Party, tries: int = 3) -> float:
-        """Bytes a second that come from `who`: the best of a few tries."""
-        best = 0.0
-        for _ in range(tries):
-            began = time.monotonic()
-            answer = self._ask([(0, who, 0, Peek(what=FREIGHT))], f"the speed of {who}").wait(self._timeout_s)
-            best = max(best, answer.v.nbytes / max(time.monotonic() - began, 1e-9))
-        return best
+    def peek_at(self, who: Party, what: str) -> Any:
+        """The same of one party, or of its first slice."""
+        return self._ask([(0, who, 0, Peek(what=what))], f"the {what} of {who}").wait(self._timeout_s).v
 
     def peek_model(self, to: To) -> tuple[Any, float]:
         """The weights of `to`, and what they count in a mean over the workers."""
@@ -244,16 +237,6 @@ class Node:
         """`peers` can be sent to from now on; those among them that called it know it once they answer `callers`."""
         self._peers = list(peers)
         self._knock(callers)
-
-    def measure_link(self, rank: int) -> tuple[float, float]:
-        """To worker `rank`: seconds of latency one way, and seconds a byte; the best of a few."""
-        empty, full = (min(self._timed_peek(rank, what) for _ in range(3)) for what in (PRESENCE, FREIGHT))
-        return empty / 2, max((full - empty) / (4 * FREIGHT_LENGTH), SECONDS_PER_BYTE_MIN)
-
-    def _timed_peek(self, rank: int, what: str) -> float:
-        began = time.monotonic()
-        self.peek(rank, what)
-        return time.monotonic() - began
 
     def leave(self) -> None:
         """Take no further part: the role says its last words, and Calls of others are declined.

@@ -16,6 +16,7 @@ import msgspec
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
 from paceline.core.trace import Record, to_dict
 from paceline.live import control, party
+from paceline.live.links import measure_link
 from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.transport import Envelope, Kind, Transport
@@ -80,7 +81,9 @@ class Session:
         others = [self._hosts.get(str(party.server(s))) != here for s in range(servers)]
         if servers < 2 or not any(others):
             return ()
-        return tuple(self.node.link(party.server(s)) if other else 0.0 for s, other in enumerate(others))
+        return tuple(
+            1 / measure_link(self.node, party.server(s))[1] if other else 0.0 for s, other in enumerate(others)
+        )
 
     def host_of(self, who: Party) -> str:
         return self._hosts.get(str(who), "")

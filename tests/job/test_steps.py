@@ -113,7 +113,7 @@ def test_what_is_no_memory_is_refused() -> None:
 @pytest.fixture
 def probe(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two schemes for these tests only: all-reduced gradients of what is asked for, and local steps."""
-    monkeypatch.setattr("paceline.core.scheme._registry", dict(registered))
+    monkeypatch.setattr(registered, "_classes", dict(registered._classes))
     paper = Paper(key="none", authors="Nobody", title="None", venue="None", year=2026)
 
     @scheme("probe", summary="averages gradients of several batches", paper=paper)
