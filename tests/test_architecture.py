@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "paceline"
 
-BELOW_CONFIG = {"core", "schemes", "sim", "live", "codec", "engine", "observe"}
+BELOW_CONFIG = {"core", "schemes", "sim", "live", "codec", "engine", "observe", "checkpoint"}
 MAY_IMPORT: dict[str, set[str]] = {
     "core": {"core"},
     "schemes": {"core"},
@@ -24,6 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "live": {"core", "codec", "live"},
     "codec": {"core", "codec"},
     "engine": {"core", "engine"},
+    "checkpoint": {"core", "checkpoint"},
     "observe": {"core.trace", "core.errors", "observe"},
     "config": BELOW_CONFIG | {"config"},
     "job": BELOW_CONFIG | {"config", "job"},

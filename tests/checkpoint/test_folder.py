@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paceline.checkpoint import files
+from paceline.checkpoint.folder import MANIFEST, Folder
+from paceline.checkpoint.manifest import Damaged, Entry, Manifest
+
+OLD, NEW = b"old" * 500, b"new" * 500
+
+
+def save(folder: Folder, number: int, data: bytes, finite: bool = True) -> Manifest:
+    chunks = [data[i : i + 100] for i in range(0, len(data), 100)]
+    return folder.save(number, {"a.safetensors": chunks, "b.safetensors": chunks}, finite=finite, step=number)
+
+
+def contents(folder: Folder) -> list[bytes]:
+    number, _ = folder.newest()
+    assert number is not None
+    return [folder.load(number, entry) for entry in folder.manifest(number).files]
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "checkpoints")
+    save(folder, 1, OLD)
+    assert contents(folder) == [OLD, OLD]
+    assert folder.manifest(1).facts == {"step": 1}
+
+
+def test_every_flipped_byte_is_noticed_and_the_one_before_is_taken(tmp_path: Path) -> None:
+    folder, random_state = Folder(tmp_path), random.Random(1)
+    save(folder, 1, OLD)
+    save(folder, 2, NEW)
+    for _ in range(300):
+        path = random_state.choice(sorted(folder.place(2).iterdir()))
+        whole = path.read_bytes()
+        at = random_state.randrange(len(whole))
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ random_state.randrange(1, 256)]) + whole[at + 1 :])
+        number, refused = folder.newest()
+        assert (number, len(refused)) == (1, 1), (path, at)
+        path.write_bytes(whole)
+    assert folder.newest() == (2, [])
+
+
+def test_a_writer_killed_at_any_system_call_leaves_the_old_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child is ended at each fsync and rename in turn, as by kill -9: no clean-up of its own runs."""
+    outcomes = []
+    for calls in range(1, 12):
+        folder = Folder(tmp_path / str(calls))
+        save(folder, 1, OLD)
+        child = os.fork()
+        if child == 0:
+            left = calls
+
+            def count(*_: object) -> None:
+                nonlocal left
+                left -= 1
+                if not left:
+                    os._exit(9)
+
+            for name in ("fsync", "replace"):
+                real = getattr(os, name)
+                monkeypatch.setattr(os, name, lambda *a, real=real: (count(), real(*a))[1])
+            save(folder, 2, NEW)
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert contents(folder) in ([OLD, OLD], [NEW, NEW])
+        outcomes.append(contents(folder)[0] == NEW)
+    assert outcomes == sorted(outcomes)
+    assert {False, True} == set(outcomes)
+
+
+def test_a_full_disk_leaves_no_checkpoint_and_no_draft(tmp_path: Path) -> None:
+    def full() -> Iterator[bytes]:
+        yield b"some"
+        raise OSError(28, "No space left on device")
+
+    folder = Folder(tmp_path)
+    save(folder, 1, OLD)
+    with pytest.raises(OSError):
+        folder.save(2, {"a": full()}, finite=True)
+    assert contents(folder) == [OLD, OLD]
+    assert [path.name for path in tmp_path.iterdir()] == ["00000001"]
+    assert not list(tmp_path.rglob(f"{files.DRAFT}*"))
+
+
+def test_the_last_healthy_one_is_never_rotated_away(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    save(folder, 1, OLD)
+    save(folder, 2, OLD)
+    for number in (3, 4, 5):
+        save(folder, number, NEW, finite=False)
+    assert folder.rotate(keep_last=2) == [1, 3]
+    assert folder.numbers() == [2, 4, 5]
+    assert folder.newest()[0] == 2
+
+
+@pytest.mark.parametrize("name", ["../a", "/etc/passwd", "a/b", ".hidden", "", "x" * 65])
+def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
+    data = Manifest(files=(Entry(name=name, size=1, crc32=0),), finite=True, facts={}).to_bytes()
+    with pytest.raises(Damaged):
+        Manifest.from_bytes(data)
+
+
+def test_without_a_manifest_there_is_no_checkpoint(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    save(folder, 1, OLD)
+    (folder.place(1) / MANIFEST).unlink()
+    assert folder.newest() == (None, [])
