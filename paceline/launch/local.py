@@ -17,6 +17,7 @@ from typing import Any
 from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.paths import safe_join
 from paceline.job.crew import Ended
 from paceline.job.seat import Seat
 from paceline.live.party import Party
@@ -107,7 +108,7 @@ class LocalCrew:
         return int(answer["train_samples"])
 
     def start(self, config: Config, seat: Seat) -> None:
-        log = Path(config.run.out).resolve() / "logs" / f"{seat.party.replace(' ', '-')}.log"
+        log = safe_join(config.run.out, "logs", f"{seat.party.replace(' ', '-')}.log")
         with self._change:
             self._alive.add(seat.party)
             self._logs[seat.party] = log
