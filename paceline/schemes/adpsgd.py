@@ -119,6 +119,8 @@ class ADPSGD(Scheme):
             match message:
                 case Average() if self.left:
                     yield Tell(src, Declined())
+                case Average(x=x) if not self.weight:  # a newcomer that has no mass yet has nothing to meet with
+                    yield Tell(src, Moved(d=(x - self.w) * 0.0))
                 case Average(x=x, weight=weight):
                     d = (x - self.w) * (weight * self.weight / (weight + self.weight))  # half the way if both count 1
                     self.w = self.w + d * (1.0 / self.weight)

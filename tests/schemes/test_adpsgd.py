@@ -94,3 +94,11 @@ def test_only_active_workers_ask_and_only_passive_ones_are_asked(topology: str, 
     passive = workers // 2
     edges = (workers - passive) * passive if topology == "complete" or workers < 3 else workers - workers % 2
     assert len(asked) == edges
+
+
+def test_a_newcomer_without_mass_moves_nobody() -> None:
+    newcomer = worker(1, w=3.0)
+    newcomer.weight = 0.0
+    (answer,) = hear(newcomer, 0, Average(x=np.array([5.0]), weight=1.0))
+    assert newcomer.w == [3.0]
+    assert answer.message.d == [0.0]
