@@ -8,9 +8,10 @@ record and an arm in every driver.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
+from paceline.core.record import record
 from paceline.core.vector import Vector
 
 SERVERS: Literal["servers"] = "servers"
@@ -19,7 +20,7 @@ To = int | Literal["servers", "coordinator"]
 """Whom a message goes to: every shard, the coordinator, or the worker of that rank."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Compute:
     """Forward and backward of `steps` mini-batches, all at `w`. Result: `Computed`.
 
@@ -34,7 +35,7 @@ class Compute:
     streams: bool = field(default=False, compare=False)  # a hint, not part of what is asked for
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Computed:
     """`g`: mean gradient over all `samples` of the mini-batches; `seconds`: how long they took."""
 
@@ -47,7 +48,7 @@ KEEP: Literal["keep"] = "keep"
 RESET: Literal["reset"] = "reset"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Train:
     """`steps` mini-batches of the worker's own optimizer, starting from `x`. Result: `Trained`.
 
@@ -62,7 +63,7 @@ class Train:
     show_memory: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Trained:
     """`x`: the weights after the local steps; `samples` and `seconds`: summed over them.
 
@@ -75,7 +76,7 @@ class Trained:
     memory: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Call:
     """Send `message` and wait. Result: the reply, whenever the other side chooses to give it.
 
@@ -88,7 +89,7 @@ class Call:
     streams: bool = field(default=False, compare=False)  # a hint, not part of what is asked for
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tell:
     """Send `message`. Result: None, at once."""
 
@@ -96,7 +97,7 @@ class Tell:
     message: Any
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reply:
     """Answer the oldest open `Call` of `to`. Result: None, at once."""
 
@@ -108,7 +109,7 @@ EVERY_BIT = -1
 """The series of means whose numbers are needed as they are."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mean:
     """Average of `v` over the ranks in `among`, weighted by `weight`; a rendezvous of equals.
 
@@ -126,7 +127,7 @@ class Mean:
     series: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Start:
     """Begin a `Call` or `Mean` in the background. Result: a `Ticket`, at once."""
 
@@ -137,7 +138,7 @@ class Ticket:
     """What `Start` gives and `Wait` takes; each driver has its own kind."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Wait:
     """Result: that of the effect which gave the ticket."""
 

@@ -1,4 +1,4 @@
-"""Messages: frozen, slotted, keyword-built records, known by name so that a driver can carry them as bytes.
+"""Messages: unchanging, slotted, keyword-built records, known by name so that a driver can carry them as bytes.
 
 Fields whose annotation is `Vector` are cut into slices for the shards and joined in a reply; everything else
 is a scalar and is copied.
@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Literal, TypeVar, dataclass_transform, get_type_hints
 
+from paceline.core.record import keyword_record
 from paceline.core.vector import Memory, Vector
 
 T = TypeVar("T")
@@ -30,10 +31,10 @@ _scalars: dict[type, tuple[str, ...]] = {}
 _sizes: dict[type, Callable[[Any], int]] = {}
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True)
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
 def message(cls: type[T]) -> type[T]:
     """Class decorator: make `cls` a message and register it as `<module's last name>.<class name>`."""
-    made = dataclasses.dataclass(frozen=True, slots=True, kw_only=True)(cls)
+    made = keyword_record(cls)
     name = name_of(made)
     if name in _types and _types[name].__module__ != made.__module__:
         raise ValueError(f"two messages are called {name}")

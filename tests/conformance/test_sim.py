@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from random import Random
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.effects import Compute, Effect, Mean, Train
+from paceline.core.message import size
 from paceline.core.scheme import names
 from paceline.core.trace import Record
 from paceline.core.vector import Ghost
@@ -118,6 +120,23 @@ def test_it_yields_what_it_declares_and_nothing_else(case: Case, servers: int) -
     assert (Train if scheme.trains_locally else Compute) in kinds
     assert len(kinds) > 1
     assert (sim.coordinator is not None) == (scheme.Coordinator is not None)
+
+
+@on_every_row
+def test_nothing_is_changed_once_it_has_been_sent(case: Case, servers: int) -> None:
+    sent: list[tuple[Any, list[bytes | str]]] = []
+
+    def look(message: Any) -> list[bytes | str]:
+        values = [getattr(message, field.name) for field in fields(message)]
+        return [v.tobytes() if isinstance(v, np.ndarray) else repr(v) for v in values]
+
+    def passage(src: Any, dst: Any, message: Any) -> tuple[Any, int]:
+        sent.append((message, look(message)))
+        return message, size(message)
+
+    simulate(case, servers, passage=passage).run(until=20)
+    assert sent or servers == 0
+    assert all(look(message) == as_sent for message, as_sent in sent)
 
 
 @on_every_row
