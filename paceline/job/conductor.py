@@ -16,7 +16,7 @@ from typing import Any
 from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.core.trace import Record
+from paceline.core.trace import Membership, Record
 from paceline.job.carriers import choose_mean
 from paceline.job.crew import Crew, Ended
 from paceline.job.layout import lay_out
@@ -56,6 +56,11 @@ class _Failure:
 @dataclass(frozen=True, slots=True)
 class _Started:
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    line: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +188,12 @@ class Conductor:
                     self._view.show(self._ledger.snapshot(self._coordinator.node.now()))
                 case _Started(notes=notes):
                     self._view.begin(notes)
+                case _Lost(line=line):
+                    self._view.begin((line,))
                 case _Finished():
                     finished = True
+                case Ended(who=who, why=why) if self._coordinator.survives(who):
+                    self._coordinator.ended(who, why or self._too_early(who))
                 case Ended(who=who, why=why) if why or self._coordinator.phase is not Phase.OVER:
                     self._fail(self._death(who, why or self._too_early(who)))
                 case _Failure():
@@ -255,6 +264,9 @@ class Conductor:
         if self._trace is not None:
             self._trace.append(record)
         self._ledger.recorded(record)
+        if isinstance(record, Membership) and record.event == "lost":
+            steps = self._ledger.steps(Party.parse(record.party))
+            self._events.put(_Lost(f"{record.party} lost after {steps} steps: {record.reason}"))
 
     def failed(self, who: Party, cause: str, details: str) -> None:
         rank = 2 if "lost " in cause else 1

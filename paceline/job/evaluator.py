@@ -137,7 +137,8 @@ class Evaluator:
         """Batch-norm statistics: worker 0's, or the mean over the workers, by the policy."""
         if not len(self._buffers):
             return None
-        ranks = range(self._seat.workers) if self._buffers.exchanged else range(1)
+        here = [rank for rank in range(self._seat.workers) if rank not in self._session.lost_ranks]
+        ranks = here if self._buffers.exchanged else here[:1]
         snapshots = [self._node.peek(rank, "buffers") for rank in ranks]
         return self._buffers.average(snapshots, [1.0] * len(snapshots))
 

@@ -153,7 +153,10 @@ class Rate:
 
 @message
 class Gone:
+    """`lost`: without a word, so that it cannot be asked for anything any more."""
+
     rank: int
+    lost: bool = False
 
 
 @message

@@ -18,6 +18,8 @@ from typing import Any, Protocol
 
 from paceline.core.collective import Choice
 from paceline.core.errors import ConfigError, PeerLost, ProtocolError
+from paceline.core.membership import Evict
+from paceline.core.membership import Membership as Members
 from paceline.core.role import Place, Role
 from paceline.core.sharding import Layout
 from paceline.core.trace import Ended, Evaluated, Membership, Record, from_dict
@@ -97,6 +99,8 @@ class Coordinator:
         self._answers: dict[Party, Any] = {}  # what each party said in this phase
         self._samples: dict[int, int] = {}
         self._training = set(self._workers)
+        self._members: Members[Party] = Members()  # the workers, once training has started
+        self._lost: set[Party] = set()
         self._reason = ""
         self._seconds = 0.0
 
@@ -157,8 +161,22 @@ class Coordinator:
         raise ProtocolError(f"{src} sends vectors to the coordinator")
 
     def lost(self, src: Party, why: str) -> None:
-        if self.phase is not Phase.OVER:
+        if self.survives(src):
+            self._evict(src, why)
+        elif self.phase is not Phase.OVER and src not in self._lost:
             self._listener.failed(src, f"lost {src}: {why}", "")
+
+    def survives(self, who: Party) -> bool:
+        """Does the run go on without `who`? Or has it already?
+
+        It does without a worker while others train. Where workers carry means themselves, it ends.
+        """
+        training = self.phase is Phase.TRAINING and who in self._training
+        return who in self._lost or (training and len(self._training) > 1 and self._plan.mean == "servers")
+
+    def ended(self, who: Party, why: str) -> None:
+        """The process of `who` has ended; from any thread."""
+        self._transport.call_later(0.0, lambda: self.lost(who, why))
 
     def failed(self, error: BaseException) -> None:
         self._listener.failed(self._transport.me, str(error) or repr(error), "")
@@ -174,7 +192,7 @@ class Coordinator:
             case Phase.READYING | Phase.PLACING_WORKERS:
                 return [*self._workers]
             case Phase.FINISHING:
-                return [*self._workers, *self._servers, *self._evaluator]
+                return [who for who in (*self._workers, *self._servers, *self._evaluator) if who not in self._lost]
             case _:
                 return []
 
@@ -248,6 +266,9 @@ class Coordinator:
         )
         self.node.place(self._make_role(self._plan, place))
         self.node.start_clock()
+        for who in self._workers:
+            self._members.hello(0.0, who, 0)
+        self._members.begin(0.0)
         self._listener.started(self._plan)
         self._tell_all(control.Go())
         if self._stop_rule.seconds is not None:
@@ -273,9 +294,24 @@ class Coordinator:
         if target is not None and judged.accuracy >= target:
             self._stop("target accuracy")
 
+    def _evict(self, src: Party, why: str) -> None:
+        """The others go on: they hear of it once, rounds close without `src`, and what it waited for is dropped."""
+        for decision in self._members.lost(self.node.now(), src, self._members.incarnation(src), why):
+            if isinstance(decision, Evict):
+                self._lost.add(src)
+                self._training.discard(src)
+                here = f"{len(self._training)} of {len(self._workers)} continue"
+                record = Membership(at=self.node.now(), party=str(src), event="lost", reason=f"{why}; {here}")
+                self._listener.recorded(record)
+                gone = control.Gone(rank=src.index, lost=True)
+                self._tell([*self._servers, *self._evaluator, *sorted(self._training)], gone)
+                self.node.lost(src, why)
+                self.node.gone(src.index)
+
     def _left(self, src: Party, reason: str) -> None:
         self._listener.recorded(Membership(at=self.node.now(), party=str(src), event="left", reason=reason))
         self._training.discard(src)
+        self._members.left(self.node.now(), src)
         if self.phase is Phase.TRAINING and not self._reason:
             self._tell([*self._servers, *self._evaluator, *sorted(self._training)], control.Gone(rank=src.index))
             self.node.gone(src.index)

@@ -36,7 +36,7 @@ def final_model(session: Session, model_of: ModelOf, holder: int, workers: int) 
         return node.peek(holder, FINAL)
     v, weight = node.role.model()
     if model_of == "mean of workers":
-        ranks = [rank for rank in range(workers) if rank != holder]
+        ranks = [rank for rank in range(workers) if rank != holder and rank not in session.lost_ranks]
         v = mean_model(itertools.chain([(v, weight)], map(node.peek_model, ranks)))  # one at a time in memory
     node.exhibits[FINAL] = lambda _slice: v
     return v

@@ -262,11 +262,13 @@ class Node:
 
     def _knock(self, ranks: Iterable[int]) -> None:
         """Until each has answered, hence has taken in all that it was sent before."""
-        for pending in [self._call(rank, Peek(what=PRESENCE)) for rank in ranks]:
-            try:
+        asked = []
+        for rank in ranks:
+            with contextlib.suppress(PeerLost):  # one that is lost has nothing to take in
+                asked.append(self._call(rank, Peek(what=PRESENCE)))
+        for pending in asked:
+            with contextlib.suppress(PeerLost):
                 pending.wait(self._timeout_s)
-            except PeerLost:
-                continue
 
     def _decline(self, to: Party, id: int) -> None:
         with contextlib.suppress(PeerLost):

@@ -47,6 +47,7 @@ class Session:
         self._reached: set[Party] = set()
         self._hosts: dict[str, str] = {}
         self.departed: set[int] = set()  # workers that take no further part
+        self.lost_ranks: set[int] = set()  # those of them that cannot be asked for anything
         self.on_rate: Callable[[float], None] = lambda lr: None
 
     # ---- setting up --------------------------------------------------------------------------------------
@@ -212,8 +213,10 @@ class Session:
         match envelope.message:
             case control.Total(samples=samples):
                 self.total_samples = samples
-            case control.Gone(rank=rank):
+            case control.Gone(rank=rank, lost=lost):
                 self.departed.add(rank)
+                if lost:
+                    self.lost_ranks.add(rank)
                 self.node.gone(rank)
             case control.Rate(lr=lr):
                 self.on_rate(lr)

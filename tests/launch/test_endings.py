@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.processes import alive, comm, descendants
+from tests.launch.processes import alive, comm, descendants, within
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
 
@@ -86,7 +87,7 @@ def train(tmp_path: Path) -> Callable[..., Run]:
 @pytest.mark.parametrize(
     ("victim", "options"),
     [
-        ("worker 1", ["--scheme", "bsp"]),
+        ("worker 1", ["--scheme", "bsp", "--servers", "0"]),
         ("worker 2", ["--scheme", "esync", "--servers", "0"]),
         ("server 0", ["--scheme", "asp"]),
         ("evaluator", ["--scheme", "ssp"]),
@@ -103,6 +104,27 @@ def test_kill_9_of_any_party_ends_the_run_within_5_s_and_names_it(
     last = run.errors.strip().splitlines()[-1]
     assert last.startswith(f"paceline: {victim} (pid {pid}) was killed by SIGKILL"), run.errors
     assert "Traceback" not in run.errors
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp"])
+def test_kill_9_of_a_worker_of_servers_leaves_the_others_at_work(train: Callable[..., Run], scheme: str) -> None:
+    run = train("--scheme", scheme)
+    os.kill(run.parties["worker 1"], signal.SIGKILL)
+    assert within(BOUND_SECONDS, lambda: "worker 1 lost after" in run.errors), run.errors
+    assert "2 of 3 continue" in run.errors
+    assert all(alive(pid) for name, pid in run.parties.items() if name != "worker 1")
+    records = [json.loads(line) for line in (run.out / "trace.jsonl").read_text().splitlines()[:-1]]
+    applied = len([record for record in records if record["kind"] == "applied"])
+
+    def goes_on() -> bool:
+        lines = (run.out / "trace.jsonl").read_text().splitlines()[:-1]
+        return sum('"applied"' in line for line in lines) > applied + 20
+
+    assert within(BOUND_SECONDS, goes_on), run.errors
+    run.process.send_signal(signal.SIGINT)
+    assert run.ends() < BOUND_SECONDS
+    assert run.process.returncode == 130, run.errors
+    assert (run.out / "model.safetensors").exists()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

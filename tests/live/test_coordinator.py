@@ -69,7 +69,12 @@ class Company:
     """A coordinator and everybody else on one hub; a test says what each of them says."""
 
     def __init__(
-        self, workers: int = 2, servers: int = 1, evaluator: bool = True, stop_rule: StopRule | None = None
+        self,
+        workers: int = 2,
+        servers: int = 1,
+        evaluator: bool = True,
+        stop_rule: StopRule | None = None,
+        mean: str = "ring",
     ) -> None:
         self.hub, self.ears = Hub(), Ears()
         self.everybody = [server(s) for s in range(servers)] + [worker(r) for r in range(workers)]
@@ -88,7 +93,7 @@ class Company:
             stop_rule=stop_rule or StopRule(),
             make_role=self._role,
             lay_out=lambda ready, hellos: (lay_out(ready[0].length, len(hellos), 4), "a reason"),
-            choose_mean=lambda ready, hellos, servers: Choice("ring", f"{len(hellos)} workers, {servers} servers"),
+            choose_mean=lambda ready, hellos, servers: Choice(mean, f"{len(hellos)} workers, {servers} servers"),
             seed=5,
         )
         assert self.coordinator.open() == "hub:coordinator"
@@ -400,6 +405,36 @@ def test_who_is_lost_is_told_and_the_others_hear_what_they_must(companies: Any, 
         assert company.hears(W1) == control.Stop(reason="enough")
     company.settled()
     assert company.escaped.empty()
+
+
+def test_the_others_go_on_without_a_worker_that_is_lost(companies: Any) -> None:
+    company: Company = companies(mean="servers")
+    company.train()
+    lost = company.hub.find(W0)
+    assert lost is not None
+    lost.close()
+    for who in (S0, EVALUATOR, W1):
+        assert company.hears(who) == control.Gone(rank=0, lost=True)
+    company.coordinator.ended(W0, "it was killed")  # its process is heard of as well
+    company.settled()
+    told = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    assert told == ["it left; 1 of 2 continue"]
+    company.say(W1, control.Left(reason="steps"))
+    for who in (S0, EVALUATOR, W1):
+        while not isinstance(heard := company.hears(who), control.Finish):
+            assert isinstance(heard, control.Gone | control.Stop)
+        assert heard.holder == 1
+        company.say(who, control.Saved())
+    assert company.told("finished") == "steps"
+
+
+def test_the_last_worker_that_is_lost_ends_the_run(companies: Any) -> None:
+    company: Company = companies(workers=1, mean="servers")
+    company.train()
+    lost = company.hub.find(W0)
+    assert lost is not None
+    lost.close()
+    assert company.told("failed") == (W0, "lost worker 0: it left", "")
 
 
 def test_who_leaves_after_the_end_is_not_lost(companies: Any) -> None:
