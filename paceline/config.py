@@ -26,6 +26,7 @@ from paceline.engine import recipes
 from paceline.engine.data.partition import read_sharding
 from paceline.engine.data.shares import parse_shares
 from paceline.live.segments import segments_for
+from paceline.live.tcp import check_bind, is_loopback
 
 
 def option(default: Any, help: str, *, flag: str = "", **limits: Any) -> Any:
@@ -91,8 +92,19 @@ class Cluster:
         "how vectors pass between processes of one host: shm shares memory, tcp does not, auto shares it where it can",
         choices=("auto", "shm", "tcp"),
     )
+    bind: str = option("127.0.0.1", "address on which the parties listen; beyond loopback always under TLS")
+    tls: str = option(
+        "auto",
+        "TLS 1.3 with certificates of the run's own: auto is on where --bind leads beyond this machine",
+        choices=("auto", "on", "off"),
+    )
     mean: str = option("auto", "who averages among equals; see docs/carriers.md", choices=CARRIERS)
     timeout: float = option(600.0, "seconds any single wait may take", low=1)
+
+    @property
+    def secured(self) -> bool:
+        """Are TCP connections under TLS?"""
+        return self.tls == "on" or (self.tls == "auto" and not is_loopback(self.bind))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +235,7 @@ class Config:
         if fractions and len(fractions) != self.cluster.servers:
             raise ConfigError(f"--shards names {len(fractions)} servers, --servers says {self.cluster.servers}")
         segments_for(self.cluster.transport)
+        check_bind(self.cluster.bind, self.cluster.secured)
         self.scheme().check(workers, self.cluster.servers)
         momentum = self.optimizer.momentum if self.optimizer.name == "sgd" else 0.0
         self.codecs().check(self.scheme(), self.cluster.servers, momentum, self.cluster.mean)

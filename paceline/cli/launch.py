@@ -33,7 +33,19 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("-n", "--workers", metavar="N", help="number of workers (default: 2)", default="2")
     parser.add_argument("-s", "--servers", metavar="S", help="number of server shards (default: 1)", default="1")
-    for flag in ("slice-mb", "shards", "slowdown", "step-ms", "device", "transport", "mean", "timeout", "out"):
+    for flag in (
+        "slice-mb",
+        "shards",
+        "slowdown",
+        "step-ms",
+        "device",
+        "transport",
+        "bind",
+        "tls",
+        "mean",
+        "timeout",
+        "out",
+    ):
         setting = next(s for s in configuration.settings() if s.flag == flag)
         parser.add_argument(f"--{flag}", help=setting.limits.help)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="what to start")

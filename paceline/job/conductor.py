@@ -18,6 +18,7 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.trace import Membership, Record
 from paceline.job.carriers import choose_mean
+from paceline.job.credentials import Credentials, security_note
 from paceline.job.crew import Crew, Ended
 from paceline.job.layout import lay_out
 from paceline.job.ledger import Ledger
@@ -84,9 +85,11 @@ class Conductor:
         view: View,
         *,
         evaluator: bool = True,
+        credentials: Credentials | None = None,
     ) -> None:
         """`transport` makes the coordinator's from the run's token and a place to report errors to.
 
+        `credentials` of all parties, if connections are under TLS; they end with the run.
         Raises ConfigError when the data cannot be had.
         """
         train_samples = crew.prepare(config)
@@ -94,7 +97,7 @@ class Conductor:
         self._out = Path(config.run.out)
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._token = secrets.token_hex(16)
-        self._evaluator = evaluator
+        self._evaluator, self._credentials = evaluator, credentials
         self._ledger = Ledger(config, train_samples)
         self._transport = transport(self._token, self._coordinator_failed)
         self._trace: TraceWriter | None = None
@@ -140,6 +143,8 @@ class Conductor:
                 self._transport.close()  # whoever still waits for us hears that we are gone
                 self._crew.end(END_SECONDS)
                 self._view.close()
+                if self._credentials:
+                    self._credentials.remove()
         return self._leave_behind()
 
     def interrupt(self, signal: str) -> None:
@@ -166,6 +171,8 @@ class Conductor:
                 step_seconds=0.0 if rank is None else cluster.step_ms / 1000 * config.slowdown_of(rank),
                 steps=config.stop.steps,
                 exchange=cluster.transport,
+                bind=cluster.bind,
+                credentials=self._credentials.path if self._credentials else "",
                 mean=cluster.mean,
                 overlap=cluster.overlap,
                 buffers=config.model.buffers,
@@ -255,7 +262,7 @@ class Conductor:
 
     def started(self, plan: Plan) -> None:
         self._ledger.started(Recipe.from_json(plan.optimizer), plan.length, plan.exchange)
-        self._events.put(_Started(plan.notes))
+        self._events.put(_Started((*plan.notes, security_note(self._config, self._credentials))))
 
     def progressed(self, rank: int, progress: Progress) -> None:
         self._ledger.progressed(rank, progress, self._coordinator.node.now())

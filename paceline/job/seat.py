@@ -12,6 +12,7 @@ from paceline.live.party import Party
 from paceline.live.segments import segments_for
 from paceline.live.session import Session
 from paceline.live.tcp import TcpTransport
+from paceline.live.tls import Tls
 from paceline.live.transport import Transport
 
 
@@ -24,6 +25,7 @@ class Seat:
     steps: leave after so many steps of one's own; 0 for never.
     rendezvous: a folder of this run's, where collectives find one another.
     exchange: how vectors pass between processes of one host: auto, shm or tcp.
+    bind: address to listen on. credentials: folder with this party's key, if connections are under TLS.
     """
 
     party: str
@@ -36,6 +38,8 @@ class Seat:
     step_seconds: float = 0.0
     steps: int = 0
     exchange: str = "auto"
+    bind: str = "127.0.0.1"
+    credentials: str = ""
     mean: str = "auto"
     overlap: bool = True
     buffers: str = "average"
@@ -65,6 +69,8 @@ class Seat:
             self.who,
             self.token,
             FlatMemory(self.device),
+            host=self.bind,
+            tls=Tls(self.credentials, self.who) if self.credentials else None,
             streams=self.streams,
             segments=segments,
             shared_only=self.exchange == "shm",

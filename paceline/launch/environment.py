@@ -9,6 +9,8 @@ PACELINE_RENDEZVOUS   folder of the run's own, where collectives find one anothe
 PACELINE_DEVICE       device of this worker: auto, cpu, cuda:0, ...
 PACELINE_STEP_SECONDS emulation: a step lasts at least this long
 PACELINE_TRANSPORT    how vectors pass between processes of one host: auto, shm, tcp
+PACELINE_BIND         address to listen on
+PACELINE_CREDENTIALS  folder with this worker's key and certificate, where connections are under TLS
 PACELINE_MEAN         who averages among equals: auto, servers, gloo, nccl
 """
 
@@ -36,6 +38,8 @@ def environment_of(seat: Seat, token_file: Path) -> dict[str, str]:
         "DEVICE": seat.device,
         "STEP_SECONDS": seat.step_seconds,
         "TRANSPORT": seat.exchange,
+        "BIND": seat.bind,
+        "CREDENTIALS": seat.credentials,
         "MEAN": seat.mean,
     }
     return {PREFIX + name: str(value) for name, value in values.items()}
@@ -66,6 +70,8 @@ def seat_from(environment: Mapping[str, str]) -> Seat | None:
             device=get("DEVICE", "auto"),
             step_seconds=float(get("STEP_SECONDS", "0")),
             exchange=get("TRANSPORT", "auto"),
+            bind=get("BIND", "127.0.0.1"),
+            credentials=get("CREDENTIALS", ""),
             mean=get("MEAN", "auto"),
         )
     except OSError as error:

@@ -16,6 +16,7 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.job.conductor import Conductor, NoMemory
+from paceline.job.credentials import credentials_for
 from paceline.job.crew import Crew
 from paceline.launch.local import LocalHost
 from paceline.live import party
@@ -66,11 +67,26 @@ def _numbered(stem: str) -> Iterator[str]:
 def conductor_of(config: Config, crew: Crew, view: View, *, evaluator: bool = True) -> Conductor:
     """A conductor for processes of this host."""
 
-    def transport(token: str, failed: Callable[[BaseException], None]) -> Transport:
-        segments = segments_for(config.cluster.transport)
-        return TcpTransport(party.COORDINATOR, token, NoMemory(), failed=failed, body_bytes_max=0, segments=segments)
+    credentials = credentials_for(config)
+    tls = credentials.tls(party.COORDINATOR) if credentials else None
 
-    return Conductor(config, transport, crew, view, evaluator=evaluator)
+    def transport(token: str, failed: Callable[[BaseException], None]) -> Transport:
+        segments, host = segments_for(config.cluster.transport), config.cluster.bind
+        try:
+            return TcpTransport(
+                party.COORDINATOR,
+                token,
+                NoMemory(),
+                host=host,
+                failed=failed,
+                body_bytes_max=0,
+                segments=segments,
+                tls=tls,
+            )
+        except OSError as error:
+            raise ConfigError(f"--bind {host}: {error.strerror}; give an address of this machine") from None
+
+    return Conductor(config, transport, crew, view, evaluator=evaluator, credentials=credentials)
 
 
 def train(*, progress: bool = True, host: LocalHost | None = None, **options: Any) -> Summary:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 Action = Callable[[], None]
 
@@ -25,6 +26,7 @@ class Loop:
         self._timers: list[tuple[float, int, Action]] = []
         self._sequence = itertools.count()
         self._failed = failed
+        self._unseen: set[int] = set()  # sockets that are read again at the next turn
         self._ending = False
         self._rung = False  # and not heard yet: one ring is enough for all that is asked meanwhile
         self._bell, self._ear = socket.socketpair()
@@ -64,6 +66,26 @@ class Loop:
             self._selector.modify(sock, events, callback)
         else:
             self._selector.register(sock, events, callback)
+        if events & selectors.EVENT_READ:
+            self._look_again(sock)
+
+    def _look_again(self, sock: socket.socket) -> None:
+        """What a TLS stream has taken from the kernel, and nobody has read yet, no selector sees."""
+        pending: Callable[[], int] | None = getattr(sock, "pending", None)
+        number = sock.fileno()
+        if pending is not None and number >= 0 and number not in self._unseen and pending():
+            self._unseen.add(number)
+            self.call_soon(partial(self._read_again, number))
+
+    def _read_again(self, number: int) -> None:
+        self._unseen.discard(number)
+        key = (self._selector.get_map() or {}).get(number)
+        if key is not None and key.events & selectors.EVENT_READ:
+            self._call(key, selectors.EVENT_READ)
+
+    def _call(self, key: selectors.SelectorKey, events: int) -> None:
+        key.data(events)
+        self._look_again(key.fileobj)  # type: ignore[arg-type]  # it is the socket that was given to `watch`
 
     def end(self, timeout_s: float = 1.0) -> None:
         """Stop after what is due now, and close the selector."""
@@ -101,12 +123,12 @@ class Loop:
         self._ear.close()
 
     def _turn(self) -> None:
-        while self._soon:
+        for _ in range(len(self._soon)):  # what these ask for waits until the sockets have had their turn
             self._soon.popleft()()
         wait = self._timers[0][0] - time.monotonic() if self._timers else None
-        if wait is None or wait > 0:
-            for key, events in self._selector.select(wait):
-                key.data(events)
+        wait = 0.0 if self._soon else wait
+        for key, events in self._selector.select(wait):  # also when a timer is due: neither starves the other
+            self._call(key, events)
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
             heapq.heappop(self._timers)[2]()

@@ -1,7 +1,8 @@
 """Parties in processes of their own: over a Unix stream with shared memory on one host, over TCP between hosts.
 
 Every pair of parties shares one connection, made by whoever calls `connect`; its first frame is a Greeting with the
-run's token, and until that has been checked the connection may carry nothing but a short header. Where one TCP stream
+run's token, and until that has been checked the connection may carry nothing but a short header. Beyond the loopback
+address TCP streams are under TLS, and the certificate must be that of the party which greets. Where one TCP stream
 does not fill the link, the caller opens further ones, each with its greeting.
 
 An address names the ways to a party, such as `127.0.0.1:4711 unix:paceline-17@4c...`; a Unix stream is taken where both
@@ -13,15 +14,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import hmac
+import ipaddress
 import selectors
 import socket
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paceline.core.errors import PeerLost, ProtocolError
+from paceline.core.errors import ConfigError, PeerLost, ProtocolError
 from paceline.core.message import message
 from paceline.core.vector import Memory
 from paceline.live import unix, wire
@@ -29,7 +32,9 @@ from paceline.live.connection import Connection
 from paceline.live.lanes import enough_for
 from paceline.live.loop import Loop
 from paceline.live.party import Party
+from paceline.live.refusals import Refusals
 from paceline.live.segments import Segments
+from paceline.live.tls import HANDSHAKE_SECONDS, Handshake, Tls, TlsStream, reason
 from paceline.live.transport import SHARED, TCP, Envelope, Handler, Kind
 
 CONNECT_SECONDS = 10.0
@@ -68,12 +73,15 @@ class TcpTransport:
         failed: Callable[[BaseException], None] | None = None,
         segments: Segments | None = None,
         shared_only: bool = False,
+        tls: Tls | None = None,
     ) -> None:
         """`failed` hears of an exception that escaped the handler; `shared_only` refuses whoever is not on this host.
 
         streams: over how many sockets large vectors go to a party that is called from here over TCP; 0 decides by the
-        round trip, and is one on the loopback address. Raises OSError when the port is taken.
+        round trip, and is one on the loopback address. tls: this party's credentials, without which nothing listens
+        beyond the loopback address. Raises OSError when the port is taken, ConfigError for such an address.
         """
+        check_bind(host, tls is not None)
         self.me, self._token, self._memory = me, token, memory
         self._body_bytes_max, self._streams = body_bytes_max, streams
         self._loop = Loop(f"net of {me}", failed or self._failed)
@@ -82,10 +90,12 @@ class TcpTransport:
         self._listener.setblocking(False)
         self._segments, self._shared_only = segments, shared_only
         self._listeners = [self._listener] + ([unix.listen(BACKLOG)] if segments else [])
-        if host in ("127.0.0.1", "::1"):
+        if is_loopback(host):
             _widen(self._listener)  # accepted sockets inherit it
         self._connections: dict[Party, Connection] = {}
-        self._strangers: set[Connection] = set()
+        self._strangers: dict[Connection, None] = {}  # the oldest first, as these:
+        self._handshakes: dict[Handshake, None] = {}
+        self._tls, self._refusals, self._closing = tls, Refusals(str(me)), False
         self._early: dict[Party, list[Connection]] = {}  # lanes whose connection has not greeted yet
         self._gone = [0, 0, 0, 0]  # traffic of connections that are closed, and greetings of lanes
         self._handler: Handler | None = None
@@ -149,9 +159,9 @@ class TcpTransport:
             sock = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)
             if _is_loopback(sock):
                 _widen(sock)
+            return self._tls.call(sock, party) if self._tls else sock
         except (OSError, ValueError) as error:
-            raise PeerLost(f"{self.me} cannot reach {party} at {address}: {error}") from None
-        return sock
+            raise PeerLost(f"{self.me} cannot reach {party} at {address}: {reason(error)}") from None
 
     def _accept(self, listener: socket.socket, _events: int) -> None:
         try:
@@ -163,21 +173,64 @@ class TcpTransport:
             self._loop.call_later(BREATH_SECONDS, self._listen)
             return
         local = sock.family == socket.AF_UNIX
-        if len(self._strangers) >= STRANGERS_MAX or (local and not unix.same_user(sock)):
+        if local and not unix.same_user(sock):
             sock.close()
             return
+        self._make_room()
         if local:
-            sock = unix.UnixStream(sock)
-        stranger = self._wrap(sock, None)
-        self._strangers.add(stranger)
-        self._loop.call_later(GREETING_SECONDS, lambda: self._lose_patience(stranger))
+            self._hear_out(unix.UnixStream(sock))
+        elif self._tls:
+            self._shake_hands(self._tls, sock)
+        else:
+            self._hear_out(sock)
 
-    def _lose_patience(self, stranger: Connection) -> None:
-        if stranger in self._strangers:
-            stranger.close("it never said who it is")
+    def _make_room(self) -> None:
+        """Too many strangers: the oldest goes, as who belongs here says so at once."""
+        if len(self._strangers) + len(self._handshakes) >= STRANGERS_MAX:
+            greeted = [lane for lanes in self._early.values() for lane in lanes]
+            waiting: list[Connection | Handshake] = [*self._handshakes]
+            waiting += [stranger for stranger in self._strangers if stranger not in greeted]
+            for oldest in waiting[:1]:
+                oldest.close("it never said who it is, and others wait")
 
-    def _wrap(self, sock: socket.socket, party: Party | None) -> Connection:
+    def _shake_hands(self, tls: Tls, sock: socket.socket) -> None:
+        peer = _peer(sock)
+
+        def done(stream: TlsStream, caller: Party) -> None:
+            self._handshakes.pop(handshake, None)
+            self._hear_out(stream, caller)
+
+        def closed(why: str) -> None:
+            self._handshakes.pop(handshake, None)
+            self._note_refusal(peer, why)
+
+        handshake = Handshake(tls, sock, self._loop, done=done, closed=closed)
+        self._handshakes[handshake] = None
+        self._be_patient(handshake, HANDSHAKE_SECONDS, f"no handshake within {HANDSHAKE_SECONDS:g} s")
+
+    def _hear_out(self, sock: socket.socket, certified: Party | None = None) -> None:
+        """For a while, until it says who it is; `certified`: who that must be."""
+        stranger = self._wrap(sock, None, certified)
+        self._strangers[stranger] = None
+        self._be_patient(stranger, GREETING_SECONDS, "it never said who it is")
+
+    def _be_patient(self, stranger: Connection | Handshake, seconds: float, why: str) -> None:
+        found = weakref.ref(stranger)  # those who are gone shall not be kept for as long as others may take
+
+        def end() -> None:
+            late = found()
+            if late is not None and (late in self._strangers or late in self._handshakes):
+                late.close(why)
+
+        self._loop.call_later(seconds, end)
+
+    def _note_refusal(self, peer: str, why: str) -> None:
+        if not self._closing:
+            self._refusals.note(peer, why)
+
+    def _wrap(self, sock: socket.socket, party: Party | None, certified: Party | None = None) -> Connection:
         """Callbacks look the peer up in `known`, which a stranger enters by its greeting."""
+        peer = _peer(sock)
         known: list[Party] = [party] if party else []
         assert self._handler is not None, "open() comes before connect()"
         handler = self._handler
@@ -185,7 +238,7 @@ class TcpTransport:
         def arrived(envelope: Envelope) -> None:
             if known:
                 handler.deliver(known[0], envelope)
-            elif caller := self._greeted(connection, envelope):
+            elif caller := self._greeted(connection, envelope, certified):
                 known.append(caller)
 
         def room(kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]) -> list[Any]:
@@ -194,7 +247,9 @@ class TcpTransport:
             return handler.room_for(known[0], kind, id, cls, lengths, shared)
 
         def closed(why: str) -> None:
-            self._strangers.discard(connection)
+            if connection in self._strangers:
+                del self._strangers[connection]
+                self._note_refusal(peer, why)
             self._gone = list(map(sum, zip(self._gone, _traffic(connection), strict=True)))
             if known and self._connections.get(known[0]) is connection:
                 del self._connections[known[0]]
@@ -213,7 +268,7 @@ class TcpTransport:
             connection.admit(self._body_bytes_max)
         return connection
 
-    def _greeted(self, connection: Connection, envelope: Envelope) -> Party | None:
+    def _greeted(self, connection: Connection, envelope: Envelope, certified: Party | None) -> Party | None:
         """Who calls; None for a lane, which is no connection of its own."""
         greeting = envelope.message
         if not isinstance(greeting, Greeting) or not _equal(greeting.token, self._token):
@@ -222,12 +277,14 @@ class TcpTransport:
             party = Party.parse(greeting.party)
         except ValueError as error:
             raise ProtocolError(str(error)) from None
+        if certified not in (None, party):
+            raise ProtocolError(f"{party} greets with the certificate of {certified}")
         if greeting.lane:
             self._early.setdefault(party, []).append(connection)
         elif party in self._connections:
             raise ProtocolError(f"{party} is connected already")
         else:
-            self._strangers.discard(connection)
+            self._strangers.pop(connection, None)
             connection.admit(self._body_bytes_max)
             self._connections[party] = connection
         if party in self._connections:
@@ -238,7 +295,7 @@ class TcpTransport:
         """The streams that called before the connection of `party`, or just now, become its lanes."""
         for stream in self._early.pop(party, ()):
             if stream in self._strangers:  # it has not lost patience, nor been closed
-                self._strangers.discard(stream)
+                del self._strangers[stream]
                 self._gone[1] += stream.bytes_received
                 self._connections[party].add_lane(stream.detach(), called=True)
 
@@ -279,12 +336,15 @@ class TcpTransport:
         self._close_all()
 
     def _close_all(self) -> None:
+        self._closing = True
         for listener in self._listeners:
             listener.close()
         connections = [*self._connections.values(), *self._strangers]
         self._connections.clear()  # nobody is told of a close that we asked for
         for connection in connections:
             connection.close("closed by this side")
+        for handshake in list(self._handshakes):
+            handshake.close("closed by this side")
 
 
 def _traffic(connection: Connection) -> tuple[int, int, int, int]:
@@ -297,11 +357,40 @@ def _equal(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 
+def is_loopback(host: str) -> bool:
+    """Does nobody beyond this machine reach that address?"""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_bind(host: str, protected: bool) -> None:
+    """Raises ConfigError where others could listen in, and for an address that says nothing to others."""
+    if not host or host.strip("[]") in ("0.0.0.0", "::"):
+        raise ConfigError(f"--bind {host or repr('')}: give the one address by which others reach this machine")
+    if not protected and not is_loopback(host):
+        raise ConfigError(
+            f"--bind {host} without TLS: whoever reaches that address could read and change the model, so Paceline "
+            "does not listen there. Either leave out --tls off, so that every connection is under TLS; or leave out "
+            "--bind, so that only this machine is reached (127.0.0.1); or keep 127.0.0.1 and let others in by ssh -L"
+        )
+
+
 def _is_loopback(sock: socket.socket) -> bool:
     try:
-        return sock.getpeername()[0] in ("127.0.0.1", "::1")
+        return is_loopback(sock.getpeername()[0])
     except OSError:  # gone already, as the next call will say
         return False
+
+
+def _peer(sock: socket.socket) -> str:
+    if sock.family == socket.AF_UNIX:
+        return "this host"
+    try:
+        return str(sock.getpeername()[0])
+    except OSError:
+        return "an address that is gone"
 
 
 def _widen(sock: socket.socket) -> None:

@@ -144,12 +144,14 @@ def test_too_many_strangers_do_not_fill_the_house(
     monkeypatch: pytest.MonkeyPatch, host: Someone, someone: Callable[..., Someone]
 ) -> None:
     monkeypatch.setattr(tcp, "STRANGERS_MAX", 2)
-    first, second = host.call(), host.call()
-    assert hung_up_on(host.call())
-    first.sendall(greeting(token="guess"))
-    assert hung_up_on(first)
-    assert still_answers(host, someone)
-    second.close()
+    first, second, third = host.call(), host.call(), host.call()
+    assert hung_up_on(first), "the one who has been silent for longest"
+    assert still_answers(host, someone), "who belongs here says so at once"
+    assert hung_up_on(second)
+    third.sendall(greeting(party="worker 5"))
+    third.sendall(bytes_of(Envelope(Kind.CONTROL, Total(samples=5))))
+    assert host.heard.next() == (worker(5), Total(samples=5))
+    third.close()
 
 
 def test_running_out_of_descriptors_does_not_end_it(

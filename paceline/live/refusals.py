@@ -1,0 +1,26 @@
+"""Who was sent away, and why: one line now and then, however many knock."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+LINE_SECONDS = 10.0
+_log = logging.getLogger("paceline")
+
+
+class Refusals:
+    """Of one listener."""
+
+    def __init__(self, me: str) -> None:
+        self._me = me
+        self._next, self._silent = 0.0, 0
+
+    def note(self, peer: str, why: str) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            self._silent += 1
+            return
+        more = f" (and {self._silent} more before)" if self._silent else ""
+        _log.warning("%s sent a caller from %s away: %s%s", self._me, peer, why, more)
+        self._next, self._silent = now + LINE_SECONDS, 0
