@@ -27,10 +27,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]  # MXNet's like, and ours of the benchmark next door
+sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from exchange import FLOAT_BYTES, Paceline  # noqa: E402
 from peers import kvstore  # noqa: E402
+
+from paceline.bench.exchange import Job, Running  # noqa: E402
+from paceline.bench.figure import floats  # noqa: E402
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +56,15 @@ MATCHES = {
 
 def play(match: Match, length: int, rounds: int) -> tuple[float, float]:
     """Median seconds of an exchange of MXNet's and of ours."""
-    ours = Paceline(
-        match.transport,
-        length,
+    job = Job(
+        transport=match.transport,
+        length=length,
         workers=match.workers,
         scheme=match.scheme,
         slice_mb=match.slice_mb,
         load=match.transport == "shm",  # over TCP they arrive in a buffer of the worker's own
     )
-    with kvstore.Job(match.store, match.workers, length) as peer, ours:
+    with kvstore.Job(match.store, match.workers, length) as peer, Running(job) as ours:
         sides: list[tuple[Any, list[float]]] = [(peer, []), (ours, [])]
         for side, _ in sides:
             side.exchange(3)  # warm
@@ -82,7 +84,7 @@ def main() -> int:
     unknown = sorted(set(options.only.split(",")) - set(MATCHES))
     if unknown:
         parser.error(f"--only {unknown[0]}: there are {', '.join(MATCHES)}")
-    length = round(options.mbytes * 1e6 / FLOAT_BYTES)
+    length = floats(options.mbytes)
     rows = []
     print(f"{datetime.date.today()}, {os.cpu_count()} cores, {options.mbytes:g} MB of float32, {options.rounds} rounds")
     print(f"{'':<11}{'MXNet ms':>10}{'Paceline ms':>13}{'times as fast':>15}{'claimed':>9}")

@@ -29,13 +29,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": BELOW_CONFIG | {"config"},
     "job": BELOW_CONFIG | {"config", "job"},
     "launch": BELOW_CONFIG | {"config", "job", "launch"},
+    "bench": BELOW_CONFIG | {"config", "job", "launch", "bench"},
     "compat": BELOW_CONFIG | {"config", "job", "launch", "cli", "compat"},
-    "cli": BELOW_CONFIG | {"config", "job", "launch", "compat", "cli"},
+    "cli": BELOW_CONFIG | {"config", "job", "launch", "compat", "bench", "cli"},
 }
 """What each part of the package may import of the package; `core.trace` is that module only."""
 
 STANDARD_LIBRARY_ONLY = {"core", "schemes", "sim"}
-TORCH_AT_MODULE_LEVEL = {"engine", "job"}
+TORCH_AT_MODULE_LEVEL = {"engine", "job", "bench"}
 MAY_NAME_A_SCHEME = {"cli", "compat"}
 BANNED_MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}
 BANNED_CALLS = {"eval", "exec", "torch.load", "yaml.load", "time.sleep"}

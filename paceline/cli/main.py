@@ -21,6 +21,7 @@ VERBS = {
     "launch": "start a training script of your own as several workers",
     "schemes": "the catalogue; of each scheme algorithm, when to use it, what it needs, parameters",
     "codecs": "ways of sending fewer bytes; of each what it does, when to use it, parameters",
+    "bench": "what this machine reaches, against what it allows",
     "cite": "how to cite a scheme",
 }
 

@@ -13,8 +13,17 @@ SECONDS_PER_BYTE_MIN = 1e-10  # what comes by shared memory is there at once, bu
 
 def measure_link(node: Node, who: Party, tries: int = 3) -> tuple[float, float]:
     """Seconds of latency one way, and seconds a byte from `who`: the best of a few tries. Raises PeerLost, TimedOut."""
-    empty, full = (min(_timed_peek(node, who, what) for _ in range(tries)) for what in (PRESENCE, FREIGHT))
+    empty, full = timed_looks(node, who, tries)
     return empty / 2, max((full - empty) / (4 * FREIGHT_LENGTH), SECONDS_PER_BYTE_MIN)
+
+
+def timed_looks(node: Node, who: Party, tries: int) -> tuple[float, float]:
+    """Seconds until nothing has come from `who`, and FREIGHT_LENGTH numbers: the best of a few tries.
+
+    Raises PeerLost, TimedOut.
+    """
+    empty, full = (min(_timed_peek(node, who, what) for _ in range(tries)) for what in (PRESENCE, FREIGHT))
+    return empty, full
 
 
 def _timed_peek(node: Node, who: Party, what: str) -> float:

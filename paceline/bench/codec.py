@@ -1,0 +1,61 @@
+"""How fast codecs encode and decode on one core, against the bandwidth of memory.
+
+A gradient of random numbers is encoded with its residual and decoded, as a worker and a server do, and decoded and
+added to the weights. The limit is `r += g` in torch: it reads two vectors and writes one, as an encoder with a residual
+must at least. A decoder that writes once may take less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+
+from paceline.bench.figure import Figure, Note, say_nothing, timed
+from paceline.codec import Codec, Memory, read
+
+LIMIT = "r += g"
+PARTS = ("encode", "decode", "decode and add")
+DEFAULTS = {"2bit": "2bit(threshold=0.3)", "dgc": "dgc(warmup=0)"}
+"""Of those whose own defaults send nearly nothing, or nearly everything, of the first gradients."""
+
+
+def measure(names: Sequence[str], length: int, rounds: int, note: Note = say_nothing) -> Iterator[Figure]:
+    """Three figures a codec: to encode, to decode, to decode and add. Raises ConfigError for one that is unknown."""
+    torch.set_num_threads(1)
+    g = np.random.default_rng(1).standard_normal(length).astype(np.float32)
+    for name in names:
+        codec = read(DEFAULTS.get(name, name))
+        if codec is not None:
+            note(f"{name}: {rounds} rounds")
+            yield from _of(name, codec, g, rounds)
+
+
+def _of(name: str, codec: Codec, g: np.ndarray, rounds: int) -> Iterator[Figure]:
+    memory, out = Memory.of(len(g)), np.empty_like(g)
+    w, r = torch.zeros(len(g)), torch.zeros(len(g))
+    gradient, decoded = torch.from_numpy(g), torch.from_numpy(out)
+    data = codec.encode(g, memory)
+    assert data is not None
+    codec.decode(data, out)  # compiled by now
+
+    def decode_and_add() -> None:
+        codec.decode(data, out)
+        w.add_(decoded, alpha=-0.1)
+
+    parts: dict[str, Callable[[], object]] = {
+        LIMIT: lambda: r.add_(gradient),
+        "encode": lambda: codec.encode(g, memory),
+        "decode": lambda: codec.decode(data, out),
+        "decode and add": decode_and_add,
+    }
+    took: dict[str, list[float]] = {part: [] for part in parts}
+    for _ in range(rounds):
+        for part, act in parts.items():
+            took[part].append(timed(act))
+    smaller = g.nbytes / codec.size(len(g))
+    for part in PARTS:
+        yield Figure.of(
+            f"{name}: {part}", LIMIT, g.nbytes, took[part], took[LIMIT], codec=name, smaller=smaller, rounds=rounds
+        )

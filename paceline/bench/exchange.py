@@ -1,0 +1,193 @@
+"""How long it takes a worker to hand a gradient over and get weights back, against what the machine allows.
+
+Workers and servers are processes of their own with one thread each for arithmetic; ASP (or another scheme), plain SGD,
+float32. A push and pull begins with the gradient in the worker's buffer and ends with the new weights in its hands: all
+of them can be read, as one vector. With several workers it lasts as long as the slowest one's. What bounds it:
+
+- shared memory: the servers read w and g and write w', 3 bytes moved for each byte of the model, once a worker. The
+  limit is the time of as many `torch.add(w, g, alpha=..., out=w')` in one process, on a thread a server. The gradient
+  is not copied on its way, the weights are read where the server wrote them.
+- TCP: the gradients one way and the weights the other, by plain `sendmsg` and `recv_into` of two processes over the
+  loopback address, one way after the other, on a connection for each pair of worker and server. Slices pass both ways
+  at once, so an exchange may take less.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.bench.child import Child, Children, Talk
+from paceline.bench.figure import FLOAT_BYTES, Figure, Note, say_nothing
+from paceline.bench.limits import RawSockets, update_limit
+from paceline.bench.parties import Ears, open_party
+from paceline.core.effects import Computed
+from paceline.core.role import Place
+from paceline.core.scheme import make
+from paceline.core.sharding import Layout, lay_out
+from paceline.engine.pool import spare
+from paceline.engine.recipes import OptimizerRecipe
+from paceline.engine.rules import make_rule
+from paceline.engine.vector import Flat
+from paceline.live import party
+from paceline.live.node import Hosted
+
+WARM_ROUNDS = 3
+SLICES_MB = {"shm": 0.0, "tcp": 4.0}
+"""MiB of a slice with which each way is at its best where the weights are wanted as one vector."""
+LIMITS = {"shm": "a pass over memory", "tcp": "plain sockets, one way after the other"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What exchanges. load: the new weights are copied into a buffer of the worker's own, as into a module."""
+
+    transport: str
+    length: int
+    workers: int = 1
+    servers: int = 1
+    scheme: str = "asp"
+    slice_mb: float = 0.0
+    load: bool = False
+
+    def layout(self) -> Layout:
+        return lay_out(self.length, self.servers, round(self.slice_mb * 2**20 / FLOAT_BYTES))
+
+    def limit(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
+        """What gives the seconds of the limit, as often as it is called."""
+        return _raw(self) if self.transport == "tcp" else contextlib.nullcontext(_updates(self))
+
+
+def _updates(job: Job) -> Callable[[], float]:
+    return update_limit(job.length, threads=job.servers, times=job.workers)
+
+
+@contextlib.contextmanager
+def _raw(job: Job) -> Iterator[Callable[[], float]]:
+    nbytes = max(1, FLOAT_BYTES * job.length // job.servers)
+    with RawSockets(nbytes, nbytes, lanes=job.workers * job.servers) as raw:
+        yield raw.once
+
+
+class Running:
+    """The processes of a job; a context manager."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._children = Children()
+        self._workers: list[Child] = []
+
+    def __enter__(self) -> Running:
+        job, plain = self._job, dataclasses.asdict(self._job)
+        try:
+            servers = [self._children.start("exchange.serve", {**plain, "me": s}) for s in range(job.servers)]
+            workers = [self._children.start("exchange.work", {**plain, "me": w}) for w in range(job.workers)]
+            addresses = [server.hear() for server in servers]
+            for worker in workers:
+                worker.tell(addresses)
+            for worker in workers:
+                worker.hear()
+        except BaseException:
+            self.__exit__()
+            raise
+        self._workers = workers
+        return self
+
+    def exchange(self, times: int) -> list[float]:
+        """Seconds of each of `times` exchanges (push and pull of the whole vector), of the slowest worker each."""
+        for worker in self._workers:
+            worker.tell(times)
+        each = [worker.hear() for worker in self._workers]
+        return [max(together) for together in zip(*each, strict=True)]
+
+    def __exit__(self, *_: object) -> None:
+        self._children.__exit__()
+
+
+def serve(job: dict[str, Any], talk: Talk) -> None:
+    """A server's process, until it is told to end."""
+    me, own = job.pop("me"), Job(**job)
+    node, way = open_party(party.server(me), own.transport, workers=own.workers, servers=own.servers)
+    layout, scheme = own.layout(), make(own.scheme, {})
+    box = scheme.server(len(layout.slices))
+    assert box is not None
+
+    def hosted(number: int) -> Hosted:
+        part = layout.slices[number]
+        w, rule = Flat(spare(part.stop - part.start).zero_()), make_rule(OptimizerRecipe(name="sgd", lr=0.01))
+        place = Place(me=number, workers=tuple(range(own.workers)), w=w, update=rule)
+        return Hosted(len(w), box(scheme, place))
+
+    node.host([hosted(number) for number in layout.of(me)])
+    way.open(Ears(node))
+    talk.tell(way.address)
+    talk.hear()
+
+
+def work(job: dict[str, Any], talk: Talk) -> None:
+    """A worker's process: told a number it makes as many exchanges and answers with their seconds."""
+    me, own = job.pop("me"), Job(**job)
+    node, way = open_party(party.worker(me), own.transport, workers=own.workers, servers=own.servers)
+    way.open(Ears(node))
+    g, module = Flat(spare(own.length).fill_(1e-3)), spare(own.length).zero_()
+    talk.tell("here")
+    for server, address in enumerate(talk.hear()):
+        way.connect(party.server(server), address)
+    layout, scheme = own.layout(), make(own.scheme, {})
+    place = Place(me=me, workers=tuple(range(own.workers)), w=None, update=lambda w, g, samples: w)
+    node.place(scheme.worker(len(layout.slices))(scheme, place), layout)
+    compute: Any = node.advance()
+    talk.tell("ready")
+    while True:
+        times = []
+        for _ in range(talk.hear()):
+            began = time.perf_counter()
+            compute = node.advance(Computed(g=g, samples=1, seconds=0.0))
+            if own.load:
+                compute.w.copy_into(module)
+            else:
+                _ = compute.w.tensor  # waits for weights that are still arriving, and joins those that lie apart
+            times.append(time.perf_counter() - began)
+        talk.tell(times)
+
+
+def time_push_pull(running: Running, times: int = 1) -> float:
+    """Median seconds of a push and pull."""
+    return statistics.median(running.exchange(times))
+
+
+def measure(jobs: Sequence[Job], rounds: int, note: Note = say_nothing) -> Iterator[Figure]:
+    """One job after the other, each in turns with its limit.
+
+    Raises PacelineError when a process fails, ConfigError before any is started for a job that cannot be laid out.
+    """
+    for job in jobs:
+        job.layout()
+    for job in jobs:
+        ours, bound = [], []
+        note(f"push and pull over {job.transport}: starting {job.workers + job.servers} processes")
+        with job.limit() as limit, Running(job) as running:
+            time_push_pull(running, WARM_ROUNDS)
+            limit()
+            for number in range(rounds):
+                note(f"push and pull over {job.transport}: round {number + 1} of {rounds}")
+                ours.append(time_push_pull(running))
+                bound.append(limit())
+        yield Figure.of(
+            f"push and pull, {job.transport}",
+            LIMITS[job.transport],
+            FLOAT_BYTES * job.length,
+            ours,
+            bound,
+            transport=job.transport,
+            workers=job.workers,
+            servers=job.servers,
+            scheme=job.scheme,
+            slice_mb=job.slice_mb,
+            rounds=rounds,
+        )

@@ -1,0 +1,107 @@
+"""How long the way between two processes of this machine is, by each transport: latency, and bytes a second.
+
+One process asks another for nothing and for a megabyte, as a worker does that measures its links before training
+(`paceline/live/links.py`), and waits for the answer on a thread of its own. What bounds it:
+
+- nothing: one byte there and one back by a plain socket: by a Unix stream where memory is shared, else by TCP over the
+  loopback address.
+- a megabyte over TCP: one byte there and as much back by such a socket.
+- a megabyte of shared memory: one byte there and back, and a copy of it in memory. It is not copied on its way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from paceline.bench.child import Children, Talk
+from paceline.bench.figure import FLOAT_BYTES, Figure, Note, say_nothing, timed
+from paceline.bench.limits import RawSockets
+from paceline.bench.parties import Ears, open_party
+from paceline.live import party
+from paceline.live.exhibits import FREIGHT_LENGTH
+from paceline.live.links import timed_looks
+
+FREIGHT_BYTES = FLOAT_BYTES * FREIGHT_LENGTH
+TRIES = 3
+"""Of each single measurement, of which the best counts: a link is what it can be."""
+LIMITS = {
+    "shm": ("a byte there and back, Unix stream", "the same, and a copy in memory"),
+    "tcp": ("a byte there and back, plain TCP", "a byte there, the answer back, plain TCP"),
+}
+Seconds = tuple[float, float]
+"""Until nothing has come, and `FREIGHT_BYTES`."""
+
+
+def measure(transports: Sequence[str], rounds: int, note: Note = say_nothing) -> Iterator[Figure]:
+    """Two figures a transport: nothing, and a megabyte. Raises PacelineError when the other process fails."""
+    torch.set_num_threads(1)
+    for transport in transports:
+        note(f"links over {transport}: starting a process")
+        with _plain(transport) as limit, Children() as children:
+            other = children.start("links.ask", {"transport": transport})
+            with _listening(transport) as address:
+                other.hear()
+                other.tell(address)
+                other.hear()
+                ours, bound = [], []
+                for number in range(rounds + 1):  # the first warms up
+                    note(f"links over {transport}: round {number} of {rounds}")
+                    other.tell("again")
+                    ours.append(tuple(other.hear()))
+                    bound.append(limit())
+        yield from _figures(transport, ours[1:], bound[1:], rounds)
+
+
+def _figures(transport: str, ours: Sequence[Seconds], bound: Sequence[Seconds], rounds: int) -> Iterator[Figure]:
+    for which, (what, nbytes) in enumerate((("nothing", 0), ("a megabyte", FREIGHT_BYTES))):
+        yield Figure.of(
+            f"ask for {what}, {transport}",
+            LIMITS[transport][which],
+            nbytes,
+            [seconds[which] for seconds in ours],
+            [seconds[which] for seconds in bound],
+            transport=transport,
+            rounds=rounds,
+        )
+
+
+@contextlib.contextmanager
+def _listening(transport: str) -> Iterator[str]:
+    """The address of a party that shows that it is there, and a megabyte."""
+    node, way = open_party(party.server(0), transport, workers=1, servers=1)
+    way.open(Ears(node))
+    try:
+        yield way.address
+    finally:
+        way.close()
+
+
+def ask(job: dict[str, Any], talk: Talk) -> None:
+    """The other process: answers each line with the seconds of both questions."""
+    node, way = open_party(party.worker(0), job["transport"], workers=1, servers=1)
+    way.open(Ears(node))
+    talk.tell("here")
+    way.connect(party.server(0), talk.hear())
+    talk.tell("ready")
+    while talk.hear():
+        talk.tell(timed_looks(node, party.server(0), TRIES))
+
+
+@contextlib.contextmanager
+def _plain(transport: str) -> Iterator[Callable[[], Seconds]]:
+    """The same without anything of ours."""
+    unix = transport == "shm"
+    source, target = torch.ones(FREIGHT_LENGTH), torch.zeros(FREIGHT_LENGTH)
+    with RawSockets(1, 1, unix=unix) as small, RawSockets(1, FREIGHT_BYTES, unix=unix) as large:
+
+        def once() -> Seconds:
+            empty = min(small.once() for _ in range(TRIES))
+            if unix:
+                return empty, empty + min(timed(lambda: target.copy_(source)) for _ in range(TRIES))
+            return empty, min(large.once() for _ in range(TRIES))
+
+        yield once

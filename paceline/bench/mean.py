@@ -1,0 +1,146 @@
+"""What a mean over workers costs through each carrier, against the bytes that it has to move.
+
+Every worker is a process with one thread for arithmetic. In every round each carrier averages one vector of float32 in
+turn, after a barrier; a round counts as its slowest worker. A carrier gives a new vector, the weighted mean. `gloo` is
+`torch.distributed.all_reduce` itself, which adds up in place and divides by nothing. What bounds it, with n workers:
+
+- shared memory: `torch.add` of two such vectors into a third, in all workers at once; with two workers each has to
+  read as much and to write as much as that.
+- TCP, and gloo: each worker has to send 2 (n - 1) / n vectors, all of them together 2 (n - 1): n - 1 vectors there and
+  as many back by plain sockets over the loopback address, on n - 1 connections at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from paceline.bench.child import Child, Children, Talk
+from paceline.bench.figure import FLOAT_BYTES, Figure, Note, say_nothing, timed
+from paceline.bench.limits import RawSockets
+from paceline.bench.parties import TIMEOUT_S, Ears, open_party
+from paceline.core.effects import Mean
+from paceline.engine.adder import FlatAdder
+from paceline.engine.vector import FlatMemory
+from paceline.live import party
+from paceline.live.peers import PeerCarrier
+
+GLOO, ADD = "gloo", "add"
+WARM_ROUNDS = 2
+LIMITS = {"shm": "a pass over memory", "tcp": "plain sockets, one way after the other"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Every carrier over every transport, and Gloo."""
+
+    carriers: Sequence[str]
+    transports: Sequence[str]
+    length: int
+    workers: int = 2
+
+    def ways(self) -> Iterator[tuple[str, str]]:
+        return itertools.product(self.carriers, self.transports)
+
+
+def measure(job: Job, rounds: int, note: Note = say_nothing) -> Iterator[Figure]:
+    """A figure for each carrier and transport, and one for Gloo. Raises PacelineError when a worker fails."""
+    nbytes = FLOAT_BYTES * job.length
+    took: dict[str, list[float]] = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        RawSockets(nbytes, nbytes, lanes=job.workers - 1) as raw,
+        Children() as children,
+    ):
+        note(f"means: starting {job.workers} processes")
+        store = str(Path(folder) / "store")
+        workers = [children.start("mean.work", {**asdict(job), "me": w, "store": store}) for w in range(job.workers)]
+        for _ in job.transports:
+            _introduce(workers)
+        for worker in workers:
+            worker.hear()
+        for number in range(WARM_ROUNDS + rounds):
+            note(f"means: round {number + 1} of {WARM_ROUNDS + rounds}")
+            seconds = {**_one_round(workers), "tcp": raw.once()}
+            for name, each in seconds.items():
+                took.setdefault(name, []).append(each)
+    kept = {name: each[WARM_ROUNDS:] for name, each in took.items()}
+    kept["shm"] = kept[ADD]
+    for carrier, transport in [*job.ways(), (GLOO, "tcp")]:
+        name = GLOO if carrier == GLOO else f"{carrier} {transport}"
+        conditions = {"carrier": carrier, "transport": transport, "workers": job.workers, "rounds": rounds}
+        yield Figure.of(
+            carrier if carrier == GLOO else f"{carrier}, {transport}",
+            LIMITS[transport],
+            nbytes,
+            kept[name],
+            kept[transport],
+            **conditions,
+        )
+
+
+def _introduce(workers: Sequence[Child]) -> None:
+    """Pass the addresses round."""
+    addresses = [worker.hear() for worker in workers]
+    for worker in workers:
+        worker.tell(addresses)
+
+
+def _one_round(workers: Sequence[Child]) -> dict[str, float]:
+    """Seconds of each way, those of its slowest worker."""
+    for worker in workers:
+        worker.tell("again")
+    answers = [worker.hear() for worker in workers]
+    return {name: max(answer[name] for answer in answers) for name in answers[0]}
+
+
+def work(job: dict[str, Any], talk: Talk) -> None:
+    """A worker's process: makes a round whenever it is told something, and answers with the seconds of each way."""
+    me, store = job.pop("me"), job.pop("store")
+    own = Job(**job)
+    torch.set_num_threads(1)
+    dist.init_process_group(GLOO, f"file://{store}", rank=me, world_size=own.workers)
+    v = FlatMemory().empty(own.length)
+    gradient, sums = torch.randn(own.length), torch.empty(own.length)
+    ways: dict[str, Callable[[], object]] = {}
+    for transport in own.transports:
+        mean = _carried(me, own.workers, transport, talk)
+        for carrier in own.carriers:
+            ways[f"{carrier} {transport}"] = functools.partial(mean, carrier, v)
+    ways[GLOO] = functools.partial(dist.all_reduce, gradient)
+    ways[ADD] = functools.partial(torch.add, gradient, gradient, out=sums)
+    talk.tell("ready")
+    while talk.hear():
+        v.tensor.normal_()
+        gradient.fill_(1.0)
+        seconds = {}
+        for name, way in ways.items():
+            dist.barrier()
+            seconds[name] = timed(way)
+        talk.tell(seconds)
+
+
+def _carried(me: int, workers: int, transport: str, talk: Talk) -> Callable[[str, Any], Any]:
+    """`mean(carrier, v)` over connections of that kind; the parent passes the addresses round."""
+    node, way = open_party(party.worker(me), transport, workers=workers, servers=0)
+    peers = node.peers = PeerCarrier(way, FlatMemory(), FlatAdder())
+    way.open(Ears(node))
+    talk.tell(way.address)
+    addresses = talk.hear()
+    for other in range(me):
+        way.connect(party.worker(other), addresses[other])
+    node.meet([other for other in range(workers) if other != me], range(me))
+    count, everybody = itertools.count(), tuple(range(workers))
+
+    def mean(carrier: str, v: Any) -> Any:
+        return peers.begin(Mean(v, everybody, next(count)), carrier, (everybody,)).wait(TIMEOUT_S)
+
+    return mean

@@ -1,0 +1,58 @@
+"""A party without a run around it: a node, its transport, and whoever it has been told to reach."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from paceline.core.errors import ConfigError
+from paceline.engine.vector import FlatMemory
+from paceline.job.seat import Seat
+from paceline.live.node import Node
+from paceline.live.party import Party
+from paceline.live.segments import Segments
+from paceline.live.tcp import TcpTransport
+from paceline.live.transport import Envelope, Kind
+
+TRANSPORTS = ("shm", "tcp")
+TOKEN = "the token of this measurement"
+TIMEOUT_S = 60.0
+
+
+class Ears:
+    """What a transport tells, passed on to a node; an error ends the process."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.deliver: Callable[[Party, Envelope], None] = node.deliver
+        self.lost: Callable[[Party, str], None] = node.lost
+
+    def room_for(
+        self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]
+    ) -> list[Any]:
+        return list(self._node.room_for(src, kind, id, lengths, shared))
+
+    def failed(self, error: BaseException) -> None:
+        print(f"failed: {error!r}", file=sys.stderr)
+        os._exit(1)
+
+
+def open_party(who: Party, transport: str, *, workers: int, servers: int) -> tuple[Node, TcpTransport]:
+    """A node as a party of a run has it, with one thread for arithmetic; delivers after `way.open(Ears(node))`."""
+    import paceline.schemes  # noqa: F401  enters the catalogue
+
+    torch.set_num_threads(1)
+    seat = Seat(party=str(who), workers=workers, servers=servers, coordinator="", token=TOKEN, exchange=transport)
+    way = seat.transport()
+    node = Node(way, FlatMemory(), timeout_s=TIMEOUT_S)
+    return node, way
+
+
+def there_or_refused(transports: Sequence[str]) -> None:
+    """Raises ConfigError where one of them cannot be had on this machine."""
+    if "shm" in transports and not Segments.available():
+        raise ConfigError("--transport shm: memory can be shared on Linux only; give --transport tcp")
