@@ -89,9 +89,10 @@ class Running:
             workers = [self._children.start("exchange.work", {**plain, "me": w}) for w in range(job.workers)]
             addresses = [server.hear() for server in servers]
             for worker in workers:
+                worker.hear()  # that it is here
                 worker.tell(addresses)
             for worker in workers:
-                worker.hear()
+                worker.hear()  # that it is ready
         except BaseException:
             self.__exit__()
             raise
