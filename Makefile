@@ -36,8 +36,10 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-bench: $(READY)  ## every benchmark script
-	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
+bench: $(READY)  ## every benchmark script; at the end, those that fell short
+	@short=; for script in benchmarks/[a-z]*.py; do \
+	  echo "== $$script"; $(BIN)/python $$script || short="$$short $$script"; \
+	done; if [ -n "$$short" ]; then echo "fell short:$$short"; exit 1; fi
 
 pages: $(READY)  ## docs/schemes: a page and a figure for every scheme, from its docstring
 	$(BIN)/python -m scripts.scheme_pages

@@ -111,7 +111,9 @@ def parsed(subject: str, arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--json", metavar="FILE", type=a_file, help="also write the figures there")
     options = parser.parse_all(arguments)
     if getattr(options, "tls", False):
-        raise ConfigError("--tls: what travels is not encrypted in this version; leave --tls out")
+        raise ConfigError(
+            "--tls: only plain connections are measured here; python benchmarks/tls.py says what TLS costs"
+        )
     if "shm" in getattr(options, "transport", ()) and subject != "overhead":
         from paceline.bench.parties import there_or_refused
 
@@ -173,7 +175,7 @@ def _transport(parser: Parser) -> None:
         default=list(TRANSPORTS),
         help="shm (shared memory), tcp (loopback), or both (default: shm,tcp)",
     )
-    parser.add_argument("--tls", action="store_true", help="encrypt what travels; not in this version")
+    parser.add_argument("--tls", action="store_true", help="refused so far: benchmarks/tls.py says what TLS costs")
 
 
 def _mbytes(parser: Parser, default: float, what: str) -> None:

@@ -72,7 +72,10 @@ def test_help_of_a_subject_says_what_bounds_it(subject: str, capsys: Capture) ->
         ("exchange --mbytes nan", "--mbytes: nan is not a number between"),
         ("exchange --scheme easgd", "easgd does more than push and pull: give asp or bsp"),
         ("exchange --scheme aps", "did you mean 'asp'?"),
-        ("exchange --tls", "--tls: what travels is not encrypted in this version; leave --tls out"),
+        (
+            "exchange --tls",
+            "--tls: only plain connections are measured here; python benchmarks/tls.py says what TLS costs",
+        ),
         ("exchange --transport tcp --servers 3 --mbytes 0.00001", "give --servers 2 or less"),
         ("mean --workers 1", "between 2 and 64"),
         ("mean --carriers rnig", "did you mean 'ring'?"),
