@@ -20,6 +20,7 @@ from paceline.codec import read
 from paceline.codec.policy import EXACT_BELOW, Codecs
 from paceline.core.collective import PEERS
 from paceline.core.errors import ConfigError
+from paceline.core.gate import OFF, REJECT, WARN, GatePolicy
 from paceline.core.registry import nearest
 from paceline.core.scheme import Limits, Scheme, limits_of, lookup, make, names, types_of
 from paceline.engine import recipes
@@ -167,6 +168,21 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """See docs/numbers.md."""
+
+    mode: str = option(
+        WARN,
+        "what servers refuse: reject what is not finite or wild, warn what is not finite, off nothing",
+        flag="gate",
+        choices=(OFF, WARN, REJECT),
+    )
+    factor: float = option(
+        3.0, "wild is a norm above this many times the running median of all workers'", flag="gate-factor", low=1.01
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
     """Whichever comes first; 0 means never."""
 
@@ -197,6 +213,7 @@ class Config:
     model: Model = field(default_factory=Model)
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
+    gate: Gate = field(default_factory=Gate)
     stop: Stop = field(default_factory=Stop)
     evaluation: Evaluation = field(default_factory=Evaluation)
     parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -207,6 +224,9 @@ class Config:
 
     def codecs(self) -> Codecs:
         return Codecs(**dataclasses.asdict(self.compression))
+
+    def gate_policy(self) -> GatePolicy:
+        return GatePolicy(**dataclasses.asdict(self.gate))
 
     def slowdown_of(self, rank: int) -> float:
         return self.cluster.slowdown[rank] if self.cluster.slowdown else 1.0
@@ -231,6 +251,7 @@ class Config:
         self._check_data()
         self._check_mean()
         self._check_precision()
+        self._check_gate()
         fractions = parse_shards(self.cluster.shards)
         if fractions and len(fractions) != self.cluster.servers:
             raise ConfigError(f"--shards names {len(fractions)} servers, --servers says {self.cluster.servers}")
@@ -275,6 +296,14 @@ class Config:
     def _check_precision(self) -> None:
         if self.model.precision == "fp16" and "cpu" in self.cluster.device:
             raise ConfigError("--precision fp16 needs a GPU for every worker: give --precision bf16, or other --device")
+
+    def _check_gate(self) -> None:
+        scheme, servers = self.scheme(), self.cluster.servers
+        if self.gate.mode == REJECT and scheme.server(servers) is None:
+            raise ConfigError(
+                f"--gate reject: nothing is pushed to servers under {scheme.name} with --servers {servers}; "
+                "take --gate warn, or a scheme whose workers push, such as asp"
+            )
 
     def _check_mean(self) -> None:
         mean, servers = self.cluster.mean, self.cluster.servers

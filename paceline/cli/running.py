@@ -13,6 +13,7 @@ from paceline.observe import text
 from paceline.observe.summary import Summary
 
 EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}
+WILD_SHARE = 0.1
 
 
 class Runner(Protocol):
@@ -67,7 +68,7 @@ def run_and_report(runner: Runner, out: str) -> int:
 
 
 def report(s: Summary, out: str) -> str:
-    """Three lines: how it ended, where the time went, what it left."""
+    """Three lines: how it ended, where the time went, what it left; and one for each worker with bad numbers."""
     accuracy = "no evaluation" if s.test_accuracy is None else f"test accuracy {text.accuracy_text(s.test_accuracy)}"
     reached = ""
     if s.target_accuracy is not None:
@@ -79,13 +80,24 @@ def report(s: Summary, out: str) -> str:
     shares = s.shares
     hidden = "" if s.hidden is None else f" ({text.percent(s.hidden)} of it hidden)"
     model = "" if s.test_accuracy is None else "model.safetensors "
+    faults = "".join(f"{line}\n" for line in faults_of(s))
     return (
         f"{s.scheme}: {accuracy}{reached}; {text.seconds_text(s.seconds)}, {s.samples} samples, "
         f"{s.samples_per_second:.0f} samples/s (ended by: {s.reason})\n"
         f"time of the workers: computing {text.percent(shares.computing)}, waiting {text.percent(shares.waiting)}, "
         f"communicating {text.percent(shares.communicating)}{hidden}\n"
-        f"left in {out}: config.toml trace.jsonl summary.json {model}curve.png"
+        f"{faults}left in {out}: config.toml trace.jsonl summary.json {model}curve.png"
     )
+
+
+def faults_of(s: Summary) -> Iterator[str]:
+    """A line for each worker of which the servers refused something, or found one push in ten wild."""
+    for w in s.workers:
+        of = f"worker {w.rank} ({w.device}): of {text.counted(w.exchanges, 'exchange')} the servers"
+        if w.refused:
+            yield f"{of} refused {w.refused}, for bad numbers; the reasons are in trace.jsonl"
+        elif w.wild > WILD_SHARE * w.exchanges:
+            yield f"{of} found {w.wild} far longer than most, and used them; --gate reject would not"
 
 
 @contextmanager

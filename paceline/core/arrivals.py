@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from paceline.core.clocked import Pull
 from paceline.core.effects import Reply, Tell
+from paceline.core.message import vector_fields
 from paceline.core.role import Place, Role
 from paceline.core.trace import Applied
 
@@ -44,9 +45,10 @@ class ArrivalServer(Role):
         # A repeat is answered and changes nothing.
         if not isinstance(message, Pull) and message.clock > self.clocks[src]:
             self.clocks[src] = message.clock
-            weight = self.apply(src, message)
-            self.version += 1
-            self._explain(now, src, message.samples, weight)
+            staleness, refused = self.version - self.seen[src], self._refused(now, src, message)
+            weight = 0.0 if refused else self.apply(src, message)
+            self.version += not refused
+            self._explain(now, src, message.samples, staleness, weight)
         self.seen[src] = self.version
         yield Reply(src, self.answer(src, before))
 
@@ -59,7 +61,13 @@ class ArrivalServer(Role):
         self.seen[rank] = self.version
         yield from ()
 
-    def _explain(self, now: float, rank: int, samples: int, weight: float) -> None:
+    def _refused(self, now: float, src: int, message: Any) -> bool:
+        """Has the gate found that it shall change nothing?"""
+        gate = self.gate
+        vectors = [getattr(message, name) for name in vector_fields(self.takes)]
+        return gate is not None and any(gate.push(now, src, v) is not None for v in vectors)
+
+    def _explain(self, now: float, rank: int, samples: int, staleness: int, weight: float) -> None:
         if self.note:
             self.note(
                 Applied(
@@ -67,7 +75,7 @@ class ArrivalServer(Role):
                     shard=self.me,
                     ranks=(rank,),
                     version=self.version,
-                    staleness=self.version - 1 - self.seen[rank],
+                    staleness=staleness,
                     weight=weight,
                     samples=samples,
                 )

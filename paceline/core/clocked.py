@@ -284,6 +284,8 @@ class ClockedServer(Role):
             self.own.pop(src, None)
             self._explain_drop(now, src, push, refused)
             return (src,)
+        if self.gate is not None and self.gate.push(now, src, push.g) is not None:
+            return self._shut_out(now, src, push)
         g = self.corrected(src, push.g) if self._asks_corrected else push.g
         group = self.rounds[src]
         if len(group.members) == 1 and not group.count and not self._asks_enough:
@@ -294,10 +296,22 @@ class ClockedServer(Role):
             return (src,)
         return self._close(now, group)
 
+    def _shut_out(self, now: float, src: int, push: Push) -> Collection[int]:
+        """The gate has refused what `src` pushed: it changes nothing, and no round waits for another."""
+        self.own.pop(src, None)
+        if self.note:
+            self._note_update(now, (src,), self.version - self.seen[src], 0.0, push.samples)
+        group = self.rounds[src]
+        if self._asks_enough:  # a round of whoever comes: it may come again
+            return (src,)
+        group.came.add(src)
+        return self._close(now, group) if group.complete else (src,)
+
     def _close(self, now: float, group: Round) -> Collection[int]:
-        """The round becomes an update; who took part in it."""
+        """The round becomes an update, unless all of it was refused; who took part in it."""
         came = group.came
-        self._apply(now, came, group.mean(), group.samples)
+        if group.count:
+            self._apply(now, came, group.mean(), group.samples)
         group.reset()
         return came
 

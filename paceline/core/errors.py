@@ -23,5 +23,9 @@ class TimedOut(PacelineError):  # noqa: N818
     """A wait outlasted its deadline; the message names what was waited for."""
 
 
+class Diverged(PacelineError):  # noqa: N818
+    """The numbers of the model are no longer finite, whoever computes them."""
+
+
 class ProtocolError(PacelineError):
     """Bytes that are not a frame of this protocol, or a message nobody expects here."""

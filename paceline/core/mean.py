@@ -6,12 +6,14 @@ a set of replies not yet given.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from paceline.core.effects import Mean, Reply, Tell
+from paceline.core.errors import Diverged
 from paceline.core.message import INCREMENT, Nature, message
 from paceline.core.role import Place, Role
 from paceline.core.vector import Vector
@@ -57,16 +59,21 @@ class _Meeting:
     present: dict[int, None] = field(default_factory=dict)  # who waits for the result, in order of arrival
     result: Averaged | None = None
 
-    def add(self, rank: int, part: Part) -> None:
-        """A repeat, by a member that was restarted or came back while the meeting was open, changes nothing."""
+    def add(self, rank: int, part: Part, fault: Callable[[int, Part], str | None]) -> None:
+        """A repeat, by a member that was restarted or came back while the meeting was open, changes nothing.
+
+        Nor does one with a `fault`; its member is not waited for any longer.
+        """
         self.present[rank] = None
         if rank in self.counted:
+            return
+        self.absent.discard(rank)
+        self.counted.add(rank)
+        if fault(rank, part) is not None:
             return
         weighted = part.v * part.weight
         self.sum = weighted if self.sum is None else self.sum + weighted
         self.weight += part.weight
-        self.absent.discard(rank)
-        self.counted.add(rank)
 
     def is_of(self, part: Part) -> bool:
         # The identity test spares a comparison of all ranks wherever the members share one tuple.
@@ -118,7 +125,7 @@ class MeanServer(Role):
             self.asked[src] = [meeting]
         else:
             asked.append(meeting)
-        meeting.add(src, message)
+        meeting.add(src, message, functools.partial(self._fault, now))
         return () if meeting.absent else self._close(meeting)
 
     def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
@@ -137,6 +144,10 @@ class MeanServer(Role):
         known = itertools.chain(*self.missed.values(), *self.closed.values())
         self.missed[rank] = list({id(meeting): meeting for meeting in known}.values())
         yield from ()
+
+    def _fault(self, now: float, rank: int, part: Part) -> str | None:
+        """Why the gate lets it count nothing. One without a weight counts nothing in any case."""
+        return self.gate.part(now, rank, part.v) if self.gate is not None and part.weight else None
 
     def _closed_before(self, src: int, part: Part) -> _Meeting | None:
         """The meeting that `part` is of, if it is over."""
@@ -159,6 +170,8 @@ class MeanServer(Role):
     def _close(self, meeting: _Meeting) -> Iterator[Reply]:
         if meeting.absent:
             return
+        if meeting.sum is None and meeting.present:
+            raise Diverged(f"the model has diverged: nobody's part of the mean {meeting.tag} is finite; lower --lr")
         same_tag = self.meetings[meeting.tag]
         same_tag.remove(meeting)
         if not same_tag:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from paceline.core.effects import Effect, Reply, Tell
+from paceline.core.gate import Gate
 from paceline.core.trace import Record
 
 
@@ -33,6 +34,7 @@ class Place:
     update: the optimizer that belongs to this party.
     seconds_per_step: measured before the start, by rank; empty when nobody measured.
     note: takes trace records, in particular decisions with their reasons; None when nobody listens.
+    gate: on a shard, says which contributions are fit to be used; None where all are.
     """
 
     me: int
@@ -42,6 +44,7 @@ class Place:
     seed: int = 0
     seconds_per_step: tuple[float, ...] = ()
     note: Callable[[Record], None] | None = None
+    gate: Gate | None = None
 
 
 class Role:
@@ -65,6 +68,7 @@ class Role:
         self.w: Any = place.w
         self.update = place.update
         self.note = place.note
+        self.gate = place.gate
 
     @functools.cached_property
     def rng(self) -> random.Random:

@@ -60,6 +60,20 @@ class Decision(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gated(Record):
+    """Shard `shard` found fault with contribution `number`, from 1, of worker `rank`.
+
+    One that is `refused` counts nothing.
+    """
+
+    shard: int
+    rank: int
+    number: int
+    refused: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated(Record):
     """The model as it was at `at` on the test set. `samples`: training samples seen by then."""
 
@@ -86,7 +100,7 @@ class Ended(Record):
 
 
 KINDS: dict[str, type[Record]] = {
-    cls.__name__.lower(): cls for cls in (Span, Applied, Decision, Evaluated, Membership, Ended)
+    cls.__name__.lower(): cls for cls in (Span, Applied, Decision, Gated, Evaluated, Membership, Ended)
 }
 
 

@@ -177,6 +177,11 @@ class Flat:
         return f"Flat({len(self)} on {self.device}, scale {self.scale:g})"
 
 
+def norm(v: Any) -> float:
+    """Euclidean length of a vector of any kind that the engine has, wherever it lies; not finite if a number is not."""
+    return float(v.norm())
+
+
 def _tidy(scale: float) -> float:
     return 1.0 if abs(scale - 1.0) < _SAME_AS_ONE else scale
 

@@ -240,7 +240,8 @@ class Conductor:
                     failures.append(self._death(who, why))
                 case _Failure() as another:
                     failures.append(another)
-        failures.sort(key=lambda failure: failure.rank)
+        lost_others = {failure.who for failure in failures if failure.rank == 2}  # who ended because another did
+        failures.sort(key=lambda failure: 2 if failure.who in lost_others else failure.rank)
         root = failures[0]
         details = next((f.details for f in failures if f.who == root.who and f.details), "")
         own = next((f.cause for f in failures if f.who == root.who and f.rank == 1), "")

@@ -12,7 +12,7 @@ from paceline.job.recipe import Recipe
 from paceline.live.control import Progress
 from paceline.live.party import Party
 from paceline.observe.progress import Snapshot, WorkerRow
-from paceline.observe.summary import Staleness, Summary, WorkerSummary, seconds_to_target
+from paceline.observe.summary import Faults, Staleness, Summary, WorkerSummary, seconds_to_target
 
 NOTHING = Progress(
     steps=0,
@@ -47,7 +47,7 @@ class Ledger:
     def __init__(self, config: Config, train_samples: int, driver: str = "live") -> None:
         self._config, self._train_samples, self._driver = config, train_samples, driver
         self._workers = [_Worker() for _ in range(config.cluster.workers)]
-        self._staleness = Staleness()
+        self._staleness, self._faults = Staleness(), Faults()
         self._evaluations: list[Evaluated] = []
         self._reason, self._seconds = "", 0.0
         self._recipe, self._model_length = Recipe(scheme=config.run.scheme), 0
@@ -71,6 +71,7 @@ class Ledger:
 
     def recorded(self, record: Record) -> None:
         self._staleness.add(record)
+        self._faults.add(record)
         if isinstance(record, Evaluated):
             bisect.insort(self._evaluations, record, key=lambda evaluated: evaluated.at)
 
@@ -142,6 +143,8 @@ class Ledger:
             seconds_hidden=p.seconds_hidden,
             staleness_mean=self._staleness.mean(rank),
             staleness_max=self._staleness.max(rank),
+            refused=self._faults.refused(rank),
+            wild=self._faults.wild(rank),
         )
 
     def summary(self) -> Summary:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from paceline.codec.policy import Codecs
+from paceline.core.gate import GatePolicy
 from paceline.core.role import Place, Role
 from paceline.core.scheme import Scheme, make
 from paceline.engine.recipes import OptimizerRecipe, ScheduleRecipe
@@ -24,6 +25,7 @@ class Recipe:
     schedule: ScheduleRecipe = field(default_factory=ScheduleRecipe)
     seed: int = 0
     codecs: Codecs = field(default_factory=Codecs)
+    gate: GatePolicy = field(default_factory=GatePolicy)
 
     def make_scheme(self) -> Scheme:
         """Raises ConfigError for an unknown scheme or a bad parameter."""

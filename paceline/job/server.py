@@ -13,7 +13,7 @@ from typing import Any
 from paceline.core.mean import Averaged, MeanServer
 from paceline.core.role import Place
 from paceline.core.trace import Applied, Decision, Record
-from paceline.engine.vector import FlatMemory
+from paceline.engine.vector import FlatMemory, norm
 from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
 from paceline.live import control
@@ -61,6 +61,7 @@ def _take_up(server: int, session: Session, plan: control.Plan) -> list[Hosted]:
             rule.set_lr(lr)
 
     session.on_rate = set_rate
+    gates = {number: recipe.gate.gate(norm, plan.workers, server, session.note) for number in slices}
 
     def place(number: int, w: Any) -> Place:
         return Place(
@@ -72,6 +73,7 @@ def _take_up(server: int, session: Session, plan: control.Plan) -> list[Hosted]:
             seconds_per_step=plan.seconds_per_step,
             # What happens to a shard happens to all its slices; one of them is enough to tell of it.
             note=(lambda record: session.note(_of_server(record, server))) if number == slices[0] else None,
+            gate=gates[number],
         )
 
     def hosted(number: int) -> Hosted:

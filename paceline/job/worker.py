@@ -65,6 +65,7 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
         ),
         seed=config.run.seed,
         codecs=config.codecs(),
+        gate=config.gate_policy(),
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from paceline.core.errors import PacelineError
-from paceline.core.trace import Applied, Evaluated, Record
+from paceline.core.trace import Applied, Evaluated, Gated, Record
 
 SUMMARY = "summary.json"
 
@@ -29,7 +29,8 @@ class Shares:
 class WorkerSummary:
     """One worker. `slowdown`: how many times slower it was made; staleness is None where nothing is ever stale.
 
-    `seconds_hidden`: of communication that went on while it computed, besides `seconds_communicating`.
+    `seconds_hidden`: of communication that went on while it computed, besides `seconds_communicating`. `refused`: of
+    its contributions, those of which a server used nothing, or not all; `wild`: those noted and used (docs/numbers.md).
     """
 
     rank: int
@@ -44,6 +45,8 @@ class WorkerSummary:
     staleness_mean: float | None = None
     staleness_max: int | None = None
     seconds_hidden: float = 0.0
+    refused: int = 0
+    wild: int = 0
 
     @property
     def shares(self) -> Shares:
@@ -158,6 +161,23 @@ def seconds_to_target(evaluations: Iterable[Evaluated], target: float | None) ->
     if target is None:
         return None
     return next((e.at for e in evaluations if e.accuracy >= target), None)
+
+
+class Faults:
+    """How many contributions of every rank the servers found fault with; one that several shards speak of is one."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[int, bool], set[int]] = {}
+
+    def add(self, record: Record) -> None:
+        if isinstance(record, Gated):
+            self._of.setdefault((record.rank, record.refused), set()).add(record.number)
+
+    def refused(self, rank: int) -> int:
+        return len(self._of.get((rank, True), ()))
+
+    def wild(self, rank: int) -> int:
+        return len(self._of.get((rank, False), ()))
 
 
 class Staleness:

@@ -34,6 +34,7 @@ from paceline.core.effects import (
     Wait,
 )
 from paceline.core.errors import PeerLost, ProtocolError
+from paceline.core.gate import Gate
 from paceline.core.mean import Part
 from paceline.core.message import gather, scatter, size
 from paceline.core.role import Role, Update
@@ -74,8 +75,8 @@ class Simulation:
     workers carry a `Mean` among themselves; by default the servers do, and without servers a ring. `trace` takes the
     records of all parties, each on its writer's clock. `watched`: every invariant is checked while it runs, which may
     cost more than the simulation itself. `passage`: what becomes of a message on its way from one party to another,
-    and the bytes that travel; None where it arrives as it is. Raises ConfigError when the scheme cannot run on such a
-    cluster.
+    and the bytes that travel; None where it arrives as it is. `gate`: makes that of a shard, by its number. Raises
+    ConfigError when the scheme cannot run on such a cluster.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Simulation:
         watched: bool = True,
         mean: str = "",
         passage: Passage | None = None,
+        gate: Callable[[int], Gate | None] = lambda shard: None,
         **plain: Any,
     ) -> None:
         measured = tuple(seconds_per_step) or (cluster.seconds_per_step() if cluster else ())
@@ -107,7 +109,15 @@ class Simulation:
         self.invariants = Invariants(self) if watched else None
         note = self._note if self.invariants else trace
         self.world = World(
-            scheme, w0, cluster, update_factory or plain_sgd(0.1), seed, measured, note, by_peers=bool(mean)
+            scheme,
+            w0,
+            cluster,
+            update_factory or plain_sgd(0.1),
+            seed,
+            measured,
+            note,
+            by_peers=bool(mean),
+            gate=gate,
         )
         if self.invariants:
             peers = [self.world.peers] if self.world.peers else []

@@ -12,10 +12,12 @@ import torch
 from paceline import config as configuration
 from paceline.core.collective import PEERS
 from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.gate import Gate
 from paceline.core.trace import Ended, Evaluated, Record
 from paceline.core.vector import Ghost, cut
 from paceline.engine.data.shares import Shares, make_shares
 from paceline.engine.recipes import MOMENTUM
+from paceline.engine.vector import norm
 from paceline.job.ledger import Ledger
 from paceline.job.virtual.encoding import Encoding
 from paceline.job.virtual.judge import Judge
@@ -230,7 +232,13 @@ class VirtualRun:
             watched=setting.cluster.workers <= WATCHED_MAX,
             mean=self._carrier(),
             passage=self._encoding() if recipe.codecs.in_messages else None,
+            gate=self._gate,
         )
+
+    def _gate(self, shard: int) -> Gate | None:
+        if self._setting.timing_only:
+            return None
+        return self._recipe.gate.gate(norm, self._setting.cluster.workers, shard, self._note)
 
     def _encoding(self) -> Encoding:
         servers, length = self._setting.cluster.servers, len(self._w0)

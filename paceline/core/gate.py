@@ -1,0 +1,126 @@
+"""The gate of a server: which contributions are numbers that a model may be made of.
+
+    not finite   refused, always: one NaN in an update is a model of NaNs
+    wild         a norm above `factor` times the running median of all workers' norms: noted, or refused
+
+The norm is the probe: it is read at the speed of memory, and it is not finite whenever one of the numbers is not. (Of
+finite numbers whose squares overflow it is not either; they are refused too.) The median is over the last pushes of
+everybody, so that one worker that is always wild does not become its own measure; it moves on when all norms do.
+
+The gate sees what a server sees: a slice of the model. Each slice is judged by itself.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.core.errors import ConfigError, Diverged
+from paceline.core.trace import Gated, Record
+
+OFF, WARN, REJECT = "off", "warn", "reject"
+JUDGED_FROM = 4
+"""Norms that have to be known before one can be called wild."""
+WINDOW_MIN = 64
+REFUSED_IN_A_ROW = 8
+"""Pushes a worker, all refused, none accepted in between, after which nobody can believe in a passing fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatePolicy:
+    """`mode`: off lets everything pass, warn refuses what is not finite, reject what is wild, too."""
+
+    mode: str = WARN
+    factor: float = 3.0
+
+    def __post_init__(self) -> None:
+        if self.mode not in (OFF, WARN, REJECT):
+            raise ConfigError(f"gate {self.mode!r}: there are off, warn and reject")
+        if not self.factor > 1:
+            raise ConfigError(
+                f"a gate factor of {self.factor:g} refuses half of all pushes: give one above 1, such as 3"
+            )
+
+    def gate(
+        self, norm: Callable[[Any], float], workers: int, shard: int, note: Callable[[Record], None] | None
+    ) -> Gate | None:
+        """The gate of one slice; None where everything passes."""
+        return None if self.mode == OFF else Gate(self, norm, workers, shard, note)
+
+
+class Gate:
+    """Of one slice, which the trace knows as `shard`. `norm`: the Euclidean length of a vector."""
+
+    def __init__(
+        self,
+        policy: GatePolicy,
+        norm: Callable[[Any], float],
+        workers: int,
+        shard: int,
+        note: Callable[[Record], None] | None,
+    ) -> None:
+        self._rejects, self._factor = policy.mode == REJECT, policy.factor
+        self._norm, self._shard, self._note = norm, shard, note
+        self._workers = workers
+        self._came: Counter[int] = Counter()  # contributions judged so far, by rank
+        self._in_a_row: Counter[int] = Counter()  # those among them that were refused since one was not
+        self._last: deque[float] = deque()
+        self._sorted: list[float] = []  # the same norms
+        self._kept_at_most = max(WINDOW_MIN, 4 * workers)
+
+    def push(self, now: float, rank: int, v: Any) -> str | None:
+        """Why what worker `rank` has pushed does not count, or None.
+
+        Raises Diverged once nobody's numbers are finite any more.
+        """
+        norm = self._norm(v)
+        if not math.isfinite(norm):
+            return self._refuse(now, rank)
+        self._passes(rank)
+        median = self._sorted[len(self._sorted) // 2] if len(self._sorted) >= JUDGED_FROM else 0.0
+        self._keep(norm)
+        if not median or norm <= self._factor * median:
+            return None
+        reason = f"norm {norm:.3g}, {norm / median:.3g} times the running median of all workers"
+        self._tell(now, rank, self._rejects, reason)
+        return reason if self._rejects else None
+
+    def part(self, now: float, rank: int, v: Any) -> str | None:
+        """The same of a part of a mean, which is only asked to be finite: what is averaged is of many kinds."""
+        if not math.isfinite(self._norm(v)):
+            return self._refuse(now, rank)
+        self._passes(rank)
+        return None
+
+    def _passes(self, rank: int) -> None:
+        self._came[rank] += 1
+        if self._in_a_row:
+            self._in_a_row.clear()
+
+    def _refuse(self, now: float, rank: int) -> str:
+        self._came[rank] += 1
+        self._in_a_row[rank] += 1
+        reason = "not finite: it has NaN, infinity, or numbers whose squares overflow"
+        self._tell(now, rank, True, reason)
+        refused = self._in_a_row.total()
+        if refused >= REFUSED_IN_A_ROW * self._workers and len(self._in_a_row) == len(self._came):
+            raise Diverged(
+                f"the model has diverged: server {self._shard} refused the last {refused} contributions, of every "
+                f"worker, because none was finite (the last: number {self._came[rank]} of worker {rank}); lower --lr"
+            )
+        return reason
+
+    def _keep(self, norm: float) -> None:
+        self._last.append(norm)
+        bisect.insort(self._sorted, norm)
+        if len(self._last) > self._kept_at_most:
+            del self._sorted[bisect.bisect_left(self._sorted, self._last.popleft())]
+
+    def _tell(self, now: float, rank: int, refused: bool, reason: str) -> None:
+        if self._note is not None:
+            number = self._came[rank]
+            self._note(Gated(at=now, shard=self._shard, rank=rank, number=number, refused=refused, reason=reason))
