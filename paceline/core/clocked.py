@@ -126,9 +126,12 @@ class RefreshingWorker(ClockedWorker):
 
 # ---- server ------------------------------------------------------------------------------------------------------
 class Round:
-    """The contributions of one group that wait to become one update; `count` of them."""
+    """The contributions of one group that wait to become one update; `count` of them.
 
-    __slots__ = ("_sum", "came", "count", "members", "samples")
+    `came`: of whom no more is expected; `refused`: those among them whose contribution does not count.
+    """
+
+    __slots__ = ("_sum", "came", "count", "members", "refused", "samples")
 
     def __init__(self, members: Iterable[int]) -> None:
         self.members = set(members)
@@ -136,6 +139,7 @@ class Round:
 
     def reset(self) -> None:
         self.came: set[int] = set()
+        self.refused: set[int] = set()
         self.count = 0
         self.samples = 0
         self._sum: Any = None
@@ -305,13 +309,14 @@ class ClockedServer(Role):
         if self._asks_enough:  # a round of whoever comes: it may come again
             return (src,)
         group.came.add(src)
+        group.refused.add(src)
         return self._close(now, group) if group.complete else (src,)
 
     def _close(self, now: float, group: Round) -> Collection[int]:
         """The round becomes an update, unless all of it was refused; who took part in it."""
         came = group.came
         if group.count:
-            self._apply(now, came, group.mean(), group.samples)
+            self._apply(now, came - group.refused if group.refused else came, group.mean(), group.samples)
         group.reset()
         return came
 
