@@ -109,20 +109,10 @@ class Simulation:
         self.invariants = Invariants(self) if watched else None
         note = self._note if self.invariants else trace
         self.world = World(
-            scheme,
-            w0,
-            cluster,
-            update_factory or plain_sgd(0.1),
-            seed,
-            measured,
-            note,
-            by_peers=bool(mean),
-            gate=gate,
+            scheme, w0, cluster, update_factory or plain_sgd(0.1), seed, measured, note, by_peers=bool(mean), gate=gate
         )
         if self.invariants:
-            peers = [self.world.peers] if self.world.peers else []
-            for party in [*self.world.others, *peers, *self.world.workers]:
-                self.invariants.watch(party)
+            self.invariants.watch_all()
         self.network = self.world.network
         self.carriage = Carriage(self.network, self.world.cards, mean or "ring")
         # Bound once, for every message needs them.

@@ -58,6 +58,12 @@ class Invariants:
         return InvariantBroken(f"{sim.scheme.name}, seed {sim.seed}, at {sim.now:.6f} s: {what}; lately:\n  {last}")
 
     # ---- where it listens ----------------------------------------------------------------------------------
+    def watch_all(self) -> None:
+        """Everybody who is there from the start."""
+        world = self._sim.world
+        for party in [*world.others, *([world.peers] if world.peers else []), *world.workers]:
+            self.watch(party)
+
     def watch(self, party: Party) -> None:
         """See everything that `party` hears and says."""
         if party in self._sim.world.servers:
