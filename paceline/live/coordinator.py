@@ -23,7 +23,7 @@ from paceline.core.membership import Membership as Members
 from paceline.core.role import Place, Role
 from paceline.core.sharding import Layout
 from paceline.core.trace import Ended, Evaluated, Membership, Record, from_dict
-from paceline.live import control, party
+from paceline.live import control, party, verbs
 from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.transport import SHARED, TCP, Envelope, Kind, Transport
@@ -131,6 +131,7 @@ class Coordinator:
 
     # ---- messages ----------------------------------------------------------------------------------------
     def deliver(self, src: Party, envelope: Envelope) -> None:
+        verbs.check(src, self.node.me, envelope)
         if envelope.kind != Kind.CONTROL:
             self.node.deliver(src, envelope)
             return

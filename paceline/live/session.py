@@ -15,7 +15,7 @@ import msgspec
 
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
 from paceline.core.trace import Record, to_dict
-from paceline.live import control, party
+from paceline.live import control, party, verbs
 from paceline.live.links import measure_link
 from paceline.live.node import Node
 from paceline.live.party import Party
@@ -207,6 +207,7 @@ class Session:
 
     # ---- on the transport's thread -----------------------------------------------------------------------
     def deliver(self, src: Party, envelope: Envelope) -> None:
+        verbs.check(src, self.node.me, envelope)
         if envelope.kind != Kind.CONTROL:
             self.node.deliver(src, envelope)
             return
@@ -235,6 +236,7 @@ class Session:
     def room_for(
         self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]
     ) -> list[Any]:
+        verbs.check_class(src, self.node.me, kind, cls)
         return self.node.room_for(src, kind, id, lengths, shared)
 
     def lost(self, src: Party, why: str) -> None:

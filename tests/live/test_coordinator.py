@@ -463,4 +463,4 @@ def test_records_of_the_others_are_handed_on_as_they_were(companies: Any) -> Non
 def test_what_only_the_coordinator_says_is_refused_from_others(companies: Any, message: Any) -> None:
     company: Company = companies()
     company.say(W0, message)
-    assert str(take(company.escaped)) == f"worker 0 sent {type(message).__name__}"
+    assert str(take(company.escaped)) == f"worker 0 may not send {type(message).__name__} as CONTROL to coordinator"

@@ -1,0 +1,82 @@
+"""Who may send what to whom: roles in rows, verbs in columns; whatever has no place in it is refused.
+
+    control plane    a row for each message, below
+    schemes          TELL, CALL and REPLY of messages of schemes, among workers, servers and the coordinator
+    looks            CALL of a Peek by workers and the evaluator, at workers and servers; their REPLY
+    means            MEAN, among workers
+
+A party is what its certificate or its token lets it be; this says what it may do as that.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from paceline.core.errors import ProtocolError
+from paceline.live import control
+from paceline.live.exhibits import Exhibit, Peek
+from paceline.live.party import Party
+from paceline.live.peers import Away, Piece, Take
+from paceline.live.transport import Envelope, Kind
+
+WORKER, SERVER, EVALUATOR, COORDINATOR = "worker", "server", "evaluator", "coordinator"
+MEMBERS = frozenset({WORKER, SERVER, EVALUATOR})
+_TRAINING = frozenset({WORKER, SERVER, COORDINATOR})
+
+CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
+    **{
+        cls: (MEMBERS, frozenset({COORDINATOR}))
+        for cls in (control.Hello, control.Records, control.Saved, control.Failed)
+    },
+    control.Prepared: (frozenset({WORKER, SERVER}), frozenset({COORDINATOR})),
+    **{cls: (frozenset({WORKER}), frozenset({COORDINATOR})) for cls in (control.Ready, control.Progress, control.Left)},
+    control.Judged: (frozenset({EVALUATOR}), frozenset({COORDINATOR})),
+    control.Rate: (frozenset({WORKER}), frozenset({SERVER})),
+    **{
+        cls: (frozenset({COORDINATOR}), MEMBERS)
+        for cls in (control.Roster, control.Plan, control.Go, control.Gone, control.Finish, control.Exit)
+    },
+    control.Stop: (frozenset({COORDINATOR}), frozenset({WORKER})),
+    control.Total: (frozenset({COORDINATOR}), frozenset({WORKER, EVALUATOR})),
+}
+"""Of each message of the control plane: who sends it, and to whom."""
+
+_MEANS = (Piece, Away, Take)
+_DECLINED = "paceline.live.node"  # a reply of who has left to whatever was asked
+
+
+@functools.cache
+def may_send(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
+    """May a party of kind `sender` send one of kind `receiver` such a message? Default: no."""
+    if cls in CONTROL:
+        senders, receivers = CONTROL[cls]
+        return kind == Kind.CONTROL and sender in senders and receiver in receivers
+    match kind:
+        case Kind.CONTROL:
+            # One that is new, until it has a row: nobody but the coordinator gives orders, or is told of anything.
+            return cls.__module__ == control.__name__ and (sender == COORDINATOR) != (receiver == COORDINATOR)
+        case Kind.MEAN:
+            return sender == receiver == WORKER and cls in _MEANS
+        case Kind.CALL if cls is Peek:
+            return sender in (WORKER, EVALUATOR) and receiver in (WORKER, SERVER)
+        case Kind.REPLY if cls is Exhibit:
+            return sender in (WORKER, SERVER) and receiver in (WORKER, EVALUATOR)
+        case Kind.REPLY if cls.__module__ == _DECLINED:
+            return sender == WORKER and receiver in MEMBERS | {COORDINATOR}
+    return sender in _TRAINING and receiver in _TRAINING and not _is_ours(cls)
+
+
+def _is_ours(cls: type) -> bool:
+    """Is it a message of the driver, and so none of a scheme? What is packed is one that another carries."""
+    return cls.__module__.startswith("paceline.live.") and cls.__module__ != "paceline.live.packing"
+
+
+def check(src: Party, me: Party, envelope: Envelope) -> None:
+    """Raises ProtocolError for what `src` may not send to `me`."""
+    check_class(src, me, envelope.kind, type(envelope.message))
+
+
+def check_class(src: Party, me: Party, kind: Kind, cls: type) -> None:
+    """The same, before there is a message."""
+    if not may_send(src.kind, me.kind, kind, cls):
+        raise ProtocolError(f"{src} may not send {cls.__name__} as {kind.name} to {me}")

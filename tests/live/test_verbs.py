@@ -1,0 +1,81 @@
+"""Roles x verbs: every role to every role, every kind of frame, every message that there is."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+import paceline.schemes  # noqa: F401  enters the messages of all schemes
+from paceline.core import message
+from paceline.core.clocked import Push, Weights
+from paceline.core.errors import ProtocolError
+from paceline.live import control, verbs
+from paceline.live.exhibits import Exhibit, Peek
+from paceline.live.party import COORDINATOR, EVALUATOR, server, worker
+from paceline.live.peers import Piece
+from paceline.live.sharing import Opened
+from paceline.live.tcp import Greeting
+from paceline.live.transport import Envelope, Kind
+from paceline.live.verbs import may_send
+
+ROLES = ("worker", "server", "evaluator", "coordinator", "stranger")
+REGISTERED = [cls for cls in message._types.values() if cls.__module__.startswith("paceline.")]
+CONTROL = [cls for cls in REGISTERED if cls.__module__ == control.__name__]
+OTHERS = [cls for cls in REGISTERED if cls.__module__.startswith(("paceline.core.", "paceline.schemes."))]
+
+
+def pairs(cls: type, kind: Kind) -> set[tuple[str, str]]:
+    """Who may send it to whom."""
+    return {(a, b) for a, b in itertools.product(ROLES, ROLES) if may_send(a, b, kind, cls)}
+
+
+def test_every_message_of_the_control_plane_has_a_row() -> None:
+    assert set(CONTROL) == set(verbs.CONTROL)
+
+
+@pytest.mark.parametrize("cls", CONTROL, ids=lambda cls: cls.__name__)
+def test_control_goes_as_its_row_says_and_as_control_only(cls: type) -> None:
+    senders, receivers = verbs.CONTROL[cls]
+    assert pairs(cls, Kind.CONTROL) == set(itertools.product(senders, receivers))
+    assert all(pairs(cls, kind) == set() for kind in Kind if kind != Kind.CONTROL)
+
+
+def test_nobody_but_the_coordinator_gives_orders() -> None:
+    orders = (control.Roster, control.Plan, control.Go, control.Stop, control.Finish, control.Exit, control.Gone)
+    for cls in orders:
+        assert {sender for sender, _ in pairs(cls, Kind.CONTROL)} == {"coordinator"}, cls
+
+
+@pytest.mark.parametrize("cls", OTHERS, ids=lambda cls: cls.__name__)
+def test_schemes_speak_among_those_who_train_and_not_as_control(cls: type) -> None:
+    among = set(itertools.product(("worker", "server", "coordinator"), repeat=2))
+    assert [pairs(cls, kind) for kind in (Kind.TELL, Kind.CALL, Kind.REPLY)] == [among] * 3
+    assert pairs(cls, Kind.CONTROL) == pairs(cls, Kind.MEAN) == set()
+
+
+def test_the_evaluator_looks_and_does_nothing_else() -> None:
+    calls = {(cls, kind, to) for cls in REGISTERED for kind in Kind for a, to in pairs(cls, kind) if a == "evaluator"}
+    told = {(cls, kind, to) for cls, kind, to in calls if kind != Kind.CONTROL}
+    assert told == {(Peek, Kind.CALL, "worker"), (Peek, Kind.CALL, "server")}
+    assert {to for _, kind, to in calls if kind == Kind.CONTROL} == {"coordinator"}
+    assert pairs(Exhibit, Kind.REPLY) == set(itertools.product(("worker", "server"), ("worker", "evaluator")))
+
+
+def test_means_are_among_workers() -> None:
+    assert pairs(Piece, Kind.MEAN) == {("worker", "worker")}
+    assert all(pairs(Piece, kind) == set() for kind in Kind if kind != Kind.MEAN)
+
+
+def test_a_stranger_may_nothing_and_what_belongs_to_a_connection_is_no_message() -> None:
+    assert [cls for cls in REGISTERED for kind in Kind for pair in pairs(cls, kind) if "stranger" in pair] == []
+    assert [pairs(cls, kind) for cls in (Greeting, Opened) for kind in Kind] == [set()] * 10
+
+
+def test_what_may_not_be_sent_is_refused_by_name() -> None:
+    with pytest.raises(ProtocolError, match="worker 3 may not send Exit as CONTROL to server 0"):
+        verbs.check(worker(3), server(0), Envelope(Kind.CONTROL, control.Exit()))
+    with pytest.raises(ProtocolError, match="evaluator may not send Push as CALL to server 0"):
+        verbs.check_class(EVALUATOR, server(0), Kind.CALL, Push)
+    verbs.check_class(server(0), worker(3), Kind.REPLY, Weights)
+    verbs.check(COORDINATOR, worker(3), Envelope(Kind.CONTROL, control.Exit()))
