@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 # Without a torch there already, this release is installed first, so that no other one is drawn in with it.
 TORCH  ?= torch==2.13.0
 
-.PHONY: help demo test check format lint types bench pages papers clean
+.PHONY: help demo test check format lint types bench fuzz pages papers clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,10 @@ bench: $(READY)  ## every benchmark script; at the end, those that fell short
 	@short=; for script in benchmarks/[a-z]*.py; do \
 	  echo "== $$script"; $(BIN)/python $$script || short="$$short $$script"; \
 	done; if [ -n "$$short" ]; then echo "fell short:$$short"; exit 1; fi
+
+SECONDS ?= 60
+fuzz: $(READY)  ## schemes under seeded faults in virtual time, for SECONDS=60
+	$(BIN)/paceline fuzz --seconds $(SECONDS)
 
 pages: $(READY)  ## docs/schemes: a page and a figure for every scheme, from its docstring
 	$(BIN)/python -m scripts.scheme_pages

@@ -19,6 +19,7 @@ VERBS = {
     "simulate": "the same as train or race in virtual time, on a cluster you need not have",
     "advise": "which scheme suits a cluster, what is known of that, and what is not",
     "launch": "start a training script of your own as several workers",
+    "fuzz": "every scheme under everything that can go wrong, in virtual time, watched by invariants",
     "schemes": "the catalogue; of each scheme algorithm, when to use it, what it needs, parameters",
     "codecs": "ways of sending fewer bytes; of each what it does, when to use it, parameters",
     "bench": "what this machine reaches, against what it allows",

@@ -172,7 +172,26 @@ class Link:
         need(self.latency_s >= 0 and self.bandwidth_gbps > 0, "a link needs latency_s >= 0 and bandwidth_gbps > 0")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hazards:
+    """Every message between two processes is lost, comes twice, or comes up to `late_s` late (and so out of order) with
+    these probabilities. It is sent again until it is acknowledged. With hazards, news of who takes part travels by
+    messages too, and a worker may be declared dead that is not.
+    """
+
+    lost: float = 0.0
+    repeated: float = 0.0
+    late: float = 0.0
+    late_s: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("lost", "repeated", "late"):
+            need(0 <= getattr(self, name) <= 0.9, f"hazards.{name} must lie between 0 and 0.9")
+        need(0 <= self.late_s < math.inf, "hazards.late_s must be 0 or more")
+
+
 FAULTS = ("crash", "restart", "leave", "join", "pause", "clog", "partition", "slow-disk")
+OF_HAZARDS = ("mute", "deaf", "reset", "clock-step", "disk-full", "torn-write")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +206,15 @@ class Fault:
     clog       the host's card neither sends nor takes in for `for_s`
     partition  `sites` are cut off from the others for `for_s`; past `lease_s` their workers count as crashed
     slow-disk  every step on the host takes `extra_s` longer, for `for_s`
+
+    Those that need `hazards`, with which servers crash too, for `for_s`, and go on with what they had acknowledged; and
+    with which a worker that is silent for longer than `lease_s` is declared dead though it lives:
+
+    mute, deaf the hosts are not heard, or hear nothing, for `for_s`
+    reset      what is on its way to and from the hosts is lost
+    clock-step the hosts' clocks jump ahead by `extra_s`
+    disk-full  the hosts' servers can take nothing for `for_s`
+    torn-write the hosts' servers crash, for `for_s`, while they write down the next message
     """
 
     kind: str
@@ -198,12 +226,14 @@ class Fault:
     sites: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        need(self.kind in FAULTS, f"faults.kind = {self.kind!r}; there are {', '.join(FAULTS)}")
+        known = FAULTS + OF_HAZARDS
+        need(self.kind in known, f"faults.kind = {self.kind!r}; there are {', '.join(known)}")
         need(self.at_s >= 0 and self.for_s >= 0, f"{self.kind}: at_s and for_s must be 0 or more")
         need(bool(self.workers or self.hosts or self.sites), f"{self.kind}: give workers, hosts or sites")
-        lasts = self.kind in ("pause", "clog", "partition", "slow-disk")
+        lasts = self.kind in ("pause", "clog", "partition", "slow-disk", "mute", "deaf", "disk-full", "torn-write")
         need(self.for_s > 0 or not lasts, f"{self.kind}: give for_s, how long it lasts")
         need(self.extra_s > 0 or self.kind != "slow-disk", "slow-disk: give extra_s, seconds a step takes longer")
+        need(self.extra_s > 0 or self.kind != "clock-step", "clock-step: give extra_s, seconds the clock jumps ahead")
         need(bool(self.sites) or self.kind != "partition", "partition: give sites, those cut off")
 
 
@@ -234,6 +264,7 @@ class Cluster:
     network: Network = field(default_factory=Network)
     links: tuple[Link, ...] = ()
     faults: tuple[Fault, ...] = ()
+    hazards: Hazards | None = None
 
     def __post_init__(self) -> None:
         need(any(host.devices for host in self.hosts), "a cluster needs a worker: add [[hosts.devices]]")
@@ -243,6 +274,7 @@ class Cluster:
         for link in self.links:
             need(set(link.between) <= sites, f"a link between {' and '.join(link.between)}: no such site")
         for fault in self.faults:
+            need(self.hazards is not None or fault.kind not in OF_HAZARDS, f"{fault.kind}: add a table [hazards]")
             unknown = [*(set(fault.hosts) - names), *(set(fault.sites) - sites)]
             unknown += [f"worker {rank}" for rank in fault.workers if not 0 <= rank < self.workers]
             need(not unknown, f"{fault.kind} at {fault.at_s:g} s: this cluster has no {', '.join(map(str, unknown))}")

@@ -46,6 +46,7 @@ from paceline.sim.faults import schedule
 from paceline.sim.heap import Heap
 from paceline.sim.invariants import Invariants
 from paceline.sim.members import Members
+from paceline.sim.news import ConfirmedMembers
 from paceline.sim.parties import Errand, Life, Party
 from paceline.sim.workload import Workload, plain_sgd
 from paceline.sim.world import World
@@ -135,7 +136,10 @@ class Simulation:
         self._several: dict[To, list[Party]] = {SERVERS: self.world.servers}
         if boss:
             self._several[COORDINATOR] = [boss]
-        self.members = Members(self)
+        confirmed = ConfirmedMembers(self, cluster.hazards, passage) if cluster.hazards else None
+        self.members = confirmed or Members(self)
+        self.streams = confirmed.streams if confirmed else None
+        self._post = self.streams.post if self.streams else self._post_directly
         self.lives = [self.begin(party, incarnation=0) for party in self.world.workers]
         schedule(self)
 
@@ -307,6 +311,8 @@ class Simulation:
         assert self.world.peers is not None
         errand = Errand(life)
         errand.among = part.among
+        if not life.party.here:  # it was declared dead, and does not know
+            return errand
         self._asked(self.world.peers, errand, part)
         return errand
 
@@ -392,6 +398,8 @@ class Simulation:
     def _reply(self, party: Party, to: int, message: Any) -> None:
         calls = party.open.get(to)
         if not calls:
+            if not party.here:
+                return  # it was declared dead, and whoever asked has been told so
             raise ProtocolError(f"{party.name} answers worker {to}, which has asked nothing: {message!r}")
         errand = calls.pop(0)
         if errand.among:
@@ -422,7 +430,9 @@ class Simulation:
         to_shards = parties is self.world.servers or parties is self.world.means
         return scatter(message, self.world.shards) if to_shards else [message]
 
-    def _post(self, src: Party, dst: Party, message: Any, act: Callable[..., None], args: tuple[Any, ...]) -> float:
+    def _post_directly(
+        self, src: Party, dst: Party, message: Any, act: Callable[..., None], args: tuple[Any, ...]
+    ) -> float:
         """When it will have arrived."""
         if self._passage is None:
             nbytes = size(message)

@@ -13,6 +13,7 @@ from paceline.sim.speed import Speed
 
 if TYPE_CHECKING:
     from paceline.sim.driver import Simulation
+    from paceline.sim.streams import Streams
 
 
 def schedule(sim: Simulation) -> None:
@@ -63,10 +64,13 @@ class _Happening:
 
     def __init__(self, sim: Simulation, fault: Fault, seats: list[Seat]) -> None:
         self._sim, self._fault = sim, fault
+        self._rng = Random(f"{sim.seed}/fault/{fault.at_s}")
         self._ranks = [rank for rank, seat in enumerate(seats) if rank in fault.workers or self._hits(seat)]
         servers = [s for s, seat in enumerate(sim.cluster.server_seats()) if self._hits(seat)]
-        parties = [sim.world.workers[r] for r in self._ranks] + [sim.world.servers[s] for s in servers]
+        self._servers = [sim.world.servers[s] for s in servers]
+        parties = [sim.world.workers[r] for r in self._ranks] + self._servers
         self._cards = list(dict.fromkeys(party.card for party in parties))
+        self._names = frozenset(party.name for party in parties)
 
     def _hits(self, seat: Seat) -> bool:
         named = {seat.host.name, seat.host_name} & set(self._fault.hosts)
@@ -82,6 +86,12 @@ class _Happening:
             "clog": self._clog,
             "partition": self._partition,
             "slow-disk": self._slow_disk,
+            "mute": lambda: self._cut_off(hears=False),
+            "deaf": lambda: self._cut_off(hears=True),
+            "reset": lambda: self._streams.reset(self._names),
+            "clock-step": self._step_clocks,
+            "disk-full": self._fill_disks,
+            "torn-write": self._tear,
         }
         acts[self._fault.kind]()
 
@@ -95,6 +105,8 @@ class _Happening:
 
     def _crash(self) -> None:
         self._each(self._sim.crash)
+        for server in self._servers if self._sim.streams else ():
+            self._streams.crash(server, self._fault.for_s)
         if self._fault.for_s:
             self._sim.heap.push(self._end, self._each, self._sim.join)
 
@@ -111,6 +123,7 @@ class _Happening:
 
         self._sim.heap.change(later)
         self._clog()
+        self._silent()
 
     def _clog(self) -> None:
         for card in self._cards:
@@ -123,6 +136,35 @@ class _Happening:
             cards = self._sim.world.cards
             self._ranks = [rank for rank, card in enumerate(cards) if (card.site in self._fault.sites) != within]
             self._crash()
+
+    @property
+    def _streams(self) -> Streams:
+        assert self._sim.streams is not None, "a cluster without hazards has no such fault"
+        return self._sim.streams
+
+    def _silent(self) -> None:
+        """Whoever is not heard of for a lease counts as dead."""
+        lease_s = self._sim.cluster.lease_s
+        if self._sim.streams and self._fault.for_s > lease_s:
+            self._sim.heap.push(self._sim.now + lease_s, self._each, self._sim.members.suspect)
+
+    def _cut_off(self, *, hears: bool) -> None:
+        self._streams.cut(self._names, hears=hears, for_s=self._fault.for_s)
+        self._silent()
+
+    def _step_clocks(self) -> None:
+        for party in (*self._sim.world.workers, *self._sim.world.others):
+            if party.name in self._names:
+                party.skew_s += self._fault.extra_s
+
+    def _fill_disks(self) -> None:
+        for server in self._servers:
+            self._streams.fill_disk(server, self._fault.for_s)
+
+    def _tear(self) -> None:
+        """Half of the torn messages turn out to have been written whole."""
+        for server in self._servers:
+            self._streams.crash_with_next(server, self._fault.for_s, after=bool(self._rng.getrandbits(1)))
 
     def _slow_disk(self) -> None:
         for speed in self._speeds():

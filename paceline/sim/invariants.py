@@ -31,6 +31,10 @@ PATIENCE = 10_000
 """Steps that the fastest worker may make while another waits for one answer."""
 
 
+KEPT_MAX = 1000
+"""Messages from one process to another that are not acknowledged."""
+
+
 class InvariantBroken(AssertionError):  # noqa: N818  names what happened
     """A scheme or a driver did what it must never do."""
 
@@ -51,6 +55,10 @@ class Invariants:
         self._means: dict[int, list[Errand]] = defaultdict(list)  # under way, by rank
         self._mass: float | None = None
         self._some_crashed = False
+        self._carriers: dict[Party, _Carrier] = {}
+        self._delivered: dict[tuple[Any, ...], int] = {}  # by processes: number of the last message
+        self._newest: dict[tuple[Any, ...], int] = {}
+        self._fenced: dict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
 
     def broken(self, what: str) -> InvariantBroken:
         sim = self._sim
@@ -70,7 +78,7 @@ class Invariants:
             shard = self._shards[party.me]
             party.on = self._listening(party, shard.hear, shard.reply)
         elif party in self._sim.world.means or party is self._sim.world.peers:
-            carrier = _Carrier(self)
+            carrier = self._carriers[party] = _Carrier(self)
             party.on = self._listening(party, carrier.hear, carrier.reply)
         else:
             party.on = self._listening(party, lambda src, message: None, lambda to, message: None)
@@ -107,10 +115,42 @@ class Invariants:
     def gone(self, party: Party, rank: int) -> None:
         if party in self._sim.world.servers:
             self._shards[party.me].gone(rank)
+        elif party in self._carriers:
+            self._carriers[party].gone(rank)
 
     def came(self, party: Party, rank: int) -> None:
         if party in self._sim.world.servers:
             self._shards[party.me].came(rank)
+        elif party in self._carriers:
+            self._carriers[party].here.add(rank)
+
+    def delivered(self, src: Party, dst: Party, number: int) -> None:
+        """Message `number` of `src` is given to a role of `dst`."""
+        key = (*src.process, *dst.process)
+        if src.process in self._fenced[dst.process]:
+            raise self.broken(
+                f"{dst.name} takes a message of {src.name} of life {src.incarnation}, which it has fenced"
+            )
+        before = self._delivered.get(key, 0)
+        if number != before + 1:
+            raise self.broken(f"{dst.name} takes message {number} of {src.name} after message {before}")
+        self._delivered[key] = number
+        newest = self._newest.get((src.name, *dst.process), 0)
+        if src.incarnation < newest:
+            raise self.broken(
+                f"{dst.name} takes a message of life {src.incarnation} of {src.name} after one of {newest}"
+            )
+        self._newest[src.name, *dst.process] = src.incarnation
+
+    def acknowledged(self, src: Party, dst: Party, last: int) -> None:
+        """`src` believes that `dst` has taken everything up to `last`, and forgets it."""
+        taken = self._delivered.get((*src.process, *dst.process), 0)
+        if last > taken:
+            raise self.broken(f"{src.name} was told that {dst.name} took its message {last}; it took {taken}")
+
+    def fenced(self, party: Party, dead: Party) -> None:
+        """`party` knows that this life of `dead` is over."""
+        self._fenced[party.process].add(dead.process)
 
     def crashed(self) -> None:
         """From here on mass may get lost: that of the crashed worker, and what is sent to it."""
@@ -121,6 +161,7 @@ class Invariants:
         """Every so many events, and when a run pauses."""
         self.look_at = self._sim.events + self._every
         self._look_at_mass()
+        self._look_at_tables()
         waiting = [life for life in self._sim.lives if life.alive and life.awaited]
         self._look_for_the_forgotten(waiting)
         steps = sum(self._sim.steps)
@@ -134,6 +175,17 @@ class Invariants:
         for life in self._sim.lives:
             if life.alive and life.awaited:
                 raise self.broken(f"nothing is left to happen, but {self._who(life)}")
+
+    def state_of(self, rank: int) -> str:
+        life, party = self._sim.lives[rank], self._sim.world.workers[rank]
+        if not party.here:
+            return f"worker {rank} is not here"
+        return self._who(life) if life.alive and life.awaited else f"worker {rank} works, or waits for nobody"
+
+    def all_is_accounted_for(self) -> None:
+        """Everybody has left: whatever a shard heard has become part of an update, or was dropped for a reason."""
+        for number, shard in enumerate(self._shards):
+            shard.all_is_accounted_for(number, getattr(self._sim.server(number), "homes", {}))
 
     def _look_for_the_forgotten(self, waiting: list[Life]) -> None:
         fastest = max(self._sim.steps)
@@ -152,15 +204,27 @@ class Invariants:
         why = self._reasons.get(life.rank)
         return f"worker {life.rank} waits for {whom}" + (f" ({why})" if why else "")
 
+    def _look_at_tables(self) -> None:
+        """What streams keep is bounded by who takes part and what is under way, not by how long a run lasts."""
+        streams, parties = self._sim.streams, self._sim.cluster.workers + self._sim.cluster.servers + 2
+        if streams is None:
+            return
+        kept, whose = streams.most_kept()
+        if kept > KEPT_MAX:
+            raise self.broken(f"{kept} messages are kept on {whose}")
+        if streams.most_known() > parties:
+            raise self.broken(f"somebody keeps numbers of {streams.most_known()} senders; there are {parties} parties")
+
     def _look_at_mass(self) -> None:
         sim = self._sim
         if not sim.scheme.workers_differ:
             return
         held = sum(party.role.model()[1] for party in sim.world.workers if party.hears)
         # The third argument of a Tell under way is its message; a share of a model has a weight.
+        under_way = sim.streams.under_way() if sim.streams else ((act, args) for _, _, act, args in sim.heap.events)
         mass = held + sum(
             getattr(args[2], "weight", 0.0) if hasattr(args[2], "round") else 0.0
-            for _, _, act, args in sim.heap.events
+            for act, args in under_way
             if act.__name__ == "_heard" and args[0].hears
         )
         alone = sum(party.here for party in sim.world.workers) <= 1
@@ -215,6 +279,16 @@ class _Shard:
                 f"shard {record.shard} applied {self._samples_applied} samples; {self._samples} have arrived"
             )
 
+    def all_is_accounted_for(self, number: int, rounds: dict[int, Any]) -> None:
+        if not self._samples_applied:  # a scheme whose server does not tell
+            return
+        in_open_rounds = sum(group.samples for group in {id(group): group for group in rounds.values()}.values())
+        if self._samples != self._samples_applied + in_open_rounds:
+            raise self._whole.broken(
+                f"at the end shard {number} has heard {self._samples} samples; applied or dropped were "
+                f"{self._samples_applied}, and {in_open_rounds} wait in open rounds"
+            )
+
     def gone(self, rank: int) -> None:
         if rank in self._clocks:
             self._clocks.drop(rank)
@@ -244,6 +318,7 @@ class _Carrier:
     def __init__(self, whole: Invariants) -> None:
         self._whole = whole
         self._meetings: dict[tuple[str, tuple[int, ...]], _Meeting] = {}
+        self.here = set(range(whole._sim.cluster.workers))
         at_once = whole._sim.scheme.means_at_once
         self._asked: dict[int, deque[_Meeting]] = defaultdict(lambda: deque(maxlen=at_once))
 
@@ -256,6 +331,12 @@ class _Carrier:
             self._asked[src].append(meeting)
         if len(self._meetings) > 64 + 8 * len(message.among):
             del self._meetings[next(iter(self._meetings))]
+
+    def gone(self, rank: int) -> None:
+        self.here.discard(rank)
+        if not self.here:  # whoever comes next begins anew, with the tags of the beginning
+            self._meetings.clear()
+            self._asked.clear()
 
     def reply(self, to: int, message: Any) -> None:
         asked = self._asked[to]

@@ -45,6 +45,9 @@ class Members:
             self._sim.invariants.crashed()
         self._sim.heap.push(self._sim.now + self._sim.cluster.lease_s, self._lease_ends, party)
 
+    def suspect(self, rank: int) -> None:
+        """Nothing was heard of worker `rank` for a lease; here that is no reason to think that it is dead."""
+
     def _lease_ends(self, party: Party) -> None:
         if party in self._lost:
             self._evict(party, f"silent for {self._sim.cluster.lease_s:g} s")

@@ -19,17 +19,20 @@ class Party:
 
     `skew_s` is what this party's clock shows at virtual time 0. `here`: it takes part; `hears`: its process lives, so
     that it hears what it is told (until it crashes). `speed`: of a worker's device; None when the work says it all.
-    `sent`, `received`: bytes of vectors.
+    `sent`, `received`: bytes of vectors. `incarnation`: which life of its process this is; the two roles of a server
+    share one `process`.
     """
 
     __slots__ = (
         "card",
         "hears",
         "here",
+        "incarnation",
         "me",
         "name",
         "on",
         "open",
+        "process",
         "received",
         "role",
         "sent",
@@ -38,8 +41,11 @@ class Party:
         "told_at",
     )
 
-    def __init__(self, name: str, role: Role, card: Card, skew_s: float, speed: Speed | None = None) -> None:
-        self.name = name
+    def __init__(
+        self, name: str, role: Role, card: Card, skew_s: float, speed: Speed | None = None, incarnation: int = 0
+    ) -> None:
+        self.name, self.incarnation = name, incarnation
+        self.process = name, incarnation
         self.role = role
         self.me = role.me
         self.on: On = role.on

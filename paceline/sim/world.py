@@ -102,7 +102,7 @@ class World:
         role = type(old.role)(self.scheme, Place(me=rank, w=w, update=update, **self._place))  # type: ignore[arg-type]
         if peer:
             role.adopt(peer.role)
-        party = self.workers[rank] = Party(old.name, role, old.card, old.skew_s, old.speed)
+        party = self.workers[rank] = Party(old.name, role, old.card, old.skew_s, old.speed, old.incarnation + 1)
         party.told_at, party.sent, party.received = old.told_at, old.sent, old.received
         return party
 

@@ -1,0 +1,157 @@
+"""Everything that can go wrong, drawn from a seed, in a run that all invariants watch.
+
+A seed draws a scheme, a cluster, how bad its links are, and faults. They last until CALM_S; then everybody comes back,
+and all must go on (liveness) and at last leave, until nothing is left to happen. The same seed is the same run, event
+by event, on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from paceline.core.scheme import Scheme
+from paceline.core.trace import Record
+from paceline.core.vector import Ghost
+from paceline.sim.cluster import Cluster, Fault, Hazards, uniform
+from paceline.sim.driver import Simulation
+from paceline.sim.workload import Steps
+
+CALM_S = 20.0
+"""From here on nothing goes wrong; a step takes about a second."""
+FURTHER_STEPS = 8
+"""That everybody must make then, within BOUND_S."""
+BOUND_S = 400.0
+LENGTH = 12
+LEASE_S = 3.0
+
+OF_WORKERS = ("crash", "restart", "leave", "pause", "mute", "deaf", "reset", "clock-step", "clog")
+OF_SERVERS = ("crash", "pause", "mute", "deaf", "reset", "clock-step", "disk-full", "torn-write", "clog")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a seed means."""
+
+    seed: int
+    scheme: Scheme
+    cluster: Cluster
+    samples: tuple[int, ...]  # in a batch, by rank
+
+    def __str__(self) -> str:
+        faults = " ".join(f"{f.kind}@{f.at_s:.1f}" for f in self.cluster.faults)
+        parties = f"{self.cluster.workers} workers, {self.cluster.servers} servers"
+        parameters = " ".join(f"{name}={value}" for name, value in self.scheme.parameters().items())
+        return f"{self.scheme.name} ({parameters}), {parties}; {self.cluster.hazards}; {faults}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`faults`: how often what went wrong. `digest`: of all that was recorded, where that was asked for."""
+
+    events: int
+    seconds: float
+    faults: Counter[str]
+    digest: str
+
+
+def draw(seed: int, schemes: Sequence[Scheme]) -> Plan:
+    """The plan of `seed`, with one of `schemes`. Those are tried in a drawn order until one fits the cluster."""
+    random = Random(f"fuzz/{seed}")
+    workers, servers = random.randint(2, 6), random.randint(0, 3)
+    factors = tuple(random.uniform(0.5, 3.0) for _ in range(workers))
+    cluster = uniform(workers, servers, latency_s=random.choice((1e-4, 0.01, 0.1)), factors=factors, skew_s=5.0)
+    faults = tuple(_fault(random, workers, servers) for _ in range(random.randint(0, 8)))
+    cluster = replace(cluster, faults=faults, hazards=_hazards(random), lease_s=LEASE_S)
+    fitting = [scheme for scheme in schemes if _fits(scheme, cluster)]
+    if not fitting:
+        cluster = replace(cluster, hosts=(*cluster.hosts, *uniform(1, 1).hosts[1:]))
+        fitting = [scheme for scheme in schemes if _fits(scheme, cluster)]
+    return Plan(seed, random.choice(fitting), cluster, tuple(random.randint(1, 9) for _ in range(workers)))
+
+
+def _fits(scheme: Scheme, cluster: Cluster) -> bool:
+    try:
+        scheme.check(cluster.workers, cluster.servers)
+    except ValueError:
+        return False
+    return True
+
+
+def _hazards(random: Random) -> Hazards:
+    lost, repeated, late = (random.choice((0.0, 0.02, 0.2)) for _ in range(3))
+    return Hazards(lost=lost, repeated=repeated, late=late, late_s=random.choice((0.01, 0.3, 2.0)))
+
+
+def _fault(random: Random, workers: int, servers: int) -> Fault:
+    on_server = servers > 0 and random.random() < 0.35
+    kind = random.choice(OF_SERVERS if on_server else OF_WORKERS)
+    host = f"servers-{random.randrange(servers)}" if servers > 1 else "servers"
+    whom: dict[str, Any] = {"hosts": (host if on_server else f"worker-{random.randrange(workers)}",)}
+    for_s = random.choice((0.3, 1.0, 2 * LEASE_S))
+    at_s = random.uniform(0.0, CALM_S - for_s)
+    return Fault(kind=kind, at_s=at_s, for_s=for_s, extra_s=random.uniform(0.1, 3600.0), **whom)
+
+
+def play(plan: Plan, trace: Callable[[Record], None] | None = None) -> Outcome:
+    """Carry `plan` out. Raises InvariantBroken."""
+    written = hashlib.sha256()
+
+    def write(record: Record) -> None:
+        written.update(repr(record).encode())
+        if trace:
+            trace(record)
+
+    sim = simulation(plan, write)
+    sim.run(until=CALM_S)
+    go_on(sim)
+    end(sim)
+    written.update(f"{sim.events} {sim.now!r} {sim.steps}".encode())
+    assert sim.streams is not None
+    faults = sim.streams.injected + Counter(fault.kind for fault in plan.cluster.faults)
+    return Outcome(sim.events, sim.now, faults, written.hexdigest()[:16])
+
+
+def simulation(plan: Plan, trace: Callable[[Record], None] | None = None) -> Simulation:
+    work = Steps(lambda rank, rng: rng.uniform(0.5, 1.5), samples=plan.samples.__getitem__)
+    return Simulation(plan.scheme, Ghost(LENGTH), work, cluster=plan.cluster, seed=plan.seed, trace=trace)
+
+
+def go_on(sim: Simulation) -> None:
+    """The storm is over: everybody comes (back) and makes FURTHER_STEPS."""
+    assert sim.streams is not None and sim.invariants is not None
+    sim.streams.calm()
+    ranks = range(sim.cluster.workers)
+    began, goal = sim.now, {}
+
+    def all_went_on(sim: Simulation) -> bool:
+        for rank in ranks:
+            if rank not in goal and sim.world.workers[rank].here:
+                goal[rank] = sim.steps[rank] + FURTHER_STEPS
+        settled = sim.now > began + 5 * LEASE_S and len(goal) == len(ranks)
+        return settled and all(sim.steps[rank] >= goal[rank] for rank in ranks)
+
+    sim.members.leaving.clear()
+    for at in (0.0, 2 * LEASE_S, 4 * LEASE_S):  # one that is about to be declared dead is here still
+        for rank in ranks:
+            sim.heap.push(began + at, sim.join, rank)
+    sim.run(until=began + BOUND_S, stop=all_went_on)
+    if not all_went_on(sim):
+        behind = [rank for rank in ranks if rank not in goal or sim.steps[rank] < goal[rank]]
+        waiting = "; ".join(sim.invariants.state_of(rank) for rank in behind)
+        raise sim.invariants.broken(f"{BOUND_S:g} s after the last fault not all have gone on: {waiting}")
+
+
+def end(sim: Simulation) -> None:
+    """All leave, one after the other, until nothing is left to happen."""
+    assert sim.invariants is not None
+    for number, rank in enumerate(Random(f"fuzz/{sim.seed}/end").sample(range(sim.cluster.workers), sim.cluster.workers)):
+        sim.heap.push(sim.now + 2.0 * number, sim.leave, rank)
+    sim.run(until=sim.now + BOUND_S)
+    if sim.heap.events:
+        raise sim.invariants.broken(f"{BOUND_S:g} s after all were asked to leave something still happens")
+    sim.invariants.all_is_accounted_for()
