@@ -123,7 +123,8 @@ def simulation(plan: Plan, trace: Callable[[Record], None] | None = None) -> Sim
 
 def go_on(sim: Simulation) -> None:
     """The storm is over: everybody comes (back) and makes FURTHER_STEPS."""
-    assert sim.streams is not None and sim.invariants is not None
+    assert sim.streams is not None
+    assert sim.invariants is not None
     sim.streams.calm()
     ranks = range(sim.cluster.workers)
     began, goal = sim.now, {}
@@ -149,7 +150,9 @@ def go_on(sim: Simulation) -> None:
 def end(sim: Simulation) -> None:
     """All leave, one after the other, until nothing is left to happen."""
     assert sim.invariants is not None
-    for number, rank in enumerate(Random(f"fuzz/{sim.seed}/end").sample(range(sim.cluster.workers), sim.cluster.workers)):
+    for number, rank in enumerate(
+        Random(f"fuzz/{sim.seed}/end").sample(range(sim.cluster.workers), sim.cluster.workers)
+    ):
         sim.heap.push(sim.now + 2.0 * number, sim.leave, rank)
     sim.run(until=sim.now + BOUND_S)
     if sim.heap.events:

@@ -44,6 +44,7 @@ class ConfirmedMembers(Members):
         self._control = Party("membership", Role(sim.scheme, place), sim.world.control, 0.0)
         self._under_way: list[News] = []
         self._coming: set[int] = set()
+        self._fences: dict[int, Party] = {}  # by rank: the last life that was declared dead
 
     # ---- going ---------------------------------------------------------------------------------------------
     def leave(self, life: Life) -> None:
@@ -75,7 +76,10 @@ class ConfirmedMembers(Members):
         super()._evict(party, reason)
 
     def _fence(self, party: Party) -> None:
-        """By those who hear of it: see `_hears_of_death`."""
+        """By those who hear of it: see `_hears_of_death`; who comes later is told when it enters."""
+        self._fences[party.me] = party
+        if not party.hears:
+            self.streams.give_up(self._control, party)
         self._needs_no_news(party)
 
     def learns_it_is_fenced(self, party: Party) -> None:
@@ -139,10 +143,6 @@ class ConfirmedMembers(Members):
     def _all_know_it_is_gone(self, party: Party) -> None:
         if party.me not in self._coming:
             return
-        if party.hears and not self.streams.quiet(party):  # who left cleanly brings home what is on its way
-            self._sim.heap.push(self._sim.now + DRAINED_EVERY_S, self._all_know_it_is_gone, party)
-            return
-        self.streams.forget(party)
         if self._sim.world.peers:
             self._hear_came(self._sim.world.peers, party.me)
         self._tell_all(self._control, News(party, self._hears_of_arrival, self._enter))
@@ -151,10 +151,16 @@ class ConfirmedMembers(Members):
         self._hear_came(party, who.me)
 
     def _enter(self, old: Party) -> None:
+        if old.hears and not self.streams.quiet(old):  # who left cleanly brings home what is on its way
+            self._sim.heap.push(self._sim.now + DRAINED_EVERY_S, self._enter, old)
+            return
+        self._end(old)
         rank, before = old.me, list(self._under_way)
         self._coming.discard(rank)
         super()._enter(old)
         newcomer = self._sim.world.workers[rank]
+        for dead in self._fences.values():
+            self.streams.fence(newcomer, dead)
         if newcomer in self._curious():
             for news in before:
                 if news.who.me != rank:
@@ -166,7 +172,11 @@ class ConfirmedMembers(Members):
         self._under_way.append(news)
         if world.peers and news.hear != self._hears_of_arrival:
             self._hear_gone(world.peers, news.who.me)
-        listeners = [party for party in [*world.others, *self._curious()] if party is not news.who and (party.here or party.hears)]
+        listeners = [
+            party
+            for party in [*world.others, *self._curious()]
+            if party is not news.who and (party.here or party.hears)
+        ]
         for party in listeners:
             self._tell(src, news, party)
         self._done(news)
