@@ -136,12 +136,16 @@ class Simulation:
         self._several: dict[To, list[Party]] = {SERVERS: self.world.servers}
         if boss:
             self._several[COORDINATOR] = [boss]
-        confirmed = ConfirmedMembers(self, cluster.hazards, passage) if cluster.hazards else None
+        self._gather_members(passage)
+        self.lives = [self.begin(party, incarnation=0) for party in self.world.workers]
+        schedule(self)
+
+    def _gather_members(self, passage: Passage | None) -> None:
+        hazards = self.cluster.hazards
+        confirmed = ConfirmedMembers(self, hazards, passage) if hazards else None
         self.members = confirmed or Members(self)
         self.streams = confirmed.streams if confirmed else None
         self._post = self.streams.post if self.streams else self._post_directly
-        self.lives = [self.begin(party, incarnation=0) for party in self.world.workers]
-        schedule(self)
 
     def begin(self, party: Party, incarnation: int, at: float = 0.0) -> Life:
         """A life of a worker, whose loop starts at once or at `at`."""
