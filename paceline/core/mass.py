@@ -114,6 +114,7 @@ class Holder(Role):
                 if self.left:
                     yield from self._hand_over()
             case Begin():
+                self.away.discard(src)  # it asks, so it is here: its own word may overtake the news of it
                 yield from self.give((src,))
                 yield Reply(src, message)
             case _:

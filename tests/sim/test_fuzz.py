@@ -24,8 +24,8 @@ def test_nothing_is_lost_or_done_twice_and_everybody_goes_on(part: int) -> None:
 
 
 # A newcomer's process is not the one that left; who left is told of deaths too; a dead caller's answer that got lost
-# ends the question; who comes is told whom everybody else has fenced.
-@pytest.mark.parametrize("seed", [290, 334, 469])
+# ends the question; who comes is told whom everybody else has fenced; who asks for mass is not away.
+@pytest.mark.parametrize("seed", [290, 334, 364, 469])
 def test_seeds_that_once_found_a_bug(seed: int) -> None:
     play(draw(seed, SCHEMES))
 
