@@ -203,6 +203,16 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Kept in `checkpoints` under the run's folder; one more at the end of a run."""
+
+    every: float = option(30.0, "seconds between two checkpoints; 0: none", flag="checkpoint-every", low=0)
+    keep_last: int = option(3, "checkpoints that are kept", low=1)
+    resume: str = option("never", "go on: auto (the newest whole one under --out), a run's folder, or never")
+    init_from: str = option("", "begin with the weights of this safetensors file")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """Everything that decides what a run does. `parameters`: section of each scheme, by scheme and parameter."""
 
@@ -216,6 +226,7 @@ class Config:
     gate: Gate = field(default_factory=Gate)
     stop: Stop = field(default_factory=Stop)
     evaluation: Evaluation = field(default_factory=Evaluation)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
     parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def scheme(self) -> Scheme:
@@ -455,6 +466,7 @@ def save(config: Config, path: Path) -> None:
 
     values = to_dict(config)
     values["run"].pop("out")  # read again, it is another run with a folder of its own
+    values["checkpoint"].pop("resume")
     path.write_text(tomli_w.dumps(values), encoding="utf-8")
 
 

@@ -23,6 +23,7 @@ VERBS = {
     "schemes": "the catalogue; of each scheme algorithm, when to use it, what it needs, parameters",
     "codecs": "ways of sending fewer bytes; of each what it does, when to use it, parameters",
     "bench": "what this machine reaches, against what it allows",
+    "checkpoint": "what a run has kept to go on from, and whether it is whole",
     "cite": "how to cite a scheme",
 }
 
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        print(HELP.format(verbs="\n".join(f"  {verb:<9} {text}" for verb, text in VERBS.items())))
+        print(HELP.format(verbs="\n".join(f"  {verb:<10} {text}" for verb, text in VERBS.items())))
         return 0 if words else 2
     if words[0] == "--version":
         print(f"paceline {__version__}")

@@ -21,6 +21,7 @@ TITLES = {
     "schedule": "learning-rate schedule (lengths in epochs of all workers together)",
     "stop": "when to stop (whichever comes first, 0 is never)",
     "evaluation": "evaluation",
+    "checkpoint": "checkpoints",
 }
 SCHEMES = "parameters of schemes"
 OF_A_SCHEME = """--NAME.PARAMETER VALUE, such as --ssp.staleness 2; `paceline schemes NAME` shows those of a scheme."""

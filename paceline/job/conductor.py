@@ -23,6 +23,7 @@ from paceline.job.crew import Crew, Ended
 from paceline.job.layout import lay_out
 from paceline.job.ledger import Ledger
 from paceline.job.recipe import Recipe, coordinator_role
+from paceline.job.resuming import Start, find
 from paceline.job.seat import Seat
 from paceline.live import party
 from paceline.live.control import Hello, Plan, Progress
@@ -98,7 +99,8 @@ class Conductor:
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._token = secrets.token_hex(16)
         self._evaluator, self._credentials = evaluator, credentials
-        self._ledger = Ledger(config, train_samples)
+        self._start, self._refused = find(config) if evaluator else (Start(config), [])
+        self._ledger = Ledger(config, train_samples, begun_at=self._start.samples)
         self._transport = transport(self._token, self._coordinator_failed)
         self._trace: TraceWriter | None = None
         self._interrupted = ""
@@ -178,6 +180,7 @@ class Conductor:
                 buffers=config.model.buffers,
                 streams=cluster.streams,
                 timeout_s=cluster.timeout,
+                resume=self._start.path,
             )
 
         seats = [seat(party.server(shard)) for shard in range(cluster.servers)]
@@ -263,7 +266,8 @@ class Conductor:
 
     def started(self, plan: Plan) -> None:
         self._ledger.started(Recipe.from_json(plan.optimizer), plan.length, plan.exchange)
-        self._events.put(_Started((*plan.notes, security_note(self._config, self._credentials))))
+        begun = (*self._refused, *filter(None, [self._start.note]))
+        self._events.put(_Started((*begun, *plan.notes, security_note(self._config, self._credentials))))
 
     def progressed(self, rank: int, progress: Progress) -> None:
         self._ledger.progressed(rank, progress, self._coordinator.node.now())

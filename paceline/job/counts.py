@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from paceline.live.control import Progress
 from paceline.live.times import Times
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """What an earlier life of the run has behind it: exchanges and mini-batches of a worker, samples of all."""
+
+    clock: int = 0
+    batches: int = 0
+    samples: int = 0
 
 
 class Counts:
@@ -12,6 +23,10 @@ class Counts:
     def __init__(self) -> None:
         self.steps = self.samples = self.exchanges = self.reported = 0
         self.seconds = 0.0
+
+    def resume(self, steps: int, samples: int) -> None:
+        """So many are from an earlier life of the run."""
+        self.steps, self.samples = steps, samples
 
     def add(self, samples: int, seconds: float) -> None:
         self.steps += 1

@@ -25,6 +25,8 @@ from paceline.engine.flatten import FlatModel
 from paceline.engine.vector import Flat
 from paceline.job.album import Album, Snapshot
 from paceline.job.recipe import Recipe
+from paceline.job.resuming import open_at
+from paceline.job.saving import Keeper
 from paceline.job.seat import Seat
 from paceline.job.worker import build_model, load_data
 from paceline.live import control, party
@@ -89,6 +91,9 @@ class Evaluator:
         scheme = Recipe.from_json(plan.optimizer).make_scheme()
         self._model_of = scheme.model_of(seat.servers)
         self._node.place(None, plan.layout)
+        begun_at = open_at(self._config, self._seat.resume).samples
+        servers = seat.servers if self._model_of == "servers" else 0
+        self._keeper = Keeper(self._config, session, servers, self._flat, self._module, begun_at)
         session.expect(control.Go)
         session.begin()
 
@@ -96,6 +101,8 @@ class Evaluator:
         """The model as it is now; or the last one, once nobody trains any more, which worker `holder` may have."""
         before = self._album.turn()
         accuracy = self._judge(self._look(holder), self.glance if holder is None else lambda: None)
+        if holder is not None or self._keeper.due:
+            self._keeper.save(accuracy)
         if self._target and accuracy >= self._target:
             self._target = 0.0
             self._first_of(before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from paceline.core.clocked import ClockedWorker
 from paceline.core.effects import EVERY_BIT, Mean
 from paceline.core.role import Place, Update
 from paceline.engine.adder import FlatAdder
@@ -34,8 +35,11 @@ class Membership:
         self._carrier: LiveCarrier | None = None
 
     # ---- joining -----------------------------------------------------------------------------------------
-    def join(self, update: Update, measure: Callable[[], float] | None) -> control.Plan:
-        """Until everybody has taken up its role; training may start when the coordinator says Go."""
+    def join(self, update: Update, measure: Callable[[], float] | None, clock: int = 0) -> control.Plan:
+        """Until everybody has taken up its role; training may start when the coordinator says Go.
+
+        `clock`: exchanges behind this worker, where it goes on.
+        """
         seat, session = self._seat, self._session
         session.connect([party.server(s) for s in range(seat.servers)])
         links = self._meet_workers()
@@ -53,11 +57,11 @@ class Membership:
         session.tell(ready)
         plan = session.expect(control.Plan)
         self._carrier = self._with_factors(make_carrier(seat, plan, self._node.peers))
-        self._take_up(plan, update)
+        self._take_up(plan, update, clock)
         session.tell(control.Prepared())
         return plan
 
-    def _take_up(self, plan: control.Plan, update: Update) -> None:
+    def _take_up(self, plan: control.Plan, update: Update, clock: int) -> None:
         everybody = tuple(range(plan.workers))
         memory, tensors, slices = FlatMemory(self._seat.device), self._flat.tensors, plan.layout.slices
         self._node.stage = self._recipe.codecs.stage(memory, self._scheme, tensors=tensors, slices=slices)
@@ -74,7 +78,10 @@ class Membership:
             note=self._session.note,
         )
         box = self._scheme.worker(len(plan.layout.holders))
-        self._node.place(box(self._scheme, place), plan.layout, self._carrier)
+        role = box(self._scheme, place)
+        if isinstance(role, ClockedWorker):
+            role.clock = clock
+        self._node.place(role, plan.layout, self._carrier)
         self._node.times.reset()
 
     def _with_factors(self, carrier: LiveCarrier | None) -> LiveCarrier | None:

@@ -42,10 +42,14 @@ class _Worker:
 
 
 class Ledger:
-    """Written by the coordinator's thread, read by the one that shows. `driver`: live or sim."""
+    """Written by the coordinator's thread, read by the one that shows. `driver`: live or sim.
 
-    def __init__(self, config: Config, train_samples: int, driver: str = "live") -> None:
+    begun_at: samples of an earlier life of the run.
+    """
+
+    def __init__(self, config: Config, train_samples: int, driver: str = "live", begun_at: int = 0) -> None:
         self._config, self._train_samples, self._driver = config, train_samples, driver
+        self._begun_at = begun_at
         self._workers = [_Worker() for _ in range(config.cluster.workers)]
         self._staleness, self._faults = Staleness(), Faults()
         self._evaluations: list[Evaluated] = []
@@ -157,7 +161,7 @@ class Ledger:
             reason=self._reason,
             seconds=self._seconds,
             samples=self.samples,
-            samples_per_second=self.samples / self._seconds if self._seconds else 0.0,
+            samples_per_second=max(0, self.samples - self._begun_at) / self._seconds if self._seconds else 0.0,
             test_accuracy=self._evaluations[-1].accuracy if self._evaluations else None,
             target_accuracy=target,
             seconds_to_target=seconds_to_target(self._evaluations, target),

@@ -23,7 +23,7 @@ from paceline.engine.data.batches import Batches, MapStyle
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.shares import make_shares
 from paceline.engine.flatten import FlatModel
-from paceline.job.counts import Counts
+from paceline.job.counts import Behind, Counts
 from paceline.job.joining import Membership
 from paceline.job.overlap import Overlap
 from paceline.job.rate import Rate
@@ -47,11 +47,13 @@ class Pace:
         *,
         optimizer: torch.optim.Optimizer | None = None,
         measure: Callable[[], float] | None = None,
+        behind: Behind = Behind(),  # noqa: B008  frozen
     ) -> None:
         """Joins the run; returns when training starts.
 
         `optimizer` does the local steps of schemes that train locally (one made from the recipe by default).
         `measure` returns the seconds of a step, for schemes and shares that go by speed; a speed of 0 is unknown.
+        `behind`: where the run is taken up again.
         """
         self.rank = seat.who.index
         self.recipe = recipe
@@ -62,14 +64,16 @@ class Pace:
         self._node.exhibits["buffers"] = lambda _slice: buffers.snapshot()
         self._work = Steps(self._flat, recipe, optimizer)
         self._update = recipe.make_rule(self._flat.tensors)
+        self._update.samples_seen = behind.samples
         self._rate = Rate(optimizer)
         self._watch = Stopwatch(self.device, session.over)
         self._streams: dict[int, Batches] = {}
         self._batch_samples = self._own_samples = 0
         self._counts = Counts()
         self._closed = False
+        self._behind = behind
         self._membership = Membership(seat, session, recipe, self._flat, buffers)
-        self.plan = self._membership.join(self._update, measure)
+        self.plan = self._membership.join(self._update, measure, behind.clock)
         self._overlap = self._make_overlap()
         self._work.late = self._overlap is not None
         self._node.times.on_wait = self._waited
@@ -111,6 +115,10 @@ class Pace:
             labels = data.y.cpu().numpy() if isinstance(data, Dataset) else None
             cutter = make_shares(shares, len(data), self.workers, labels, self.recipe.seed, self.plan.seconds_per_step)
             stream = self._streams[id(data)] = Batches(data, cutter, self.rank, batch_size, device=self.device)
+            if self._behind.batches:
+                stream.skip(self._behind.batches)
+                self._counts.resume(self._behind.batches, stream.samples)
+                self._behind = Behind()
         stream.epochs = None if epochs is None else stream.epoch + epochs
         self._own_samples = batch_size
         while not self.over:

@@ -13,6 +13,7 @@ import torch
 from paceline.config import Config
 from paceline.core.errors import PacelineError, PeerLost, Stopped
 from paceline.job.evaluator import evaluate
+from paceline.job.resuming import open_at
 from paceline.job.seat import Seat
 from paceline.job.server import serve
 from paceline.job.speed import measured_update
@@ -35,7 +36,7 @@ def take_part(config: Config, seat: Seat, transport: Transport) -> str:
             case "worker":
                 train(config, seat, session)
             case "server":
-                serve(seat, session)
+                serve(seat, session, open_at(config, seat.resume))
             case _:
                 evaluate(config, seat, session)
     except Stopped:

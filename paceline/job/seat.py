@@ -24,6 +24,7 @@ class Seat:
     step_seconds: emulation: a step lasts at least that long; 0 for as fast as it goes.
     steps: leave after so many steps of one's own; 0 for never.
     rendezvous: a folder of this run's, where collectives find one another.
+    resume: the checkpoint to go on from, a folder; nothing for the beginning.
     exchange: how vectors pass between processes of one host: auto, shm or tcp.
     bind: address to listen on. credentials: folder with this party's key, if connections are under TLS.
     """
@@ -45,6 +46,7 @@ class Seat:
     buffers: str = "average"
     streams: int = 0
     timeout_s: float = 600.0
+    resume: str = ""
 
     @property
     def who(self) -> Party:

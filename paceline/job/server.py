@@ -10,11 +10,14 @@ import dataclasses
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from paceline.core.clocked import ClockedServer
 from paceline.core.mean import Averaged, MeanServer
 from paceline.core.role import Place
 from paceline.core.trace import Applied, Decision, Record
 from paceline.engine.vector import FlatMemory, norm
+from paceline.job.capturing import Captures, load_rule
 from paceline.job.recipe import Recipe
+from paceline.job.resuming import OPTIMIZER, Start, parts_of
 from paceline.job.seat import Seat
 from paceline.live import control
 from paceline.live.node import Hosted
@@ -35,19 +38,20 @@ class _Means(MeanServer):
             self._initial(result.v)
 
 
-def serve(seat: Seat, session: Session) -> None:
+def serve(seat: Seat, session: Session, start: Start | None = None) -> None:
     """Until the coordinator says Exit. Raises PeerLost when it vanishes."""
     session.connect(())
     plan = session.expect(control.Plan)
-    session.node.host(_take_up(seat.who.index, session, plan))
+    hosted, captures = _take_up(seat.who.index, session, plan, start)
+    session.node.host(hosted)
     session.tell(control.Prepared())
     session.expect(control.Go)
     session.node.forget(INITIAL)  # everybody has them; they would take as much room as the shard
     session.begin()
-    session.serve()
+    session.serve(captures.end)
 
 
-def _take_up(server: int, session: Session, plan: control.Plan) -> list[Hosted]:
+def _take_up(server: int, session: Session, plan: control.Plan, start: Start | None) -> tuple[list[Hosted], Captures]:
     """The slices of this server; their boxes come with the initial weights."""
     recipe = Recipe.from_json(plan.optimizer)
     scheme = recipe.make_scheme()
@@ -55,6 +59,15 @@ def _take_up(server: int, session: Session, plan: control.Plan) -> list[Hosted]:
     parts, slices = plan.layout.slices, plan.layout.of(server)
     tensors = _tensors_by_slice(plan)
     rules = {number: recipe.make_rule(tensors[number]) for number in slices}
+
+    if start is not None and start.optimizer_fits:
+        vectors = start.tensors(OPTIMIZER)
+        for number, rule in rules.items():
+            load_rule(rule, start.facts["numbers"], parts_of(vectors, parts[number]))
+
+    elif start is not None:
+        for rule in rules.values():
+            rule.samples_seen = start.samples
 
     def set_rate(lr: float) -> None:
         for rule in rules.values():
@@ -80,13 +93,18 @@ def _take_up(server: int, session: Session, plan: control.Plan) -> list[Hosted]:
         def initial(w: Any) -> None:
             box = scheme.server(len(plan.layout.holders))
             mine.role = box(scheme, place(number, w)) if box else None
+            if start is not None and isinstance(mine.role, ClockedServer):
+                mine.role.resume(start.version)
 
         mine = Hosted(
             parts[number].stop - parts[number].start, mean_server=_Means(scheme, place(number, None), initial)
         )
         return mine
 
-    return [hosted(number) for number in slices]
+    all_hosted = [hosted(number) for number in slices]
+    captures = Captures(session.node, all_hosted, list(rules.values()))
+    session.on_capture = captures.want
+    return all_hosted, captures
 
 
 def _tensors_by_slice(plan: control.Plan) -> list[list[int]]:

@@ -12,8 +12,10 @@ from paceline.engine import data, models
 from paceline.engine.data.dataset import Splits
 from paceline.engine.precision import Precision
 from paceline.engine.recipes import MOMENTUM, DataRecipe, ModelRecipe, OptimizerRecipe, ScheduleRecipe
+from paceline.job.counts import Behind
 from paceline.job.pace import Pace
 from paceline.job.recipe import Recipe
+from paceline.job.resuming import open_at
 from paceline.job.seat import Seat
 from paceline.job.speed import measured_step
 from paceline.live.session import Session
@@ -72,7 +74,9 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
 def train(config: Config, seat: Seat, session: Session) -> None:
     """Train until the run is over."""
     splits = load_data(config)
-    model = build_model(config, splits).to(seat.device)
+    model, start = build_model(config, splits), open_at(config, seat.resume)
+    start.load_into(model)
+    model.to(seat.device)
     x, y = splits.train.x[: config.data.batch_size], splits.train.y[: config.data.batch_size]
     x, y = x.to(seat.device), y.to(seat.device)
     precision = Precision(config.model.precision, model, seat.device)
@@ -86,7 +90,8 @@ def train(config: Config, seat: Seat, session: Session) -> None:
             torch.cuda.synchronize()
 
     recipe = recipe_of(config, len(splits.train))
-    with Pace(model, recipe, seat, session, measure=lambda: measured_step(trial)) as pace:
+    behind = Behind(start.version, start.batches, start.samples)
+    with Pace(model, recipe, seat, session, measure=lambda: measured_step(trial), behind=behind) as pace:
         for x_batch, y_batch in pace.batches(
             splits.train, config.data.batch_size, epochs=None, shares=config.data.shares
         ):

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from paceline import config as configuration
+from paceline.checkpoint.folder import Folder
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.job.conductor import Conductor, NoMemory
 from paceline.job.credentials import credentials_for
 from paceline.job.crew import Crew
+from paceline.job.resuming import CHECKPOINTS
 from paceline.launch.local import LocalHost
 from paceline.live import party
 from paceline.live.segments import segments_for
@@ -44,12 +46,21 @@ def new_folder(config: Config) -> Config:
     if not out:
         out = next_folder(config.run.scheme)
     path = Path(out)
-    if any((path / name).exists() for name in ("trace.jsonl", "summary.json", "race.json")):
+    if config.checkpoint.resume == "auto" and Folder(path / CHECKPOINTS).numbers():
+        _set_aside(path / "trace.jsonl")
+    elif any((path / name).exists() for name in ("trace.jsonl", "summary.json", "race.json")):
         raise ConfigError(f"--out {out} already holds a run: name another folder")
     there = next((p for p in (path, *path.absolute().parents) if p.exists()), path)
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise ConfigError(f"--out {out}: {there} is not a folder one can write into")
     return dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(path)))
+
+
+def _set_aside(trace: Path) -> None:
+    """What the lives of a run before this one left of their traces: trace.1.jsonl, trace.2.jsonl, ..."""
+    if trace.exists():
+        names = (trace.with_name(f"trace.{n}.jsonl") for n in range(1, 1_000_000))
+        trace.rename(next(path for path in names if not path.exists()))
 
 
 def next_folder(what: str) -> str:

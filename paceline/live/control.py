@@ -152,6 +152,13 @@ class Rate:
 
 
 @message
+class Capture:
+    """Keep the state of each slice as it is once it has reached `version`, for a checkpoint; 0: forget it."""
+
+    version: int
+
+
+@message
 class Gone:
     """`lost`: without a word, so that it cannot be asked for anything any more."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from paceline.core.errors import PeerLost, ProtocolError
@@ -17,8 +17,11 @@ from paceline.live.transport import Envelope, Kind, Post
 WEIGHTS = "weights"
 FINAL = "the final weights"
 PRESENCE = "that it is there"
+STATE = "state"
 FREIGHT = "some bytes"
 FREIGHT_LENGTH = 1 << 18
+
+WAITED_FOR = frozenset({FINAL, STATE})
 
 Provider = Callable[[int], Any]
 
@@ -32,16 +35,17 @@ class Peek:
 
 @message
 class Exhibit:
-    """`weight`: what a model counts in a mean over the workers."""
+    """`weight`: what a model counts in a mean over the workers. `facts`: JSON, of a state."""
 
     v: Vector
-    weight: float
+    weight: float = 1.0
+    facts: str = ""
 
 
 class Exhibits:
-    """By name; a provider gives a vector, or a vector and its weight, for the number of a slice that is held here.
+    """By name; a provider gives a vector, a vector and its weight, or an Exhibit, for the number of a slice held here.
 
-    Only the final weights may be waited for.
+    Only the final weights and the state for a checkpoint may be waited for.
     """
 
     def __init__(self, post: Post) -> None:
@@ -58,11 +62,17 @@ class Exhibits:
         for src, question in waiting:
             self._answer(src, question, provider)
 
+    def withdraw(self, names: Iterable[str]) -> None:
+        """Show these no more."""
+        with self._lock:
+            for what in names:
+                self._providers.pop(what, None)
+
     def show(self, src: Party, question: Envelope) -> None:
         what = question.message.what
         with self._lock:
             provider = self._providers.get(what)
-            if provider is None and what == FINAL:
+            if provider is None and what in WAITED_FOR:
                 self._curious[what].append((src, question))
                 return
         if provider is None:
@@ -71,6 +81,8 @@ class Exhibits:
 
     def _answer(self, src: Party, question: Envelope, provider: Provider) -> None:
         shown = provider(question.slice)
-        v, weight = shown if isinstance(shown, tuple) else (shown, 1.0)
+        if not isinstance(shown, Exhibit):
+            v, weight = shown if isinstance(shown, tuple) else (shown, 1.0)
+            shown = Exhibit(v=v, weight=weight)
         with contextlib.suppress(PeerLost):  # the curious one has left
-            self._post.send(src, Envelope(Kind.REPLY, Exhibit(v=v, weight=weight), question.id))
+            self._post.send(src, Envelope(Kind.REPLY, shown, question.id))

@@ -12,7 +12,7 @@ import itertools
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
@@ -25,7 +25,7 @@ from paceline.core.role import Role
 from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory
 from paceline.live import party
-from paceline.live.exhibits import FREIGHT, FREIGHT_LENGTH, PRESENCE, WEIGHTS, Exhibits, Peek
+from paceline.live.exhibits import FREIGHT, FREIGHT_LENGTH, PRESENCE, WEIGHTS, Exhibit, Exhibits, Peek
 from paceline.live.packing import Packed, Packer, PackingPost
 from paceline.live.party import Party
 from paceline.live.peers import PeerCarrier
@@ -51,11 +51,13 @@ class Hosted:
     """What stands behind one slice of a server, or behind any other party: who hears what is sent there.
 
     length: elements of the longest vector that may come, one that is as long as what is held here; 0 for any.
+    after: called after each message to the role, before another one.
     """
 
     length: int = 0
     role: Role | None = None
     mean_server: MeanServer | None = None
+    after: Callable[[], None] | None = None
 
     def roles(self) -> list[Role]:
         return [role for role in (self.role, self.mean_server) if role is not None]
@@ -226,6 +228,21 @@ class Node:
     def peek_at(self, who: Party, what: str) -> Any:
         """The same of one party, or of its first slice."""
         return self._ask([(0, who, 0, Peek(what=what))], f"the {what} of {who}").wait(self._timeout_s).v
+
+    def exhibit(self, to: To, what: str) -> Exhibit:
+        """The same with what is said of it."""
+        shown: Exhibit = self._call(to, Peek(what=what)).wait(self._timeout_s)
+        return shown
+
+    def version_of(self, who: Party, what: str) -> float:
+        """The number that `who` shows by this name."""
+        shown: Exhibit = self._ask([(0, who, 0, Peek(what=what))], f"the {what} of {who}").wait(self._timeout_s)
+        return shown.weight
+
+    def between_messages(self, act: Callable[[], None]) -> None:
+        """`act` while no role of this party is at work."""
+        with self._lock:
+            act()
 
     def peek_model(self, to: To) -> tuple[Any, float]:
         """The weights of `to`, and what they count in a mean over the workers."""
@@ -403,6 +420,8 @@ class Node:
             if envelope.kind == Kind.CALL:
                 self._unanswered[role, src.index].append(envelope.id)
             self._carry_out(role, role.on(self.now(), src.index, envelope.message))
+            if (after := self._hosted[envelope.slice].after) is not None:
+                after()
 
     def _carrier_of_peers(self, src: Party) -> PeerCarrier:
         if self.peers is None or src.kind != "worker":

@@ -49,6 +49,7 @@ class Session:
         self.departed: set[int] = set()  # workers that take no further part
         self.lost_ranks: set[int] = set()  # those of them that cannot be asked for anything
         self.on_rate: Callable[[float], None] = lambda lr: None
+        self.on_capture: Callable[[int], None] = lambda version: None
 
     # ---- setting up --------------------------------------------------------------------------------------
     def hello(self, coordinator_address: str, device: str, *, bytes_per_second: float = 0.0) -> None:
@@ -173,12 +174,15 @@ class Session:
         self.tell(control.Saved())
         self._exit.wait(self._timeout_s)
 
-    def serve(self) -> None:
+    def serve(self, at_finish: Callable[[], None] = lambda: None) -> None:
         """For parties that only answer: until Exit. What they noted last is told before anybody may end.
+
+        `at_finish` is called once nobody trains any more.
 
         Raises PeerLost when the coordinator vanished, or what went wrong on the transport's thread.
         """
         self.wait_for_finish()
+        at_finish()
         self.flush()
         self.tell(control.Saved())
         self._exit.wait()
@@ -221,6 +225,8 @@ class Session:
                 self.node.gone(rank)
             case control.Rate(lr=lr):
                 self.on_rate(lr)
+            case control.Capture(version=version):
+                self.on_capture(version)
             case control.Stop(reason=reason):
                 self.stop_reason = reason
                 self._end(Stopped(reason))

@@ -73,6 +73,14 @@ class Batches(Iterator[tuple[Tensor, Tensor]]):
             raise StopIteration
         return self._select(part)
 
+    def skip(self, batches: int) -> None:
+        """As if the first `batches` had been handed out; to be called before any is."""
+        if self.share_size:
+            self.epoch, rest = divmod(batches, self.steps_per_epoch)
+            self.samples = self.epoch * self.share_size
+            for _ in range(rest):
+                self._some(self.batch_size)
+
     def take(self, samples: int) -> tuple[Tensor, Tensor] | None:
         """A batch of just that size: what an epoch lacks comes from the next one.
 

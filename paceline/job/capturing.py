@@ -1,0 +1,133 @@
+"""What the slices of a server are at one version, kept for a checkpoint while training goes on.
+
+A slice is kept after the update that brings it to that version and before any other; weights are values, so keeping
+them costs nothing. In a scheme that applies one update a round everybody's slices are then those of the same round.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.core.clocked import ClockedServer
+from paceline.core.role import Role
+from paceline.engine.rules import Rule
+from paceline.engine.vector import Flat
+from paceline.live.exhibits import STATE, Exhibit
+from paceline.live.node import Hosted, Node
+
+VERSION = "version"
+KEPT = "state/"
+WEIGHTS = "weights"
+NOTHING = Flat.wrap(torch.empty(0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    vectors: dict[str, Any]
+    facts: dict[str, Any]
+
+
+class Captures:
+    """Of the slices of one server. Everything happens between two messages to its roles."""
+
+    def __init__(self, node: Node, hosted: Sequence[Hosted], rules: Sequence[Rule]) -> None:
+        self._node, self._hosted, self._rules = node, hosted, rules
+        self._wanted = 0
+        self._ended = False
+        self._kept: dict[int, _Slice] = {}
+        self._shown: list[str] = []
+        node.exhibits[VERSION] = lambda _slice: (NOTHING, float(max(map(_version, hosted))))
+
+    def want(self, version: int) -> None:
+        """Keep each slice once it is there; 0: forget what was kept."""
+        self._node.between_messages(lambda: self._want(version))
+
+    def end(self) -> None:
+        """Nobody trains any more: what is still wanted is what there is now."""
+
+        def end() -> None:
+            self._ended = True
+            self._look_at_all()
+
+        self._node.between_messages(end)
+
+    def _want(self, version: int) -> None:
+        self._node.exhibits.withdraw(self._shown)
+        self._wanted, self._kept, self._shown = version, {}, []
+        for at, hosted in enumerate(self._hosted):
+            hosted.after = functools.partial(self._look, at) if version else None
+        self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        if self._wanted:
+            for at in range(len(self._hosted)):
+                self._look(at)
+
+    def _look(self, at: int) -> None:
+        hosted = self._hosted[at]
+        if at in self._kept or hosted.role is None:
+            return
+        if self._ended or _version(hosted) >= self._wanted:
+            self._kept[at] = _kept(hosted.role, self._rules[at])
+            hosted.after = None
+            if len(self._kept) == len(self._hosted):
+                self._show()
+
+    def _show(self) -> None:
+        kept = self._kept
+        common = set.intersection(*(set(piece.vectors) for piece in kept.values()))
+        facts = {**kept[0].facts, "vectors": sorted(common)}
+        self._shown = [STATE, *(KEPT + name for name in common)]
+        for name in common:
+            self._node.exhibits[KEPT + name] = functools.partial(self._vector, name)
+        text = json.dumps(facts)
+        self._node.exhibits[STATE] = lambda _slice: Exhibit(v=NOTHING, facts=text)
+
+    def _vector(self, name: str, at: int) -> Any:
+        return self._kept[at].vectors[name]
+
+
+def _version(hosted: Hosted) -> int:
+    """That of a role without versions is beyond any that is waited for."""
+    return int(getattr(hosted.role, "version", 1 << 52))
+
+
+def _kept(role: Role, rule: Rule) -> _Slice:
+    w, _ = role.model()
+    state = rule.state()
+    length = len(w)
+    long = {name: v for name, v in state.items() if isinstance(v, Tensor) and v.dim() == 1 and len(v) == length}
+    scalars = {name: float(v) for name, v in state.items() if name not in (*long, "lr") and _is_number(v)}
+    return _Slice(
+        {WEIGHTS: w, **{name: Flat.wrap(v) for name, v in long.items()}},
+        {"numbers": scalars, **(_tables(role) if isinstance(role, ClockedServer) else {})},
+    )
+
+
+def _is_number(v: Any) -> bool:
+    return not isinstance(v, Tensor) or v.numel() == 1
+
+
+def _tables(role: ClockedServer) -> dict[str, Any]:
+    """Contributions that wait for their round are not in it: they are made again."""
+    return {
+        "version": role.version,
+        "lock_step": role.waits_for_round and len(set(map(id, role.homes.values()))) == 1,
+    }
+
+
+def load_rule(rule: Rule, numbers: dict[str, float], vectors: dict[str, Tensor]) -> None:
+    """Go on where `rule` was kept, with these parts of its vectors, at its own learning rate.
+
+    Raises KeyError when something is missing.
+    """
+    own = rule.state()
+    state: dict[str, Any] = {name: v if name in own else torch.tensor(v) for name, v in numbers.items()}
+    rule.load_state({**state, **vectors, "lr": rule.lr})

@@ -1,0 +1,109 @@
+"""A run that is taken up again ends where it would have ended in one go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from paceline.checkpoint.folder import Folder
+from paceline.config import Config
+from paceline.core.errors import ConfigError
+from paceline.job.conductor import RunFailed
+from paceline.job.resuming import find
+from tests.job.conftest import Runner
+from tests.job.reference import assert_same, config_for, one_process, saved
+
+STEPS = 40  # an epoch of two workers is 23: the short last batch and the reshuffle come after the interruption
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "momentum": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
+    "adam": {"name": "adam", "lr": 0.002},
+}
+FABRICS: dict[str, dict[str, Any]] = {
+    "one server": {"servers": 1},
+    "two servers in slices": {"servers": 2, "cluster": {"slice_mb": 0.002}},
+}
+
+
+def config(out: Path, steps: int, resume: str = "never", **sections: Any) -> Config:
+    return config_for(out, steps=steps, checkpoint={"resume": resume}, **sections)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("fabric", FABRICS)
+def test_bsp_goes_on_just_where_it_was(threads: Runner, out: Path, fabric: str, optimizer: str) -> None:
+    how = {"optimizer": OPTIMIZERS[optimizer], "schedule": {"name": "step", "every": 0.5}, **FABRICS[fabric]}
+    threads(config(out, 15, **how))
+    again = config(out, STEPS, "auto", **how)
+    start, refused = find(again)
+    assert (start.exact, start.version, refused) == (True, 15, [])
+    summary = threads(again)
+    assert [worker.steps for worker in summary.workers] == [STEPS] * 2
+    assert_same(saved(again), one_process(again, STEPS))
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_a_checkpoint_from_the_middle_of_a_run_is_one_round_of_everybody(
+    threads: Runner, out: Path, servers: int
+) -> None:
+    how: dict[str, Any] = {"optimizer": OPTIMIZERS["momentum"], "servers": servers, "cluster": {"step_ms": 8.0}}
+    often = {"every": 0.01, "keep_last": 100}
+    threads(config_for(out, steps=STEPS, checkpoint=often, evaluation={"every": 0.01}, **how))
+    folder = Folder(out / "checkpoints")
+    versions = {number: folder.verify(number).facts["version"] for number in folder.numbers()}
+    middle = next(number for number, version in versions.items() if 0 < version < STEPS)
+    again = config(out.parent / "again", STEPS, str(folder.place(middle)), **how)
+    assert find(again)[0].version == versions[middle]
+    threads(again)
+    assert_same(saved(again), one_process(again, STEPS))
+
+
+def test_another_number_of_workers_and_servers_goes_on_from_the_same_numbers(threads: Runner, out: Path) -> None:
+    threads(config(out, 15, optimizer=OPTIMIZERS["adam"], servers=2))
+    before = saved(config(out, 15))
+    again = config(out, 8, "auto", workers=3, servers=3, optimizer=OPTIMIZERS["adam"])
+    start, _ = find(again)
+    assert not start.exact
+    assert "begin anew" in start.note
+    assert start.samples == 15 * 2 * 32
+    summary = threads(again)  # each of three has made ten of the thirty batches: more than it may make
+    assert summary.samples >= 15 * 2 * 32
+    assert list(saved(again)) == list(before)
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_named(threads: Runner, out: Path) -> None:
+    threads(config(out, 5))
+    threads(config(out, 9, "auto"))
+    folder = Folder(out / "checkpoints")
+    newest = folder.place(folder.numbers()[-1]) / "model.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-1])
+    start, refused = find(config(out, 12, "auto"))
+    assert start.version == 5
+    assert len(refused) == 1
+    assert "model.safetensors" in refused[0]
+
+
+def test_without_any_checkpoint_auto_begins_and_a_path_is_refused(out: Path) -> None:
+    assert find(config(out, 5, "auto"))[0].path == ""
+    with pytest.raises(ConfigError, match="no checkpoint to go on from"):
+        find(config(out, 5, str(out)))
+
+
+def test_weights_from_a_file_are_where_a_run_begins(threads: Runner, out: Path, tmp_path: Path) -> None:
+    first = config_for(out, steps=5)
+    threads(first)
+    second = config_for(
+        tmp_path / "b", steps=1, optimizer={"lr": 0.0}, checkpoint={"init_from": str(out / "model.safetensors")}
+    )
+    threads(second)
+    assert_same(saved(second), saved(first))
+
+
+def test_weights_of_another_model_are_refused_by_name(threads: Runner, out: Path) -> None:
+    path = out.parent / "other.safetensors"
+    save_file({"bias": torch.zeros(3)}, path)
+    with pytest.raises(RunFailed, match="which the model has"):
+        threads(config_for(out, steps=1, checkpoint={"init_from": str(path)}))
