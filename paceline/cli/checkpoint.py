@@ -10,7 +10,11 @@ from paceline.cli.options import Parser
 from paceline.core.errors import ConfigError
 
 CHECKPOINTS = "checkpoints"
-EPILOG = """DIR is the folder of a run, or its folder of checkpoints.
+EPILOG = """examples:
+  paceline checkpoint list runs/a
+  paceline checkpoint verify runs/a || echo nothing to go on from
+
+DIR is the folder of a run, or its folder of checkpoints.
 
   list     a line for each: samples, accuracy, size, and whether every file is whole and every number finite
   verify   the same; exit code 1 when there is none to go on from
@@ -18,7 +22,9 @@ EPILOG = """DIR is the folder of a run, or its folder of checkpoints.
 
 
 def main(arguments: list[str]) -> int:
-    parser = Parser(prog="paceline checkpoint", usage="paceline checkpoint {list,verify} DIR", epilog=EPILOG)
+    parser = Parser(
+        prog="paceline checkpoint", usage="paceline checkpoint {list,verify} DIR", description=__doc__, epilog=EPILOG
+    )
     parser.add_argument("what", choices=("list", "verify"))
     parser.add_argument("folder", metavar="DIR")
     options = parser.parse_all(arguments)

@@ -19,8 +19,8 @@ EPILOG = """examples:
   paceline train --out runs/a --checkpoint-every 60           a checkpoint a minute, and one at the end or at Ctrl-C
   paceline train --config runs/a/config.toml --out runs/a --resume auto       goes on after a crash
 
-The run leaves config.toml, trace.jsonl, summary.json, model.safetensors, curve.png and checkpoints in --out; --config reads such a
-config.toml again. Ctrl-C ends the run and keeps what there is; once more ends it at once.
+The run leaves config.toml, trace.jsonl, summary.json, model.safetensors, curve.png and checkpoints in --out; --config
+reads such a config.toml again. Ctrl-C ends the run and keeps what there is; once more ends it at once.
 """
 
 

@@ -32,6 +32,7 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
     **{cls: (frozenset({WORKER}), frozenset({COORDINATOR})) for cls in (control.Ready, control.Progress, control.Left)},
     control.Judged: (frozenset({EVALUATOR}), frozenset({COORDINATOR})),
     control.Rate: (frozenset({WORKER}), frozenset({SERVER})),
+    control.Capture: (frozenset({EVALUATOR}), frozenset({SERVER})),
     **{
         cls: (frozenset({COORDINATOR}), MEMBERS)
         for cls in (control.Roster, control.Plan, control.Go, control.Gone, control.Finish, control.Exit)
