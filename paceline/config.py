@@ -23,6 +23,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.gate import OFF, REJECT, WARN, GatePolicy
 from paceline.core.registry import nearest
 from paceline.core.scheme import Limits, Scheme, limits_of, lookup, make, names, types_of
+from paceline.core.sharding import parse_shards
 from paceline.engine import recipes
 from paceline.engine.data.partition import read_sharding
 from paceline.engine.data.shares import parse_shares
@@ -43,19 +44,6 @@ def check_device(text: str) -> None:
 
 TORCH_CARRIERS = ("gloo", "nccl", "mpi")
 CARRIERS = ("auto", "servers", *PEERS, *TORCH_CARRIERS)
-
-
-def parse_shards(text: str) -> tuple[float, ...]:
-    """The fractions, or nothing for measured and equal ones. Raises ValueError."""
-    if text in ("measured", "equal"):
-        return ()
-    try:
-        fractions = tuple(map(float, text.split(",")))
-    except ValueError:
-        raise ValueError("must be measured, equal, or a fraction for each server: 0.5,0.3,0.2") from None
-    if not all(0 < fraction < math.inf for fraction in fractions):
-        raise ValueError("every server holds something: fractions must be above 0")
-    return fractions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

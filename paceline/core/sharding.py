@@ -164,3 +164,16 @@ def moves(old: Layout, new: Layout) -> list[Move]:
         k += end == new.edges[k + 1]
         begin = end
     return found
+
+
+def parse_shards(text: str) -> tuple[float, ...]:
+    """The fractions, or nothing for measured and equal ones. Raises ValueError."""
+    if text in ("measured", "equal"):
+        return ()
+    try:
+        fractions = tuple(map(float, text.split(",")))
+    except ValueError:
+        raise ValueError("must be measured, equal, or a fraction for each server: 0.5,0.3,0.2") from None
+    if not all(0 < fraction < math.inf for fraction in fractions):
+        raise ValueError("every server holds something: fractions must be above 0")
+    return fractions

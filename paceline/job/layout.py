@@ -6,9 +6,8 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 
-from paceline.config import parse_shards
 from paceline.core import sharding
-from paceline.core.sharding import Layout
+from paceline.core.sharding import Layout, parse_shards
 from paceline.job.recipe import Recipe
 from paceline.live.control import Hello, Ready
 
