@@ -243,7 +243,8 @@ class Conductor:
                     failures.append(self._death(who, why))
                 case _Failure() as another:
                     failures.append(another)
-        lost_others = {failure.who for failure in failures if failure.rank == 2}  # who ended because another did
+        # Who ended because another did; of one that was lost itself, others say so in its name.
+        lost_others = {f.who for f in failures if f.rank == 2 and f"lost {f.who}" not in f.cause}
         failures.sort(key=lambda failure: 2 if failure.who in lost_others else failure.rank)
         root = failures[0]
         details = next((f.details for f in failures if f.who == root.who and f.details), "")
