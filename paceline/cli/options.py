@@ -15,6 +15,7 @@ TITLES = {
     "run": "what to run",
     "cluster": "the cluster",
     "compression": "compression of what travels",
+    "gate": "numbers that servers refuse",
     "data": "data",
     "model": "model",
     "optimizer": "optimizer",
