@@ -44,6 +44,7 @@ def main(arguments: list[str]) -> int:
         "tls",
         "mean",
         "timeout",
+        "dead-after",
         "out",
     ):
         setting = next(s for s in configuration.settings() if s.flag == flag)

@@ -62,6 +62,7 @@ class _Started:
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
+    who: Party
     line: str
 
 
@@ -104,6 +105,7 @@ class Conductor:
         self._transport = transport(self._token, self._coordinator_failed)
         self._trace: TraceWriter | None = None
         self._interrupted = ""
+        self._where: dict[Party, str] = {}
         cluster, stop = config.cluster, config.stop
         self._coordinator = Coordinator(
             self._transport,
@@ -121,6 +123,7 @@ class Conductor:
             choose_mean=functools.partial(choose_mean, mean=cluster.mean),
             lay_out=functools.partial(lay_out, shards=cluster.shards, slice_mb=cluster.slice_mb),
             seed=config.run.seed,
+            dead_after_s=cluster.dead_after,
         )
 
     # ---- the run -----------------------------------------------------------------------------------------
@@ -198,8 +201,9 @@ class Conductor:
                     self._view.show(self._ledger.snapshot(self._coordinator.node.now()))
                 case _Started(notes=notes):
                     self._view.begin(notes)
-                case _Lost(line=line):
+                case _Lost(who=who, line=line):
                     self._view.begin((line,))
+                    self._crew.kill(who)
                 case _Finished():
                     finished = True
                 case Ended(who=who, why=why) if self._coordinator.survives(who):
@@ -262,6 +266,7 @@ class Conductor:
 
     # ---- what the coordinator tells, on its own thread ---------------------------------------------------
     def joined(self, who: Party, hello: Hello) -> None:
+        self._where[who] = f"{hello.host}, pid {hello.pid}"
         if who.kind == "worker":
             self._ledger.seated(who.index, hello.device, self._config.slowdown_of(who.index))
 
@@ -278,8 +283,9 @@ class Conductor:
             self._trace.append(record)
         self._ledger.recorded(record)
         if isinstance(record, Membership) and record.event == "lost":
-            steps = self._ledger.steps(Party.parse(record.party))
-            self._events.put(_Lost(f"{record.party} lost after {steps} steps: {record.reason}"))
+            who = Party.parse(record.party)
+            line = f"{who} ({self._where[who]}) lost after {self._ledger.steps(who)} steps: {record.reason}"
+            self._events.put(_Lost(who, line))
 
     def failed(self, who: Party, cause: str, details: str) -> None:
         rank = 2 if "lost " in cause else 1

@@ -32,5 +32,8 @@ class Crew(Protocol):
     def busy(self) -> bool:
         """Is somebody at work that is no part of the run, such as a script after its training?"""
 
+    def kill(self, who: Party) -> None:
+        """End one whom the others have given up, if it is still there and can be killed."""
+
     def end(self, seconds: float) -> None:
         """End everybody who is still there: asked first, killed after `seconds`. Returns when nobody is left."""

@@ -12,6 +12,7 @@ from paceline.job.party import take_part
 from paceline.job.seat import Seat
 from paceline.job.worker import load_data
 from paceline.live.hub import Hub
+from paceline.live.party import Party
 
 
 class ThreadCrew:
@@ -37,6 +38,9 @@ class ThreadCrew:
 
     def busy(self) -> bool:
         return False
+
+    def kill(self, who: Party) -> None:
+        """Its connections are closed, which ends it."""
 
     def end(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

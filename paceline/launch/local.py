@@ -131,13 +131,20 @@ class LocalCrew:
     def busy(self) -> bool:
         return False
 
+    def kill(self, who: Party) -> None:
+        if str(who) in self._alive:
+            self._signal(str(who), signal.SIGKILL)
+
+    def _signal(self, party: str, number: signal.Signals) -> None:
+        self._host.ask(do="signal", pid=self._pids.get(party, 0), number=int(number))
+
     def end(self, seconds: float) -> None:
         if self._wait(0.2):
             return  # they all have ended by themselves
         self._ending = True
         for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, 2.0)):
             for party in sorted(self._alive):
-                self._host.ask(do="signal", pid=self._pids.get(party, 0), number=int(number))
+                self._signal(party, number)
             if self._wait(patience):
                 return
 

@@ -19,6 +19,7 @@ from paceline.job.seat import Seat
 from paceline.launch.environment import environment_of
 from paceline.launch.forkserver import die_with_parent
 from paceline.launch.local import LocalCrew
+from paceline.live.party import Party
 
 
 class ScriptCrew:
@@ -76,6 +77,12 @@ class ScriptCrew:
 
     def busy(self) -> bool:
         return any(thread.is_alive() for thread in self._threads) or not self.ended.empty()
+
+    def kill(self, who: Party) -> None:
+        process = self._processes.get(str(who))
+        if process is not None and process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
     def end(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -9,6 +9,7 @@ Records    lines of the trace                     Gone     a worker takes no fur
 Judged     an evaluation (evaluator)              Stop     the run is over
 Left       I take no further part (workers)       Finish   evaluate and save the last model (evaluator)
 Saved      the model is on disk (evaluator)       Exit     end your process
+Beat       I am alive, with nothing to report
 Failed     I cannot go on, because
 """
 
@@ -109,6 +110,11 @@ class Progress:
     bytes_down: int
     bytes_shared: int = 0  # of these two together
     seconds_hidden: float = 0.0
+
+
+@message
+class Beat:
+    """From those who make no progress of their own, as often as workers report theirs."""
 
 
 @message

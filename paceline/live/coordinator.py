@@ -12,13 +12,14 @@ from __future__ import annotations
 import contextlib
 import enum
 import json
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from paceline.core.collective import Choice
 from paceline.core.errors import ConfigError, PeerLost, ProtocolError
-from paceline.core.membership import Evict
+from paceline.core.membership import Decision, Evict, Patience
 from paceline.core.membership import Membership as Members
 from paceline.core.role import Place, Role
 from paceline.core.sharding import Layout
@@ -27,6 +28,8 @@ from paceline.live import control, party, verbs
 from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.transport import SHARED, TCP, Envelope, Kind, Transport
+
+TICK_SECONDS = 0.25
 
 
 class Phase(enum.Enum):
@@ -83,10 +86,12 @@ class Coordinator:
         lay_out: Callable[[Sequence[control.Ready], Sequence[control.Hello]], tuple[Layout, str]],
         choose_mean: Callable[[Sequence[control.Ready], Sequence[control.Hello], int], Choice],
         seed: int = 0,
+        dead_after_s: float = math.inf,
     ) -> None:
         """`lay_out` says which server holds what, and why, from what the workers and the servers said of themselves.
 
         `choose_mean` says who carries means, from what the workers said, and how many servers there are.
+        `dead_after_s`: so long a worker or server may be silent while training goes on.
         """
         self.node = node
         self._transport, self._listener = transport, listener
@@ -99,7 +104,8 @@ class Coordinator:
         self._answers: dict[Party, Any] = {}  # what each party said in this phase
         self._samples: dict[int, int] = {}
         self._training = set(self._workers)
-        self._members: Members[Party] = Members()  # the workers, once training has started
+        # Workers and servers, once training has started.
+        self._members: Members[Party] = Members(Patience(dead_s=dead_after_s, stuck_s=math.inf))
         self._lost: set[Party] = set()
         self._reason = ""
         self._seconds = 0.0
@@ -135,6 +141,7 @@ class Coordinator:
         if envelope.kind != Kind.CONTROL:
             self.node.deliver(src, envelope)
             return
+        self._members.heard(self.node.now(), src)
         match envelope.message:
             case control.Hello() as hello:
                 self._listener.joined(src, hello)
@@ -151,6 +158,8 @@ class Coordinator:
                 self._judged(judged)
             case control.Left(reason=reason):
                 self._left(src, reason)
+            case control.Beat():
+                pass
             case control.Failed(cause=cause, details=details):
                 self._listener.failed(src, cause, details)
             case other:
@@ -163,7 +172,7 @@ class Coordinator:
 
     def lost(self, src: Party, why: str) -> None:
         if self.survives(src):
-            self._evict(src, why)
+            self._carry_out(self._members.lost(self.node.now(), src, self._members.incarnation(src), why))
         elif self.phase is not Phase.OVER and src not in self._lost:
             self._listener.failed(src, f"lost {src}: {why}", "")
 
@@ -267,9 +276,10 @@ class Coordinator:
         )
         self.node.place(self._make_role(self._plan, place))
         self.node.start_clock()
-        for who in self._workers:
+        for who in (*self._workers, *self._servers):
             self._members.hello(0.0, who, 0)
         self._members.begin(0.0)
+        self._look()
         self._listener.started(self._plan)
         self._tell_all(control.Go())
         if self._stop_rule.seconds is not None:
@@ -295,19 +305,30 @@ class Coordinator:
         if target is not None and judged.accuracy >= target:
             self._stop("target accuracy")
 
+    def _look(self) -> None:
+        """A few times a second while training goes on: has anybody fallen silent?"""
+        if self.phase is Phase.TRAINING:
+            self._carry_out(self._members.tick(self.node.now()))
+            self._transport.call_later(min(TICK_SECONDS, self._members.patience.dead_s / 4), self._look)
+
+    def _carry_out(self, decisions: Iterable[Decision[Party]]) -> None:
+        for decision in decisions:
+            if isinstance(decision, Evict) and self.survives(decision.who):
+                self._evict(decision.who, decision.reason)
+            elif isinstance(decision, Evict):
+                self._listener.failed(decision.who, f"lost {decision.who}: {decision.reason}", "")
+
     def _evict(self, src: Party, why: str) -> None:
         """The others go on: they hear of it once, rounds close without `src`, and what it waited for is dropped."""
-        for decision in self._members.lost(self.node.now(), src, self._members.incarnation(src), why):
-            if isinstance(decision, Evict):
-                self._lost.add(src)
-                self._training.discard(src)
-                here = f"{len(self._training)} of {len(self._workers)} continue"
-                record = Membership(at=self.node.now(), party=str(src), event="lost", reason=f"{why}; {here}")
-                self._listener.recorded(record)
-                gone = control.Gone(rank=src.index, lost=True)
-                self._tell([*self._servers, *self._evaluator, *sorted(self._training)], gone)
-                self.node.lost(src, why)
-                self.node.gone(src.index)
+        self._lost.add(src)
+        self._training.discard(src)
+        here = f"{len(self._training)} of {len(self._workers)} continue"
+        record = Membership(at=self.node.now(), party=str(src), event="lost", reason=f"{why}; {here}")
+        self._listener.recorded(record)
+        self._tell([*self._servers, *self._evaluator, *sorted(self._training)], control.Gone(rank=src.index, lost=True))
+        self.node.lost(src, why)
+        self.node.gone(src.index)
+        self._transport.drop(src, why)
 
     def _left(self, src: Party, reason: str) -> None:
         self._listener.recorded(Membership(at=self.node.now(), party=str(src), event="left", reason=reason))

@@ -46,6 +46,7 @@ class HubTransport:
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = itertools.count()
         self._thread = threading.Thread(target=self._run, name=f"net of {me}", daemon=True)
+        self._dropped: set[Party] = set()
         self._handler: Handler | None = None
         self._sent = self._received = 0
 
@@ -58,12 +59,12 @@ class HubTransport:
         self._thread.start()
 
     def connect(self, party: Party, address: str) -> None:
-        if self._hub.find(party) is None:
+        if party in self._dropped or self._hub.find(party) is None:
             raise PeerLost(f"{self.me} cannot reach {party}: it is not in this process")
 
     def send(self, to: Party, envelope: Envelope) -> None:
         member = self._hub.find(to)
-        if member is None:
+        if member is None or to in self._dropped or self.me in member._dropped:
             raise PeerLost(f"{self.me} has no connection to {to}")
         self._sent += size(envelope.message)
         envelope.sent_at = time.monotonic()
@@ -81,8 +82,17 @@ class HubTransport:
 
     def _deliver(self, src: Party, envelope: Envelope) -> None:
         assert self._handler is not None
+        if src in self._dropped:  # it was on its way
+            return
         self._received += size(envelope.message)
         self._handler.deliver(src, envelope)
+
+    def drop(self, party: Party, why: str) -> None:
+        other = self._hub.find(party)
+        if other is not None and party not in self._dropped:
+            self.post_lost(party, why)
+            other.post_lost(self.me, "the other side closed the connection")
+        self._dropped.add(party)
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> None:
         when = time.monotonic() + seconds

@@ -109,7 +109,7 @@ class Session:
         return message
 
     def begin(self, report: Callable[[], control.Progress] | None = None) -> None:
-        """Training starts: from now on report progress and trace records a few times a second."""
+        """Training starts: from now on report progress, or at least a beat, and records a few times a second."""
         self._report = report
         self._transport.call_later(REPORT_SECONDS, self._report_again)
 
@@ -128,8 +128,7 @@ class Session:
     def flush(self) -> None:
         """Report now; from the party's own thread or the transport's, one at a time."""
         with self._flushing:
-            if self._report is not None:
-                self.tell(self._report())
+            self.tell(self._report() if self._report is not None else control.Beat())
             while self._records:
                 lines, size = [], 0
                 while self._records and size < RECORDS_BYTES:
@@ -222,6 +221,7 @@ class Session:
                 self.departed.add(rank)
                 if lost:
                     self.lost_ranks.add(rank)
+                    self._transport.drop(party.worker(rank), "it was given up")  # it may wake up and go on
                 self.node.gone(rank)
             case control.Rate(lr=lr):
                 self.on_rate(lr)

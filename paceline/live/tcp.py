@@ -98,6 +98,7 @@ class TcpTransport:
         self._tls, self._refusals, self._closing = tls, Refusals(str(me)), False
         self._early: dict[Party, list[Connection]] = {}  # lanes whose connection has not greeted yet
         self._gone = [0, 0, 0, 0]  # traffic of connections that are closed, and greetings of lanes
+        self._dropped: set[Party] = set()
         self._handler: Handler | None = None
 
     def _failed(self, error: BaseException) -> None:
@@ -123,6 +124,8 @@ class TcpTransport:
     def connect(self, party: Party, address: str) -> None:
         if party in self._connections:
             return
+        if party in self._dropped:
+            raise PeerLost(f"{party} takes no part any more")
         sock = self._reach(party, address)
         connection = self._wrap(sock, party)
         self._connections[party] = connection
@@ -279,6 +282,8 @@ class TcpTransport:
             raise ProtocolError(str(error)) from None
         if certified not in (None, party):
             raise ProtocolError(f"{party} greets with the certificate of {certified}")
+        if party in self._dropped:
+            raise ProtocolError(f"{party} takes no part any more")
         if greeting.lane:
             self._early.setdefault(party, []).append(connection)
         elif party in self._connections:
@@ -308,6 +313,11 @@ class TcpTransport:
         if connection is None:
             raise PeerLost(f"{self.me} has no connection to {party}")
         return connection
+
+    def drop(self, party: Party, why: str) -> None:
+        self._dropped.add(party)
+        if connection := self._connections.get(party):
+            connection.close(why)
 
     def way_to(self, party: Party) -> str:
         return SHARED if self._connection(party).shares else TCP

@@ -90,6 +90,9 @@ class Transport(Post, Protocol):
     def call_later(self, seconds: float, action: Callable[[], None]) -> None:
         """Run `action` on the thread that delivers, about `seconds` from now."""
 
+    def drop(self, party: Party, why: str) -> None:
+        """On the thread that delivers: close the connection to `party`, and from now on neither take nor make one."""
+
     def way_to(self, party: Party) -> str:
         """How messages to `party` travel: SHARED, TCP or HERE. Raises PeerLost when they do not."""
 

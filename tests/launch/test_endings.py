@@ -110,7 +110,8 @@ def test_kill_9_of_any_party_ends_the_run_within_5_s_and_names_it(
 def test_kill_9_of_a_worker_of_servers_leaves_the_others_at_work(train: Callable[..., Run], scheme: str) -> None:
     run = train("--scheme", scheme)
     os.kill(run.parties["worker 1"], signal.SIGKILL)
-    assert within(BOUND_SECONDS, lambda: "worker 1 lost after" in run.errors), run.errors
+    assert within(BOUND_SECONDS, lambda: "lost after" in run.errors), run.errors
+    assert f"pid {run.parties['worker 1']}) lost after" in run.errors
     assert "2 of 3 continue" in run.errors
     assert all(alive(pid) for name, pid in run.parties.items() if name != "worker 1")
     records = [json.loads(line) for line in (run.out / "trace.jsonl").read_text().splitlines()[:-1]]
@@ -122,7 +123,25 @@ def test_kill_9_of_a_worker_of_servers_leaves_the_others_at_work(train: Callable
 
     assert within(BOUND_SECONDS, goes_on), run.errors
     run.process.send_signal(signal.SIGINT)
-    assert run.ends() < BOUND_SECONDS
+    assert run.ends() < 2 * BOUND_SECONDS
+    assert run.process.returncode == 130, run.errors
+    assert (run.out / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("victim", ["worker 1", "server 0"])
+def test_who_is_stopped_is_given_up_after_a_while(train: Callable[..., Run], victim: str) -> None:
+    run = train("--scheme", "bsp", "--dead-after", "1")
+    os.kill(run.parties[victim], signal.SIGSTOP)
+    if victim == "server 0":  # nobody goes on without it
+        assert run.ends() < 2 * BOUND_SECONDS
+        assert f"lost {victim}: silent for" in run.errors.strip().splitlines()[-1], run.errors
+        return
+    assert within(2 * BOUND_SECONDS, lambda: "lost after" in run.errors), run.errors
+    assert "silent for" in run.errors
+    assert "2 of 3 continue" in run.errors
+    assert within(BOUND_SECONDS, lambda: not alive(run.parties[victim]))
+    run.process.send_signal(signal.SIGINT)
+    assert run.ends() < 2 * BOUND_SECONDS
     assert run.process.returncode == 130, run.errors
     assert (run.out / "model.safetensors").exists()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import queue
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 from paceline.core.collective import Choice
 from paceline.core.effects import Reply
-from paceline.core.errors import ConfigError
+from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.role import Place, Role
 from paceline.core.sharding import Layout, lay_out
 from paceline.core.trace import Ended, Evaluated, Membership, Record
@@ -75,6 +77,7 @@ class Company:
         evaluator: bool = True,
         stop_rule: StopRule | None = None,
         mean: str = "ring",
+        dead_after_s: float = math.inf,
     ) -> None:
         self.hub, self.ears = Hub(), Ears()
         self.everybody = [server(s) for s in range(servers)] + [worker(r) for r in range(workers)]
@@ -95,6 +98,7 @@ class Company:
             lay_out=lambda ready, hellos: (lay_out(ready[0].length, len(hellos), 4), "a reason"),
             choose_mean=lambda ready, hellos, servers: Choice(mean, f"{len(hellos)} workers, {servers} servers"),
             seed=5,
+            dead_after_s=dead_after_s,
         )
         assert self.coordinator.open() == "hub:coordinator"
         for who in self.everybody:
@@ -426,6 +430,21 @@ def test_the_others_go_on_without_a_worker_that_is_lost(companies: Any) -> None:
         assert heard.holder == 1
         company.say(who, control.Saved())
     assert company.told("finished") == "steps"
+
+
+def test_a_silent_worker_is_given_up_and_nothing_that_it_says_is_heard(companies: Any) -> None:
+    company: Company = companies(workers=2, servers=0, evaluator=False, mean="servers", dead_after_s=1.0)
+    company.train()
+    while company.heard[W1].delivered.empty():
+        company.say(W1, control.Beat())
+        time.sleep(0.1)
+    assert company.hears(W1) == control.Gone(rank=0, lost=True)
+    with pytest.raises(PeerLost):
+        company.say(W0, control.Beat())
+    assert take(company.heard[W0].losses)[0] == COORDINATOR
+    (told,) = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    assert told.startswith("silent for 1.")
+    assert told.endswith("; 1 of 2 continue")
 
 
 def test_the_last_worker_that_is_lost_ends_the_run(companies: Any) -> None:
