@@ -128,7 +128,8 @@ class Session:
     def flush(self) -> None:
         """Report now; from the party's own thread or the transport's, one at a time."""
         with self._flushing:
-            self.tell(self._report() if self._report is not None else control.Beat())
+            if self._report is not None:
+                self.tell(self._report())
             while self._records:
                 lines, size = [], 0
                 while self._records and size < RECORDS_BYTES:
@@ -139,6 +140,8 @@ class Session:
     def _report_again(self) -> None:
         if not self._exit.is_set():
             with contextlib.suppress(PeerLost):  # `lost` is about to be told
+                if self._report is None and not self._records:
+                    self.tell(control.Beat())
                 self.flush()
             self._transport.call_later(REPORT_SECONDS, self._report_again)
 
