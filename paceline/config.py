@@ -89,9 +89,7 @@ class Cluster:
     )
     mean: str = option("auto", "who averages among equals; see docs/carriers.md", choices=CARRIERS)
     timeout: float = option(600.0, "seconds any single wait may take", low=1)
-    dead_after: float = option(
-        5.0, "a worker that has said nothing for so many seconds is given up; the others go on", low=1
-    )
+    dead_after: float = option(5.0, "seconds of silence after which a worker is given up", low=1)
 
     @property
     def secured(self) -> bool:
