@@ -26,7 +26,7 @@ _TRAINING = frozenset({WORKER, SERVER, COORDINATOR})
 CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
     **{
         cls: (MEMBERS, frozenset({COORDINATOR}))
-        for cls in (control.Hello, control.Records, control.Saved, control.Failed)
+        for cls in (control.Hello, control.Beat, control.Records, control.Saved, control.Failed)
     },
     control.Prepared: (frozenset({WORKER, SERVER}), frozenset({COORDINATOR})),
     **{cls: (frozenset({WORKER}), frozenset({COORDINATOR})) for cls in (control.Ready, control.Progress, control.Left)},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import socket
@@ -146,7 +147,8 @@ def test_a_party_with_the_certificate_of_another_one_is_refused(
     (stolen / file_of(server(0))).write_bytes((folder / file_of(worker(1))).read_bytes())
     liar = someone(server(0), credentials=stolen)
     liar.transport.connect(COORDINATOR, host.transport.address)
-    liar.say(COORDINATOR, 1)
+    with contextlib.suppress(PeerLost):  # it may have been sent away already
+        liar.say(COORDINATOR, 1)
     assert take(liar.heard.losses)[0] == COORDINATOR
     assert still_answers(host, someone)
     friend = someone(worker(1))

@@ -11,6 +11,7 @@ from paceline.core import message
 from paceline.core.clocked import Push, Weights
 from paceline.core.errors import ProtocolError
 from paceline.live import control, verbs
+from paceline.live.control import Capture
 from paceline.live.exhibits import Exhibit, Peek
 from paceline.live.party import COORDINATOR, EVALUATOR, server, worker
 from paceline.live.peers import Piece
@@ -58,7 +59,8 @@ def test_the_evaluator_looks_and_does_nothing_else() -> None:
     calls = {(cls, kind, to) for cls in REGISTERED for kind in Kind for a, to in pairs(cls, kind) if a == "evaluator"}
     told = {(cls, kind, to) for cls, kind, to in calls if kind != Kind.CONTROL}
     assert told == {(Peek, Kind.CALL, "worker"), (Peek, Kind.CALL, "server")}
-    assert {to for _, kind, to in calls if kind == Kind.CONTROL} == {"coordinator"}
+    assert {to for cls, kind, to in calls if kind == Kind.CONTROL and cls is not Capture} == {"coordinator"}
+    assert {to for cls, _, to in calls if cls is Capture} == {"server"}  # for checkpoints
     assert pairs(Exhibit, Kind.REPLY) == set(itertools.product(("worker", "server"), ("worker", "evaluator")))
 
 
