@@ -64,8 +64,9 @@ class ArrivalServer(Role):
     def _refused(self, now: float, src: int, message: Any) -> bool:
         """Has the gate found that it shall change nothing?"""
         gate = self.gate
-        vectors = [getattr(message, name) for name in vector_fields(self.takes)]
-        return gate is not None and any(gate.push(now, src, v) is not None for v in vectors)
+        if gate is None:
+            return False
+        return any(gate.push(now, src, getattr(message, name)) is not None for name in vector_fields(self.takes))
 
     def _explain(self, now: float, rank: int, samples: int, staleness: int, weight: float) -> None:
         if self.note:
