@@ -24,7 +24,7 @@ class Seat:
     step_seconds: emulation: a step lasts at least that long; 0 for as fast as it goes.
     steps: leave after so many steps of one's own; 0 for never.
     rendezvous: a folder of this run's, where collectives find one another.
-    resume: the checkpoint to go on from, a folder; nothing for the beginning.
+    resume: the checkpoint to go on from, a folder; nothing for the beginning. incarnation: which life of it this is.
     exchange: how vectors pass between processes of one host: auto, shm or tcp.
     bind: address to listen on. credentials: folder with this party's key, if connections are under TLS.
     """
@@ -47,6 +47,7 @@ class Seat:
     streams: int = 0
     timeout_s: float = 600.0
     resume: str = ""
+    incarnation: int = 0
 
     @property
     def who(self) -> Party:
@@ -76,6 +77,7 @@ class Seat:
             streams=self.streams,
             segments=segments,
             shared_only=self.exchange == "shm",
+            incarnation=self.incarnation,
         )
 
     def session(self, transport: Transport) -> Session:

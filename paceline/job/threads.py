@@ -27,7 +27,7 @@ class ThreadCrew:
         return len(load_data(config).train)
 
     def start(self, config: Config, seat: Seat) -> None:
-        transport = self._hub.transport(seat.who)
+        transport = self._hub.transport(seat.who, incarnation=seat.incarnation)
 
         def life() -> None:
             self.ended.put(Ended(who=seat.who, why=take_part(config, seat, transport)))

@@ -166,10 +166,11 @@ class Capture:
 
 @message
 class Gone:
-    """`lost`: without a word, so that it cannot be asked for anything any more."""
+    """`lost`: that life of it without a word, so that it cannot be asked for anything any more."""
 
     rank: int
     lost: bool = False
+    incarnation: int = 0
 
 
 @message

@@ -314,21 +314,22 @@ class Coordinator:
     def _carry_out(self, decisions: Iterable[Decision[Party]]) -> None:
         for decision in decisions:
             if isinstance(decision, Evict) and self.survives(decision.who):
-                self._evict(decision.who, decision.reason)
+                self._evict(decision.who, decision.incarnation, decision.reason)
             elif isinstance(decision, Evict):
                 self._listener.failed(decision.who, f"lost {decision.who}: {decision.reason}", "")
 
-    def _evict(self, src: Party, why: str) -> None:
+    def _evict(self, src: Party, incarnation: int, why: str) -> None:
         """The others go on: they hear of it once, rounds close without `src`, and what it waited for is dropped."""
         self._lost.add(src)
         self._training.discard(src)
         here = f"{len(self._training)} of {len(self._workers)} continue"
         record = Membership(at=self.node.now(), party=str(src), event="lost", reason=f"{why}; {here}")
         self._listener.recorded(record)
-        self._tell([*self._servers, *self._evaluator, *sorted(self._training)], control.Gone(rank=src.index, lost=True))
+        gone = control.Gone(rank=src.index, lost=True, incarnation=incarnation)
+        self._tell([*self._servers, *self._evaluator, *sorted(self._training)], gone)
         self.node.lost(src, why)
         self.node.gone(src.index)
-        self._transport.drop(src, why)
+        self._transport.drop(src, incarnation, why)
 
     def _left(self, src: Party, reason: str) -> None:
         self._listener.recorded(Membership(at=self.node.now(), party=str(src), event="left", reason=reason))

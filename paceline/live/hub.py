@@ -21,32 +21,37 @@ class Hub:
     def __init__(self) -> None:
         self._members: dict[Party, HubTransport] = {}
 
-    def transport(self, me: Party, failed: Callable[[BaseException], None] | None = None) -> HubTransport:
+    def transport(
+        self, me: Party, failed: Callable[[BaseException], None] | None = None, incarnation: int = 0
+    ) -> HubTransport:
         """`failed` hears of an exception that escaped the handler, in its place."""
-        member = HubTransport(self, me, failed)
+        member = HubTransport(self, me, failed, incarnation)
         self._members[me] = member
         return member
 
     def find(self, party: Party) -> HubTransport | None:
         return self._members.get(party)
 
-    def leave(self, party: Party, why: str) -> None:
-        """Everyone else hears that `party` is lost."""
-        if self._members.pop(party, None):
+    def leave(self, leaver: HubTransport, why: str) -> None:
+        """Everyone else hears that it is lost, if no later life has taken its place."""
+        if self._members.get(leaver.me) is leaver:
+            del self._members[leaver.me]
             for member in list(self._members.values()):
-                member.post_lost(party, why)
+                member.post_lost(leaver.me, why)
 
 
 class HubTransport:
     """One party's mailbox and the thread that empties it."""
 
-    def __init__(self, hub: Hub, me: Party, failed: Callable[[BaseException], None] | None) -> None:
-        self.me, self._hub, self._failed = me, hub, failed
+    def __init__(
+        self, hub: Hub, me: Party, failed: Callable[[BaseException], None] | None, incarnation: int = 0
+    ) -> None:
+        self.me, self._hub, self._failed, self.incarnation = me, hub, failed, incarnation
         self._inbox: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = itertools.count()
         self._thread = threading.Thread(target=self._run, name=f"net of {me}", daemon=True)
-        self._dropped: set[Party] = set()
+        self._burnt: dict[Party, int] = {}  # lives up to this one are over
         self._handler: Handler | None = None
         self._sent = self._received = 0
 
@@ -58,19 +63,27 @@ class HubTransport:
         self._handler = handler
         self._thread.start()
 
-    def connect(self, party: Party, address: str) -> None:
-        if party in self._dropped or self._hub.find(party) is None:
+    def connect(self, party: Party, address: str, incarnation: int = 0) -> None:
+        if self._reached(party) is None:
             raise PeerLost(f"{self.me} cannot reach {party}: it is not in this process")
 
+    def _reached(self, party: Party) -> HubTransport | None:
+        """None when it is not there, or one of the two has given up on the other."""
+        member = self._hub.find(party)
+        return None if member is None or self.refuses(member) or member.refuses(self) else member
+
+    def refuses(self, other: HubTransport) -> bool:
+        return other.incarnation <= self._burnt.get(other.me, -1)
+
     def send(self, to: Party, envelope: Envelope) -> None:
-        member = self._hub.find(to)
-        if member is None or to in self._dropped or self.me in member._dropped:
+        member = self._reached(to)
+        if member is None:
             raise PeerLost(f"{self.me} has no connection to {to}")
         self._sent += size(envelope.message)
         envelope.sent_at = time.monotonic()
-        member.post(self.me, Envelope(envelope.kind, envelope.message, envelope.id, envelope.slice))
+        member.post(self, Envelope(envelope.kind, envelope.message, envelope.id, envelope.slice))
 
-    def post(self, src: Party, envelope: Envelope) -> None:
+    def post(self, src: HubTransport, envelope: Envelope) -> None:
         self._inbox.put(lambda: self._deliver(src, envelope))
 
     def post_lost(self, party: Party, why: str) -> None:
@@ -80,19 +93,20 @@ class HubTransport:
         assert self._handler is not None
         self._handler.lost(party, why)
 
-    def _deliver(self, src: Party, envelope: Envelope) -> None:
+    def _deliver(self, src: HubTransport, envelope: Envelope) -> None:
         assert self._handler is not None
-        if src in self._dropped:  # it was on its way
+        if self.refuses(src):  # it was on its way
             return
         self._received += size(envelope.message)
-        self._handler.deliver(src, envelope)
+        self._handler.deliver(src.me, envelope)
 
-    def drop(self, party: Party, why: str) -> None:
+    def drop(self, party: Party, incarnation: int, why: str) -> None:
         other = self._hub.find(party)
-        if other is not None and party not in self._dropped:
+        known = self._burnt.get(party, -1)
+        if other is not None and known < other.incarnation <= incarnation:
             self.post_lost(party, why)
             other.post_lost(self.me, "the other side closed the connection")
-        self._dropped.add(party)
+        self._burnt[party] = max(incarnation, known)
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> None:
         when = time.monotonic() + seconds
@@ -111,7 +125,7 @@ class HubTransport:
         return self.traffic()
 
     def close(self) -> None:
-        self._hub.leave(self.me, "it left")
+        self._hub.leave(self, "it left")
         self._inbox.put(None)
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(1.0)

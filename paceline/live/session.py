@@ -220,11 +220,12 @@ class Session:
         match envelope.message:
             case control.Total(samples=samples):
                 self.total_samples = samples
-            case control.Gone(rank=rank, lost=lost):
+            case control.Gone(rank=rank, lost=lost, incarnation=incarnation):
                 self.departed.add(rank)
                 if lost:
                     self.lost_ranks.add(rank)
-                    self._transport.drop(party.worker(rank), "it was given up")  # it may wake up and go on
+                    # It may wake up and go on.
+                    self._transport.drop(party.worker(rank), incarnation, "it was given up")
                 self.node.gone(rank)
             case control.Rate(lr=lr):
                 self.on_rate(lr)

@@ -47,11 +47,12 @@ BREATH_SECONDS = 0.1  # before the next try when there is no descriptor left for
 
 @message
 class Greeting:
-    """First frame of a stream: who calls, and the run's token. `lane`: a further one of a connection."""
+    """First frame of a stream: who calls, in which life, and the run's token. `lane`: a further one of a connection."""
 
     party: str
     token: str
     lane: bool = False
+    incarnation: int = 0
 
 
 class TcpTransport:
@@ -74,6 +75,7 @@ class TcpTransport:
         segments: Segments | None = None,
         shared_only: bool = False,
         tls: Tls | None = None,
+        incarnation: int = 0,
     ) -> None:
         """`failed` hears of an exception that escaped the handler; `shared_only` refuses whoever is not on this host.
 
@@ -82,7 +84,7 @@ class TcpTransport:
         beyond the loopback address. Raises OSError when the port is taken, ConfigError for such an address.
         """
         check_bind(host, tls is not None)
-        self.me, self._token, self._memory = me, token, memory
+        self.me, self._incarnation, self._token, self._memory = me, incarnation, token, memory
         self._body_bytes_max, self._streams = body_bytes_max, streams
         self._loop = Loop(f"net of {me}", failed or self._failed)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -98,7 +100,8 @@ class TcpTransport:
         self._tls, self._refusals, self._closing = tls, Refusals(str(me)), False
         self._early: dict[Party, list[Connection]] = {}  # lanes whose connection has not greeted yet
         self._gone = [0, 0, 0, 0]  # traffic of connections that are closed, and greetings of lanes
-        self._dropped: set[Party] = set()
+        self._lives: dict[Party, int] = {}  # of those that were ever connected
+        self._burnt: dict[Party, int] = {}  # lives up to this one are over
         self._handler: Handler | None = None
 
     def _failed(self, error: BaseException) -> None:
@@ -121,22 +124,21 @@ class TcpTransport:
             self._loop.watch(listener, selectors.EVENT_READ, functools.partial(self._accept, listener))
 
     # ---- connections -------------------------------------------------------------------------------------
-    def connect(self, party: Party, address: str) -> None:
+    def connect(self, party: Party, address: str, incarnation: int = 0) -> None:
         if party in self._connections:
             return
-        if party in self._dropped:
+        if incarnation <= self._burnt.get(party, -1):
             raise PeerLost(f"{party} takes no part any more")
         sock = self._reach(party, address)
         connection = self._wrap(sock, party)
-        self._connections[party] = connection
-        connection.send(Envelope(Kind.CONTROL, Greeting(party=str(self.me), token=self._token)))
+        self._connections[party], self._lives[party] = connection, incarnation
+        connection.send(Envelope(Kind.CONTROL, self._greeting()))
         if sock.family != socket.AF_UNIX:
             self._add_lanes(connection, party, address, sock)
 
     def _add_lanes(self, connection: Connection, party: Party, address: str, sock: socket.socket) -> None:
         streams = self._streams or (1 if _is_loopback(sock) else enough_for(sock))
-        greeting = Envelope(Kind.CONTROL, Greeting(party=str(self.me), token=self._token, lane=True))
-        frame = b"".join(wire.encode(greeting, self._memory))
+        frame = b"".join(wire.encode(Envelope(Kind.CONTROL, self._greeting(lane=True)), self._memory))
         for _ in range(streams if streams > 1 else 0):
             lane = self._call(party, address)
             try:
@@ -145,6 +147,9 @@ class TcpTransport:
                 raise PeerLost(f"{self.me} cannot reach {party} at {address}: {error}") from None
             self._gone[0] += len(frame)
             self._loop.call_soon(partial(connection.add_lane, lane, called=False))
+
+    def _greeting(self, lane: bool = False) -> Greeting:
+        return Greeting(party=str(self.me), token=self._token, lane=lane, incarnation=self._incarnation)
 
     def _reach(self, party: Party, address: str) -> socket.socket:
         name = unix.name_in(address) if self._segments else ""
@@ -282,19 +287,24 @@ class TcpTransport:
             raise ProtocolError(str(error)) from None
         if certified not in (None, party):
             raise ProtocolError(f"{party} greets with the certificate of {certified}")
-        if party in self._dropped:
-            raise ProtocolError(f"{party} takes no part any more")
+        if greeting.incarnation <= self._burnt.get(party, -1):
+            raise ProtocolError(f"life {greeting.incarnation} of {party} is over")
         if greeting.lane:
             self._early.setdefault(party, []).append(connection)
-        elif party in self._connections:
-            raise ProtocolError(f"{party} is connected already")
         else:
+            self._make_way(party, greeting.incarnation)
             self._strangers.pop(connection, None)
             connection.admit(self._body_bytes_max)
-            self._connections[party] = connection
+            self._connections[party], self._lives[party] = connection, greeting.incarnation
         if party in self._connections:
             self._adopt(party)
         return None if greeting.lane else party
+
+    def _make_way(self, party: Party, incarnation: int) -> None:
+        """An earlier life of `party`, whose end has not been heard of yet, ends here."""
+        if party in self._connections and incarnation <= self._lives[party]:
+            raise ProtocolError(f"{party} is connected already")
+        self.drop(party, incarnation - 1, "it came back")
 
     def _adopt(self, party: Party) -> None:
         """The streams that called before the connection of `party`, or just now, become its lanes."""
@@ -314,9 +324,10 @@ class TcpTransport:
             raise PeerLost(f"{self.me} has no connection to {party}")
         return connection
 
-    def drop(self, party: Party, why: str) -> None:
-        self._dropped.add(party)
-        if connection := self._connections.get(party):
+    def drop(self, party: Party, incarnation: int, why: str) -> None:
+        self._burnt[party] = max(incarnation, self._burnt.get(party, -1))
+        connection = self._connections.get(party)
+        if connection and self._lives[party] <= incarnation:
             connection.close(why)
 
     def way_to(self, party: Party) -> str:

@@ -77,6 +77,23 @@ def test_a_party_that_leaves_is_lost_to_everybody_else_once(village: Village) ->
         village.say(COORDINATOR, worker(0), 1)
 
 
+def test_a_life_that_is_over_is_not_heard_and_a_later_one_is(village: Village) -> None:
+    village.settle(server(0))
+    old = village.at[worker(0)]
+    village.at[server(0)].drop(worker(0), 0, "given up")
+    assert take(village.heard[server(0)].losses) == (worker(0), "given up")
+    assert take(village.heard[worker(0)].losses)[0] == server(0)
+    with pytest.raises(PeerLost):
+        old.send(server(0), Envelope(Kind.CONTROL, Total(samples=1)))
+    village.settle(worker(0), incarnation=1)
+    village.say(worker(0), server(0), 2)
+    assert village.heard[server(0)].next() == (worker(0), Total(samples=2))
+    old.close()  # at last; its place is taken
+    village.say(server(0), worker(0), 3)
+    assert village.heard[worker(0)].next() == (server(0), Total(samples=3))
+    assert village.heard[server(0)].losses.empty()
+
+
 def test_one_who_has_not_moved_in_yet_hears_of_the_loss_when_it_does(village: Village) -> None:
     late = village.hub.transport(worker(1))
     village.at[worker(0)].close()

@@ -253,6 +253,34 @@ def test_a_loss_is_told_once_and_the_party_may_come_back(host: Someone, someone:
     assert host.heard.losses.empty()
 
 
+def test_a_life_that_is_over_is_not_let_in_and_a_later_one_is(host: Someone, someone: Callable[..., Someone]) -> None:
+    first = someone(worker(0))
+    first.transport.connect(COORDINATOR, host.transport.address)
+    first.say(COORDINATOR, 1)
+    assert host.heard.next() == (worker(0), Total(samples=1))
+    host.transport.call_later(0.0, lambda: host.transport.drop(worker(0), 0, "given up"))
+    assert take(host.heard.losses) == (worker(0), "given up")
+    assert take(first.heard.losses)[0] == COORDINATOR
+    first.transport.connect(COORDINATOR, host.transport.address)  # the zombie calls again
+    assert take(first.heard.losses)[0] == COORDINATOR
+    second = someone(worker(0), incarnation=1)
+    second.transport.connect(COORDINATOR, host.transport.address)
+    second.say(COORDINATOR, 2)
+    assert host.heard.next() == (worker(0), Total(samples=2))
+
+
+def test_a_later_life_ends_the_one_before_it(host: Someone, someone: Callable[..., Someone]) -> None:
+    lives = [someone(worker(0), incarnation=life) for life in (0, 1)]
+    for life in lives:
+        life.transport.connect(COORDINATOR, host.transport.address)
+        life.say(COORDINATOR, 1)
+        host.heard.next()
+    assert take(host.heard.losses) == (worker(0), "it came back")
+    assert take(lives[0].heard.losses)[0] == COORDINATOR
+    host.say(worker(0), 5)
+    assert lives[1].heard.next() == (COORDINATOR, Total(samples=5))
+
+
 def test_a_party_that_knows_the_token_may_not_send_more_than_the_limit(
     host: Someone, someone: Callable[..., Someone]
 ) -> None:
