@@ -29,4 +29,4 @@ from paceline.core.scheme import Paper
     ),
 )
 class Brain(Rounded):
-    type = "bfloat16"
+    adds_up = "bfloat16"

@@ -56,6 +56,8 @@ class Codec:
     encodes the difference to what the receiver is known to hold, or must not be used on them.
     gradients_only: it is of use on the way of gradients to the servers alone.
     for_means: it neither encodes nor decodes, but has means taken of something smaller; what carries means does that.
+    adds_up: the type of torch's in which vectors may be added up while they are encoded, where that loses no more than
+    encoding does; such a codec keeps no residual, and encodes what it decodes to without loss.
     """
 
     name: ClassVar[str] = ""
@@ -64,6 +66,7 @@ class Codec:
     weights: ClassVar[Literal["as they are", "by difference", "never"]] = "by difference"
     gradients_only: ClassVar[bool] = False
     for_means: ClassVar[bool] = False
+    adds_up: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         for name, limits in limits_of(type(self)).items():

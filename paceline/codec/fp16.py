@@ -28,4 +28,4 @@ from paceline.core.scheme import Paper
     ),
 )
 class Half(Rounded):
-    type = "float16"
+    adds_up = "float16"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +11,8 @@ from paceline.codec.codec import Bytes, Codec, Floats, Memory, whole
 
 
 class Rounded(Codec):
-    """Every number in the 16-bit floating-point type that torch calls `type`; what rounding takes away is lost."""
+    """Every number in the 16-bit floating-point type that torch calls `adds_up`; what rounding takes away is lost."""
 
-    type: ClassVar[str]
     weights = "as they are"
 
     @property
@@ -24,10 +23,10 @@ class Rounded(Codec):
         return 2 * length
 
     def encode(self, g: Floats, memory: Memory | None = None) -> Bytes:
-        return narrowed(g, self.type)
+        return narrowed(g, self.adds_up)
 
     def decode(self, data: Bytes, out: Floats) -> None:
-        widened(data, self.type, out)
+        widened(data, self.adds_up, out)
 
 
 def narrowed(g: Floats, type: str) -> Bytes:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paceline.codec.codec import NONE, Codec, read
+from paceline.codec.means import MeanCoder
 from paceline.codec.powersgd import PowerSGD
 from paceline.codec.small import parts_of
 from paceline.codec.stage import Stage
@@ -39,6 +40,17 @@ class Codecs:
         up = read(self.up)
         return up.rank if isinstance(up, PowerSGD) else 0
 
+    @property
+    def gathers(self) -> bool:
+        """Do workers that carry means themselves pass encoded vectors on to all?"""
+        up = read(self.up)
+        return up is not None and not up.for_means and not up.adds_up
+
+    def bytes_of_mean(self, length: int) -> int:
+        """What a worker hands in to a mean of `length` numbers that workers carry, about."""
+        up = read(self.up)
+        return 4 * length if up is None or up.for_means or length < self.exact_below else up.size(length)
+
     def check(self, scheme: Scheme, servers: int, momentum: float, mean: str = "auto") -> None:
         """Raise ConfigError, naming the way out, for a codec that is unknown or does not go with the scheme.
 
@@ -57,10 +69,10 @@ class Codecs:
             if down.gradients_only or down.for_means:
                 raise ConfigError(f"--codec-down {down}: {down.name} is for what workers send; give --codec {down}")
             _check_natures("--codec-down", down, scheme, downs)
-        if self.in_messages and scheme.uses_mean(servers) and (not servers or mean not in ("auto", "servers")):
+        if down is not None and scheme.server(servers) is None and (not servers or mean not in ("auto", "servers")):
             raise ConfigError(
-                f"--codec: the means of {scheme.name} would not pass through servers, and others add numbers as they "
-                "are; give --servers 1 or more, and leave out --mean"
+                f"--codec-down {down}: the workers carry the means of {scheme.name} themselves, and no server sends "
+                "anything; leave it out, or give --servers 1 or more and leave out --mean"
             )
 
     def stage(
@@ -82,6 +94,14 @@ class Codecs:
             exact_below=self.exact_below,
             small=parts_of(tensors, slices, self.exact_below),
         )
+
+    def coder(self, memory: Memory, scheme: Scheme, tensors: Sequence[int]) -> MeanCoder | None:
+        """For the means that a worker carries with others; None where they are exact. `tensors`: as of `stage`."""
+        up, length = read(self.up), sum(tensors)
+        if up is None or up.for_means:
+            return None
+        small = parts_of(tensors, (slice(0, length),), self.exact_below).get(0, ())
+        return MeanCoder(memory, scheme.nature, up, exact_below=self.exact_below, length=length, small=small)
 
     def warm_up(self) -> None:
         """Have everything compiled that the codecs need, so that no party waits for that."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import torch
 
+from paceline.codec.means import MeanCoder
 from paceline.core.collective import PEERS, Choice, Fabric, Link, choose, groups, homes_of
 from paceline.core.effects import Mean
 from paceline.core.scheme import Scheme
@@ -20,7 +21,6 @@ from paceline.live.peers import PeerCarrier
 from paceline.live.pending import Pending
 from paceline.live.session import Session
 
-NUMBER_BYTES = 4
 UNKNOWN = (0.0, 0.0, 0.0, 0.0)  # links inside a host and across
 MESHES_MAX = 32  # workers: beyond it, nobody is connected to everybody unasked
 
@@ -102,15 +102,21 @@ def _by_cost(ready: Sequence[control.Ready], workers: Sequence[control.Hello], s
     within, across = ([links[k : k + 2] for links in measured] for k in (0, 2))
     homes = homes_of(range(len(workers)), [hello.host for hello in workers])
     fabric = Fabric(homes, _slowest(within), _slowest(across), servers)
-    return choose(fabric, NUMBER_BYTES * ready[0].length)
+    codecs = Recipe.from_json(ready[0].optimizer).codecs
+    return choose(fabric, codecs.bytes_of_mean(ready[0].length), gathered=codecs.gathers)
 
 
 def _slowest(links: Sequence[tuple[float, ...]]) -> Link:
     return Link(*(max(figures) for figures in zip(*links, strict=True)))
 
 
-def make_carrier(seat: Seat, plan: control.Plan, peers: PeerCarrier | None) -> LiveCarrier | None:
-    """None where the servers carry means. Raises ConfigError for one that cannot be had, naming the way out."""
+def make_carrier(
+    seat: Seat, plan: control.Plan, peers: PeerCarrier | None, coder: MeanCoder | None
+) -> LiveCarrier | None:
+    """None where the servers carry means. Raises ConfigError for one that cannot be had, naming the way out.
+
+    `coder`: of the codec of this run, if any; `peers` have one of their own.
+    """
     name = plan.mean
     if name == "servers" or (peers is None and name in PEERS):
         return None
@@ -125,4 +131,5 @@ def make_carrier(seat: Seat, plan: control.Plan, peers: PeerCarrier | None) -> L
         rendezvous=seat.rendezvous,
         device=torch.device(seat.device),
         timeout_s=seat.timeout_s,
+        coder=coder,
     )

@@ -14,7 +14,7 @@ from __future__ import annotations
 import datetime
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from paceline.codec.encoded import WHOLE, Encoded
+from paceline.codec.means import AS_IT_IS, CODINGS, SHARES, SUMS, Coding, MeanCoder
 from paceline.core.effects import Mean
 from paceline.core.errors import ConfigError, PeerLost, ProtocolError
 from paceline.core.mean import Averaged
+from paceline.engine.adder import FlatAdder
 from paceline.engine.pool import spare
 from paceline.engine.vector import Flat, FlatMemory
 from paceline.job import sockets
@@ -53,9 +56,11 @@ class CollectiveCarrier:
         rendezvous: str,
         device: torch.device,
         timeout_s: float,
+        coder: MeanCoder | None = None,
     ) -> None:
-        """Blocks until all `workers` are there, for `timeout_s` at most."""
+        """Blocks until all `workers` are there, for `timeout_s` at most. `coder`: of the codec of this run, if any."""
         store: Any = torch_distributed.FileStore(str(Path(rendezvous) / "collectives"), workers)
+        self._backend, self._coder, self._adder = backend, coder, FlatAdder()
         self._device, self._everybody = device, tuple(range(workers))
         before = sockets.open_sockets()
         self._group = _group(backend, store, rank, workers, timeout_s)
@@ -100,33 +105,96 @@ class CollectiveCarrier:
         """The mean and the seconds its vectors took."""
         v: Any = effect.v
         weight, name = effect.weight, f"{effect.tag} of {len(v)} numbers"
-        weights, _, _, one_mean = self._announce(weight, 1, len(v), zlib.crc32(name.encode()) % NAMES)
+        coding = self._coding(effect)
+        number = zlib.crc32(name.encode()) % NAMES
+        weights, _, _, one_mean, _ = self._announce(weight, 1, len(v), number, coding)
         if not one_mean:
             raise ProtocolError(f"this worker's next mean is {name}, and another's is a different one")
         began = time.monotonic()
+        if coding == SHARES and weights:
+            return Averaged(v=self._gathered(effect), weight=weights), time.monotonic() - began
         mean = spare(len(v), self._device)
         (v * (weight / weights if weights else 0.0)).copy_into(mean)
         if weights:
-            self._sum(mean)
+            self._add_up(mean, coding)
         return Averaged(v=Flat(mean), weight=weights), time.monotonic() - began
+
+    def _gathered(self, effect: Mean) -> Flat:
+        """Everybody's encoded vector comes to all, and is added up in the order of ranks."""
+        v: Any = effect.v
+        coder, v, out = self._coder, self._adder.readable(v), spare(len(v))
+        assert coder is not None
+        mine = (coder.encode(v, effect.series), effect.weight) if effect.weight else None
+        total, mean = 0.0, Flat(out)
+        for (weight, exact, whole, _), data in self._gather(mine):
+            if weight:
+                share = coder.decode(Encoded(WHOLE if whole else coder.codec.name, len(v), data, exact=int(exact)))
+                total += weight
+                if total == weight:
+                    self._adder.copy(share, mean)
+                else:
+                    self._adder.blend(mean, share, weight / total, mean)
+        return mean
+
+    def _gather(self, mine: tuple[Encoded, float] | None) -> Iterator[tuple[list[float], Any]]:
+        """By rank: weight, exact parts, whether it is whole, number of bytes; and those. Nothing is sent of nothing."""
+        about = [0.0] * 4
+        if mine:
+            share, weight = mine
+            about = [weight, share.exact, share.codec == WHOLE, share.nbytes]
+        heads = [head.tolist() for head in self._all_of(torch.tensor(about, dtype=torch.float64, device=self._device))]
+        longest = max(int(nbytes) for *_, nbytes in heads)
+        body = torch.zeros(longest, dtype=torch.uint8, device=self._device)
+        if mine:
+            body[: share.nbytes].copy_(torch.frombuffer(bytearray(share.data), dtype=torch.uint8))
+        for head, data in zip(heads, self._all_of(body), strict=True):
+            yield head, data[: int(head[3])].cpu().numpy()
+
+    def _all_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Everybody's, by rank."""
+        all_of = [torch.empty_like(tensor) for _ in self._everybody]
+        self._group.allgather([all_of], [tensor]).wait()
+        return all_of
 
     def _take_part(self) -> bool:
         """Add nothing to the mean of those that are left, however long their vectors are; False if nobody is left."""
-        weights, members, lengths, one_mean = self._announce(0.0, 0, 0, 0)
-        if weights and one_mean:
-            self._sum(torch.zeros(lengths // members, device=self._device))
+        weights, members, lengths, one_mean, coding = self._announce(0.0, 0, 0, 0, AS_IT_IS)
+        if weights and one_mean and coding == SHARES:
+            list(self._gather(None))
+        elif weights and one_mean:
+            self._add_up(torch.zeros(lengths // members, device=self._device), coding)
         return members > 0
 
-    def _announce(self, weight: float, members: int, length: int, name: int) -> tuple[float, int, int, bool]:
+    def _announce(
+        self, weight: float, members: int, length: int, name: int, coding: Coding
+    ) -> tuple[float, int, int, bool, Coding]:
         """What all bring, summed: their weights, how many have a vector, and how long those are together.
 
-        Last, whether all who have one mean the same mean: m sum(name^2) = sum(name)^2 holds for equal names only.
+        Then, whether all who have one mean the same mean: m sum(name^2) = sum(name)^2 holds for equal names only. Last,
+        how it travels.
         """
-        total = torch.tensor([weight, members, length, name, name**2], dtype=torch.float64, device=self._device)
+        bring = [weight, members, length, name, name**2, CODINGS.index(coding) * members]
+        total = torch.tensor(bring, dtype=torch.float64, device=self._device)
         self._sum(total)
         weights, *counts = total.tolist()
-        all_members, lengths, names, squares = map(int, counts)
-        return weights, all_members, lengths, all_members * squares == names**2
+        all_members, lengths, names, squares, codings = map(int, counts)
+        one_mean = all_members * squares == names**2
+        return weights, all_members, lengths, one_mean, CODINGS[codings // max(1, all_members)]
+
+    def _coding(self, effect: Mean) -> Coding:
+        """MPI knows no halves, so there everything encoded is gathered."""
+        coding = self._coder.coding(effect) if self._coder else AS_IT_IS
+        return SHARES if coding == SUMS and self._backend == "mpi" else coding
+
+    def _add_up(self, mean: torch.Tensor, coding: Coding) -> None:
+        """`mean` is one member's part before, and that of all after; in the codec's own type where it adds up."""
+        if coding != SUMS:
+            self._sum(mean)
+            return
+        assert self._coder is not None
+        halves = mean.to(getattr(torch, self._coder.codec.adds_up))
+        self._sum(halves)
+        mean.copy_(halves)
 
     def _sum(self, tensor: torch.Tensor) -> None:
         self._group.allreduce([tensor]).wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from paceline.codec.means import MeanCoder
 from paceline.core.clocked import ClockedWorker
 from paceline.core.effects import EVERY_BIT, Mean
 from paceline.core.role import Place, Update
@@ -56,7 +57,7 @@ class Membership:
         )
         session.tell(ready)
         plan = session.expect(control.Plan)
-        self._carrier = self._with_factors(make_carrier(seat, plan, self._node.peers))
+        self._carrier = self._with_factors(make_carrier(seat, plan, self._node.peers, self._coder()))
         self._take_up(plan, update, clock)
         session.tell(control.Prepared())
         return plan
@@ -91,12 +92,15 @@ class Membership:
         shapes, timeout_s = [shape for _, shape in self._flat.layout()], self._seat.timeout_s
         return LowRankMeans(shapes, rank, self._node.by_servers, carrier, timeout_s=timeout_s)
 
+    def _coder(self) -> MeanCoder | None:
+        return self._recipe.codecs.coder(FlatMemory(self._seat.device), self._scheme, self._flat.tensors)
+
     def _meet_workers(self) -> Links:
         """Connect to the other workers where the scheme or its means ask for that; the links, if they matter."""
         seat, session = self._seat, self._session
         means = meets_for_means(seat.mean, self._scheme, seat.servers, seat.workers)
         if means or self._scheme.connects_workers(seat.servers):
-            self._node.peers = PeerCarrier(session.transport, FlatMemory(seat.device), FlatAdder())
+            self._node.peers = PeerCarrier(session.transport, FlatMemory(seat.device), FlatAdder(), coder=self._coder())
             session.meet_workers()
         return measured_links(session) if means and seat.mean == "auto" else ()
 

@@ -15,24 +15,26 @@ import functools
 import hashlib
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
-from paceline.core.collective import Arithmetic, Outgoing, Part, schedule_for
+from paceline.codec.encoded import Encoded
+from paceline.codec.means import AS_IT_IS, MeanCoder
+from paceline.core.collective import Groups, Outgoing
 from paceline.core.effects import Mean
 from paceline.core.errors import PacelineError, PeerLost, ProtocolError
 from paceline.core.mean import Averaged
 from paceline.core.message import message
 from paceline.core.vector import Memory, Vector
 from paceline.live import party
+from paceline.live.meetings import Adder, Meeting, Take, Tools, meeting_of
 from paceline.live.party import Party
 from paceline.live.pending import Pending
 from paceline.live.transport import Envelope, Kind, Transport
 
 STRIP_BYTES = 8 << 20
-STRIPS_UNDER_WAY = 4
 STRIP_BITS, STEP_BITS = 16, 14
 CLOSED_MAX = 256  # means that are over and still known by name
 
@@ -51,27 +53,6 @@ class Away:
     """This worker has left: it begins no mean any more."""
 
 
-@message
-class Take:
-    """To one that has left: take part in this mean, with weight zero."""
-
-    name: str
-    among: tuple[int, ...]
-    length: int
-    schedule: str
-    hosts: tuple[tuple[int, ...], ...]
-
-
-class Adder(Arithmetic, Protocol):
-    """Arithmetic on the vectors of this worker, and where they may be read."""
-
-    def readable(self, v: Any) -> Any:
-        """`v` where all members can read it: in host memory, every number in its place."""
-
-    def when(self, v: Any, action: Callable[[], None]) -> None:
-        """Call `action` once the numbers of `v` are there: now, or later on any thread."""
-
-
 def key_of(name: str, among: tuple[int, ...]) -> int:
     """Tells means apart: the high bits of the id of an envelope, whose low bits are strip and step."""
     digest = hashlib.blake2b(f"{name} {among}".encode(), digest_size=8).digest()
@@ -88,53 +69,24 @@ def from_id(id: int) -> tuple[int, int, int]:
     return id - low, low >> STEP_BITS, low & ((1 << STEP_BITS) - 1)
 
 
-class _Meeting:
-    """One mean that this worker takes part in."""
-
-    def __init__(self, what: Take, pending: Pending, v: Any, weight: float, out: Any, me: int, strips: int) -> None:
-        self.what, self.pending, self.v, self.weight, self.out = what, pending, v, weight, out
-        self.schedule = schedule_for(what.schedule, len(what.among), what.hosts)
-        self.me = what.among.index(me)
-        self.edges = [what.length * s // strips for s in range(strips + 1)]
-        self.parts: dict[int, Part] = {}  # under way
-        self.ready: dict[int, None] = {}  # strips that may begin, in the order in which they came to be so
-        self.done = 0
-        self.total = 0.0
-        self.began = self.last = time.monotonic()
-        self.longest_gap = 0.0
-
-    @property
-    def strips(self) -> int:
-        return len(self.edges) - 1
-
-    def where(self, strip: int) -> slice:
-        return slice(self.edges[strip], self.edges[strip + 1])
-
-    def begin(self, strip: int, arithmetic: Arithmetic) -> Part:
-        del self.ready[strip]
-        where = self.where(strip)
-        part = Part(self.schedule, self.me, self.v[where], self.weight, self.out[where], arithmetic)
-        self.parts[strip] = part
-        return part
-
-    def heard(self) -> None:
-        """Something arrived. The longest silence is the wait for the slowest member; all the rest is communication."""
-        now = time.monotonic()
-        self.longest_gap, self.last = max(self.longest_gap, now - self.last), now
-
-    @property
-    def seconds_communicating(self) -> float:
-        return time.monotonic() - self.began - self.longest_gap
-
-
 class PeerCarrier:
     """One worker's end of the means over the connections of `transport`; works on a thread of its own."""
 
-    def __init__(self, transport: Transport, memory: Memory, adder: Adder, *, strip_bytes: int = STRIP_BYTES) -> None:
-        self._transport, self._memory, self._adder = transport, memory, adder
+    def __init__(
+        self,
+        transport: Transport,
+        memory: Memory,
+        adder: Adder,
+        *,
+        coder: MeanCoder | None = None,
+        strip_bytes: int = STRIP_BYTES,
+    ) -> None:
+        """`coder`: of the codec of this run, if any."""
+        self._transport, self._memory, self._adder, self._coder = transport, memory, adder, coder
+        self._tools = Tools(memory, adder, coder, strip_bytes)
         self._me = transport.me.index
         self._strip_bytes = strip_bytes
-        self._open: dict[int, _Meeting] = {}
+        self._open: dict[int, Meeting] = {}
         self._early: dict[int, list[tuple[int, Envelope]]] = {}  # of strips that this worker has not begun
         self._broken: BaseException | None = None
         self._closed: deque[int] = deque(maxlen=CLOSED_MAX)
@@ -145,11 +97,18 @@ class PeerCarrier:
         self._thread.start()
 
     # ---- the party's own thread --------------------------------------------------------------------------
-    def begin(self, effect: Mean, schedule: str, hosts: tuple[tuple[int, ...], ...] = ()) -> Pending:
+    def begin(self, effect: Mean, schedule: str, hosts: Groups = ()) -> Pending:
         """`schedule` and `hosts` (members by host, as positions in `among`) are the same on every member."""
-        what = Take(name=str(effect.tag), among=effect.among, length=len(effect.v), schedule=schedule, hosts=hosts)
+        what = Take(
+            name=str(effect.tag),
+            among=effect.among,
+            length=len(effect.v),
+            schedule=schedule,
+            hosts=hosts,
+            coding=self._coder.coding(effect) if self._coder else AS_IT_IS,
+        )
         pending = Pending(f"Mean {effect.tag} over {len(effect.among)} workers", 1, self._memory)
-        self._todo.put(lambda: self._begin(what, pending, self._adder.readable(effect.v), effect.weight))
+        self._todo.put(lambda: self._begin(what, pending, replace(effect, v=self._adder.readable(effect.v))))
         return pending
 
     def leave(self, workers: Iterable[int]) -> None:
@@ -177,7 +136,10 @@ class PeerCarrier:
 
     def room_for(self, src: Party, id: int, lengths: Sequence[int], shared: Sequence[Any] = ()) -> list[Any]:
         """Where pieces are received: at once where they belong, if nothing has to be added. Raises ProtocolError."""
-        if shared:  # a piece is one vector, and it is there
+        if shared:  # a piece is one vector, and it is there, or needs no room but for its bytes
+            longest = self._coder.length if self._coder else 0
+            if isinstance(shared[0], Encoded) and lengths[0] > longest:
+                raise ProtocolError(f"{src} sends {lengths[0]} encoded numbers, and the model has {longest}")
             return list(shared)
         key, strip, step = from_id(id)
         meeting = self._open.get(key)
@@ -211,14 +173,12 @@ class PeerCarrier:
         for key in list(self._open):
             self._fail(key, error)
 
-    def _begin(self, what: Take, pending: Pending, v: Any, weight: float) -> None:
+    def _begin(self, what: Take, pending: Pending, effect: Mean) -> None:
         key = key_of(what.name, what.among)
         if len(what.among) == 1:
-            pending.put(0, Averaged(v=v, weight=weight), 0.0)
+            pending.put(0, Averaged(v=effect.v, weight=effect.weight), 0.0)
             return
-        strips = max(1, -(-4 * what.length // self._strip_bytes))
-        meeting = _Meeting(what, pending, v, weight, self._memory.empty(what.length), self._me, strips)
-        self._open[key] = meeting
+        meeting = self._open[key] = meeting_of(what, pending, effect, self._me, self._tools)
         gone = [PeerLost(self._lost[rank]) for rank in what.among if rank in self._lost]
         if gone or self._broken:
             self._fail(key, self._broken or gone[0])
@@ -226,8 +186,11 @@ class PeerCarrier:
         for rank in self._away.intersection(what.among):
             self._send(rank, 0, what)
         for strip in range(meeting.strips):
-            ready = functools.partial(self._ready, key, strip)
-            self._adder.when(v[meeting.where(strip)], functools.partial(self._todo.put, ready))
+            ready = functools.partial(self._todo.put, functools.partial(self._ready, key, strip))
+            if (needs := meeting.needs(strip)) is None:
+                ready()
+            else:
+                self._adder.when(needs, ready)
 
     def _ready(self, key: int, strip: int) -> None:
         """Strips of a gradient that backward still works at are ready in its order, and go out in that."""
@@ -235,12 +198,12 @@ class PeerCarrier:
         if meeting is None:
             return
         meeting.ready[strip] = None
-        if len(meeting.parts) < STRIPS_UNDER_WAY or id_of(key, strip, 0) in self._early:
+        if len(meeting.parts) < meeting.at_once or id_of(key, strip, 0) in self._early:
             self._begin_strip(key, meeting, strip)
 
-    def _begin_strip(self, key: int, meeting: _Meeting, strip: int) -> None:
-        part = meeting.begin(strip, self._adder)
-        self._post(key, meeting, strip, part.begin())
+    def _begin_strip(self, key: int, meeting: Meeting, strip: int) -> None:
+        self._post(key, meeting, strip, meeting.begin(strip).begin())
+        self._done(key, meeting, strip)
         for src, envelope in self._early.pop(id_of(key, strip, 0), []):
             self._arrived(src, envelope)
 
@@ -256,28 +219,30 @@ class PeerCarrier:
         meeting.heard()
         try:
             self._take(key, meeting, strip, src, step, envelope.message)
-        except ValueError as error:
+        except (ValueError, ProtocolError) as error:
             self._fail(key, ProtocolError(f"{meeting.what.name}: {error}"))
 
-    def _take(self, key: int, meeting: _Meeting, strip: int, src: int, step: int, piece: Piece) -> None:
+    def _take(self, key: int, meeting: Meeting, strip: int, src: int, step: int, piece: Piece) -> None:
         what = meeting.what
         if piece.length != what.length:
             raise ValueError(f"{what.length} numbers here, {piece.length} at worker {src}")
-        part = meeting.parts[strip]
-        self._post(key, meeting, strip, part.take(step, what.among.index(src), piece.v, piece.weight))
-        if not part.done or key not in self._open:
+        sent = meeting.parts[strip].take(step, what.among.index(src), meeting.arrived(piece.v), piece.weight)
+        self._post(key, meeting, strip, sent)
+        self._done(key, meeting, strip)
+
+    def _done(self, key: int, meeting: Meeting, strip: int) -> None:
+        if key not in self._open or not meeting.parts[strip].done:
             return
-        del meeting.parts[strip]
-        meeting.done, meeting.total = meeting.done + 1, part.weight
+        meeting.finished(strip)
         if meeting.done == meeting.strips:
             self._finish(key, meeting)
         elif meeting.ready:
             self._begin_strip(key, meeting, next(iter(meeting.ready)))
 
-    def _post(self, key: int, meeting: _Meeting, strip: int, outgoing: Iterable[Outgoing]) -> None:
+    def _post(self, key: int, meeting: Meeting, strip: int, outgoing: Iterable[Outgoing]) -> None:
         what = meeting.what
         for o in outgoing:
-            piece = Piece(v=o.v, weight=o.weight, length=what.length)
+            piece = Piece(v=meeting.leaving(o.v), weight=o.weight, length=what.length)
             self._send(what.among[o.dst], id_of(key, strip, o.step), piece)
 
     def _send(self, rank: int, id: int, message: Any) -> None:
@@ -286,10 +251,9 @@ class PeerCarrier:
         except PacelineError as error:
             self._lose(rank, str(error))
 
-    def _finish(self, key: int, meeting: _Meeting) -> None:
-        mean = meeting.out if meeting.total else meeting.v * 0.0
+    def _finish(self, key: int, meeting: Meeting) -> None:
         self._forget(key)
-        meeting.pending.put(0, Averaged(v=mean, weight=meeting.total), meeting.seconds_communicating)
+        meeting.pending.put(0, meeting.result(), meeting.seconds_communicating)
 
     def _fail(self, key: int, error: BaseException) -> None:
         meeting = self._open.get(key)
@@ -313,8 +277,8 @@ class PeerCarrier:
     def _stand_by(self, what: Take) -> None:
         key = key_of(what.name, what.among)
         if key not in self._open and key not in self._closed:
-            nothing = self._memory.empty(what.length)
-            self._begin(what, Pending(f"Mean {what.name} of others", 1, self._memory), nothing, 0.0)
+            nothing = Mean(self._memory.empty(what.length), what.among, what.name, 0.0)
+            self._begin(what, Pending(f"Mean {what.name} of others", 1, self._memory), nothing)
 
     def _lose(self, rank: int, why: str) -> None:
         self._lost[rank] = why

@@ -134,7 +134,7 @@ class Receiver:
 
     def _begin(self, prefix: wire.Prefix, header: memoryview) -> _Incoming:
         head = wire.decode_header(header, prefix.body_bytes)
-        if head.forms and prefix.kind not in (Kind.TELL, Kind.CALL, Kind.REPLY):
+        if head.forms and prefix.kind == Kind.CONTROL:
             raise ProtocolError(f"encoded vectors in a frame of kind {prefix.kind.name}")
         frame = _Incoming(prefix, head, self._begun or time.monotonic())
         references = head.places or head.over

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from heapq import heappop, heappush
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from paceline.core.effects import (
     COORDINATOR,
@@ -35,7 +35,7 @@ from paceline.core.effects import (
 )
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.gate import Gate
-from paceline.core.mean import Part
+from paceline.core.mean import Averaged, Part
 from paceline.core.message import gather, scatter, size
 from paceline.core.role import Role, Update
 from paceline.core.scheme import Scheme
@@ -65,6 +65,16 @@ def seldom_collected() -> Iterator[None]:
 
 Passage = Callable[[Party, Party, Any], tuple[Any, int]]
 
+
+class Coding(Protocol):
+    """What becomes of means that the workers carry themselves."""
+
+    def handed_in(self, rank: int, part: Part) -> tuple[Part, int, bool]:
+        """As the others get it; the bytes that travel; whether everybody gets all of them, and not their sum."""
+
+    def handed_out(self, mean: Averaged) -> Averaged: ...
+
+
 BLOCKED = object()
 """What carrying out an effect gives when its result comes later."""
 
@@ -76,8 +86,8 @@ class Simulation:
     workers carry a `Mean` among themselves; by default the servers do, and without servers a ring. `trace` takes the
     records of all parties, each on its writer's clock. `watched`: every invariant is checked while it runs, which may
     cost more than the simulation itself. `passage`: what becomes of a message on its way from one party to another,
-    and the bytes that travel; None where it arrives as it is. `gate`: makes that of a shard, by its number. Raises
-    ConfigError when the scheme cannot run on such a cluster.
+    and the bytes that travel; None where it arrives as it is. `coding`: the same of means that the workers carry.
+    `gate`: makes that of a shard, by its number. Raises ConfigError when the scheme cannot run on such a cluster.
     """
 
     def __init__(
@@ -95,6 +105,7 @@ class Simulation:
         mean: str = "",
         passage: Passage | None = None,
         gate: Callable[[int], Gate | None] = lambda shard: None,
+        coding: Coding | None = None,
         **plain: Any,
     ) -> None:
         measured = tuple(seconds_per_step) or (cluster.seconds_per_step() if cluster else ())
@@ -120,7 +131,7 @@ class Simulation:
         self._events, self._number = self.heap.events, self.heap.number
         self._on_asked, self._on_answered, self._on_heard = self._asked, self._answered, self._heard
         self._on_worked = self._worked
-        self._passage = passage
+        self._passage, self._coding = passage, coding
         self._work = work
         self._arms: dict[type, Callable[[Life, Any], Any]] = {
             Compute: self._compute,
@@ -305,7 +316,7 @@ class Simulation:
         return errand.value
 
     def _begin_mean(self, life: Life, mean: Mean) -> Errand:
-        part = Part(v=mean.v, among=mean.among, tag=str(mean.tag), weight=mean.weight)
+        part = Part.of(mean)
         errand = self._ask(life, self.world.means, part) if self.world.peers is None else self._ask_peers(life, part)
         if self.invariants:
             self.invariants.mean_begins(errand)
@@ -317,6 +328,10 @@ class Simulation:
         errand.among = part.among
         if not life.party.here:  # it was declared dead, and does not know
             return errand
+        if self._coding is None:
+            errand.nbytes = size(part)
+        else:
+            part, errand.nbytes, errand.gathered = self._coding.handed_in(life.rank, part)
         self._asked(self.world.peers, errand, part)
         return errand
 
@@ -415,9 +430,11 @@ class Simulation:
 
     def _end_mean(self, errand: Errand, message: Any) -> None:
         """All have come; every member has the mean as long after as its carrier takes."""
-        nbytes, party = size(message), errand.life.party
-        errand.receiving_s = self.carriage.seconds(errand.among, nbytes)
-        sent, received = self.carriage.moved(errand.among, party.me, nbytes)
+        nbytes, party = errand.nbytes, errand.life.party
+        if self._coding is not None:
+            message = self._coding.handed_out(message)
+        errand.receiving_s = self.carriage.seconds(errand.among, nbytes, gathered=errand.gathered)
+        sent, received = self.carriage.moved(errand.among, party.me, nbytes, gathered=errand.gathered)
         party.sent += sent
         party.received += received
         self.heap.push(self.now + errand.receiving_s, self._on_answered, errand, message, 0)

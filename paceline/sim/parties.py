@@ -99,6 +99,8 @@ class Life:
 class Errand(Ticket):
     """A Call or Mean under way: the answers that came, one of each shard. `among`: who takes part in the Mean.
 
+    `nbytes`: what this worker hands in to a Mean that workers carry; `gathered`: everybody gets that, and no sum of it.
+
     `sending_s`, `receiving_s`: how long question and answer were on their way, the slowest of each.
     """
 
@@ -108,6 +110,8 @@ class Errand(Ticket):
     missing = 1
     done = False
     sending_s = receiving_s = 0.0
+    nbytes = 0
+    gathered = False
     value: Any = None
     error: Exception | None = None
 

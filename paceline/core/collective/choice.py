@@ -53,9 +53,13 @@ class Choice:
     reason: str
 
 
-def choose(fabric: Fabric, nbytes: int) -> Choice:
-    """The carrier for a vector of `nbytes`, by the cost of each on what was measured."""
-    seconds = {name: cost.seconds(nbytes) for name, cost in _costs(fabric).items()}
+def choose(fabric: Fabric, nbytes: int, *, gathered: bool = False) -> Choice:
+    """The carrier for a vector of `nbytes`, by the cost of each on what was measured.
+
+    gathered: every member gets the vectors of all, as they are encoded, instead of their sum.
+    """
+    moved = len(fabric.homes) * nbytes if gathered else nbytes
+    seconds = {name: cost.seconds(moved) for name, cost in _costs(fabric, gathered).items()}
     best = "servers" if fabric.servers else BY_PREFERENCE[0]
     for name in BY_PREFERENCE:
         if name in seconds and seconds[name] < WORTH_IT * seconds[best]:
@@ -64,10 +68,10 @@ def choose(fabric: Fabric, nbytes: int) -> Choice:
 
 
 @functools.lru_cache(maxsize=64)
-def _costs(fabric: Fabric) -> dict[str, Cost]:
+def _costs(fabric: Fabric, gathered: bool) -> dict[str, Cost]:
     n, hosts = len(fabric.homes), groups(fabric.homes)
     names = [name for name in BY_PREFERENCE if name != "hierarchical" or 1 < len(hosts) < n]
-    costs = {name: cost_of(name, n, fabric.path, hosts) for name in names}
+    costs = {name: cost_of(name, n, fabric.path, hosts, gathered=gathered) for name in names}
     if fabric.servers:
         slowest = max((fabric.link(0, b) for b in range(1, n)), key=lambda link: link.seconds_per_byte)
         costs["servers"] = of_servers(n, fabric.servers, slowest.latency_s, slowest.seconds_per_byte)

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
+from paceline.core.collective.gather import gathering_for
 from paceline.core.collective.schedule import Step
 from paceline.core.collective.schedules import Groups, ring_steps, schedule_for
 
@@ -33,10 +34,13 @@ class Cost:
         return self.latency_s + nbytes * self.seconds_per_byte
 
 
-def cost_of(name: str, n: int, path: Callable[[int, int], Path], hosts: Groups = ()) -> Cost:
-    """Of the schedule of that name among n members; `path(a, b)` says how a's messages get to b."""
+def cost_of(name: str, n: int, path: Callable[[int, int], Path], hosts: Groups = (), *, gathered: bool = False) -> Cost:
+    """Of the schedule of that name among n members; `path(a, b)` says how a's messages get to b.
+
+    gathered: of the gathering along it, of vectors that are so many bytes all together.
+    """
     latency_s = per_byte = 0.0
-    for repeats, pieces, step in _rounds(name, n, hosts):
+    for repeats, pieces, step in _rounds(name, n, hosts, gathered):
         busy: dict[Hashable, float] = defaultdict(float)
         slowest = 0.0
         for t in step:
@@ -49,12 +53,12 @@ def cost_of(name: str, n: int, path: Callable[[int, int], Path], hosts: Groups =
     return Cost(latency_s, per_byte)
 
 
-def _rounds(name: str, n: int, hosts: Groups) -> Iterator[tuple[int, int, Step]]:
+def _rounds(name: str, n: int, hosts: Groups, gathered: bool) -> Iterator[tuple[int, int, Step]]:
     """Steps, how often each comes, and the pieces of the vector; the steps of a ring cost the same, every one."""
     if name == "ring":
-        yield from ((2 * (n - 1), n, step) for step in ring_steps(n, 1))
+        yield from (((2 - gathered) * (n - 1), n, step) for step in ring_steps(n, 1))
         return
-    schedule = schedule_for(name, n, hosts)
+    schedule = gathering_for(name, n, hosts) if gathered else schedule_for(name, n, hosts)
     yield from ((1, schedule.pieces, step) for step in schedule.steps)
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+from paceline.codec.means import AS_IT_IS, SHARES, SUMS, MeanCoder
 from paceline.codec.policy import Codecs
 from paceline.codec.stage import Stage
+from paceline.core.effects import Mean
+from paceline.core.mean import Averaged, Part
 from paceline.core.message import size
 from paceline.core.scheme import Scheme
 from paceline.core.vector import Memory
@@ -44,3 +48,37 @@ class Encoding:
 
     def _room(self, lengths: Sequence[int], there: Sequence[Any]) -> list[Any]:
         return rooms_for(lengths, there, self._memory)
+
+
+class MeanEncoding:
+    """Means that workers carry themselves. Each has its coder, with its residuals.
+
+    Where a codec adds up, every vector is rounded once and the mean once; live, the partial sums between them are, too.
+    """
+
+    def __init__(self, make_coder: Callable[[], MeanCoder]) -> None:
+        self._make_coder = make_coder
+        self._coders: dict[int, MeanCoder] = {}
+        self._sum: tuple[Averaged, Averaged] | None = None  # the last mean, and the same rounded
+
+    def handed_in(self, rank: int, part: Part) -> tuple[Part, int, bool]:
+        coder = self._coders.get(rank)
+        if coder is None:
+            coder = self._coders[rank] = self._make_coder()
+        coding = coder.coding(_effect(part))
+        if coding == AS_IT_IS or not part.weight:
+            return part, size(part) if coding != SHARES else 0, coding == SHARES
+        encoded = coder.encode(part.v, part.series)
+        return replace(part, v=coder.decode(encoded)), encoded.nbytes, coding == SHARES
+
+    def handed_out(self, mean: Averaged) -> Averaged:
+        coder = next(iter(self._coders.values()))
+        if coder.coding(_effect(mean)) != SUMS:
+            return mean
+        if self._sum is None or self._sum[0] is not mean:  # all members get the same
+            self._sum = mean, replace(mean, v=coder.rounded(mean.v))
+        return self._sum[1]
+
+
+def _effect(of: Part | Averaged) -> Mean:
+    return Mean(of.v, (), "", of.weight, of.series)

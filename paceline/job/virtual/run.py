@@ -19,7 +19,7 @@ from paceline.engine.data.shares import Shares, make_shares
 from paceline.engine.recipes import MOMENTUM
 from paceline.engine.vector import norm
 from paceline.job.ledger import Ledger
-from paceline.job.virtual.encoding import Encoding
+from paceline.job.virtual.encoding import Encoding, MeanEncoding
 from paceline.job.virtual.judge import Judge
 from paceline.job.virtual.meters import Meters
 from paceline.job.virtual.setting import Setting, tensors_of
@@ -233,6 +233,7 @@ class VirtualRun:
             mean=self._carrier(),
             passage=self._encoding() if recipe.codecs.in_messages else None,
             gate=self._gate,
+            coding=self._mean_encoding(),
         )
 
     def _gate(self, shard: int) -> Gate | None:
@@ -251,14 +252,24 @@ class VirtualRun:
             slices=cut(length, servers) if servers else (),
         )
 
+    def _mean_encoding(self) -> MeanEncoding | None:
+        codecs, scheme, memory = self._recipe.codecs, self._recipe.make_scheme(), memory_for(self._w0)
+        tensors = (len(self._w0),) if self._setting.model_length else tensors_of(self._config)
+        if codecs.coder(memory, scheme, tensors) is None:
+            return None
+        return MeanEncoding(lambda: codecs.coder(memory, scheme, tensors))
+
     def _carrier(self) -> str:
         """The schedule by which the workers carry means, empty where the servers do."""
         asked, cluster = self._config.cluster.mean, self._setting.cluster
-        if not self._recipe.make_scheme().uses_mean(cluster.servers) or (
-            self._recipe.codecs.in_messages and cluster.servers
-        ):
+        codecs = self._recipe.codecs
+        by_servers = codecs.in_messages and cluster.servers and asked == "auto"  # as `choose_mean` has it
+        if by_servers or not self._recipe.make_scheme().uses_mean(cluster.servers):
             return ""
-        name = choice_for(cluster, self._w0.nbytes).name if asked == "auto" else asked
+        if asked == "auto":
+            name = choice_for(cluster, codecs.bytes_of_mean(len(self._w0)), gathered=codecs.gathers).name
+        else:
+            name = asked
         if name == "servers":
             return ""
         return name if name in PEERS else "ring"  # which torch's own are timed as
