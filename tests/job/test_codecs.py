@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from paceline.codec import encoders
 from paceline.core.errors import ConfigError
@@ -114,6 +115,24 @@ def test_factors_are_less_than_the_mean(processes: Runner, out: Path, mean: str)
     assert factored.bytes_up < plain.bytes_up / 3
 
 
+@pytest.mark.parametrize("codec", ["bf16", "int8", "topk(ratio=0.05)", "dgc(ratio=0.05, momentum=0.5, warmup=20)"])
+@pytest.mark.parametrize("mean", ["ring", "gloo"])
+def test_means_among_workers_are_encoded_as_well(processes: Runner, out: Path, mean: str, codec: str) -> None:
+    settings: dict[str, Any] = {"servers": 0, "cluster": {"mean": mean}, "workers": 2}
+    plain = processes(config_for(out, steps=20, **settings))
+    encoded = run(processes, out.with_name("encoded"), codec, steps=20, **settings)
+    assert accuracy(encoded) > 0.3
+    if mean == "gloo":  # else vectors pass by shared memory, unless they are encoded
+        assert encoded.bytes_up < plain.bytes_up / 1.5
+
+
+def test_bsp_over_a_ring_in_bf16_is_nearly_one_process(threads: Runner, out: Path) -> None:
+    config = config_for(out, steps=20, servers=0, workers=3, compression={"up": "bf16", "exact_below": 0})
+    threads(config)
+    for name, tensor in one_process(config, 20).items():
+        torch.testing.assert_close(saved(config)[name], tensor, rtol=0.02, atol=0.005)
+
+
 def test_biases_travel_as_they_are(processes: Runner, out: Path) -> None:
     """And the weights between them do not, so that few bytes do."""
     coarse = run(processes, out, "topk(ratio=0.01)", workers=2)
@@ -149,11 +168,6 @@ WEIGHTS = (
             "--codec-down fp16: no server sends anything here; leave it out",
         ),
         (
-            {"compression": {"up": "fp16"}, "servers": 0},
-            "--codec: the means of bsp would not pass through servers, and others add numbers as they are; "
-            "give --servers 1 or more, and leave out --mean",
-        ),
-        (
             {"compression": {"up": "powersgd"}},
             "--codec powersgd: powersgd factors means over the workers, and bsp takes none here; take topk or sign; or "
             "--servers 0",
@@ -163,9 +177,9 @@ WEIGHTS = (
             "--codec-down powersgd: powersgd is for what workers send; give --codec powersgd",
         ),
         (
-            {"compression": {"up": "fp16"}, "scheme": "esync", "cluster": {"mean": "ring"}},
-            "--codec: the means of esync would not pass through servers, and others add numbers as they are; "
-            "give --servers 1 or more, and leave out --mean",
+            {"compression": {"down": "fp16"}, "scheme": "esync", "cluster": {"mean": "ring"}},
+            "--codec-down fp16: the workers carry the means of esync themselves, and no server sends anything; leave it "
+            "out, or give --servers 1 or more and leave out --mean",
         ),
     ],
 )

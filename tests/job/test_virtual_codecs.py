@@ -49,6 +49,17 @@ def test_a_codec_saves_time_and_bytes() -> None:
     assert coarse.bytes_up < plain.bytes_up / 100
 
 
+@pytest.mark.parametrize("codec", ["bf16", "int8", "topk(ratio=0.05)"])
+def test_means_among_workers_are_encoded_in_virtual_time_as_well(codec: str) -> None:
+    plain, real, ghost = (
+        encoded("bsp", codec_or_none, on={"workers": 3, "servers": 0, "mean": "ring"}, timing_only=timing_only)
+        for codec_or_none, timing_only in (("none", False), (codec, False), (codec, True))
+    )
+    assert accuracy(real) > 0.75
+    for name in ("seconds", "bytes_up", "bytes_down"):
+        assert getattr(real, name) == getattr(ghost, name) < getattr(plain, name), name
+
+
 def test_the_same_seed_gives_the_same_run() -> None:
     one, other = (encoded("asp", "randomk(ratio=0.1)", "sign") for _ in range(2))
     assert one == other

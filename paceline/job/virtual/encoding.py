@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -56,15 +56,13 @@ class MeanEncoding:
     Where a codec adds up, every vector is rounded once and the mean once; live, the partial sums between them are, too.
     """
 
-    def __init__(self, make_coder: Callable[[], MeanCoder]) -> None:
-        self._make_coder = make_coder
-        self._coders: dict[int, MeanCoder] = {}
+    def __init__(self, coders: Sequence[MeanCoder]) -> None:
+        """By rank."""
+        self._coders = coders
         self._sum: tuple[Averaged, Averaged] | None = None  # the last mean, and the same rounded
 
     def handed_in(self, rank: int, part: Part) -> tuple[Part, int, bool]:
-        coder = self._coders.get(rank)
-        if coder is None:
-            coder = self._coders[rank] = self._make_coder()
+        coder = self._coders[rank]
         coding = coder.coding(_effect(part))
         if coding == AS_IT_IS or not part.weight:
             return part, size(part) if coding != SHARES else 0, coding == SHARES
@@ -72,7 +70,7 @@ class MeanEncoding:
         return replace(part, v=coder.decode(encoded)), encoded.nbytes, coding == SHARES
 
     def handed_out(self, mean: Averaged) -> Averaged:
-        coder = next(iter(self._coders.values()))
+        coder = self._coders[0]
         if coder.coding(_effect(mean)) != SUMS:
             return mean
         if self._sum is None or self._sum[0] is not mean:  # all members get the same

@@ -255,9 +255,9 @@ class VirtualRun:
     def _mean_encoding(self) -> MeanEncoding | None:
         codecs, scheme, memory = self._recipe.codecs, self._recipe.make_scheme(), memory_for(self._w0)
         tensors = (len(self._w0),) if self._setting.model_length else tensors_of(self._config)
-        if codecs.coder(memory, scheme, tensors) is None:
-            return None
-        return MeanEncoding(lambda: codecs.coder(memory, scheme, tensors))
+        coders = [codecs.coder(memory, scheme, tensors) for _ in range(self._setting.cluster.workers)]
+        found = [coder for coder in coders if coder is not None]
+        return MeanEncoding(found) if found else None
 
     def _carrier(self) -> str:
         """The schedule by which the workers carry means, empty where the servers do."""
