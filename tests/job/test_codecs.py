@@ -178,8 +178,8 @@ WEIGHTS = (
         ),
         (
             {"compression": {"down": "fp16"}, "scheme": "esync", "cluster": {"mean": "ring"}},
-            "--codec-down fp16: the workers carry the means of esync themselves, and no server sends anything; leave it "
-            "out, or give --servers 1 or more and leave out --mean",
+            "--codec-down fp16: the workers carry the means of esync themselves, and no server sends anything; leave "
+            "it out, or give --servers 1 or more and leave out --mean",
         ),
     ],
 )
