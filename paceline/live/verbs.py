@@ -15,8 +15,9 @@ import functools
 from paceline.core.errors import ProtocolError
 from paceline.live import control
 from paceline.live.exhibits import Exhibit, Peek
+from paceline.live.meetings import Take
 from paceline.live.party import Party
-from paceline.live.peers import Away, Piece, Take
+from paceline.live.peers import Away, Piece
 from paceline.live.transport import Envelope, Kind
 
 WORKER, SERVER, EVALUATOR, COORDINATOR = "worker", "server", "evaluator", "coordinator"
