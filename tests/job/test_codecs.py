@@ -119,8 +119,8 @@ def test_factors_are_less_than_the_mean(processes: Runner, out: Path, mean: str)
 @pytest.mark.parametrize("mean", ["ring", "gloo"])
 def test_means_among_workers_are_encoded_as_well(processes: Runner, out: Path, mean: str, codec: str) -> None:
     settings: dict[str, Any] = {"servers": 0, "cluster": {"mean": mean}, "workers": 2}
-    plain = processes(config_for(out, steps=20, **settings))
-    encoded = run(processes, out.with_name("encoded"), codec, steps=20, **settings)
+    plain = processes(config_for(out, steps=60, **settings))
+    encoded = run(processes, out.with_name("encoded"), codec, steps=60, **settings)
     assert accuracy(encoded) > 0.3
     if mean == "gloo":  # else vectors pass by shared memory, unless they are encoded
         assert encoded.bytes_up < plain.bytes_up / 1.5
