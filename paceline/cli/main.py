@@ -23,6 +23,7 @@ VERBS = {
     "schemes": "the catalogue; of each scheme algorithm, when to use it, what it needs, parameters",
     "codecs": "ways of sending fewer bytes; of each what it does, when to use it, parameters",
     "bench": "what this machine reaches, against what it allows",
+    "summary": "finished runs in tables, or as JSON: who was sooner, where the time went, what was sent",
     "checkpoint": "what a run has kept to go on from, and whether it is whole",
     "cite": "how to cite a scheme",
 }

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from paceline.observe.columns import columns
 from paceline.observe.summary import Summary
 from paceline.observe.text import accuracy_text, count_text, labels, megabytes, percent, seconds_text
 
@@ -63,13 +64,7 @@ def race_table(summaries: Sequence[Summary]) -> RenderableType:
 
 def race_text(summaries: Sequence[Summary]) -> str:
     """The same for a log file: columns of plain text and the sentence."""
-    rows = [HEAD, *_rows(summaries)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    lines = []
-    for row in rows:
-        middle = [cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:-1], strict=True)]
-        lines.append("  ".join([row[0].ljust(widths[0]), *middle, row[-1]]).rstrip())
-    return "\n".join([*lines, "", why(summaries)])
+    return "\n".join([columns(HEAD, _rows(summaries)), "", why(summaries)])
 
 
 def _rows(summaries: Sequence[Summary]) -> list[tuple[str, ...]]:

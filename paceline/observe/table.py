@@ -46,7 +46,7 @@ class _Columns:
 def live_table(snapshot: Snapshot, *, ascii_only: bool = False) -> RenderableType:
     from rich.console import Group
 
-    parts = [headline(snapshot), _bar_line(snapshot), _workers(snapshot.workers, ascii_only)]
+    parts = [headline(snapshot), _bar_line(snapshot), workers_table(snapshot.workers, ascii_only=ascii_only)]
     return Group(*(part for part in parts if part is not None))
 
 
@@ -77,7 +77,8 @@ def _bar_line(snapshot: Snapshot) -> RenderableType | None:
     return line
 
 
-def _workers(rows: tuple[WorkerRow, ...], ascii_only: bool) -> Table:
+def workers_table(rows: tuple[WorkerRow, ...], *, ascii_only: bool = False) -> Table:
+    """A row each; of many, the slowest and the fastest, and one for all."""
     columns = _Columns.of(rows)
     blocks = ASCII_BLOCKS if ascii_only else BLOCKS
     table = _empty(columns, blocks)
