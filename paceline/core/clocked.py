@@ -35,6 +35,8 @@ from paceline.core.staleness import Weighting
 from paceline.core.trace import Applied, Decision
 from paceline.core.vector import Vector
 
+NAMED_MAX = 8
+"""A decision names those who are waited for up to this number."""
 GRADIENT, DELTA, WEIGHTS = "gradient", "delta", "weights"
 
 
@@ -228,6 +230,10 @@ class ClockedServer(Role):
         """The reason behind `may_go`; asked for only when somebody keeps a trace."""
         return ""
 
+    def holders(self, rank: int) -> Collection[int]:
+        """Whom a worker waits for that may not go; asked for only when somebody keeps a trace."""
+        return ()
+
     def answer(self, rank: int, current: bool) -> Weights:
         """What a worker that may go on gets."""
         return Weights(w=self.own.get(rank, self.w), version=self.version, current=current)
@@ -401,16 +407,20 @@ class ClockedServer(Role):
         group = self.rounds[rank]
         in_open_round = self.waits_for_round and rank in group.came
         reason = self.why_in_round(group) if in_open_round else self.why_not(rank)
+        missing = len(group.members) - len(group.came)  # looked at first: among thousands nobody is named
+        whom: Collection[int] = () if in_open_round else self.holders(rank)
+        if in_open_round and missing <= NAMED_MAX:
+            whom = group.members - group.came
         self.waiting[rank] = reason
-        self._decide(now, rank, "wait", reason)
+        self._decide(now, rank, "wait", reason, tuple(sorted(whom)) if len(whom) <= NAMED_MAX else ())
 
     def why_in_round(self, group: Round) -> str:
         """What a contributor waits for; asked for only when somebody keeps a trace."""
         return f"waits for {some(group.members.difference(group.came))} of its group"
 
-    def _decide(self, now: float, rank: int, verdict: str, reason: str) -> None:
+    def _decide(self, now: float, rank: int, verdict: str, reason: str, whom: tuple[int, ...] = ()) -> None:
         assert self.note is not None
-        self.note(Decision(at=now, party=f"server {self.me}", rank=rank, verdict=verdict, reason=reason))
+        self.note(Decision(at=now, party=f"server {self.me}", rank=rank, verdict=verdict, reason=reason, whom=whom))
 
 
 def some(ranks: Iterable[int]) -> str:

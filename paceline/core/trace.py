@@ -1,7 +1,8 @@
 """Typed records of what happened, the same from a live run and from the simulator.
 
-Every record is one line of `trace.jsonl`: `{"kind": <class name in lower case>, ...fields}`. `at` is seconds since
-training started, on the clock of the party that wrote it; no two parties' clocks are ever subtracted.
+Every record is one line of `trace.jsonl`: `{"kind": <class name in lower case>, ...fields}`, without the fields that
+are as they are by default. `at` is seconds since training started, on the clock of the party that wrote it; no two
+parties' clocks are ever subtracted.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ class Record:
 class Span(Record):
     """A worker spent `seconds`, ending at `at`, on one activity: computing, waiting or communicating.
 
-    hidden: seconds in which bytes moved, besides, while it was busy with something else.
+    hidden: seconds in which bytes moved, besides, while it was busy with something else. exchanges: 1 where there was
+    an exchange since the step before, 0 where the worker went on alone. A thinned trace has sums of several spans, all
+    of a worker's ending at the same moment, one after the other.
     """
 
     rank: int
@@ -31,6 +34,7 @@ class Span(Record):
     steps: int = 0
     samples: int = 0
     hidden: float = 0.0
+    exchanges: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +55,16 @@ class Applied(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(Record):
-    """`party` decided `verdict` about worker `rank`, because of `reason`; written when the verdict changes."""
+    """`party` decided `verdict` about worker `rank`, because of `reason`; written when the verdict changes.
+
+    whom: the workers that this one waits for, if it waits, the scheme knows them and they are not too many to name.
+    """
 
     party: str
     rank: int
     verdict: str
     reason: str
+    whom: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +93,13 @@ class Evaluated(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership(Record):
-    """`party` joined, left or was lost."""
+    """`party` joined, left or was lost; a worker joins with its `device`, on a `host`."""
 
     party: str
     event: str
     reason: str = ""
+    device: str = ""
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,15 +114,26 @@ KINDS: dict[str, type[Record]] = {
 }
 
 
+LISTS = ("ranks", "whom")
+
+
+DEFAULTS = {cls: tuple((f.name, f.default) for f in dataclasses.fields(cls)) for cls in KINDS.values()}
+
+
 def to_dict(record: Record) -> dict[str, Any]:
-    fields = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
-    return {"kind": type(record).__name__.lower(), **fields}
+    fields: dict[str, Any] = {"kind": type(record).__name__.lower()}
+    for name, default in DEFAULTS[type(record)]:
+        value = getattr(record, name)
+        if value != default:
+            fields[name] = value
+    return fields
 
 
 def from_dict(line: dict[str, Any]) -> Record:
     """Raises KeyError for an unknown kind and TypeError for missing or unknown fields."""
     fields = dict(line)
     cls = KINDS[fields.pop("kind")]
-    if "ranks" in fields:
-        fields["ranks"] = tuple(fields["ranks"])
+    for name in LISTS:
+        if name in fields:
+            fields[name] = tuple(fields[name])
     return cls(**fields)

@@ -68,7 +68,7 @@ class Pace:
         self._rate = Rate(optimizer)
         self._watch = Stopwatch(self.device, session.over)
         self._streams: dict[int, Batches] = {}
-        self._batch_samples = self._own_samples = 0
+        self._batch_samples = self._own_samples = self._exchanges = 0
         self._counts = Counts()
         self._closed = False
         self._behind = behind
@@ -144,9 +144,8 @@ class Pace:
         early = self._overlap if self._overlap and self._overlap.handed_over(samples) else None
         result = None if early else self._work.done(samples, seconds)
         self._counts.add(samples, seconds)
-        self._session.note(
-            Span(at=self._node.now(), rank=self.rank, activity="computing", seconds=seconds, steps=1, samples=samples)
-        )
+        self._note("computing", seconds, steps=1, samples=samples, exchanges=self._exchanges)
+        self._exchanges = 0
         if early:
             self._take(early.finish)
         elif result is not None:
@@ -192,7 +191,8 @@ class Pace:
         except Stopped:
             return
         self._flat.zero_grad()
-        self._counts.exchanges += self._work.begin(wanted)
+        self._exchanges = int(self._work.begin(wanted))
+        self._counts.exchanges += self._exchanges
         if self._overlap:
             self._overlap.prepare(wanted)
         self._watch.begin()
@@ -228,5 +228,9 @@ class Pace:
     # ---- reports -----------------------------------------------------------------------------------------
     def _waited(self, waiting: float, communicating: float, hidden: float) -> None:
         at = self._node.now()
-        self._session.note(Span(at=at, rank=self.rank, activity="waiting", seconds=waiting))
-        self._session.note(Span(at=at, rank=self.rank, activity="communicating", seconds=communicating, hidden=hidden))
+        self._note("waiting", waiting, at=at)
+        self._note("communicating", communicating, at=at, hidden=hidden)
+
+    def _note(self, activity: str, seconds: float, *, at: float | None = None, **more: Any) -> None:
+        at = self._node.now() if at is None else at
+        self._session.note(Span(at=at, rank=self.rank, activity=activity, seconds=seconds, **more))

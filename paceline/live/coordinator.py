@@ -145,7 +145,10 @@ class Coordinator:
         match envelope.message:
             case control.Hello() as hello:
                 self._listener.joined(src, hello)
-                self._listener.recorded(Membership(at=0.0, party=str(src), event="joined"))
+                device = hello.device if src.kind == "worker" else ""
+                self._listener.recorded(
+                    Membership(at=0.0, party=str(src), event="joined", device=device, host=hello.host)
+                )
                 self._answer(src, hello)
             case control.Ready() | control.Prepared() | control.Saved() as answer:
                 self._answer(src, answer)

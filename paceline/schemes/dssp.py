@@ -26,7 +26,7 @@ up waiting for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from paceline.core.clocked import ClockedServer, ClockedWorker, some
@@ -117,6 +117,9 @@ class DSSP(Weighted):
 
         def may_go(self, rank: int) -> bool:
             return rank in self.granted or self._ahead(rank) <= self.scheme.low
+
+        def holders(self, rank: int) -> Collection[int]:
+            return self.clocks.slowest()
 
         def why_not(self, rank: int) -> str:
             ahead, slowest = self._ahead(rank), some(self.clocks.slowest())

@@ -22,7 +22,7 @@ always slow: there is a barrier every n exchanges of the fastest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from paceline.core.clocked import ClockedServer, ClockedWorker, some
@@ -89,6 +89,9 @@ class Partial(Payload):
 
         def may_go(self, rank: int) -> bool:
             return self.missing is None or rank in self.missing
+
+        def holders(self, rank: int) -> Collection[int]:
+            return self.missing or ()
 
         def why_not(self, rank: int) -> str:
             assert self.missing is not None

@@ -14,6 +14,7 @@ of it and moves at its pace.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from paceline.core.clocked import ClockedServer, ClockedWorker, some
@@ -49,6 +50,9 @@ class SSP(Weighted):
 
         def may_go(self, rank: int) -> bool:
             return self.clocks[rank] - self.clocks.low <= self.s
+
+        def holders(self, rank: int) -> Collection[int]:
+            return self.clocks.slowest()
 
         def why_not(self, rank: int) -> str:
             ahead = self.clocks[rank] - self.clocks.low

@@ -282,7 +282,8 @@ class Simulation:
             return
         self.steps[life.rank] += steps
         if self.trace:
-            self._note_span(life, "computing", result.seconds, steps, result.samples)
+            self._note_span(life, "computing", result.seconds, steps, result.samples, life.exchanges)
+        life.exchanges = 0
         self._resume(life, result)
 
     def _leave(self, life: Life) -> object:
@@ -291,15 +292,20 @@ class Simulation:
 
     # ---- calls and means, in the foreground or not ---------------------------------------------------------
     def _call(self, life: Life, call: Call) -> object:
+        if call.to != COORDINATOR:
+            life.exchanges = 1
         life.awaited, life.blocked_at = self._ask(life, self._addressees(call.to), call.message), self.now
         return BLOCKED
 
     def _meet(self, life: Life, mean: Mean) -> object:
+        life.exchanges = 1
         life.awaited, life.blocked_at = self._begin_mean(life, mean), self.now
         return BLOCKED
 
     def _start(self, life: Life, start: Start) -> Errand:
         effect = start.effect
+        if isinstance(effect, Mean) or effect.to != COORDINATOR:
+            life.exchanges = 1
         if isinstance(effect, Mean):
             return self._begin_mean(life, effect)
         return self._ask(life, self._addressees(effect.to), effect.message)
@@ -473,7 +479,19 @@ class Simulation:
         if self.trace:
             self.trace(record)
 
-    def _note_span(self, life: Life, activity: str, seconds: float, steps: int = 0, samples: int = 0) -> None:
+    def _note_span(
+        self, life: Life, activity: str, seconds: float, steps: int = 0, samples: int = 0, exchanges: int = 0
+    ) -> None:
         assert self.trace is not None
         at = self.now + life.party.skew_s
-        self.trace(Span(at=at, rank=life.rank, activity=activity, seconds=seconds, steps=steps, samples=samples))
+        self.trace(
+            Span(
+                at=at,
+                rank=life.rank,
+                activity=activity,
+                seconds=seconds,
+                steps=steps,
+                samples=samples,
+                exchanges=exchanges,
+            )
+        )

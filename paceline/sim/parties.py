@@ -70,10 +70,23 @@ class Party:
 class Life:
     """One incarnation of a worker: its running generator, until it ends, leaves or is restarted.
 
-    `fresh`: it came late, and its local optimizer has no memory yet.
+    `fresh`: it came late, and its local optimizer has no memory yet. `exchanges`: 1 if there was an exchange
+    since its last piece of work.
     """
 
-    __slots__ = ("alive", "awaited", "blocked_at", "fresh", "generator", "incarnation", "party", "rank", "rng", "send")
+    __slots__ = (
+        "alive",
+        "awaited",
+        "blocked_at",
+        "exchanges",
+        "fresh",
+        "generator",
+        "incarnation",
+        "party",
+        "rank",
+        "rng",
+        "send",
+    )
 
     def __init__(self, party: Party, incarnation: int, generator: Generator[Effect, Any, None], rng: Random) -> None:
         self.rank = party.me
@@ -84,6 +97,7 @@ class Life:
         self.rng = rng
         self.alive = True
         self.fresh = False
+        self.exchanges = 0
         self.awaited: Errand | None = None
         self.blocked_at = 0.0
 

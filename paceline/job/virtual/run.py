@@ -13,7 +13,7 @@ from paceline import config as configuration
 from paceline.core.collective import PEERS
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.gate import Gate
-from paceline.core.trace import Ended, Evaluated, Record
+from paceline.core.trace import Ended, Evaluated, Membership, Record
 from paceline.core.vector import Ghost, cut
 from paceline.engine.data.shares import Shares, make_shares
 from paceline.engine.recipes import MOMENTUM
@@ -60,13 +60,18 @@ class VirtualRun:
         self._trace: TraceWriter | None = None
         self._judge = None if setting.timing_only else Judge(config, self._splits)
         self.evaluations: list[Evaluated] = []
+        self._joined: list[Record] = []
         self._reason = self._interrupted = ""
         self._countdown, self._shown = SHOW_EVENTS, time.monotonic()
         self._training: Training | None = None
         self.simulation = self._simulate()
         seats = zip(cluster.worker_seats(), setting.slowdowns, strict=True)
         for rank, (seat, slowdown) in enumerate(seats):
-            self._ledger.seated(rank, seat.device.name if seat.device else "", slowdown)
+            device = seat.device.name if seat.device else ""
+            self._ledger.seated(rank, device, slowdown)
+            self._joined.append(
+                Membership(at=0.0, party=f"worker {rank}", event="joined", device=device, host=seat.host_name)
+            )
         self._behind = set(range(cluster.workers)) if setting.rounds else set()
         self._meters.on_steps = self._stepped if config.stop.steps or setting.rounds else None
 
@@ -121,6 +126,8 @@ class VirtualRun:
         sim, seconds = self.simulation, self._config.stop.seconds or math.inf
         try:
             self._ledger.started(self._recipe, self.model_length)
+            for record in self._joined:
+                self._note(record)
             sim.run(until=seconds, max_events=self._setting.events_max or math.inf, stop=self._after_event)
             self._end(seconds)
             self._show()

@@ -1,0 +1,82 @@
+"""Sums over time, in bins of one width for all rows. The width follows the run, so that the memory does not.
+
+A run begins with narrow bins. When all are used their width doubles, until together they span as long as asked; from
+then on the oldest make way for new ones.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator
+
+BINS = 240
+WIDTH_MIN_S = 1 / 64
+
+
+class Bins:
+    """`kinds` sums for each row and bin. `span_s`: what the bins shall span; infinite for the whole run."""
+
+    def __init__(self, kinds: int, span_s: float = math.inf) -> None:
+        self.kinds, self.span_s = kinds, span_s
+        self.width_s = WIDTH_MIN_S
+        self.first = self.last = 0  # numbers of the oldest and the newest bin; number n begins at n * width_s
+        self._rows: list[array[float]] = []
+
+    @property
+    def rows(self) -> int:
+        return len(self._rows)
+
+    def need(self, rows: int) -> None:
+        """There shall be so many rows at least."""
+        while len(self._rows) < rows:
+            self._rows.append(array("f", bytes(4 * BINS * self.kinds)))
+
+    def add(self, row: int, kind: int, begin_s: float, end_s: float, amount: float) -> None:
+        """`amount`, evenly from `begin_s` to `end_s`; what lies before the oldest bin is forgotten."""
+        end_s = max(end_s, 0.0)
+        begin_s = min(max(begin_s, 0.0), end_s)
+        self._reach(end_s)
+        self.need(row + 1)
+        width, sums = self.width_s, self._rows[row]
+        low, high = int(begin_s / width), min(int(end_s / width), self.last)
+        if low == high or begin_s == end_s:
+            if high >= self.first:
+                sums[high % BINS * self.kinds + kind] += amount
+            return
+        rate = amount / (end_s - begin_s)
+        for number in range(max(low, self.first), high + 1):
+            covered = min(end_s, (number + 1) * width) - max(begin_s, number * width)
+            sums[number % BINS * self.kinds + kind] += rate * max(0.0, covered)
+
+    def of(self, row: int) -> Iterator[tuple[float, ...]]:
+        """The sums of one row, the oldest bin first."""
+        sums, kinds = self._rows[row], self.kinds
+        for number in range(self.first, self.last + 1):
+            at = number % BINS * kinds
+            yield tuple(sums[at : at + kinds])
+
+    def _reach(self, at_s: float) -> None:
+        while int(at_s / self.width_s) - self.first >= BINS and BINS * self.width_s < self.span_s:
+            self._double()
+        wanted = int(at_s / self.width_s)
+        if wanted <= self.last:
+            return
+        for number in range(max(self.last + 1, wanted - BINS + 1), wanted + 1):
+            self._clear(number)
+        self.last, self.first = wanted, max(self.first, wanted - BINS + 1)
+
+    def _clear(self, number: int) -> None:
+        at, empty = number % BINS * self.kinds, array("f", bytes(4 * self.kinds))
+        for sums in self._rows:
+            sums[at : at + self.kinds] = empty
+
+    def _double(self) -> None:
+        first, last, kinds = self.first // 2, self.last // 2, self.kinds
+        for row, old in enumerate(self._rows):
+            new = array("f", bytes(4 * BINS * kinds))
+            for number in range(self.first, self.last + 1):
+                for kind in range(kinds):
+                    new[number // 2 % BINS * kinds + kind] += old[number % BINS * kinds + kind]
+            self._rows[row] = new
+        self.first, self.last, self.width_s = first, last, 2 * self.width_s

@@ -1,0 +1,117 @@
+"""Who holds whom up, and what that costs.
+
+A step of worker i takes p_i = e_i + w_i seconds: e_i its own (computing, sending, receiving), w_i waiting. Some waiting
+there would be with nobody to wait for: w = min w_i, which even the one has who comes last. Without the workers S worker
+i would wait for the slowest of those that are left of whom it waits for,
+
+    p'_i = min(p_i, M_i + w)              M_i: mean of max(e_j) over j: i, and those it waits for, all but S
+
+and so the others would do R' = sum(n_i / p'_i) samples a second, i not in S, where all now do R = sum(n_i / p_i). The
+cost of S is R' - R. It is negative where nobody waits for S: an asynchronous worker is worth what it does, however
+slow it is. S are the slowest by e_i, and as few as account for half of what any number of them costs.
+
+Steps vary, and whoever waits for several waits for the slowest each time; M is therefore more than the largest mean.
+With e_j normal it is taken where the probability that all are done is exp(-exp(-gamma)), as at the mean of a Gumbel
+distribution, which is what the largest of many comes to (Fisher and Tippett 1928).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+WORTH = 0.05
+"""Of all samples a second: a cost below this is not worth a word."""
+NAMED_MAX = 16
+BISECTIONS = 16
+ALL_DONE = math.exp(-math.exp(-0.5772156649))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rider:
+    """One worker, by its latest steps: seconds a step of its own and of waiting, samples a step.
+
+    spread_s: standard deviation of own_s. waits_for: ranks, where the trace names them; None where it may be anybody.
+    """
+
+    rank: int
+    own_s: float
+    waiting_s: float
+    samples: float
+    spread_s: float = 0.0
+    waits_for: frozenset[int] | None = None
+
+    @property
+    def step_s(self) -> float:
+        return self.own_s + self.waiting_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holdup:
+    """`ranks`, the slowest first, hold the others up. Rates in samples/s: of all as it is, of the others `without`."""
+
+    ranks: tuple[int, ...]
+    rate: float
+    without: float
+    own_s: float
+    others_own_s: float
+
+    @property
+    def cost(self) -> float:
+        """Samples a second that the others would do more than all do now."""
+        return self.without - self.rate
+
+
+def holdup(riders: Sequence[Rider]) -> Holdup | None:
+    """None where nobody costs the others anything worth a word."""
+    riders = [rider for rider in riders if rider.step_s > 0]
+    if len(riders) < 2:
+        return None
+    rate = sum(rider.samples / rider.step_s for rider in riders)
+    slowest = heapq.nlargest(min(NAMED_MAX, len(riders) // 2), riders, key=lambda rider: rider.own_s)
+    gains = [rate_without(riders, slowest[:count]) - rate for count in range(1, len(slowest) + 1)]
+    if max(gains) < WORTH * rate:
+        return None
+    count = next(n for n, gain in enumerate(gains, start=1) if gain >= max(gains) / 2)
+    held = slowest[:count]
+    gone = {rider.rank for rider in held}
+    return Holdup(
+        ranks=tuple(rider.rank for rider in held),
+        rate=rate,
+        without=rate + gains[count - 1],
+        own_s=held[0].own_s,
+        others_own_s=max(rider.own_s for rider in riders if rider.rank not in gone),
+    )
+
+
+def rate_without(riders: Sequence[Rider], held: Sequence[Rider]) -> float:
+    """R' of the module's docstring, in samples/s."""
+    gone = {rider.rank for rider in held}
+    left = {rider.rank: rider for rider in riders if rider.rank not in gone}
+    waiting = min(rider.waiting_s for rider in riders)
+    anybody = latest([*left.values()])
+    return sum(rider.samples / min(rider.step_s, _bound(rider, left, anybody) + waiting) for rider in left.values())
+
+
+def _bound(rider: Rider, left: dict[int, Rider], anybody: float) -> float:
+    """When those are done that `rider` waits for, and itself."""
+    if rider.waits_for is None:
+        return anybody
+    return latest([rider, *(left[rank] for rank in rider.waits_for if rank in left)])
+
+
+def latest(riders: Sequence[Rider]) -> float:
+    """The mean of the largest of their own step times."""
+    low = max(rider.own_s for rider in riders)
+    # Who is done before that nearly always has no say in it.
+    varying = [rider for rider in riders if rider.spread_s > 1e-3 * low and rider.own_s + 4 * rider.spread_s > low]
+    if len(varying) < 2:
+        return low
+    high = low + 5 * max(rider.spread_s for rider in varying)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        done = math.prod(0.5 * (1 + math.erf((middle - r.own_s) / (r.spread_s * math.sqrt(2)))) for r in varying)
+        low, high = (middle, high) if done < ALL_DONE else (low, middle)
+    return low

@@ -1,0 +1,204 @@
+"""What is known of a run, record by record. Pure: no files, no clocks; records of several parties in any order.
+
+The trace of a run in which one worker computes 60 ms of every 80, and waits for the rest:
+
+    state = State(workers=1)
+    for record in read_trace("trace.jsonl"):
+        state.add(record)
+    state.paces[0].shares()             # (0.75, 0.0, 0.25)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
+from paceline.observe.watch.bins import Bins
+from paceline.observe.watch.holdup import Holdup, Rider, holdup
+from paceline.observe.watch.pace import ACTIVITIES, Pace
+
+STRIP_S = 120.0
+STEPS_SHOWN = 30
+"""A strip spans two minutes, or so many steps of the slowest worker."""
+EVENTS_KEPT = 200
+CURVE_MAX = 400
+
+
+@dataclass(slots=True)
+class Shard:
+    """A server's shard, by what it applied: its version, and sums over all updates."""
+
+    version: int = 0
+    updates: int = 0
+    contributions: int = 0
+    dropped: int = 0
+    staleness: int = 0
+
+
+@dataclass(slots=True)
+class Lateness:
+    """Of one worker's contributions: a mean that forgets, and the largest."""
+
+    mean: float = 0.0
+    largest: int = 0
+
+    def add(self, staleness: int) -> None:
+        self.mean += 0.1 * (staleness - self.mean)
+        self.largest = max(self.largest, staleness)
+
+
+class State:
+    """`now` is the latest moment anybody wrote down; `ended` why the run is over, nothing while it goes on."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self.reset()
+
+    def reset(self) -> None:
+        """Another run begins."""
+        self.now = 0.0
+        self.ended = ""
+        self.records = 0
+        self.paces = [Pace(rank) for rank in range(self._workers)]
+        self.strips = Bins(len(ACTIVITIES), STRIP_S)
+        self.rates = Bins(1)
+        self.strips.need(self._workers)
+        self.rates.need(1)
+        self.shards: dict[int, Shard] = {}
+        self.updates = Bins(1, STRIP_S)
+        self.lateness: dict[int, Lateness] = {}
+        self.evaluations: list[Evaluated] = []
+        self.events: deque[Decision | Membership | Gated] = deque(maxlen=EVENTS_KEPT)
+        self.event_count = 0
+        self.waits: dict[int, Decision] = {}  # the last wait of each worker
+        self._waited_for: dict[int, dict[int, float]] = {}  # by rank: for whom, and when last
+        self._unnamed: dict[int, float] = {}  # by rank: when it last waited for more than could be named
+
+    def add_all(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self.add(record)
+
+    def add(self, record: Record) -> None:
+        match record:
+            case Membership(event="joined") if self.ended:
+                self.reset()
+                self._member(record)
+            case Membership():
+                self._member(record)
+            case Span():
+                self._span(record)
+            case Applied():
+                self._applied(record)
+            case Decision():
+                self._decision(record)
+            case Gated():
+                self._event(record)
+            case Evaluated():
+                self._evaluated(record)
+            case Ended():
+                self.ended = record.reason
+        self.records += 1
+        self.now = max(self.now, record.at)
+
+    # ---- each kind ---------------------------------------------------------------------------------------
+    def _span(self, span: Span) -> None:
+        pace = self.pace(span.rank)
+        pace.add(span)
+        if span.activity not in ACTIVITIES:
+            return
+        begin = span.at - span.seconds
+        self.strips.add(span.rank, ACTIVITIES.index(span.activity), begin, span.at, span.seconds)
+        if span.activity == "computing":
+            self.waits.pop(span.rank, None)
+            self.rates.add(0, 0, begin, span.at, span.samples)
+            self.strips.span_s = max(self.strips.span_s, STEPS_SHOWN * pace.step_s)
+
+    def pace(self, rank: int) -> Pace:
+        while rank >= len(self.paces):
+            self.paces.append(Pace(len(self.paces)))
+        return self.paces[rank]
+
+    def _applied(self, update: Applied) -> None:
+        shard = self.shards.setdefault(update.shard, Shard())
+        if update.weight > 0:
+            shard.version = max(shard.version, update.version)
+            shard.updates += 1
+            shard.contributions += len(update.ranks)
+            shard.staleness += update.staleness * len(update.ranks)
+            self.updates.add(update.shard, 0, update.at, update.at, 1)
+        else:
+            shard.dropped += len(update.ranks)
+        if update.shard == 0:
+            for rank in update.ranks:
+                self.lateness.setdefault(rank, Lateness()).add(update.staleness)
+
+    def _decision(self, decision: Decision) -> None:
+        if decision.verdict != "wait":
+            self._event(decision)
+            return
+        self.waits[decision.rank] = decision
+        if not decision.whom:
+            self._unnamed[decision.rank] = decision.at
+        known = self._waited_for.setdefault(decision.rank, {})
+        for rank in decision.whom:
+            known[rank] = decision.at
+
+    def _event(self, record: Decision | Membership | Gated) -> None:
+        self.events.append(record)
+        self.event_count += 1
+
+    def _member(self, record: Membership) -> None:
+        kind, _, number = record.party.rpartition(" ")
+        if kind == "worker":
+            pace = self.pace(int(number))
+            pace.here = record.event == "joined"
+            pace.device, pace.host = record.device or pace.device, record.host or pace.host
+        if record.event != "joined" or record.at > 0:
+            self._event(record)
+
+    def _evaluated(self, record: Evaluated) -> None:
+        at = len(self.evaluations)
+        while at and self.evaluations[at - 1].at > record.at:
+            at -= 1
+        self.evaluations.insert(at, record)
+        if len(self.evaluations) > CURVE_MAX:
+            del self.evaluations[1:-1:2]
+
+    # ---- what follows from them --------------------------------------------------------------------------
+    @property
+    def samples(self) -> int:
+        return sum(pace.samples for pace in self.paces)
+
+    def standing(self, rank: int) -> str:
+        """What worker `rank` is most likely at now: what follows on what it last told of."""
+        if rank in self.waits:
+            return "waiting"
+        last = self.paces[rank].last_activity
+        if last == "computing" and (self.paces[rank].steps_a_round or 1.0) < 1.5:
+            return "communicating"
+        return "computing"
+
+    def riders(self) -> list[Rider]:
+        return [
+            Rider(
+                rank=pace.rank,
+                own_s=pace.own_s,
+                waiting_s=pace.waiting_s,
+                samples=pace.latest.samples / pace.latest.steps,
+                spread_s=pace.spread_s,
+                waits_for=self._named(pace.rank),
+            )
+            for pace in self.paces
+            if pace.here and pace.latest.steps
+        ]
+
+    def holdup(self) -> Holdup | None:
+        return holdup(self.riders())
+
+    def _named(self, rank: int) -> frozenset[int] | None:
+        since = self.now - self.strips.span_s / 4
+        if rank not in self._waited_for or self._unnamed.get(rank, -1.0) >= since:
+            return None
+        return frozenset(whom for whom, at in self._waited_for[rank].items() if at >= since)
