@@ -18,9 +18,10 @@ EPILOG = """examples:
   paceline summary runs/race --json | jq '.groups[0]'
 
 RUN is the folder that --out of train, race, simulate or launch named; a folder of such folders is all of
-them; a folder with iter-1.txt, iter-2.txt, ... of ESync's workers is a run too. What is no run is skipped,
-with a note. comp, comm, wait: shares of the workers' time. stale: versions, on average. MB are measured,
-up by the workers and down to them, and include what passes by shared memory.
+them; a folder with iter-1.txt, iter-2.txt, ... of ESync's workers is a run too. What is no run is skipped
+with a note; of a run that did not end there is what its trace tells. comp, comm, wait: shares of the
+workers' time. stale: versions, on average. MB are measured, up by the workers and down to them, and
+include what passes by shared memory.
 """
 
 

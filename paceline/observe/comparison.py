@@ -73,11 +73,16 @@ def _cost(group: Group) -> tuple[str, ...]:
         mean(lambda s: s.shares.waiting, percent),
         mean(lambda s: s.hidden, percent),
         mean(lambda s: s.staleness_mean, lambda x: f"{x:.1f}"),
-        mean(lambda s: s.bytes_up, lambda x: megabytes(round(x))),
-        mean(lambda s: s.bytes_down, lambda x: megabytes(round(x))),
-        mean(lambda s: s.bytes_up / s.seconds if s.seconds else None, lambda x: megabytes(round(x))),
-        mean(lambda s: s.bytes_down / s.seconds if s.seconds else None, lambda x: megabytes(round(x))),
+        mean(lambda s: s.bytes_up or None, lambda x: megabytes(round(x))),
+        mean(lambda s: s.bytes_down or None, lambda x: megabytes(round(x))),
+        mean(lambda s: rate(s.bytes_up, s), lambda x: megabytes(round(x))),
+        mean(lambda s: rate(s.bytes_down, s), lambda x: megabytes(round(x))),
     )
+
+
+def rate(count: int, summary: Summary) -> float | None:
+    """Bytes a second; None where none were counted, as in a run that did not end."""
+    return count / summary.seconds if count and summary.seconds else None
 
 
 def sentence(groups: Sequence[Group], order: Sequence[Standing]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.trace import Record
+from paceline.observe.rebuilt import REASON, rebuilt
 from paceline.observe.store import TRACE, read_trace
 from paceline.observe.summary import SUMMARY, Summary, read_summary
 
@@ -53,8 +54,9 @@ class Group:
 
 
 def find(paths: Iterable[str], others: Sequence[Finder] = ()) -> tuple[list[Run], list[str]]:
-    """The runs in these folders, or one folder further down, as `race` leaves them; and a note for what was skipped.
+    """The runs in these folders, or one folder further down, as `race` leaves them; and notes.
 
+    A note is what was skipped, or has not ended: of such a run there is what its trace tells.
     Raises ConfigError when there is no run at all.
     """
     runs: list[Run] = []
@@ -66,11 +68,16 @@ def find(paths: Iterable[str], others: Sequence[Finder] = ()) -> tuple[list[Run]
             notes.append(f"{error}; skipped")
             continue
         runs += inside
+        notes += [f"{r.path}: no {SUMMARY}, since it {REASON}; from its trace" for r in inside if _unended(r)]
         if not inside:
-            notes.append(f"{path}: {_missing(path)}; skipped")
+            notes.append(f"{path}: {'no run is there' if path.exists() else 'no such folder'}; skipped")
     if not runs:
         raise ConfigError("\n".join([*notes, "no run is there: name the folders that --out of train or race named"]))
     return runs, notes
+
+
+def _unended(run: Run) -> bool:
+    return run.summary.reason == REASON
 
 
 def _inside(path: Path, others: Sequence[Finder]) -> Iterator[Run]:
@@ -82,14 +89,12 @@ def _inside(path: Path, others: Sequence[Finder]) -> Iterator[Run]:
 
 
 def _run(path: Path, others: Sequence[Finder]) -> Run | None:
-    if (path / SUMMARY).is_file():
-        return Run(
-            path=path,
-            summary=read_summary(path / SUMMARY),
-            facts=_facts(path / CONFIG),
-            records=lambda: read_trace(path / TRACE),
-        )
-    return next((run for other in others if (run := other(path))), None)
+    summary, trace = path / SUMMARY, path / TRACE
+    if not summary.is_file() and not trace.is_file():
+        return next((run for other in others if (run := other(path))), None)
+    facts = _facts(path / CONFIG)
+    known = read_summary(summary) if summary.is_file() else rebuilt(read_trace(trace), facts)
+    return Run(path=path, summary=known, facts=facts, records=lambda: read_trace(trace))
 
 
 def _facts(path: Path) -> dict[str, Any]:
@@ -102,14 +107,6 @@ def _facts(path: Path) -> dict[str, Any]:
     return {
         f"{s}.{key}": value for s, keys in sections.items() if isinstance(keys, dict) for key, value in keys.items()
     }
-
-
-def _missing(path: Path) -> str:
-    if not path.exists():
-        return "no such folder"
-    if (path / TRACE).is_file():
-        return f"the run has no {SUMMARY}: it has not ended, or was killed"
-    return "no run is there"
 
 
 # ---- together ------------------------------------------------------------------------------------------------

@@ -10,9 +10,11 @@ import pytest
 
 from paceline.cli.main import main
 from paceline.core.errors import ConfigError
+from paceline.core.trace import Applied, Evaluated, Span
 from paceline.observe.comparison import tables, to_json
 from paceline.observe.runs import Run, find, groups
 from paceline.observe.spread import Spread, standings
+from paceline.observe.store import TraceWriter
 from paceline.observe.summary import write_summary
 
 from .made_up import summary
@@ -67,16 +69,31 @@ def test_the_json_has_every_run_and_every_group() -> None:
 def test_a_folder_of_runs_is_all_of_them_and_what_is_no_run_is_skipped_with_a_note(tmp_path: Path) -> None:
     write_summary(summary("bsp"), tmp_path / "race" / "bsp" / "summary.json")
     write_summary(summary("asp"), tmp_path / "race" / "asp" / "summary.json")
-    (tmp_path / "killed").mkdir()
-    (tmp_path / "killed" / "trace.jsonl").touch()
     (tmp_path / "spoilt").mkdir()
     (tmp_path / "spoilt" / "summary.json").write_text("{")
-    runs, notes = find([str(tmp_path / name) for name in ("race", "killed", "spoilt", "nowhere")])
+    runs, notes = find([str(tmp_path / name) for name in ("race", "spoilt", "nowhere")])
     assert [r.summary.scheme for r in runs] == ["asp", "bsp"]
-    assert [note.rpartition("/")[2].partition(":")[0] for note in notes] == ["killed", "summary.json", "nowhere"]
-    assert "has not ended, or was killed" in notes[0]
+    assert [note.rpartition("/")[2].partition(":")[0] for note in notes] == ["summary.json", "nowhere"]
     with pytest.raises(ConfigError, match="no run is there"):
         find([str(tmp_path / "nowhere")])
+
+
+def test_of_a_run_that_was_killed_there_is_what_its_trace_tells(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[run]\nscheme = "ssp"\nseed = 3\n[stop]\ntarget_accuracy = 0.5\n')
+    with TraceWriter(tmp_path / "trace.jsonl") as trace:
+        for at in (1.0, 2.0):
+            trace.append(Span(at=at, rank=1, activity="computing", seconds=0.75, steps=2, samples=64))
+            trace.append(Span(at=at, rank=1, activity="communicating", seconds=0.25))
+            trace.append(Evaluated(at=at, accuracy=0.3 * at, loss=1.0, samples=64, seconds=0.0))
+        trace.append(Applied(at=2.0, shard=0, ranks=(1,), version=1, staleness=4, weight=1.0, samples=64))
+    with (tmp_path / "trace.jsonl").open("a") as file:
+        file.write('{"kind":"span","at"')
+    [run], [note] = find([str(tmp_path)])
+    s = run.summary
+    assert (s.scheme, s.seed, s.seconds, s.samples, s.seconds_to_target) == ("ssp", 3, 2.0, 128, 2.0)
+    assert [(w.rank, w.steps, w.exchanges, w.staleness_mean) for w in s.workers] == [(1, 4, 2, 4.0)]
+    assert s.workers[0].shares.computing == 0.75
+    assert note.endswith("no summary.json, since it did not end; from its trace")
 
 
 def test_the_command_shows_the_workers_of_a_single_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

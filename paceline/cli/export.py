@@ -1,0 +1,80 @@
+"""`paceline export RUN --to FORMAT PATH`: a run's trace for other tools."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TextIO
+
+from paceline.cli.options import Parser
+from paceline.core.errors import ConfigError
+from paceline.core.registry import nearest
+from paceline.observe.esynclog import esync_run
+from paceline.observe.export import chrome, sheets
+from paceline.observe.runs import Run, find
+from paceline.observe.text import counted
+
+EPILOG = """formats:
+  chrome       a FILE for https://ui.perfetto.dev or chrome://tracing (both look at it on your machine only): a
+               track for each worker and server, membership and decisions as marks, accuracy as a counter
+  csv          a FOLDER with span.csv, applied.csv, evaluated.csv, ...: a row for each record
+
+examples:
+  paceline export runs/a --to chrome a.json
+  paceline export runs/a --to csv a-csv
+
+RUN may still be going on, or have been killed. PATH - is the standard output, for what is one file.
+"""
+
+
+def main(arguments: list[str]) -> int:
+    parser = Parser(
+        prog="paceline export", usage="paceline export RUN --to FORMAT PATH", description=__doc__, epilog=EPILOG
+    )
+    parser.add_argument("run", metavar="RUN", help="folder of one run")
+    parser.add_argument("--to", required=True, metavar="FORMAT", help=", ".join(FORMATS))
+    parser.add_argument("path", metavar="PATH", help="where to")
+    options = parser.parse_all(arguments)
+    if options.to not in FORMATS:
+        raise ConfigError(f"--to {options.to}: no such format{nearest(options.to, FORMATS)}")
+    run = one_run(options.run)
+    try:
+        told = FORMATS[options.to](run, options.path)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"{options.path}: cannot be written ({error.strerror})") from None
+    print(f"paceline: {told}", file=sys.stderr)
+    return 0
+
+
+def one_run(path: str) -> Run:
+    """Raises ConfigError unless there is exactly one."""
+    runs, _ = find([path], others=[esync_run])
+    if len(runs) != 1:
+        raise ConfigError(f"{path} holds {len(runs)} runs: name one, such as {runs[0].path}")
+    return runs[0]
+
+
+def to_chrome(run: Run, path: str) -> str:
+    with opened(path) as out:
+        count = chrome.write(out, run.records(), run.summary.workers, title=str(run.path))
+    return f"{counted(count, 'event')} in {path}; open it at https://ui.perfetto.dev"
+
+
+def to_csv(run: Run, path: str) -> str:
+    return f"in {path}: {' '.join(sheets.write(Path(path), run.records()))}"
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[TextIO]:
+    if path == "-":
+        yield sys.stdout
+        return
+    with Path(path).open("w", encoding="utf-8") as file:
+        yield file
+
+
+FORMATS: dict[str, Callable[[Run, str], str]] = {"chrome": to_chrome, "csv": to_csv}
