@@ -131,7 +131,7 @@ def _records(workers: Sequence[Sequence[Round]]) -> list[Record]:
             begun = r.at - r.exchanging
             records += [
                 Span(at=begun, rank=rank, activity="computing", seconds=r.computing, steps=r.steps, samples=r.samples),
-                Span(at=r.at, rank=rank, activity="communicating", seconds=r.exchanging),
+                Span(at=r.at, rank=rank, activity="communicating", seconds=r.exchanging, exchanges=1),
             ]
     return sorted(records, key=lambda record: record.at)
 

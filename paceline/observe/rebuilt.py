@@ -17,10 +17,7 @@ SECONDS = {
 
 
 def rebuilt(records: Iterable[Record], facts: Mapping[str, Any]) -> Summary:
-    """What the trace tells. Bytes are not in it, and an exchange is counted for each time a worker communicated.
-
-    `facts`: settings by `section.key`, as of config.toml.
-    """
+    """What the trace tells; bytes are not in it. `facts`: settings by `section.key`, as of config.toml."""
     workers: dict[int, dict[str, Any]] = {}
     evaluations: list[Evaluated] = []
     staleness, faults = Staleness(), Faults()
@@ -36,7 +33,7 @@ def rebuilt(records: Iterable[Record], facts: Mapping[str, Any]) -> Summary:
                 evaluations.append(record)
             case Membership(event="joined") if record.party.startswith("worker "):
                 rank = int(record.party.partition(" ")[2])
-                workers.setdefault(rank, _nothing(rank, facts))
+                workers.setdefault(rank, _nothing(rank, facts))["device"] = record.device or "?"
     for rank, fields in workers.items():
         fields |= {"staleness_mean": staleness.mean(rank), "staleness_max": staleness.max(rank)}
         fields |= {"refused": faults.refused(rank), "wild": faults.wild(rank)}
@@ -54,7 +51,7 @@ def _add(fields: dict[str, Any], span: Span) -> None:
     fields["steps"] += span.steps
     fields["samples"] += span.samples
     fields["seconds_hidden"] += span.hidden
-    fields["exchanges"] += span.activity == "communicating"
+    fields["exchanges"] += span.exchanges
     fields[SECONDS[span.activity]] += span.seconds
 
 

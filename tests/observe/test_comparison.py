@@ -83,7 +83,7 @@ def test_of_a_run_that_was_killed_there_is_what_its_trace_tells(tmp_path: Path) 
     with TraceWriter(tmp_path / "trace.jsonl") as trace:
         for at in (1.0, 2.0):
             trace.append(Span(at=at, rank=1, activity="computing", seconds=0.75, steps=2, samples=64))
-            trace.append(Span(at=at, rank=1, activity="communicating", seconds=0.25))
+            trace.append(Span(at=at, rank=1, activity="communicating", seconds=0.25, exchanges=1))
             trace.append(Evaluated(at=at, accuracy=0.3 * at, loss=1.0, samples=64, seconds=0.0))
         trace.append(Applied(at=2.0, shard=0, ranks=(1,), version=1, staleness=4, weight=1.0, samples=64))
     with (tmp_path / "trace.jsonl").open("a") as file:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from paceline.core.trace import KINDS, Record, to_dict
+from paceline.core.trace import Record
 
 
 def write(folder: Path, records: Iterable[Record]) -> list[str]:
@@ -18,11 +18,11 @@ def write(folder: Path, records: Iterable[Record]) -> list[str]:
     sheets: dict[str, Any] = {}
     with ExitStack() as files:
         for record in records:
-            fields = to_dict(record)
-            kind = fields.pop("kind")
+            kind = type(record).__name__.lower()
             if kind not in sheets:
                 file = files.enter_context((folder / f"{kind}.csv").open("w", newline="", encoding="utf-8"))
-                sheets[kind] = csv.DictWriter(file, [field.name for field in dataclasses.fields(KINDS[kind])])
-                sheets[kind].writeheader()
-            sheets[kind].writerow({k: " ".join(map(str, v)) if isinstance(v, tuple) else v for k, v in fields.items()})
+                sheets[kind] = csv.writer(file)
+                sheets[kind].writerow([field.name for field in dataclasses.fields(record)])
+            values = (getattr(record, field.name) for field in dataclasses.fields(record))
+            sheets[kind].writerow([" ".join(map(str, v)) if isinstance(v, tuple) else v for v in values])
     return [f"{kind}.csv" for kind in sheets]
