@@ -25,6 +25,8 @@ def lay_out(
     Raises ConfigError when there are more servers than parameters.
     """
     recipe = Recipe.from_json(ready[0].optimizer)
+    if recipe.store:
+        return sharding.NOWHERE, f"a key-value store ({recipe.store.type}) on {len(servers)} servers"
     whole = not slice_mb or ready[0].by_rows or recipe.make_scheme().one_gate or recipe.optimizer.needs == "model"
     slice_length = 0 if whole else max(1, round(slice_mb * 2**20 / PARAMETER_BYTES))
     speeds, why = _speeds(ready, servers, shards)

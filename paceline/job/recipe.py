@@ -14,11 +14,14 @@ from paceline.core.gate import GatePolicy
 from paceline.core.role import Place, Role
 from paceline.core.scheme import Scheme, make
 from paceline.engine.recipes import OptimizerRecipe, ScheduleRecipe
+from paceline.job.kvstore.store import Store
 from paceline.live.control import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
+    """store: what is kept on the servers is no model, but keys and values."""
+
     scheme: str
     parameters: dict[str, Any] = field(default_factory=dict)
     optimizer: OptimizerRecipe = field(default_factory=OptimizerRecipe)
@@ -26,6 +29,7 @@ class Recipe:
     seed: int = 0
     codecs: Codecs = field(default_factory=Codecs)
     gate: GatePolicy = field(default_factory=GatePolicy)
+    store: Store | None = None
 
     def make_scheme(self) -> Scheme:
         """Raises ConfigError for an unknown scheme or a bad parameter."""
@@ -66,5 +70,6 @@ class Recipe:
 
 def coordinator_role(plan: Plan, place: Place) -> Role:
     """The coordinator's box of the planned scheme, or one with nothing to say."""
-    scheme = Recipe.from_json(plan.optimizer).make_scheme()
-    return (scheme.Coordinator or Role)(scheme, place)
+    recipe = Recipe.from_json(plan.optimizer)
+    scheme = recipe.make_scheme()
+    return (scheme.Coordinator if scheme.Coordinator and not recipe.store else Role)(scheme, place)

@@ -16,6 +16,7 @@ from paceline.core.role import Place
 from paceline.core.trace import Applied, Decision, Record
 from paceline.engine.vector import FlatMemory, norm
 from paceline.job.capturing import Captures, load_rule
+from paceline.job.kvstore.table import open_table
 from paceline.job.recipe import Recipe
 from paceline.job.resuming import OPTIMIZER, Start, parts_of
 from paceline.job.seat import Seat
@@ -42,13 +43,21 @@ def serve(seat: Seat, session: Session, start: Start | None = None) -> None:
     """Until the coordinator says Exit. Raises PeerLost when it vanishes."""
     session.connect(())
     plan = session.expect(control.Plan)
-    hosted, captures = _take_up(seat.who.index, session, plan, start)
-    session.node.host(hosted)
+    store = Recipe.from_json(plan.optimizer).store
+    captures = None
+    if store:
+        session.node.host(open_table(session.node, store, plan.workers))
+    else:
+        hosted, captures = _take_up(seat.who.index, session, plan, start)
+        session.node.host(hosted)
     session.tell(control.Prepared())
     session.expect(control.Go)
     session.node.forget(INITIAL)  # everybody has them; they would take as much room as the shard
     session.begin()
-    session.serve(captures.end)
+    if captures:
+        session.serve(captures.end)
+    else:
+        session.serve()
 
 
 def _take_up(server: int, session: Session, plan: control.Plan, start: Start | None) -> tuple[list[Hosted], Captures]:

@@ -91,6 +91,7 @@ class Node:
         self._peers: list[int] = []  # the workers that this one can send to
         self._told = 0  # messages sent that nobody answers
         self._away: set[int] = set()  # workers that left or were lost: whatever they still wait for is not answered
+        self.lost_parties: set[Party] = set()  # whose connection ended; those who left said so before
         self._left = False
         self._stopped: BaseException | None = None
         self._began = time.monotonic()
@@ -249,6 +250,13 @@ class Node:
         exhibit = self._call(to, Peek(what=WEIGHTS)).wait(self._timeout_s)
         return exhibit.v, exhibit.weight
 
+    def ask(self, who: Party, slice: int, message: Any, what: str) -> Pending:
+        """Send `message` to one slice of `who`; `what` is named when its answer is waited for in vain."""
+        pending = Pending(what, 1, self._memory)
+        envelope = self._asking(who, slice, message, pending, 0)
+        self._send(who, envelope, slice)
+        return pending
+
     # ---- among workers -----------------------------------------------------------------------------------
     def meet(self, peers: Iterable[int], callers: Iterable[int]) -> None:
         """`peers` can be sent to from now on; those among them that called it know it once they answer `callers`."""
@@ -309,6 +317,7 @@ class Node:
             self._packing.forget(src)
         self.stage.lost(src)
         with self._lock:
+            self.lost_parties.add(src)
             if src.kind == "worker":
                 self._away.add(src.index)
             for role, rank in [key for key in self._unanswered if party.worker(key[1]) == src]:
@@ -365,14 +374,18 @@ class Node:
     def _ask(self, parts: list[tuple[int, Party, int, Any]], what: str, edges: Sequence[int] = ()) -> Pending:
         pending = Pending(what, len(parts), self._memory, edges=edges, timeout_s=self._timeout_s)
         for part, target, at, piece in parts:
-            envelope = Envelope(Kind.CALL, piece, next(self._ids), at)
-            with self._lock:
-                if self._stopped is not None and not isinstance(piece, Peek):
-                    raise self._stopped
-                self._calls[envelope.id] = (pending, part, target)
-            pending.sent.append(envelope)
-            self._send(target, envelope, part)
+            self._send(target, self._asking(target, at, piece, pending, part), part)
         return pending
+
+    def _asking(self, target: Party, at: int, piece: Any, pending: Pending, part: int) -> Envelope:
+        """The question, whose answer is part `part` of `pending`."""
+        envelope = Envelope(Kind.CALL, piece, next(self._ids), at)
+        with self._lock:
+            if self._stopped is not None and not isinstance(piece, Peek):
+                raise self._stopped
+            self._calls[envelope.id] = (pending, part, target)
+        pending.sent.append(envelope)
+        return envelope
 
     def _mean(self, effect: Mean) -> Pending:
         if self._carrier is not None:

@@ -1,0 +1,163 @@
+"""What workers ask of servers, and what they hear.
+
+slice 0, the directory                              slice 1 of server 0, the gate
+Declare       a key, or my part of it -> Numbered   Barrier    -> Done, when all have come
+UseOptimizer  from now on             -> Done
+Rate          its learning rate       -> Done       any other slice: (a part of) one key
+Compress      how pushes are encoded  -> Done       Begin      its first value -> Done, when all have come
+Who           holds up that slice     -> Ranks      Await      the same of a worker whose value does not count
+Census        who is lost             -> Ranks      Push       -> Done, or the new Value
+                                                    Pull       -> Value
+any question: -> Refused, with the reason           PullRows   -> Value
+                                                    TakeState, TakeTensor, PutTensor, PutState: the optimizer's
+"""
+
+from __future__ import annotations
+
+from paceline.core.message import EXACT, INCREMENT, Nature, message
+from paceline.core.vector import Vector
+
+
+@message
+class Declare:
+    """`shape` and `dtype` of the whole value; `length` elements of it are here."""
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: str
+    length: int
+
+
+@message
+class Numbered:
+    """The slice of this server that the key has from now on."""
+
+    number: int
+
+
+@message
+class Refused:
+    """In place of any answer; one line that names the way out."""
+
+    why: str
+
+
+@message
+class Done:
+    pass
+
+
+@message
+class Begin:
+    v: Vector
+
+
+@message
+class Await:
+    pass
+
+
+@message
+class Push:
+    """`pull`: the answer is the new value."""
+
+    v: Vector
+    pull: bool
+
+
+@message
+class Pull:
+    pass
+
+
+@message
+class PullRows:
+    """`rows`: their numbers, 32-bit integers bit for bit, rising; `width`: elements of a row."""
+
+    rows: Vector
+    width: int
+
+
+@message
+class Value:
+    v: Vector
+
+
+@message
+class Barrier:
+    pass
+
+
+@message
+class UseOptimizer:
+    """`nth`: which one this is, counted by each worker. `updater`: an `Updater` as JSON."""
+
+    nth: int
+    updater: str
+
+
+@message
+class Rate:
+    nth: int
+    lr: float
+
+
+@message
+class Compress:
+    """`codec` as on a command line, or none."""
+
+    codec: str
+
+
+@message
+class Who:
+    number: int
+
+
+@message
+class Census:
+    pass
+
+
+@message
+class Ranks:
+    ranks: tuple[int, ...]
+
+
+@message
+class TakeState:
+    pass
+
+
+@message
+class State:
+    """Of the optimizer of one key: its single numbers, tensors of one number, and the names of all other tensors."""
+
+    numbers: dict[str, float]
+    single: dict[str, float]
+    names: tuple[str, ...]
+
+
+@message
+class TakeTensor:
+    name: str
+
+
+@message
+class PutTensor:
+    """One of those that the PutState after it names."""
+
+    name: str
+    v: Vector
+
+
+@message
+class PutState:
+    numbers: dict[str, float]
+    single: dict[str, float]
+    names: tuple[str, ...]
+
+
+def nature(cls: type) -> Nature:
+    """Pushes are sums over time, so that a codec may leave for later what it does not send now."""
+    return INCREMENT if cls is Push else EXACT

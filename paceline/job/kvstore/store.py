@@ -1,0 +1,58 @@
+"""What all workers of a distributed store have to agree on. Worker 0's goes to the servers, as names and numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.core.errors import ConfigError
+
+BOUND = 1_000_000
+"""Elements from which on a key is cut over all servers: MXNet's MXNET_KVSTORE_BIGARRAY_BOUND."""
+
+SCHEMES = {"dist_sync": "bsp", "dist_device_sync": "bsp", "dist_async": "asp", "dist_ssync": "ssp", "dist_gsync": "gsp"}
+"""The scheme that the servers apply to every key by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """`type` is one of SCHEMES.
+
+    staleness: of dist_ssync: how many pushes of a key a worker that pulls it may be ahead of the slowest.
+    groups: of dist_gsync: the ranks of each group. bound: elements from which on a key is cut over the servers.
+    """
+
+    type: str
+    staleness: int = 0
+    groups: tuple[tuple[int, ...], ...] = ()
+    bound: int = BOUND
+
+    @property
+    def scheme(self) -> str:
+        return SCHEMES[self.type]
+
+    @property
+    def needs_optimizer(self) -> bool:
+        """A sum of all workers may replace what is stored; anything less needs an optimizer that adds it."""
+        return self.scheme != "bsp"
+
+    def check(self, workers: int, servers: int) -> None:
+        """Raises ConfigError, naming the way out, for what does not go with so many workers and servers."""
+        if not servers:
+            raise ConfigError(f"{self.type} keeps its values on servers: `paceline launch -s 1` or more")
+        if self.bound < 1:
+            raise ConfigError(f"bigarray_bound = {self.bound}: must be 1 element or more")
+        if self.staleness < 0:
+            raise ConfigError(f"staleness = {self.staleness}: must be 0 or more")
+        if self.staleness and self.scheme != "ssp":
+            raise ConfigError(f"staleness is for dist_ssync: leave it out of {self.type}")
+        if self.groups and self.scheme != "gsp":
+            raise ConfigError(f"groups are for dist_gsync: leave them out of {self.type}")
+        if self.groups and sorted(rank for group in self.groups for rank in group) != list(range(workers)):
+            raise ConfigError(f"groups = {list(map(list, self.groups))}: every rank from 0 to {workers - 1}, each once")
+
+    def partition(self, workers: int) -> tuple[tuple[int, ...], ...]:
+        """Whose pushes make one update together."""
+        everybody = tuple(range(workers))
+        if self.scheme == "bsp":
+            return (everybody,)
+        return (self.groups or (everybody,)) if self.scheme == "gsp" else tuple((rank,) for rank in everybody)
