@@ -91,7 +91,6 @@ class Node:
         self._peers: list[int] = []  # the workers that this one can send to
         self._told = 0  # messages sent that nobody answers
         self._away: set[int] = set()  # workers that left or were lost: whatever they still wait for is not answered
-        self.lost_parties: set[Party] = set()  # whose connection ended; those who left said so before
         self._left = False
         self._stopped: BaseException | None = None
         self._began = time.monotonic()
@@ -317,7 +316,6 @@ class Node:
             self._packing.forget(src)
         self.stage.lost(src)
         with self._lock:
-            self.lost_parties.add(src)
             if src.kind == "worker":
                 self._away.add(src.index)
             for role, rank in [key for key in self._unanswered if party.worker(key[1]) == src]:

@@ -127,6 +127,11 @@ class Pending(Ticket):
         return type(answer)(**scalars, **vectors)
 
     @property
+    def ready(self) -> bool:
+        """Would `wait` return, or raise, at once?"""
+        return self._ready.is_set()
+
+    @property
     def streams(self) -> bool:
         """Was it, or may it be, answered before all of it was there?"""
         return bool(self._promises)

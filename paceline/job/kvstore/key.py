@@ -7,9 +7,9 @@
     upon Pull                answered with w; under dist_ssync when its worker is at most `staleness` pushes ahead of
                              the slowest
 
-Groups: all workers (dist_sync), given ones (dist_gsync), each worker by itself (dist_async, dist_ssync). Y is 1 but for
-dist_gsync: there one plus the updates of other groups since the group's own last one, as in Grouping-SGD. Sums are sums,
-never means. A worker that has left is waited for no longer; what it had pushed counts.
+Groups: all workers (dist_sync), given ones (dist_gsync), each worker by itself (dist_async, dist_ssync). Y is 1 but
+for dist_gsync: there one plus the updates of other groups since the group's own last one, as in Grouping-SGD. Sums are
+sums, never means. A worker that has left is waited for no longer; what it had pushed counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.core.effects import Reply, Tell
-from paceline.core.errors import ConfigError
 from paceline.core.role import Place, Role
 from paceline.core.vector import Vector
 from paceline.job.kvstore import messages as m
@@ -151,7 +150,7 @@ class KeyPart(Role):
 
     def _pull_rows(self, request: m.PullRows) -> m.Value | m.Refused:
         try:
-            values = rows_of(self.w, request.rows, request.width)
+            values = rows_of(self.w, whole(request.rows), request.width)
         except ValueError as error:
             return m.Refused(why=f"key {self.declared.key}: {error}")
         return m.Value(v=values)
@@ -166,13 +165,17 @@ class KeyPart(Role):
             case m.TakeState():
                 return self._state()
             case m.TakeTensor(name=name):
-                return m.Value(v=self._tensors.pop(name))
+                return self._take(name)
             case m.PutTensor(name=name, v=v):
                 self._tensors[name] = v
                 return m.Done()
             case m.PutState():
                 return self._load_state(request)
         return m.Refused(why=f"a server has no use for {type(request).__name__}")
+
+    def _take(self, name: str) -> m.Value | m.Refused:
+        v = self._tensors.pop(name, None)
+        return m.Refused(why=f"there is no {name} to be taken") if v is None else m.Value(v=v)
 
     def _state(self) -> m.State:
         assert self._rule is not None

@@ -6,7 +6,7 @@ UseOptimizer  from now on             -> Done
 Rate          its learning rate       -> Done       any other slice: (a part of) one key
 Compress      how pushes are encoded  -> Done       Begin      its first value -> Done, when all have come
 Who           holds up that slice     -> Ranks      Await      the same of a worker whose value does not count
-Census        who is lost             -> Ranks      Push       -> Done, or the new Value
+                                                    Push       -> Done, or the new Value
                                                     Pull       -> Value
 any question: -> Refused, with the reason           PullRows   -> Value
                                                     TakeState, TakeTensor, PutTensor, PutState: the optimizer's
@@ -112,11 +112,6 @@ class Compress:
 @message
 class Who:
     number: int
-
-
-@message
-class Census:
-    pass
 
 
 @message

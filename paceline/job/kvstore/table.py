@@ -78,8 +78,6 @@ class Directory(Role):
             case m.Who(number=number) if number < len(self.hosted):
                 role: Any = self.hosted[number].role
                 return m.Ranks(ranks=tuple(sorted(role.holding_up(src))))
-            case m.Census():
-                return m.Ranks(ranks=self._lost())
         return m.Refused(why=f"a server has no answer to {type(message).__name__}")
 
     def holding_up(self, rank: int) -> set[int]:
