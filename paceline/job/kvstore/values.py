@@ -1,0 +1,109 @@
+"""What callers give and take: keys, one or a list of them, and tensors, one or a list (one a device)."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.core.errors import ConfigError
+from paceline.engine.sparse import SparseFlat
+from paceline.engine.vector import Flat
+from paceline.job.kvstore.places import Key
+from paceline.job.kvstore.rows import gradient
+
+Keys = Key | Sequence[Key]
+AnyVector = Flat | SparseFlat
+
+
+def keys_of(key: Keys) -> list[Key]:
+    """Raises ConfigError for what is no key, and for one that is there twice."""
+    keys: list[Any] = list(key) if isinstance(key, list | tuple) else [key]
+    for one in keys:
+        if isinstance(one, bool) or not isinstance(one, int | str):
+            raise ConfigError(f"key {one!r}: a key is an int or a str")
+        if keys.count(one) > 1:
+            raise ConfigError(f"key {one!r} is in the list twice: sum up the values yourself, or call twice")
+    return keys
+
+
+def paired(key: Keys, values: Any, what: str) -> list[tuple[Key, Any]]:
+    """Each key and its value. A list of keys needs a list of as many values."""
+    keys = keys_of(key)
+    if not isinstance(key, list | tuple):
+        return [(keys[0], values)]
+    if not isinstance(values, list | tuple) or len(values) != len(keys):
+        count = len(values) if isinstance(values, list | tuple) else 1
+        raise ConfigError(f"{len(keys)} keys and {count} for {what}: give a list with one for each key")
+    return list(zip(keys, values, strict=True))
+
+
+def tensors_of(key: Key, value: Any, shape: Sequence[int] | None = None) -> list[Tensor]:
+    """One a device. Raises ConfigError for what is no float32 tensor (of that shape)."""
+    tensors = list(value) if isinstance(value, list | tuple) else [value]
+    if not tensors:
+        raise ConfigError(f"key {key!r}: an empty list: give a tensor, or one for each device")
+    expected = tuple(shape) if shape is not None else None
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise ConfigError(f"key {key!r}: {type(tensor).__name__} is no torch.Tensor: torch.as_tensor makes one")
+        if tensor.dtype != torch.float32:
+            raise ConfigError(f"key {key!r}: values are float32, not {tensor.dtype}: convert with .float()")
+        expected = tuple(tensor.shape) if expected is None else expected
+        if tuple(tensor.shape) != expected:
+            raise ConfigError(f"key {key!r} has the shape {expected}, not {tuple(tensor.shape)}")
+    return tensors
+
+
+def vectors_of(key: Key, value: Any, shape: Sequence[int], *, on_device: bool) -> list[AnyVector]:
+    """Copies, one a device; rows of a sparse tensor (COO, of rows) stay rows. They lie on the host, or where they are.
+
+    Raises ConfigError as `tensors_of` does.
+    """
+    return [_vector(tensor.detach(), on_device) for tensor in tensors_of(key, value, shape)]
+
+
+def total(vectors: Sequence[AnyVector]) -> AnyVector:
+    """A sum, never a mean, in the order of the devices."""
+    result: AnyVector = functools.reduce(operator.add, vectors)
+    return result
+
+
+def _vector(tensor: Tensor, on_device: bool) -> AnyVector:
+    if tensor.is_sparse and tensor.dim() == 2 and tensor.sparse_dim() == 1:
+        tensor = tensor.coalesce()
+        height, width = tensor.shape
+        return gradient(height, width, tensor.indices()[0], tensor.values().clone())
+    dense = tensor if tensor.layout == torch.strided else tensor.to_dense()
+    return Flat.copy_of(dense if on_device else dense.cpu())
+
+
+def write(key: Key, out: Any, value: Tensor) -> None:
+    """Over `out`, a tensor or one for each device. Raises ConfigError for those of another shape."""
+    with torch.no_grad():
+        for tensor in tensors_of(key, out, value.shape):
+            if tensor.layout != torch.strided:
+                raise ConfigError(f"key {key!r}: out is a sparse tensor: use row_sparse_pull, or a dense one")
+            tensor.copy_(value)
+
+
+def shares_of(samples: int, work_load_list: Sequence[float]) -> list[slice]:
+    """Where each device's part of one worker's batch lies: n_i = round(w_i samples / sum of w).
+
+    A shortfall goes to the last device, an excess is taken from the last (MXNet's `work_load_list`). Gradients are
+    summed, so that samples count alike wherever they are. Raises ConfigError where a device would have none.
+    """
+    whole = sum(work_load_list)
+    if not work_load_list or min(work_load_list) <= 0:
+        raise ConfigError(f"work_load_list = {list(work_load_list)}: a positive number for each device")
+    edges = [0]
+    for load in work_load_list[:-1]:
+        edges.append(min(samples, edges[-1] + round(load * samples / whole)))
+    edges.append(samples)
+    if any(a == b for a, b in zip(edges, edges[1:], strict=False)):
+        raise ConfigError(f"{samples} samples are too few for the work_load_list {list(work_load_list)}: larger batches")
+    return [slice(a, b) for a, b in zip(edges, edges[1:], strict=False)]
