@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "job": BELOW_CONFIG | {"config", "job"},
     "launch": BELOW_CONFIG | {"config", "job", "launch"},
     "bench": BELOW_CONFIG | {"config", "job", "launch", "bench"},
+    "kvstore": {"job", "launch"},
     "compat": BELOW_CONFIG | {"config", "job", "launch", "cli", "compat"},
     "cli": BELOW_CONFIG | {"config", "job", "launch", "compat", "bench", "cli"},
 }

@@ -58,9 +58,9 @@ def _servers_needed(scheme: Scheme) -> int:
     return 0
 
 
-def sit_alone(scheme: Scheme, *, device: str, step_seconds: float = 0.0) -> tuple[Seat, Session]:
-    """The seat and session of the only worker, with a server of its own where the scheme needs one."""
-    servers = _servers_needed(scheme)
+def sit_alone(scheme: Scheme, *, device: str, step_seconds: float = 0.0, servers: int = 0) -> tuple[Seat, Session]:
+    """The seat and session of the only worker, with `servers` of its own, and one where the scheme needs one."""
+    servers = servers or _servers_needed(scheme)
     hub = Hub()
     transport = hub.transport(party.COORDINATOR)
     coordinator = Coordinator(

@@ -12,7 +12,7 @@ import atexit
 import dataclasses
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline import schemes  # noqa: F401  enters the catalogue
 from paceline.codec.policy import Codecs
@@ -87,14 +87,21 @@ def join(
     except BaseException:
         session.close()  # a script that goes on without us shall keep no thread or socket of ours
         raise
-    atexit.register(_leave, pace)
+    atexit.register(leave, pace)
     return pace
 
 
-def _leave(pace: Pace) -> None:
+class Member(Protocol):
+    rank: int
+
+    def close(self) -> None: ...
+    def abandon(self, cause: str) -> None: ...
+
+
+def leave(member: Member) -> None:
     """At the end of the script: a clean good-bye, or the reason why there is none."""
     error = getattr(sys, "last_value", None)
     if error is None:
-        pace.close()
+        member.close()
     else:
-        pace.abandon(f"worker {pace.rank}: {type(error).__name__}: {error}")
+        member.abandon(f"worker {member.rank}: {type(error).__name__}: {error}")

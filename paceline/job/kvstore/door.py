@@ -89,7 +89,7 @@ class KVStore(ABC):
             raise ConfigError(f"key {one!r}: its rows go from 0 to {shape[0] - 1}")
         values = self._pull_rows(one, rows).view(-1, shape[1])
         if out is None:
-            return torch.sparse_coo_tensor(rows[None], values.clone(), shape, is_coalesced=True)
+            return torch.sparse_coo_tensor(rows[None], values.clone(), shape, is_coalesced=True, check_invariants=False)
         target = tensors_of(one, out, shape)[0]
         with torch.no_grad():
             target[rows.to(target.device)] = values.to(target.device)

@@ -30,6 +30,7 @@ class LocalStore(KVStore):
         super().__init__(type)
         self._values: dict[Key, Any] = {}
         self._rules: dict[Key, Any] = {}
+        self._lr: float | None = None  # set after the optimizer was
         self._codec: Codec | None = None
         self._left: dict[tuple[Key, int], Memory] = {}  # residuals, by key and device
 
@@ -38,6 +39,8 @@ class LocalStore(KVStore):
             self._values[key] = Flat.copy_of(first if self._on_device else first.cpu())
             if self._updater:
                 self._rules[key] = self._updater.make_rule()
+            if self._lr is not None:
+                self._rules[key].set_lr(self._lr)
 
     def _push(self, vectors: dict[Key, list[AnyVector]]) -> None:
         for key, given in vectors.items():
@@ -73,9 +76,10 @@ class LocalStore(KVStore):
 
     # ---- what holds for all keys -------------------------------------------------------------------------
     def _use(self, updater: Updater) -> None:
-        self._rules = {key: updater.make_rule() for key in self._values}
+        self._rules, self._lr = {key: updater.make_rule() for key in self._values}, None
 
     def _set_rate(self, lr: float) -> None:
+        self._lr = lr
         for rule in self._rules.values():
             rule.set_lr(lr)
 
