@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import os
 from collections.abc import Sequence
 
@@ -60,8 +61,9 @@ def _distributed(store: Store, timeout_s: float) -> DistributedStore:
     if seat is None:
         seat, session = sit_alone(Recipe(scheme=store.scheme).make_scheme(), device="cpu", servers=1)
     else:
+        seat = dataclasses.replace(seat, device="cpu")  # where what arrives is put; `pull` brings it to where `out` is
         session = seat.session(seat.transport())
-        session.hello(seat.coordinator, "cpu")
+        session.hello(seat.coordinator, seat.device)
     try:
         return DistributedStore(seat, session, store, timeout_s=timeout_s or seat.timeout_s)
     except BaseException:

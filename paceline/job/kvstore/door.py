@@ -126,7 +126,7 @@ class KVStore(ABC):
         except TypeError:
             raise ConfigError(f"codec {name} has no such parameters: {', '.join(numbers)}") from None
         if codec.for_means:
-            raise ConfigError(f"{name} needs means of matrices, which a key-value store does not take: try topk or 2bit")
+            raise ConfigError(f"{name} needs means of matrices, which a store does not take: try topk or 2bit")
         self._compress(str(codec))
 
     def save_optimizer_states(self, fname: str | Path) -> None:
@@ -140,9 +140,11 @@ class KVStore(ABC):
             for key, states in load_states(Path(fname), self._needs_updater(), list(self._shapes)).items():
                 self._load_states(key, states)
 
+    @abstractmethod
     def barrier(self) -> None:
         """Returns when all workers have come here. Says nothing about their pushes."""
 
+    @abstractmethod
     def close(self) -> None:
         """Take no further part."""
 
@@ -155,6 +157,7 @@ class KVStore(ABC):
         else:
             self.abandon(f"worker {self.rank}: {error if str(error) else kind.__name__}")
 
+    @abstractmethod
     def abandon(self, cause: str) -> None:
         """Tell the others that this worker failed."""
 

@@ -63,7 +63,7 @@ def load_states(path: Path, updater: Updater, keys: Sequence[Key]) -> dict[Key, 
 
 
 def _of(said: _Numbers, key: str, file: safe_open) -> KeyStates:
-    tensors = {name: file.get_tensor(f"{key}/{name}") for name in said.names}
+    tensors = {name: file.get_tensor(f"{key}/{name}") for name in said.names}  # type: ignore[no-untyped-call]
     return KeyStates(numbers=said.numbers, single=said.single, tensors=tensors)
 
 

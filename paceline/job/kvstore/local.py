@@ -99,3 +99,13 @@ class LocalStore(KVStore):
             self._rules[key].load_state(put_together(said, tensors, len(whole(self._values[key])), width))
         except (KeyError, ValueError) as error:
             raise ConfigError(f"key {key!r}: the states are those of another optimizer ({error})") from None
+
+    # ---- together ----------------------------------------------------------------------------------------
+    def barrier(self) -> None:
+        """Of one worker."""
+
+    def close(self) -> None:
+        """There is nobody to leave."""
+
+    def abandon(self, cause: str) -> None:
+        """There is nobody to tell."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -104,6 +105,6 @@ def shares_of(samples: int, work_load_list: Sequence[float]) -> list[slice]:
     for load in work_load_list[:-1]:
         edges.append(min(samples, edges[-1] + round(load * samples / whole)))
     edges.append(samples)
-    if any(a == b for a, b in zip(edges, edges[1:], strict=False)):
-        raise ConfigError(f"{samples} samples are too few for the work_load_list {list(work_load_list)}: larger batches")
-    return [slice(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    if any(a == b for a, b in itertools.pairwise(edges)):
+        raise ConfigError(f"{samples} samples are too few for work_load_list = {list(work_load_list)}: larger batches")
+    return [slice(a, b) for a, b in itertools.pairwise(edges)]
