@@ -61,13 +61,20 @@ def _servers_needed(scheme: Scheme) -> int:
 def sit_alone(scheme: Scheme, *, device: str, step_seconds: float = 0.0, servers: int = 0) -> tuple[Seat, Session]:
     """The seat and session of the only worker, with `servers` of its own, and one where the scheme needs one."""
     servers = servers or _servers_needed(scheme)
+    return sit_together(1, servers, device=device, step_seconds=step_seconds)[0]
+
+
+def sit_together(
+    workers: int, servers: int, *, device: str = "cpu", step_seconds: float = 0.0
+) -> list[tuple[Seat, Session]]:
+    """Seats and sessions of workers that are threads of this process; their servers run already."""
     hub = Hub()
     transport = hub.transport(party.COORDINATOR)
     coordinator = Coordinator(
         transport,
         Node(transport, RopeMemory()),
         _Quiet(transport),
-        workers=1,
+        workers=workers,
         servers=servers,
         evaluator=False,
         stop_rule=StopRule(),
@@ -77,23 +84,21 @@ def sit_alone(scheme: Scheme, *, device: str, step_seconds: float = 0.0, servers
     )
     address = coordinator.open()
 
-    def seat_of(who: Party) -> Seat:
-        return Seat(
+    def sit(who: Party, device: str) -> tuple[Seat, Session]:
+        seat = Seat(
             party=str(who),
-            workers=1,
+            workers=workers,
             servers=servers,
             coordinator=address,
             token="",
             device=device,
             step_seconds=step_seconds,
         )
+        session = seat.session(hub.transport(who))
+        session.hello(address, device)
+        return seat, session
 
     for shard in range(servers):
-        seat = seat_of(party.server(shard))
-        session = seat.session(hub.transport(seat.who))
-        session.hello(address, "cpu")
+        seat, session = sit(party.server(shard), "cpu")
         threading.Thread(target=_serve, args=(seat, session), name=seat.party, daemon=True).start()
-    seat = seat_of(party.worker(0))
-    session = seat.session(hub.transport(seat.who))
-    session.hello(address, device)
-    return seat, session
+    return [sit(party.worker(rank), device) for rank in range(workers)]

@@ -15,6 +15,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.engine.recipes import OptimizerRecipe
 from paceline.engine.rules import CONSTANT, Rule, TorchRule, make_rule
+from paceline.engine.vector import Flat
 
 Number = bool | int | float | tuple[float, ...] | None
 
@@ -72,13 +73,24 @@ class Updater:
 
 
 class _NamedRule(TorchRule):
-    """Carried out by the class of that name."""
+    """Carried out by the class of that name. Some of them make their memory with the parameter, so it has to be as long
+    as the value is, which is not known before the first update."""
 
     def __init__(self, updater: Updater) -> None:
         Rule.__init__(self, OptimizerRecipe(), CONSTANT)
-        self._parameter = nn.Parameter(torch.empty(0))
-        self._optimizer = getattr(torch.optim, updater.name)([self._parameter], **updater.numbers)
+        self._updater = updater
+        self._make(0, "cpu")
+        self._optimizer.state.clear()
         self.lr = float(self._optimizer.param_groups[0]["lr"])
+
+    def _make(self, length: int, device: torch.device | str) -> None:
+        self._parameter = nn.Parameter(torch.empty(length, device=device))
+        self._optimizer = getattr(torch.optim, self._updater.name)([self._parameter], **self._updater.numbers)
+
+    def apply(self, w: Flat, g: Flat, lr: float) -> Flat:
+        if not self._optimizer.state.get(self._parameter):
+            self._make(len(w), w.device)
+        return super().apply(w, g, lr)
 
 
 def updater_of(
