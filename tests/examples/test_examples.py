@@ -84,3 +84,11 @@ def test_every_example_is_numbered_tested_and_says_how_to_run_it(example: Path) 
     assert re.match(r"\d\d_", example.name)
     assert example.name in Path(__file__).read_text()
     assert f"python examples/{example.name}" in example.read_text().partition("import")[0]
+
+
+def test_kvstore_alone_and_as_two_workers(tmp_path: Path) -> None:
+    example = str(EXAMPLES / "04_kvstore.py")
+    assert run(example, folder=tmp_path) == "worker 0 of 1: slope 3.00, offset -1.00\n"
+    out = run("-m", "paceline", "launch", "-n", "2", "-s", "2", sys.executable, example, folder=tmp_path)
+    found = re.findall(r"\[worker (\d)\] worker \1 of 2: slope 3.00, offset -1.00\n", out)
+    assert sorted(found) == ["0", "1"]
