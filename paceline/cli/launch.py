@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from collections.abc import Sequence
 
 from paceline import config as configuration
 from paceline.cli.options import Parser
@@ -25,6 +26,18 @@ and finds its place in the environment. Everything after the options is the comm
 
 Leaves trace.jsonl and summary.json in --out. Ctrl-C ends every process.
 """
+
+
+class _Losses(Silent):
+    """Says who was lost, and nothing else: what is printed is the scripts'."""
+
+    def __init__(self) -> None:
+        self._begun = False
+
+    def begin(self, lines: Sequence[str]) -> None:
+        for line in lines if self._begun else ():
+            print(f"paceline: {line}", file=sys.stderr, flush=True)
+        self._begun = True
 
 
 def main(arguments: list[str]) -> int:
@@ -63,7 +76,7 @@ def main(arguments: list[str]) -> int:
             values.setdefault(setting.section, {})[setting.key] = setting.parse(text)
     config = new_folder(configuration.build(values))
     with LocalHost() as host:
-        conductor = conductor_of(config, ScriptCrew(command, host.crew()), Silent(), evaluator=False)
+        conductor = conductor_of(config, ScriptCrew(command, host.crew()), _Losses(), evaluator=False)
         try:
             summary = run(conductor)
         except Interrupted as end:

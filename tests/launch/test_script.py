@@ -149,3 +149,21 @@ def test_scripts_that_do_not_listen_go_when_the_launcher_is_killed(launch: Launc
     assert len(family) >= 4  # two scripts, the fork server, a server
     os.kill(process.pid, signal.SIGKILL)
     assert all_gone(family, 5.0)
+
+
+def test_a_store_counts_a_script_that_is_killed_and_goes_on_without_it(launch: Launch) -> None:
+    lines = """
+import os, torch, paceline.kvstore
+kv = paceline.kvstore.create("dist_sync")
+kv.init("w", torch.zeros(1))
+if kv.rank == 1:
+    os.kill(os.getpid(), 9)
+kv.pushpull("w", v := torch.ones(1))
+while not kv.num_dead_nodes:
+    kv.pull("w")
+print("the sum is", v.item(), "without", kv.num_dead_nodes)
+"""
+    code, out, err = ended(launch(lines, "-s", "2", joins=False))
+    assert code == 0, err
+    assert "[worker 0] the sum is 1.0 without 1\n" in out
+    assert [line for line in err if line.startswith("paceline: worker 1 (pid ") and "1 of 2 continue" in line] == err

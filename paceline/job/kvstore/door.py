@@ -26,7 +26,10 @@ Shape = tuple[int, ...]
 
 
 class KVStore(ABC):
-    """Values by key. All methods raise ConfigError for wrong use, and those that wait TimedOut, naming for whom."""
+    """Values by key, kept in float32; float16 and bfloat16 are taken and given, too.
+
+    All methods raise ConfigError for wrong use, and those that wait TimedOut, naming for whom.
+    """
 
     rank = 0
     num_workers = 1
@@ -35,6 +38,7 @@ class KVStore(ABC):
         self.type = type
         self._on_device = "device" in type
         self._shapes: dict[Key, Shape] = {}
+        self._kinds: dict[Key, torch.dtype] = {}
         self._updater: Updater | None = None
 
     @property
@@ -53,11 +57,13 @@ class KVStore(ABC):
             firsts[one] = first if first.layout == torch.strided else first.to_dense()
         self._begin(firsts)
         self._shapes.update({one: tuple(first.shape) for one, first in firsts.items()})
+        self._kinds.update({one: first.dtype for one, first in firsts.items()})
 
     def push(self, key: Keys, value: Any, priority: int = 0) -> None:
         """Add `value` to the key's next update; several tensors (one a device) are summed up first. Does not wait.
 
-        Without an optimizer the sum of all workers takes the value's place. `priority` is MXNet's, and has no effect.
+        Without an optimizer the sum of all workers takes the value's place. `priority` is taken and has no effect, here
+        and in all calls, as between machines in MXNet: requests leave in the order of the calls.
         """
         self._push(self._vectors(key, value))
 
@@ -89,10 +95,11 @@ class KVStore(ABC):
             raise ConfigError(f"key {one!r}: its rows go from 0 to {shape[0] - 1}")
         values = self._pull_rows(one, rows).view(-1, shape[1])
         if out is None:
-            return torch.sparse_coo_tensor(rows[None], values.clone(), shape, is_coalesced=True, check_invariants=False)
+            values = values.to(self._kinds[one], copy=True)
+            return torch.sparse_coo_tensor(rows[None], values, shape, is_coalesced=True, check_invariants=False)
         target = tensors_of(one, out, shape)[0]
         with torch.no_grad():
-            target[rows.to(target.device)] = values.to(target.device)
+            target[rows.to(target.device)] = values.to(target)
         return None
 
     # ---- what holds for all keys -------------------------------------------------------------------------
@@ -180,7 +187,7 @@ class KVStore(ABC):
     def _handed_out(self, key: Keys, values: Sequence[Tensor], out: Any) -> Any:
         shaped = [v.view(self._shapes[one]) for one, v in zip(keys_of(key), values, strict=True)]
         if out is None:
-            copies = [value.clone() for value in shaped]
+            copies = [v.to(self._kinds[one], copy=True) for one, v in zip(keys_of(key), shaped, strict=True)]
             return copies if isinstance(key, list | tuple) else copies[0]
         for (one, target), value in zip(paired(key, out, "out"), shaped, strict=True):
             write(one, target, value)

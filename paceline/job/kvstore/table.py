@@ -8,6 +8,7 @@ from typing import Any
 from paceline.codec.codec import read
 from paceline.codec.stage import Stage
 from paceline.core.effects import Reply, Tell
+from paceline.core.errors import ConfigError
 from paceline.core.role import Place, Role
 from paceline.engine.vector import FlatMemory
 from paceline.job.kvstore import messages as m
@@ -113,7 +114,10 @@ class Directory(Role):
 
     # ---- what holds for all of them ----------------------------------------------------------------------
     def _use(self, src: int, message: m.UseOptimizer) -> m.Done | m.Refused:
-        updater = Updater.from_json(message.updater)
+        try:
+            updater = Updater.from_json(message.updater)
+        except ConfigError as error:
+            return m.Refused(why=str(error))
         known = self._updaters.setdefault(message.nth, updater)
         if known != updater:
             return m.Refused(
@@ -143,8 +147,11 @@ class Directory(Role):
             return m.Refused(why="set_gradient_compression comes before the first init")
         if codec == self._codec:
             return m.Done()
-        self._codec = codec
-        self._node.stage = Stage(FlatMemory(), m.nature, up=read(codec), down=None, of_server=True)
+        try:
+            stage = Stage(FlatMemory(), m.nature, up=read(codec), down=None, of_server=True)
+        except ConfigError as error:
+            return m.Refused(why=str(error))
+        self._codec, self._node.stage = codec, stage
         return m.Done()
 
 

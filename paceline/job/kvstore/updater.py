@@ -46,7 +46,15 @@ class Updater:
 
     @classmethod
     def from_json(cls, text: str) -> Updater:
-        return msgspec.json.decode(text, type=cls)
+        """Raises ConfigError for what is none, or one that a server does not run."""
+        try:
+            updater = msgspec.json.decode(text, type=cls)
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"no optimizer: {error}") from None
+        if updater.name not in KINDS:
+            raise ConfigError(f"an optimizer {updater.name!r} cannot run on the servers{nearest(updater.name, KINDS)}")
+        updater.make_rule()
+        return updater
 
     def make_rule(self) -> Rule:
         """Raises ConfigError for numbers that torch refuses, in torch's words."""
@@ -109,12 +117,11 @@ def updater_of(
         name, given = type(optimizer).__name__, _numbers_of(optimizer)
     else:
         raise ConfigError(f"set_optimizer takes torch.optim.SGD(...) or a name such as 'sgd', not {optimizer!r}")
-    if name not in KINDS or (not isinstance(optimizer, str) and type(optimizer) is not getattr(torch.optim, name)):
-        raise ConfigError(f"an optimizer {name!r} cannot run on the servers{nearest(name, KINDS)}")
+    if name in KINDS and not isinstance(optimizer, str) and type(optimizer) is not getattr(torch.optim, name):
+        raise ConfigError(f"an optimizer of your own that is called {name} cannot run on the servers")
     lazy = bool(given.pop("lazy", False))
     updater = Updater(name=name, numbers=_checked(name, given), rescale=float(rescale_grad), lazy=lazy)
-    updater.make_rule()
-    return updater
+    return Updater.from_json(updater.to_json())  # as the servers will read it
 
 
 def _numbers_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from paceline.job.kvstore.places import Key
 from paceline.job.kvstore.rows import gradient
 
 Keys = Key | Sequence[Key]
+KINDS = (torch.float32, torch.float16, torch.bfloat16)
 AnyVector = Flat | SparseFlat
 
 
@@ -44,7 +45,7 @@ def paired(key: Keys, values: Any, what: str) -> list[tuple[Key, Any]]:
 
 
 def tensors_of(key: Key, value: Any, shape: Sequence[int] | None = None) -> list[Tensor]:
-    """One a device. Raises ConfigError for what is no float32 tensor (of that shape)."""
+    """One a device. Raises ConfigError for what is no tensor of KINDS (and of that shape)."""
     tensors = list(value) if isinstance(value, list | tuple) else [value]
     if not tensors:
         raise ConfigError(f"key {key!r}: an empty list: give a tensor, or one for each device")
@@ -52,8 +53,10 @@ def tensors_of(key: Key, value: Any, shape: Sequence[int] | None = None) -> list
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
             raise ConfigError(f"key {key!r}: {type(tensor).__name__} is no torch.Tensor: torch.as_tensor makes one")
-        if tensor.dtype != torch.float32:
-            raise ConfigError(f"key {key!r}: values are float32, not {tensor.dtype}: convert with .float()")
+        if tensor.dtype not in KINDS:
+            raise ConfigError(
+                f"key {key!r}: a store keeps float32, which {tensor.dtype} may not fit into: convert with .float()"
+            )
         expected = tuple(tensor.shape) if expected is None else expected
         if tuple(tensor.shape) != expected:
             raise ConfigError(f"key {key!r} has the shape {expected}, not {tuple(tensor.shape)}")
@@ -61,7 +64,7 @@ def tensors_of(key: Key, value: Any, shape: Sequence[int] | None = None) -> list
 
 
 def vectors_of(key: Key, value: Any, shape: Sequence[int], *, on_device: bool) -> list[AnyVector]:
-    """Copies, one a device; rows of a sparse tensor (COO, of rows) stay rows. They lie on the host, or where they are.
+    """float32 copies, one a device; rows of a sparse tensor (COO, of rows) stay rows. On the host, or where they are.
 
     Raises ConfigError as `tensors_of` does.
     """
@@ -78,13 +81,13 @@ def _vector(tensor: Tensor, on_device: bool) -> AnyVector:
     if tensor.is_sparse and tensor.dim() == 2 and tensor.sparse_dim() == 1:
         tensor = tensor.coalesce()
         height, width = tensor.shape
-        return gradient(height, width, tensor.indices()[0], tensor.values().clone())
+        return gradient(height, width, tensor.indices()[0], tensor.values().to(torch.float32, copy=True))
     dense = tensor if tensor.layout == torch.strided else tensor.to_dense()
     return Flat.copy_of(dense if on_device else dense.cpu())
 
 
 def write(key: Key, out: Any, value: Tensor) -> None:
-    """Over `out`, a tensor or one for each device. Raises ConfigError for those of another shape."""
+    """Over `out`, a tensor or one for each device, of any of KINDS. Raises ConfigError for those of another shape."""
     with torch.no_grad():
         for tensor in tensors_of(key, out, value.shape):
             if tensor.layout != torch.strided:
