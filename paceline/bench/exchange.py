@@ -35,7 +35,7 @@ from paceline.engine.recipes import OptimizerRecipe
 from paceline.engine.rules import make_rule
 from paceline.engine.vector import Flat
 from paceline.live import party
-from paceline.live.node import Hosted
+from paceline.live.hosted import Hosted
 
 WARM_ROUNDS = 3
 SLICES_MB = {"shm": 0.0, "tcp": 4.0}

@@ -20,7 +20,8 @@ from paceline.core.role import Role
 from paceline.engine.rules import Rule
 from paceline.engine.vector import Flat
 from paceline.live.exhibits import STATE, Exhibit
-from paceline.live.node import Hosted, Node
+from paceline.live.hosted import Hosted
+from paceline.live.node import Node
 
 VERSION = "version"
 KEPT = "state/"

@@ -21,7 +21,7 @@ from paceline.job.recipe import Recipe
 from paceline.job.resuming import OPTIMIZER, Start, parts_of
 from paceline.job.seat import Seat
 from paceline.live import control
-from paceline.live.node import Hosted
+from paceline.live.hosted import Hosted
 from paceline.live.session import Session
 
 INITIAL = "initial weights"

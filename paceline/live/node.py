@@ -13,19 +13,19 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
 from paceline.codec.stage import Stage
 from paceline.core.effects import SERVERS, Call, Compute, Effect, Mean, Reply, Start, Tell, To, Train, Wait
 from paceline.core.errors import PeerLost, ProtocolError, Stopped
-from paceline.core.mean import MeanServer, Part
+from paceline.core.mean import Part
 from paceline.core.message import message, nature_of, scatter, vector_fields
 from paceline.core.role import Role
 from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory
 from paceline.live import party
 from paceline.live.exhibits import FREIGHT, FREIGHT_LENGTH, PRESENCE, WEIGHTS, Exhibit, Exhibits, Peek
+from paceline.live.hosted import Hosted
 from paceline.live.packing import Packed, Packer, PackingPost
 from paceline.live.party import Party
 from paceline.live.peers import PeerCarrier
@@ -44,23 +44,6 @@ class Carrier(Protocol):
     """Who carries `Mean` when the servers do not."""
 
     def begin(self, effect: Mean) -> Pending: ...
-
-
-@dataclass(slots=True, eq=False)
-class Hosted:
-    """What stands behind one slice of a server, or behind any other party: who hears what is sent there.
-
-    length: elements of the longest vector that may come, one that is as long as what is held here; 0 for any.
-    after: called after each message to the role, before another one.
-    """
-
-    length: int = 0
-    role: Role | None = None
-    mean_server: MeanServer | None = None
-    after: Callable[[], None] | None = None
-
-    def roles(self) -> list[Role]:
-        return [role for role in (self.role, self.mean_server) if role is not None]
 
 
 class Node:

@@ -25,9 +25,10 @@ from paceline.core.sharding import lay_out
 from paceline.core.trace import Record
 from paceline.live import control, party
 from paceline.live.coordinator import Coordinator, StopRule
+from paceline.live.hosted import Hosted
 from paceline.live.hub import Hub
 from paceline.live.models import final_model
-from paceline.live.node import Hosted, Node
+from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.pending import Pending
 from paceline.live.segments import Segments

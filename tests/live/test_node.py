@@ -15,8 +15,8 @@ from paceline.core.mean import Averaged, MeanServer, Part
 from paceline.core.sharding import lay_out
 from paceline.live import party
 from paceline.live.exhibits import FREIGHT_LENGTH
+from paceline.live.hosted import Hosted
 from paceline.live.links import measure_link
-from paceline.live.node import Hosted
 from paceline.live.party import server, worker
 from paceline.live.pending import Pending
 from paceline.live.transport import Envelope, Kind

@@ -13,7 +13,8 @@ from paceline.core.effects import Call, Compute, Effect, Mean, Reply, Start, Tel
 from paceline.core.errors import PeerLost, ProtocolError, Stopped
 from paceline.core.mean import MeanServer
 from paceline.live.exhibits import FINAL
-from paceline.live.node import Hosted, Node
+from paceline.live.hosted import Hosted
+from paceline.live.node import Node
 from paceline.live.party import server, worker
 from tests.live.doubles import in_background
 from tests.live.stage import LAYOUT, PLACE, WHOLE, Answerer, Ask, Asker, Loop, Said, Stage, nothing

@@ -15,7 +15,8 @@ from paceline.job.kvstore import messages as m
 from paceline.job.kvstore.key import KeyPart
 from paceline.job.kvstore.store import Store
 from paceline.job.kvstore.updater import Updater
-from paceline.live.node import Hosted, Node
+from paceline.live.hosted import Hosted
+from paceline.live.node import Node
 
 DIRECTORY, GATE, FIRST_KEY = 0, 1, 2
 SLICES_MAX = 1 << 16

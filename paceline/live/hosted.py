@@ -1,0 +1,26 @@
+"""What a party has to answer with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paceline.core.mean import MeanServer
+from paceline.core.role import Role
+
+
+@dataclass(slots=True, eq=False)
+class Hosted:
+    """What stands behind one slice of a server, or behind any other party: who hears what is sent there.
+
+    length: elements of the longest vector that may come, one that is as long as what is held here; 0 for any.
+    after: called after each message to the role, before another one.
+    """
+
+    length: int = 0
+    role: Role | None = None
+    mean_server: MeanServer | None = None
+    after: Callable[[], None] | None = None
+
+    def roles(self) -> list[Role]:
+        return [role for role in (self.role, self.mean_server) if role is not None]
