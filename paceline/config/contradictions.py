@@ -1,0 +1,115 @@
+"""Settings that contradict one another, each refused with the way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paceline.config.sections import TORCH_CARRIERS
+from paceline.config.values import shown
+from paceline.core.errors import ConfigError
+from paceline.core.gate import REJECT
+from paceline.core.sharding import parse_shards
+from paceline.engine import recipes
+from paceline.engine.data.partition import read_sharding
+from paceline.engine.data.shares import parse_shares
+from paceline.live.segments import segments_for
+from paceline.live.tcp import check_bind
+
+if TYPE_CHECKING:
+    from paceline.config.whole import Config
+
+
+def check(config: Config) -> None:
+    """Raises ConfigError for settings that contradict one another."""
+    workers, stop = config.cluster.workers, config.stop
+    for flag, entries in (("slowdown", config.cluster.slowdown), ("device", config.cluster.device.split(","))):
+        if len(entries) > 1 and len(entries) != workers:
+            raise ConfigError(f"--{flag} names {len(entries)} workers, --workers says {workers}")
+    if config.cluster.slowdown and len(config.cluster.slowdown) != workers:
+        raise ConfigError(f"--slowdown names {len(config.cluster.slowdown)} workers, --workers says {workers}")
+    if config.cluster.slowdown and not config.cluster.step_ms:
+        raise ConfigError("--slowdown multiplies --step-ms: give that too, e.g. --step-ms 20")
+    if not (stop.epochs or stop.seconds or stop.steps or stop.target_accuracy):
+        raise ConfigError("nothing would end the run: give --epochs, --seconds, --steps or --target-accuracy")
+    _check_optimizer(config)
+    _check_data(config)
+    _check_mean(config)
+    _check_precision(config)
+    _check_gate(config)
+    fractions = parse_shards(config.cluster.shards)
+    if fractions and len(fractions) != config.cluster.servers:
+        raise ConfigError(f"--shards names {len(fractions)} servers, --servers says {config.cluster.servers}")
+    segments_for(config.cluster.transport)
+    check_bind(config.cluster.bind, config.cluster.secured)
+    config.scheme().check(workers, config.cluster.servers)
+    momentum = config.optimizer.momentum if config.optimizer.name == "sgd" else 0.0
+    config.codecs().check(config.scheme(), config.cluster.servers, momentum, config.cluster.mean)
+
+
+def _check_optimizer(config: Config) -> None:
+    optimizer, schedule, epochs = config.optimizer, config.schedule, config.stop.epochs
+    if optimizer.name != "sgd" and optimizer.nesterov:
+        instead = "--momentum" if optimizer.name in recipes.MOMENTUM else "--beta1"
+        raise ConfigError(f"--nesterov is SGD's; {optimizer.name} has {instead} instead")
+    if optimizer.nesterov and not optimizer.momentum:
+        raise ConfigError("--nesterov needs --momentum above 0")
+    if optimizer.clip_norm and config.cluster.servers > 1 and config.scheme().computes:
+        raise ConfigError(
+            f"--clip-norm needs the norm of the whole gradient, and each of {config.cluster.servers} servers sees a "
+            "part of it: give --servers 1"
+        )
+    if max(optimizer.beta1, optimizer.beta2) >= 1:
+        raise ConfigError("--beta1 and --beta2 must be below 1")
+    if schedule.name == "step" and not schedule.factor:
+        raise ConfigError("--schedule-factor must be above 0")
+    if schedule.name == "cosine" and not epochs:
+        raise ConfigError("--schedule cosine needs --epochs, to know where it ends")
+    if schedule.name == "cosine" and schedule.warmup >= epochs:
+        raise ConfigError(f"--schedule cosine needs more --epochs than the {schedule.warmup:g} of its --warmup")
+
+
+def _check_data(config: Config) -> None:
+    workers = config.cluster.workers
+    if config.data.directory and not Path(config.data.directory).is_dir():
+        raise ConfigError(f"--data-dir {shown(config.data.directory)}: no such folder")
+    shares = parse_shares(config.data.shares)
+    if shares.weights and len(shares.weights) != workers:
+        raise ConfigError(f"--shares names {len(shares.weights)} fractions, --workers says {workers}")
+    if shares.path:
+        read_sharding(Path(shares.path), workers)
+
+
+def _check_precision(config: Config) -> None:
+    if config.model.precision == "fp16" and "cpu" in config.cluster.device:
+        raise ConfigError("--precision fp16 needs a GPU for every worker: give --precision bf16, or other --device")
+
+
+def _check_gate(config: Config) -> None:
+    scheme, servers = config.scheme(), config.cluster.servers
+    if config.gate.mode == REJECT and scheme.server(servers) is None:
+        raise ConfigError(
+            f"--gate reject: nothing is pushed to servers under {scheme.name} with --servers {servers}; "
+            "take --gate warn, or a scheme whose workers push, such as asp"
+        )
+
+
+def _check_mean(config: Config) -> None:
+    mean, servers = config.cluster.mean, config.cluster.servers
+    if mean == "servers" and not servers:
+        raise ConfigError("--mean servers needs --servers 1 or more")
+    if mean == "nccl" and "cpu" in config.cluster.device:
+        raise ConfigError("--mean nccl needs a GPU of its own for every worker: give --device cuda:0,cuda:1,...")
+    if mean in TORCH_CARRIERS and not _torch_has(mean):
+        raise ConfigError(f"--mean {mean}: this PyTorch was built without it; take --mean ring, or leave it out")
+    if mean not in ("auto", "servers") and servers and not config.scheme().uses_mean(servers):
+        raise ConfigError(
+            f"--mean {mean}: with servers, the workers of {config.run.scheme} average nothing among themselves; "
+            "give --servers 0 where it can do without, or leave --mean out"
+        )
+
+
+def _torch_has(backend: str) -> bool:
+    from torch import distributed
+
+    return bool(getattr(distributed, f"is_{backend}_available")())

@@ -1,0 +1,191 @@
+"""The sections of a configuration: every option with its default, its help and its limits.
+
+A section is a frozen dataclass; each field carries its help, its limits and, where the plain field name would not do,
+its flag.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline.codec import read
+from paceline.codec.policy import EXACT_BELOW
+from paceline.core.collective import PEERS
+from paceline.core.gate import OFF, REJECT, WARN
+from paceline.core.scheme import Limits, lookup
+from paceline.core.sharding import parse_shards
+from paceline.engine import recipes
+from paceline.engine.data.shares import parse_shares
+from paceline.live.tcp import is_loopback
+
+
+def option(default: Any, help: str, *, flag: str = "", **limits: Any) -> Any:
+    """A field of a section: default, help, flag (the field's name by default), and limits as for a scheme."""
+    return field(default=default, metadata={"limits": Limits(help=help, **limits), "flag": flag})
+
+
+def check_device(text: str) -> None:
+    for device in text.split(","):
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+            raise ValueError(f"{device!r} is no device; there are auto, cpu, cuda and cuda:N")
+
+
+TORCH_CARRIERS = ("gloo", "nccl", "mpi")
+CARRIERS = ("auto", "servers", *PEERS, *TORCH_CARRIERS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    scheme: str = option("esync", "synchronisation scheme; see `paceline schemes`", check=lookup)
+    seed: int = option(1, "seeds weights, shares and batches", low=0, high=2**53)
+    out: str = option("", "folder for what the run leaves (default: runs/<time>-<scheme>)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    workers: int = option(4, "number of workers", low=1, high=100_000)
+    servers: int = option(1, "number of server shards; 0 trains by collectives alone", low=0, high=10_000)
+    slice_mb: float = option(
+        4.0, "MiB of weights that travel and are updated as one; 0: a server's whole shard", low=0, high=2**20
+    )
+    shards: str = option(
+        "measured",
+        "how much of the model each server holds: measured (by its speed and links), equal, or fractions: 0.5,0.3,0.2",
+        check=parse_shards,
+    )
+    streams: int = option(
+        0,
+        "TCP streams that large vectors are spread over; 0: as the round trip asks for, 1 on one host",
+        low=0,
+        high=16,
+    )
+    slowdown: tuple[float, ...] = option((), "emulate: how many times slower each worker is, e.g. 1,1,2,8", low=1e-3)
+    step_ms: float = option(0.0, "emulate: a step lasts at least this many ms times the worker's slowdown", low=0)
+    device: str = option("auto", "auto, cpu, cuda:N, or one for each worker: cuda:0,cuda:1,cpu,cpu", check=check_device)
+    overlap: bool = option(True, "communicate while computing: gradients leave as backward makes them")
+    threads: int = option(1, "CPU threads of each worker", low=1)
+    transport: str = option(
+        "auto",
+        "how vectors pass between processes of one host: shm shares memory, tcp does not, auto shares it where it can",
+        choices=("auto", "shm", "tcp"),
+    )
+    bind: str = option("127.0.0.1", "address on which the parties listen; beyond loopback always under TLS")
+    tls: str = option(
+        "auto",
+        "TLS 1.3 with certificates of the run's own: auto is on where --bind leads beyond this machine",
+        choices=("auto", "on", "off"),
+    )
+    mean: str = option("auto", "who averages among equals; see docs/carriers.md", choices=CARRIERS)
+    timeout: float = option(600.0, "seconds any single wait may take", low=1)
+    dead_after: float = option(5.0, "seconds of silence after which a worker is given up", low=1)
+
+    @property
+    def secured(self) -> bool:
+        """Are TCP connections under TLS?"""
+        return self.tls == "on" or (self.tls == "auto" and not is_loopback(self.bind))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compression:
+    up: str = option("none", "codec of what workers send; see `paceline codecs`", flag="codec", check=read)
+    down: str = option("none", "codec of what servers send", flag="codec-down", check=read)
+    exact_below: int = option(
+        EXACT_BELOW, "vectors and tensors of fewer numbers travel as they are", flag="codec-exact-below", low=0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    name: str = option("digits", "data set", flag="data", choices=recipes.DATASETS)
+    directory: str = option("", "folder with the files of mnist or fashion-mnist (default: download)", flag="data-dir")
+    samples: int = option(4096, "size of synthetic data", low=16)
+    shares: str = option(
+        "uniform",
+        "who gets which samples: uniform, speed, class, dirichlet:ALPHA, fractions:A,B,..., file:PATH",
+        check=parse_shares,
+    )
+    batch_size: int = option(32, "samples a worker's step", low=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    name: str = option("mlp", "network", flag="model", choices=recipes.MODELS)
+    width: float = option(1.0, "multiplies the network's channels or hidden units", low=1e-3, high=64)
+    buffers: str = option("average", "batch-norm statistics of the workers' models", choices=("average", "local"))
+    precision: str = option(
+        "fp32",
+        "of forward and backward; weights and what is exchanged stay fp32; fp16 needs GPUs",
+        choices=recipes.PRECISIONS,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimizer:
+    name: str = option("sgd", "optimizer", flag="optimizer", choices=recipes.OPTIMIZERS)
+    lr: float = option(0.15, "learning rate on the mean loss", low=0)
+    momentum: float = option(0.0, "momentum of SGD and LARS; the others have beta1", low=0, high=1)
+    nesterov: bool = option(False, "SGD with Nesterov's momentum")
+    weight_decay: float = option(0.0, "weight decay", low=0)
+    beta1: float = option(0.9, "Adam's first decay", low=0, high=1)
+    beta2: float = option(0.999, "Adam's second decay", low=0, high=1)
+    eps: float = option(1e-8, "Adam's epsilon", low=0)
+    trust: float = option(0.001, "LARS's trust coefficient", low=0)
+    clip_norm: float = option(0.0, "a longer gradient is shortened to this norm before it is used; 0: never", low=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Lengths in epochs: passes over the training set by all workers together."""
+
+    name: str = option("constant", "learning-rate schedule", flag="schedule", choices=recipes.SCHEDULES)
+    warmup: float = option(0.0, "epochs of linear warm-up", low=0)
+    every: float = option(30.0, "step: epochs between two reductions", flag="schedule-every", low=1e-6)
+    factor: float = option(0.1, "step: what each reduction multiplies by", flag="schedule-factor", low=0, high=1)
+    floor: float = option(0.0, "cosine: the last factor", flag="schedule-floor", low=0, high=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """See docs/numbers.md."""
+
+    mode: str = option(
+        WARN,
+        "what servers refuse: reject what is not finite or wild, warn what is not finite, off nothing",
+        flag="gate",
+        choices=(OFF, WARN, REJECT),
+    )
+    factor: float = option(
+        3.0, "wild is a norm above this many times the running median of all workers'", flag="gate-factor", low=1.01
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Whichever comes first; 0 means never."""
+
+    epochs: float = option(20.0, "stop after this many passes over the training set, all workers together", low=0)
+    seconds: float = option(0.0, "stop after this many seconds of training", low=0)
+    steps: int = option(0, "stop each worker after this many steps of its own", low=0)
+    target_accuracy: float = option(0.0, "stop when the test accuracy reaches this", low=0, high=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    every: float = option(
+        0.1,
+        "least seconds between two looks at the model; evaluations fill half of the time at most",
+        flag="eval-every",
+        low=0.01,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Kept in `checkpoints` under the run's folder; one more at the end of a run."""
+
+    every: float = option(30.0, "seconds between two checkpoints; 0: none", flag="checkpoint-every", low=0)
+    keep_last: int = option(3, "checkpoints that are kept", low=1)
+    resume: str = option("never", "go on: auto (the newest whole one under --out), a run's folder, or never")
+    init_from: str = option("", "begin with the weights of this safetensors file")

@@ -1,0 +1,88 @@
+"""Settings: what each key of the configuration is called, and how a value of it is read and checked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from paceline.config.values import convert, described, parse, shown
+from paceline.config.whole import SECTIONS
+from paceline.core.errors import ConfigError
+from paceline.core.registry import nearest
+from paceline.core.scheme import Limits, limits_of, lookup, names, types_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One key of the configuration: where it is kept, its flag, type, default and limits."""
+
+    section: str
+    key: str
+    flag: str
+    type: Any
+    default: Any
+    limits: Limits
+
+    def parse(self, text: str) -> Any:
+        """The value written as `text` on a command line. Raises ConfigError."""
+        try:
+            return self.check(parse(text, self.type))
+        except ValueError as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(f"--{self.flag} {shown(text)}: must be {described(self.type)}") from None
+
+    def check(self, value: Any) -> Any:
+        """`value` in the type of this setting. Raises ConfigError when it does not fit."""
+        try:
+            value = convert(value, self.type)
+        except ValueError:
+            raise ConfigError(f"--{self.flag} {shown(value)}: must be {described(self.type)}") from None
+        if self.limits.file and value.startswith("file:"):
+            value = self._contents(Path(value.removeprefix("file:")))
+        for single in value if isinstance(value, tuple) else (value,):
+            refused = self.limits.refuse(single)
+            if refused:
+                raise ConfigError(f"--{self.flag} {shown(single)}: {refused}{self._hint(single)}")
+        return value
+
+    def _contents(self, path: Path) -> str:
+        """Read here, where the run is configured: its other machines need no copy, and the run keeps one."""
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "is no text"
+            raise ConfigError(f"--{self.flag} file:{shown(str(path))}: {why}") from None
+
+    def _hint(self, value: Any) -> str:
+        return nearest(value, self.limits.choices) if self.limits.choices and isinstance(value, str) else ""
+
+
+def settings() -> Iterator[Setting]:
+    """Every setting there is, those of all schemes included."""
+    for section, cls in SECTIONS.items():
+        hints = get_type_hints(cls)
+        for f in dataclasses.fields(cls):
+            flag = f.metadata["flag"] or f.name.replace("_", "-")
+            yield Setting(
+                section=section,
+                key=f.name,
+                flag=flag,
+                type=hints[f.name],
+                default=f.default,
+                limits=f.metadata["limits"],
+            )
+    for name in names():
+        yield from scheme_settings(name)
+
+
+def scheme_settings(name: str) -> Iterator[Setting]:
+    cls = lookup(name)
+    defaults = {f.name: f.default for f in dataclasses.fields(cls)}
+    hints = types_of(cls)
+    for key, limits in limits_of(cls).items():
+        flag = f"{name}.{key.replace('_', '-')}"
+        yield Setting(section=name, key=key, flag=flag, type=hints[key], default=defaults[key], limits=limits)

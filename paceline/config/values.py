@@ -1,0 +1,46 @@
+"""Single values: read from a command line, taken from TOML, shown in a message."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def parse(text: str, wanted: Any) -> Any:
+    if wanted is bool:
+        if text.lower() not in _WORDS:
+            raise ValueError(text)
+        return _WORDS[text.lower()]
+    if wanted is int or wanted is float:
+        return wanted(text)
+    if wanted == tuple[float, ...]:
+        return tuple(float(part) for part in text.split(",")) if text.strip() else ()
+    return text
+
+
+def convert(value: Any, wanted: Any) -> Any:
+    """TOML's types into ours. Raises ValueError."""
+    if wanted == tuple[float, ...]:
+        if not isinstance(value, list | tuple):
+            raise ValueError(value)
+        return tuple(convert(item, float) for item in value)
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value) if abs(value) < 2**1000 else math.inf
+    if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+        raise ValueError(value)
+    if (isinstance(value, float) and not math.isfinite(value)) or (isinstance(value, str) and "\0" in value):
+        raise ValueError(value)
+    return value
+
+
+def shown(value: Any) -> str:
+    """`value` for a message of one line."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if text.isprintable() else repr(text)
+
+
+def described(wanted: Any) -> str:
+    known = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    return known.get(wanted, "numbers separated by commas")
