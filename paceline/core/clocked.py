@@ -27,7 +27,7 @@ from collections.abc import Collection, Generator, Iterable, Iterator
 from typing import Any, ClassVar
 
 from paceline.core.clocks import Clocks
-from paceline.core.effects import SERVERS, Call, Compute, Effect, Reply, Tell, Train
+from paceline.core.effects import SERVERS, STREAMS, Call, Compute, Effect, Reply, Tell, Train
 from paceline.core.mean import weighted_mean
 from paceline.core.message import INCREMENT, STATE, Nature, message
 from paceline.core.role import Place, Role
@@ -91,17 +91,21 @@ class ClockedWorker(Role):
             self.w = (yield Call(SERVERS, Pull())).w
         while True:
             if self.pushed is None:
-                self.pushed = yield from self.work()
-            answer = yield Call(SERVERS, self.pushed, streams=True)
-            self.met(answer)
+                self.pushed = self.made((yield self.work()))
+            self.met((yield Call(SERVERS, self.pushed, STREAMS)))
 
-    def work(self) -> Generator[Effect, Any, Push]:
+    def work(self) -> Compute | Train:
         if self.payload == GRADIENT:
-            c = yield Compute(self.w, self.steps, streams=True)
-            return Push(g=c.g, clock=self.clock + 1, samples=c.samples)
-        t = yield Train(self.w, self.steps, memory=self.scheme.memory)
-        v = t.x - self.w if self.payload == DELTA else t.x
-        return Push(g=v, clock=self.clock + 1, samples=t.samples)
+            return Compute(self.w, self.steps, None, STREAMS)
+        return Train(self.w, self.steps, self.scheme.memory)
+
+    def made(self, of: Any) -> Push:
+        """What came of `work`."""
+        if self.payload == GRADIENT:
+            v = of.g
+        else:
+            v = of.x - self.w if self.payload == DELTA else of.x
+        return Push(g=v, clock=self.clock + 1, samples=of.samples)
 
     def met(self, answer: Weights) -> None:
         """The exchange is over."""
@@ -120,7 +124,7 @@ class RefreshingWorker(ClockedWorker):
                 while not current:
                     answer = yield Call(SERVERS, Pull())
                     self.w, current = answer.w, answer.current
-                self.pushed = yield from self.work()
+                self.pushed = self.made((yield self.work()))
             answer = yield Call(SERVERS, self.pushed)
             self.met(answer)
             current = answer.current

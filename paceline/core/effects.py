@@ -20,6 +20,10 @@ To = int | Literal["servers", "coordinator"]
 """Whom a message goes to: every shard, the coordinator, or the worker of that rank."""
 
 
+STREAMS = True
+"""The last argument of an effect whose box can do with vectors that are still arriving."""
+
+
 @record
 class Compute:
     """Forward and backward of `steps` mini-batches, all at `w`. Result: `Computed`.

@@ -28,7 +28,6 @@ EXACT: Nature = "exact"
 _types: dict[str, type] = {}
 _vectors: dict[type, tuple[str, ...]] = {}
 _scalars: dict[type, tuple[str, ...]] = {}
-_sizes: dict[type, Callable[[Any], int]] = {}
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
@@ -117,11 +116,17 @@ def gather(parts: Sequence[Any], memory: Memory) -> Any:
 
 def size(message: Any) -> int:
     """Bytes of its vectors."""
-    cls = type(message)
-    measure = _sizes.get(cls)
-    if measure is None:
-        measure = _sizes[cls] = _measure(vector_fields(cls))
-    return measure(message)
+    return measures[type(message)](message)
+
+
+class _Measures(dict[type, Callable[[Any], int]]):
+    def __missing__(self, cls: type) -> Callable[[Any], int]:
+        measure = self[cls] = _measure(vector_fields(cls))
+        return measure
+
+
+measures = _Measures()
+"""What gives the bytes of the vectors of a message, by its class."""
 
 
 def _measure(fields: tuple[str, ...]) -> Callable[[Any], int]:

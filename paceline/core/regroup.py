@@ -16,8 +16,8 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.core.clocked import ClockedServer, ClockedWorker, Push, Round
-from paceline.core.effects import COORDINATOR, Call, Compute, Effect, Reply, Start, Tell, Wait
+from paceline.core.clocked import ClockedServer, ClockedWorker, Pull, Push, Round
+from paceline.core.effects import COORDINATOR, SERVERS, STREAMS, Call, Compute, Computed, Effect, Reply, Start, Tell, Wait
 from paceline.core.grouping import Groups, groups_by_speed, score
 from paceline.core.message import message
 from paceline.core.role import Place, Role
@@ -172,13 +172,20 @@ class GroupedWorker(ClockedWorker):
 
     seconds = 0.0
 
-    def work(self) -> Generator[Effect, Any, Push]:
-        ticket = yield Start(Call(COORDINATOR, Timed(done=self.clock, seconds=self.seconds)))
-        c = yield Compute(self.w, self.steps)
-        to = yield Wait(ticket)
+    def run(self) -> Generator[Effect, Any, None]:
+        if self.pushed is None:
+            self.w = (yield Call(SERVERS, Pull())).w
+        while True:
+            if self.pushed is None:
+                ticket = yield Start(Call(COORDINATOR, Timed(done=self.clock, seconds=self.seconds)))
+                c = yield Compute(self.w, self.steps)
+                self.pushed = self.meeting(c, (yield Wait(ticket)))
+            self.met((yield Call(SERVERS, self.pushed, STREAMS)))
+
+    def meeting(self, c: Computed, to: Grouped) -> Push:
         self.seconds = c.seconds / self.steps
         if not to.group:
-            return Push(g=c.g, clock=self.clock + 1, samples=c.samples)
+            return self.made(c)
         return Move(g=c.g, clock=self.clock + 1, samples=c.samples, group=to.group, number=to.number)
 
 

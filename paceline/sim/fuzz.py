@@ -155,6 +155,6 @@ def end(sim: Simulation) -> None:
     ):
         sim.heap.push(sim.now + 2.0 * number, sim.leave, rank)
     sim.run(until=sim.now + BOUND_S)
-    if sim.heap.events:
+    if len(sim.heap):
         raise sim.invariants.broken(f"{BOUND_S:g} s after all were asked to leave something still happens")
     sim.invariants.all_is_accounted_for()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Event = tuple[float, int, Callable[..., None], tuple[Any, ...]]
@@ -14,26 +14,40 @@ Event = tuple[float, int, Callable[..., None], tuple[Any, ...]]
 class Heap:
     """Events at virtual times; the same pushes give the same order on every machine.
 
-    The next event is `heappop(events)`. A driver may also push without a call: `heappush(events, (at, number(), act,
-    args))`.
+    `arrivals` is a heap of messages under way, `later` one of all else. Nearly everything there is to happen is work
+    that ends in seconds; a message arrives at once, and in one heap with the work it would pass all of it twice.
+    A driver may push to them without a call: `heappush(arrivals, (at, number(), act, args))`.
     """
 
-    __slots__ = ("events", "number")
+    __slots__ = ("arrivals", "later", "number")
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.arrivals: list[Event] = []
+        self.later: list[Event] = []
         self.number = itertools.count(1).__next__
 
     def __len__(self) -> int:
-        return len(self.events)
+        return len(self.arrivals) + len(self.later)
+
+    def __iter__(self) -> Iterator[Event]:
+        """Every event, in no order."""
+        return itertools.chain(self.arrivals, self.later)
 
     def push(self, at: float, act: Callable[..., None], *args: Any) -> None:
         """`act(*args)` shall happen at `at` seconds."""
-        heapq.heappush(self.events, (at, self.number(), act, args))
+        heapq.heappush(self.later, (at, self.number(), act, args))
+
+    def next(self) -> list[Event] | None:
+        """The heap on top of which the next event lies; None when nothing is left."""
+        arrivals, later = self.arrivals, self.later
+        if arrivals and not (later and later[0] < arrivals[0]):
+            return arrivals
+        return later or None
 
     def change(self, new_time: Callable[[Event], float | None]) -> None:
         """Every event gets the time `new_time` says, and is dropped for None; O(all events), for faults only."""
-        timed = [(new_time(event), event) for event in self.events]
-        # In place: the driver holds on to the list.
-        self.events[:] = [(at, *event[1:]) for at, event in timed if at is not None]
-        heapq.heapify(self.events)
+        for events in (self.arrivals, self.later):
+            timed = [(new_time(event), event) for event in events]
+            # In place: the driver holds on to the lists.
+            events[:] = [(at, *event[1:]) for at, event in timed if at is not None]
+            heapq.heapify(events)

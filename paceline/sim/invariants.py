@@ -165,7 +165,7 @@ class Invariants:
         waiting = [life for life in self._sim.lives if life.alive and life.awaited]
         self._look_for_the_forgotten(waiting)
         steps = sum(self._sim.steps)
-        working = any(act.__name__ == "_worked" for _, _, act, _ in self._sim.heap.events)
+        working = any(act.__name__ == "_worked" for _, _, act, _ in self._sim.heap)
         if waiting and not working and steps == self._steps_before:
             raise self.broken(f"{self._every} events without a step: {self._who(waiting[0])}")
         self._steps_before = steps
@@ -221,7 +221,7 @@ class Invariants:
             return
         held = sum(party.role.model()[1] for party in sim.world.workers if party.hears)
         # The third argument of a Tell under way is its message; a share of a model has a weight.
-        under_way = sim.streams.under_way() if sim.streams else ((act, args) for _, _, act, args in sim.heap.events)
+        under_way = sim.streams.under_way() if sim.streams else ((act, args) for _, _, act, args in sim.heap)
         mass = held + sum(
             getattr(args[2], "weight", 0.0) if hasattr(args[2], "round") else 0.0
             for act, args in under_way

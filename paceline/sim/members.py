@@ -29,7 +29,7 @@ class Members:
         sim, party = self._sim, life.party
         self.leaving.discard(life.rank)
         life.end()
-        sim.say_all(party, party.role.leave(sim.now + party.skew_s))
+        sim.talk.say_all(party, party.role.leave(sim.now + party.skew_s))
         party.here = False
         self._note(party, "left", "asked to")
         self._is_gone(party, party.card)
@@ -73,7 +73,7 @@ class Members:
     def _is_gone(self, party: Party, card: Card) -> None:
         for calls in party.open.values():
             for errand in calls:
-                self._sim.heap.push(self._sim.now, self._sim.lost, errand, party.name)
+                self._sim.heap.push(self._sim.now, self._sim.talk.lost, errand, party.name)
         party.open.clear()
         self._announce(party, card, self._hear_gone)
 
@@ -82,7 +82,7 @@ class Members:
         if party in self._lost:
             party.admit(errand)
         else:
-            self._sim.lost(errand, party.name)
+            self._sim.talk.lost(errand, party.name)
 
     # ---- coming --------------------------------------------------------------------------------------------
     def absent_at_first(self, rank: int) -> None:
@@ -142,12 +142,12 @@ class Members:
         party.open.pop(rank, None)
         if self._sim.invariants:
             self._sim.invariants.gone(party, rank)
-        self._sim.say_all(party, party.role.gone(self._sim.now + party.skew_s, rank))
+        self._sim.talk.say_all(party, party.role.gone(self._sim.now + party.skew_s, rank))
 
     def _hear_came(self, party: Party, rank: int) -> None:
         if self._sim.invariants:
             self._sim.invariants.came(party, rank)
-        self._sim.say_all(party, party.role.came(self._sim.now + party.skew_s, rank))
+        self._sim.talk.say_all(party, party.role.came(self._sim.now + party.skew_s, rank))
 
     def _note(self, party: Party, event: str, reason: str) -> None:
         if self._sim.trace:

@@ -21,7 +21,8 @@ from paceline.sim.streams import Streams
 
 if TYPE_CHECKING:
     from paceline.sim.cluster import Hazards
-    from paceline.sim.driver import Passage, Simulation
+    from paceline.sim.driver import Simulation
+    from paceline.sim.talk import Passage
 
 DRAINED_EVERY_S = 0.5
 
@@ -121,12 +122,12 @@ class ConfirmedMembers(Members):
         """What `party` has asked the one who is gone will not be answered."""
         who.open.pop(party.me, None)
         for errand in self.streams.questions(party, who):
-            self._sim.heap.push(self._sim.now, self._sim.lost, errand, who.name)
+            self._sim.heap.push(self._sim.now, self._sim.talk.lost, errand, who.name)
 
     def _sent_in_vain(self, dst: Party, act: Callable[..., None], args: tuple[Any, ...]) -> None:
         """A message to one who is known to be dead: if it is a question, it has got its answer."""
         if act.__name__ == "_asked":
-            self._sim.heap.push(self._sim.now, self._sim.lost, args[1], dst.name)
+            self._sim.heap.push(self._sim.now, self._sim.talk.lost, args[1], dst.name)
 
     # ---- coming --------------------------------------------------------------------------------------------
     def join(self, rank: int) -> None:

@@ -20,7 +20,8 @@ from paceline.sim.parties import Errand, Party
 
 if TYPE_CHECKING:
     from paceline.sim.cluster import Hazards
-    from paceline.sim.driver import Passage, Simulation
+    from paceline.sim.driver import Simulation
+    from paceline.sim.talk import Passage
 
 Act = Callable[..., None]
 Item = tuple[int, Act, tuple[Any, ...]]

@@ -51,7 +51,8 @@ class World:
         self._update_factory, self._length = update_factory, len(w0)
         self._clocks = Random(f"{seed}/clocks")
         self._cards: dict[str, Card] = {}
-        self.workers = [self._worker(rank, seat, w0) for rank, seat in enumerate(cluster.worker_seats())]
+        # The very numbers of `ranks`: a table by rank then finds them without reading what it has stored.
+        self.workers = [self._worker(*at, w0) for at in zip(self.ranks, cluster.worker_seats(), strict=True)]
         self.cards = [party.card for party in self.workers]
         self.servers = [self._server(s, seat, w0) for s, seat in enumerate(cluster.server_seats())]
         self.means = [Party(p.name, MeanServer(scheme, p.role.place), p.card, p.skew_s) for p in self.servers]

@@ -126,7 +126,7 @@ def test_a_share_under_way_counts() -> None:
     type(scheme).workers_differ = True
     work = Steps(lambda rank, rng: 1.0)
     sim = Simulation(scheme, Ghost(10), work, workers=3, servers=0, latency_s=7.5).run(until=3000)
-    assert any(isinstance(arg, Share) for event in sim.heap.events for arg in event[3])
+    assert any(isinstance(arg, Share) for event in sim.heap for arg in event[3])
 
 
 def test_when_nothing_is_left_to_happen_nobody_may_wait() -> None:
