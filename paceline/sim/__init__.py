@@ -1,9 +1,10 @@
 """The discrete-event driver: any scheme on any number of machines that need not exist, in virtual time.
 
 cluster    hosts, devices, links, faults               clusterfile  reads them from TOML; ready examples
-driver     Simulation: carries out every effect        network    when a message arrives
-heap       what happens next                           workload   what a worker's step gives and how long it takes
-parties    who takes part, and what they wait for      memory     joining slices of numpy arrays or of nothing
+driver     Simulation: carries out the work of all     network    when a message arrives
+talk       and what they say to one another            workload   what a worker's step gives and how long it takes
+heap       what happens next                           memory     joining slices of numpy arrays or of nothing
+parties    who takes part, and what they wait for
 """
 
 from paceline.sim.cluster import Cluster, uniform
