@@ -17,7 +17,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.core.clocked import ClockedServer, ClockedWorker, Pull, Push, Round
-from paceline.core.effects import COORDINATOR, SERVERS, STREAMS, Call, Compute, Computed, Effect, Reply, Start, Tell, Wait
+from paceline.core.effects import (
+    COORDINATOR,
+    SERVERS,
+    STREAMS,
+    Call,
+    Compute,
+    Computed,
+    Effect,
+    Reply,
+    Start,
+    Tell,
+    Wait,
+)
 from paceline.core.grouping import Groups, groups_by_speed, score
 from paceline.core.message import message
 from paceline.core.role import Place, Role

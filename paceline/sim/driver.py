@@ -28,7 +28,7 @@ from paceline.sim.invariants import Invariants
 from paceline.sim.members import Members
 from paceline.sim.news import ConfirmedMembers
 from paceline.sim.parties import Life, Party
-from paceline.sim.talk import BLOCKED, Passage, Talk
+from paceline.sim.talk import BLOCKED, Coding, Passage, Talk
 from paceline.sim.workload import Workload, plain_sgd
 from paceline.sim.world import World
 
@@ -51,8 +51,8 @@ class Simulation:
     workers carry a `Mean` among themselves; by default the servers do, and without servers a ring. `trace` takes the
     records of all parties, each on its writer's clock. `watched`: every invariant is checked while it runs, which may
     cost more than the simulation itself. `passage`: what becomes of a message on its way from one party to another,
-    and the bytes that travel; None where it arrives as it is. `gate`: makes that of a shard, by its number. Raises
-    ConfigError when the scheme cannot run on such a cluster.
+    and the bytes that travel; None where it arrives as it is. `coding`: the same of means that the workers carry.
+    `gate`: makes that of a shard, by its number. Raises ConfigError when the scheme cannot run on such a cluster.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class Simulation:
         mean: str = "",
         passage: Passage | None = None,
         gate: Callable[[int], Gate | None] = lambda shard: None,
+        coding: Coding | None = None,
         **plain: Any,
     ) -> None:
         measured = tuple(seconds_per_step) or (cluster.seconds_per_step() if cluster else ())
@@ -96,7 +97,7 @@ class Simulation:
         confirmed = ConfirmedMembers(self, cluster.hazards, passage) if cluster.hazards else None
         self.members = confirmed or Members(self)
         self.streams = confirmed.streams if confirmed else None
-        self.talk = Talk(self, mean or "ring", passage)
+        self.talk = Talk(self, mean or "ring", passage, coding)
         self._arms: dict[type, Callable[[Life, Any], Any]] = {
             Compute: self._compute,
             Train: self._train,

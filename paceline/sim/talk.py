@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from heapq import heappush
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Mean, Reply, Start, Tell, To, Wait
 from paceline.core.errors import PeerLost, ProtocolError
-from paceline.core.mean import Part
+from paceline.core.mean import Averaged, Part
 from paceline.core.message import gather, measures, scatter, size
 from paceline.sim.carriage import Carriage
 from paceline.sim.parties import Errand, Life, Party
@@ -18,6 +18,16 @@ if TYPE_CHECKING:
 
 Passage = Callable[[Party, Party, Any], tuple[Any, int]]
 
+
+class Coding(Protocol):
+    """What becomes of means that the workers carry themselves."""
+
+    def handed_in(self, rank: int, part: Part) -> tuple[Part, int, bool]:
+        """As the others get it; the bytes that travel; whether everybody gets all of them, and not their sum."""
+
+    def handed_out(self, mean: Averaged) -> Averaged: ...
+
+
 BLOCKED = object()
 """What carrying out an effect gives when its result comes later."""
 
@@ -25,13 +35,13 @@ BLOCKED = object()
 class Talk:
     """All that is said in `sim`. `arms`: what carries out the effects by which a worker speaks and listens.
 
-    `mean`: the schedule by which workers carry a `Mean` among themselves. `passage`: see `Simulation`.
+    `mean`: the schedule by which workers carry a `Mean` among themselves. `passage`, `coding`: see `Simulation`.
     """
 
-    def __init__(self, sim: Simulation, mean: str, passage: Passage | None) -> None:
+    def __init__(self, sim: Simulation, mean: str, passage: Passage | None, coding: Coding | None) -> None:
         self._sim, self._world = sim, sim.world
         self._carriage = Carriage(sim.network, sim.world.cards, mean)
-        self._passage = passage
+        self._passage, self._coding = passage, coding
         # Bound once, for every message needs them.
         self._arrivals, self._number, self._arrival = sim.heap.arrivals, sim.heap.number, sim.network.arrival
         self._on_asked, self._on_answered, self._on_heard = self._asked, self._answered, self._heard
@@ -81,7 +91,7 @@ class Talk:
         return errand.value
 
     def _begin_mean(self, life: Life, mean: Mean) -> Errand:
-        part = Part(v=mean.v, among=mean.among, tag=str(mean.tag), weight=mean.weight)
+        part = Part.of(mean)
         errand = self._ask(life, self._world.means, part) if self._world.peers is None else self._ask_peers(life, part)
         if self._sim.invariants:
             self._sim.invariants.mean_begins(errand)
@@ -93,6 +103,10 @@ class Talk:
         errand.among = part.among
         if not life.party.here:  # it was declared dead, and does not know
             return errand
+        if self._coding is None:
+            errand.nbytes = size(part)
+        else:
+            part, errand.nbytes, errand.gathered = self._coding.handed_in(life.rank, part)
         self._asked(self._world.peers, errand, part)
         return errand
 
@@ -192,9 +206,11 @@ class Talk:
 
     def _end_mean(self, errand: Errand, message: Any) -> None:
         """All have come; every member has the mean as long after as its carrier takes."""
-        nbytes, party = size(message), errand.life.party
-        errand.receiving_s = self._carriage.seconds(errand.among, nbytes)
-        sent, received = self._carriage.moved(errand.among, party.me, nbytes)
+        nbytes, party = errand.nbytes, errand.life.party
+        if self._coding is not None:
+            message = self._coding.handed_out(message)
+        errand.receiving_s = self._carriage.seconds(errand.among, nbytes, gathered=errand.gathered)
+        sent, received = self._carriage.moved(errand.among, party.me, nbytes, gathered=errand.gathered)
         party.sent += sent
         party.received += received
         self._sim.heap.push(self._sim.now + errand.receiving_s, self._on_answered, errand, message, 0)
