@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -64,25 +65,44 @@ class Setting:
 def settings() -> Iterator[Setting]:
     """Every setting there is, those of all schemes included."""
     for section, cls in SECTIONS.items():
-        hints = get_type_hints(cls)
-        for f in dataclasses.fields(cls):
-            flag = f.metadata["flag"] or f.name.replace("_", "-")
-            yield Setting(
-                section=section,
-                key=f.name,
-                flag=flag,
-                type=hints[f.name],
-                default=f.default,
-                limits=f.metadata["limits"],
-            )
+        yield from _of_section(section, cls)
     for name in names():
         yield from scheme_settings(name)
 
 
-def scheme_settings(name: str) -> Iterator[Setting]:
-    cls = lookup(name)
+def scheme_settings(name: str) -> tuple[Setting, ...]:
+    cls: Any = lookup(name)
+    return _of_scheme(name, cls)
+
+
+@cache
+def _of_section(section: str, cls: Any) -> tuple[Setting, ...]:
+    hints = get_type_hints(cls)
+    return tuple(
+        Setting(
+            section=section,
+            key=f.name,
+            flag=f.metadata["flag"] or f.name.replace("_", "-"),
+            type=hints[f.name],
+            default=f.default,
+            limits=f.metadata["limits"],
+        )
+        for f in dataclasses.fields(cls)
+    )
+
+
+@cache
+def _of_scheme(name: str, cls: Any) -> tuple[Setting, ...]:
     defaults = {f.name: f.default for f in dataclasses.fields(cls)}
     hints = types_of(cls)
-    for key, limits in limits_of(cls).items():
-        flag = f"{name}.{key.replace('_', '-')}"
-        yield Setting(section=name, key=key, flag=flag, type=hints[key], default=defaults[key], limits=limits)
+    return tuple(
+        Setting(
+            section=name,
+            key=key,
+            flag=f"{name}.{key.replace('_', '-')}",
+            type=hints[key],
+            default=defaults[key],
+            limits=limits,
+        )
+        for key, limits in limits_of(cls).items()
+    )
