@@ -43,6 +43,14 @@ class Someone:
         return sock
 
 
+def all_go(made: list[Someone]) -> None:
+    """The end of every test: nothing failed unheard, and no thread is left."""
+    for party in reversed(made):
+        party.transport.close()
+    assert [party.heard.failures.empty() for party in made] == [True] * len(made)
+    assert net_threads() == []
+
+
 @pytest.fixture
 def someone() -> Iterator[Callable[..., Someone]]:
     made: list[Someone] = []
@@ -52,10 +60,7 @@ def someone() -> Iterator[Callable[..., Someone]]:
         return made[-1]
 
     yield make
-    for party in reversed(made):
-        party.transport.close()
-    assert [party.heard.failures.empty() for party in made] == [True] * len(made)
-    assert net_threads() == []
+    all_go(made)
 
 
 @pytest.fixture

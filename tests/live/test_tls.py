@@ -25,8 +25,8 @@ from paceline.live.control import Total
 from paceline.live.party import COORDINATOR, Party, server, worker
 from paceline.live.tls import Tls, TlsStream, file_of
 from paceline.live.transport import Envelope, Kind
-from tests.live.doubles import net_threads, take, tcp_pair
-from tests.live.test_tcp import Someone, greeting, hung_up_on
+from tests.live.doubles import take, tcp_pair
+from tests.live.test_tcp import Someone, all_go, greeting, hung_up_on
 
 PARTIES = [COORDINATOR, server(0), worker(0), worker(1)]
 
@@ -56,10 +56,7 @@ def someone(folder: Path) -> Iterator[Callable[..., Someone]]:
         return made[-1]
 
     yield make
-    for party in reversed(made):
-        party.transport.close()
-    assert [party.heard.failures.empty() for party in made] == [True] * len(made)
-    assert net_threads() == []
+    all_go(made)
 
 
 @pytest.mark.parametrize("streams", [1, 3])
