@@ -166,4 +166,4 @@ print("the sum is", v.item(), "without", kv.num_dead_nodes)
     code, out, err = ended(launch(lines, "-s", "2", joins=False))
     assert code == 0, err
     assert "[worker 0] the sum is 1.0 without 1\n" in out
-    assert [line for line in err if line.startswith("paceline: worker 1 (pid ") and "1 of 2 continue" in line] == err
+    assert [line for line in err if line.startswith("paceline: worker 1 (") and "1 of 2 continue" in line] == err
