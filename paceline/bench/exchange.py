@@ -9,7 +9,7 @@ of them can be read, as one vector. With several workers it lasts as long as the
   is not copied on its way, the weights are read where the server wrote them.
 - TCP: the gradients one way and the weights the other, by plain `sendmsg` and `recv_into` of two processes over the
   loopback address, one way after the other, on a connection for each pair of worker and server. Slices pass both ways
-  at once, so an exchange may take less.
+  at once, so an exchange may take less. With --tls the limit is the same: the ratio has the price of TLS in it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 from paceline.bench.child import Child, Children, Talk
 from paceline.bench.figure import FLOAT_BYTES, Figure, Note, say_nothing
 from paceline.bench.limits import RawSockets, update_limit
-from paceline.bench.parties import Ears, open_party
+from paceline.bench.parties import Ears, keys, open_party, way_of
 from paceline.core.effects import Computed
 from paceline.core.role import Place
 from paceline.core.scheme import make
@@ -45,7 +45,10 @@ LIMITS = {"shm": "a pass over memory", "tcp": "plain sockets, one way after the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What exchanges. load: the new weights are copied into a buffer of the worker's own, as into a module."""
+    """What exchanges. load: the new weights are copied into a buffer of the worker's own, as into a module.
+
+    tls: as between hosts; for tcp only.
+    """
 
     transport: str
     length: int
@@ -54,6 +57,7 @@ class Job:
     scheme: str = "asp"
     slice_mb: float = 0.0
     load: bool = False
+    tls: bool = False
 
     def layout(self) -> Layout:
         return lay_out(self.length, self.servers, round(self.slice_mb * 2**20 / FLOAT_BYTES))
@@ -79,12 +83,16 @@ class Running:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._children = Children()
+        self._held = contextlib.ExitStack()
+        self._children = self._held.enter_context(Children())
         self._workers: list[Child] = []
 
     def __enter__(self) -> Running:
-        job, plain = self._job, dataclasses.asdict(self._job)
+        job = self._job
+        parties = [*map(party.server, range(job.servers)), *map(party.worker, range(job.workers))]
         try:
+            credentials = self._held.enter_context(keys(job.tls, parties))
+            plain = {**dataclasses.asdict(job), "credentials": credentials}
             servers = [self._children.start("exchange.serve", {**plain, "me": s}) for s in range(job.servers)]
             workers = [self._children.start("exchange.work", {**plain, "me": w}) for w in range(job.workers)]
             addresses = [server.hear() for server in servers]
@@ -107,13 +115,16 @@ class Running:
         return [max(together) for together in zip(*each, strict=True)]
 
     def __exit__(self, *_: object) -> None:
-        self._children.__exit__()
+        self._held.close()
 
 
 def serve(job: dict[str, Any], talk: Talk) -> None:
     """A server's process, until it is told to end."""
-    me, own = job.pop("me"), Job(**job)
-    node, way = open_party(party.server(me), own.transport, workers=own.workers, servers=own.servers)
+    me, credentials = job.pop("me"), job.pop("credentials")
+    own = Job(**job)
+    node, way = open_party(
+        party.server(me), own.transport, workers=own.workers, servers=own.servers, credentials=credentials
+    )
     layout, scheme = own.layout(), make(own.scheme, {})
     box = scheme.server(len(layout.slices))
     assert box is not None
@@ -132,8 +143,11 @@ def serve(job: dict[str, Any], talk: Talk) -> None:
 
 def work(job: dict[str, Any], talk: Talk) -> None:
     """A worker's process: told a number it makes as many exchanges and answers with their seconds."""
-    me, own = job.pop("me"), Job(**job)
-    node, way = open_party(party.worker(me), own.transport, workers=own.workers, servers=own.servers)
+    me, credentials = job.pop("me"), job.pop("credentials")
+    own = Job(**job)
+    node, way = open_party(
+        party.worker(me), own.transport, workers=own.workers, servers=own.servers, credentials=credentials
+    )
     way.open(Ears(node))
     g, module = Flat(spare(own.length).fill_(1e-3)), spare(own.length).zero_()
     talk.tell("here")
@@ -171,16 +185,16 @@ def measure(jobs: Sequence[Job], rounds: int, note: Note = say_nothing) -> Itera
         job.layout()
     for job in jobs:
         ours, bound = [], []
-        note(f"push and pull over {job.transport}: starting {job.workers + job.servers} processes")
+        note(f"push and pull over {way_of(job.transport, job.tls)}: starting {job.workers + job.servers} processes")
         with job.limit() as limit, Running(job) as running:
             time_push_pull(running, WARM_ROUNDS)
             limit()
             for number in range(rounds):
-                note(f"push and pull over {job.transport}: round {number + 1} of {rounds}")
+                note(f"push and pull over {way_of(job.transport, job.tls)}: round {number + 1} of {rounds}")
                 ours.append(time_push_pull(running))
                 bound.append(limit())
         yield Figure.of(
-            f"push and pull, {job.transport}",
+            f"push and pull, {way_of(job.transport, job.tls)}",
             LIMITS[job.transport],
             FLOAT_BYTES * job.length,
             ours,
@@ -190,5 +204,6 @@ def measure(jobs: Sequence[Job], rounds: int, note: Note = say_nothing) -> Itera
             servers=job.servers,
             scheme=job.scheme,
             slice_mb=job.slice_mb,
+            tls=job.tls,
             rounds=rounds,
         )

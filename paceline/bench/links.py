@@ -7,6 +7,8 @@ One process asks another for nothing and for a megabyte, as a worker does that m
   loopback address.
 - a megabyte over TCP: one byte there and as much back by such a socket.
 - a megabyte of shared memory: one byte there and back, and a copy of it in memory. It is not copied on its way.
+
+With --tls the limits are the same.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import torch
 from paceline.bench.child import Children, Talk
 from paceline.bench.figure import FLOAT_BYTES, Figure, Note, say_nothing, timed
 from paceline.bench.limits import RawSockets
-from paceline.bench.parties import Ears, open_party
+from paceline.bench.parties import Ears, keys, open_party, way_of
 from paceline.live import party
 from paceline.live.exhibits import FREIGHT_LENGTH
 from paceline.live.links import timed_looks
@@ -36,14 +38,18 @@ Seconds = tuple[float, float]
 """Until nothing has come, and `FREIGHT_BYTES`."""
 
 
-def measure(transports: Sequence[str], rounds: int, note: Note = say_nothing) -> Iterator[Figure]:
-    """Two figures a transport: nothing, and a megabyte. Raises PacelineError when the other process fails."""
+def measure(transports: Sequence[str], rounds: int, note: Note = say_nothing, *, tls: bool = False) -> Iterator[Figure]:
+    """Two figures a transport: nothing, and a megabyte. Raises PacelineError when the other process fails.
+
+    tls: as between hosts; for tcp only.
+    """
     torch.set_num_threads(1)
+    parties = (party.server(0), party.worker(0))
     for transport in transports:
         note(f"links over {transport}: starting a process")
-        with _plain(transport) as limit, Children() as children:
-            other = children.start("links.ask", {"transport": transport})
-            with _listening(transport) as address:
+        with keys(tls, parties) as credentials, _plain(transport) as limit, Children() as children:
+            other = children.start("links.ask", {"transport": transport, "credentials": credentials})
+            with _listening(transport, credentials) as address:
                 other.hear()
                 other.tell(address)
                 other.hear()
@@ -53,26 +59,29 @@ def measure(transports: Sequence[str], rounds: int, note: Note = say_nothing) ->
                     other.tell("again")
                     ours.append(tuple(other.hear()))
                     bound.append(limit())
-        yield from _figures(transport, ours[1:], bound[1:], rounds)
+        yield from _figures(transport, tls, ours[1:], bound[1:], rounds)
 
 
-def _figures(transport: str, ours: Sequence[Seconds], bound: Sequence[Seconds], rounds: int) -> Iterator[Figure]:
+def _figures(
+    transport: str, tls: bool, ours: Sequence[Seconds], bound: Sequence[Seconds], rounds: int
+) -> Iterator[Figure]:
     for which, (what, nbytes) in enumerate((("nothing", 0), ("a megabyte", FREIGHT_BYTES))):
         yield Figure.of(
-            f"ask for {what}, {transport}",
+            f"ask for {what}, {way_of(transport, tls)}",
             LIMITS[transport][which],
             nbytes,
             [seconds[which] for seconds in ours],
             [seconds[which] for seconds in bound],
             transport=transport,
+            tls=tls,
             rounds=rounds,
         )
 
 
 @contextlib.contextmanager
-def _listening(transport: str) -> Iterator[str]:
+def _listening(transport: str, credentials: str) -> Iterator[str]:
     """The address of a party that shows that it is there, and a megabyte."""
-    node, way = open_party(party.server(0), transport, workers=1, servers=1)
+    node, way = open_party(party.server(0), transport, workers=1, servers=1, credentials=credentials)
     way.open(Ears(node))
     try:
         yield way.address
@@ -82,7 +91,7 @@ def _listening(transport: str) -> Iterator[str]:
 
 def ask(job: dict[str, Any], talk: Talk) -> None:
     """The other process: answers each line with the seconds of both questions."""
-    node, way = open_party(party.worker(0), job["transport"], workers=1, servers=1)
+    node, way = open_party(party.worker(0), job["transport"], workers=1, servers=1, credentials=job["credentials"])
     way.open(Ears(node))
     talk.tell("here")
     way.connect(party.server(0), talk.hear())

@@ -7,7 +7,8 @@ turn, after a barrier; a round counts as its slowest worker. A carrier gives a n
 - shared memory: `torch.add` of two such vectors into a third, in all workers at once; with two workers each has to
   read as much and to write as much as that.
 - TCP, and gloo: each worker has to send 2 (n - 1) / n vectors, all of them together 2 (n - 1): n - 1 vectors there and
-  as many back by plain sockets over the loopback address, on n - 1 connections at once.
+  as many back by plain sockets over the loopback address, on n - 1 connections at once. With --tls the limit is the
+  same, and gloo stays as it is, which knows no TLS.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import torch.distributed as dist
 from paceline.bench.child import Child, Children, Talk
 from paceline.bench.figure import FLOAT_BYTES, Figure, Note, say_nothing, timed
 from paceline.bench.limits import RawSockets
-from paceline.bench.parties import TIMEOUT_S, Ears, open_party
+from paceline.bench.parties import TIMEOUT_S, Ears, keys, open_party, way_of
 from paceline.core.effects import Mean
 from paceline.engine.adder import FlatAdder
 from paceline.engine.vector import FlatMemory
@@ -40,12 +41,13 @@ LIMITS = {"shm": "a pass over memory", "tcp": "plain sockets, one way after the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Every carrier over every transport, and Gloo."""
+    """Every carrier over every transport, and Gloo. tls: as between hosts; for tcp only."""
 
     carriers: Sequence[str]
     transports: Sequence[str]
     length: int
     workers: int = 2
+    tls: bool = False
 
     def ways(self) -> Iterator[tuple[str, str]]:
         return itertools.product(self.carriers, self.transports)
@@ -57,12 +59,14 @@ def measure(job: Job, rounds: int, note: Note = say_nothing) -> Iterator[Figure]
     took: dict[str, list[float]] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
+        keys(job.tls, map(party.worker, range(job.workers))) as credentials,
         RawSockets(nbytes, nbytes, lanes=job.workers - 1) as raw,
         Children() as children,
     ):
         note(f"means: starting {job.workers} processes")
         store = str(Path(folder) / "store")
-        workers = [children.start("mean.work", {**asdict(job), "me": w, "store": store}) for w in range(job.workers)]
+        common = {**asdict(job), "store": store, "credentials": credentials}
+        workers = [children.start("mean.work", {**common, "me": w}) for w in range(job.workers)]
         for _ in job.transports:
             _introduce(workers)
         for worker in workers:
@@ -76,9 +80,10 @@ def measure(job: Job, rounds: int, note: Note = say_nothing) -> Iterator[Figure]
     kept["shm"] = kept[ADD]
     for carrier, transport in [*job.ways(), (GLOO, "tcp")]:
         name = GLOO if carrier == GLOO else f"{carrier} {transport}"
-        conditions = {"carrier": carrier, "transport": transport, "workers": job.workers, "rounds": rounds}
+        tls = job.tls and carrier != GLOO
+        conditions = {"carrier": carrier, "transport": transport, "workers": job.workers, "tls": tls, "rounds": rounds}
         yield Figure.of(
-            carrier if carrier == GLOO else f"{carrier}, {transport}",
+            carrier if carrier == GLOO else f"{carrier}, {way_of(transport, tls)}",
             LIMITS[transport],
             nbytes,
             kept[name],
@@ -104,7 +109,7 @@ def _one_round(workers: Sequence[Child]) -> dict[str, float]:
 
 def work(job: dict[str, Any], talk: Talk) -> None:
     """A worker's process: makes a round whenever it is told something, and answers with the seconds of each way."""
-    me, store = job.pop("me"), job.pop("store")
+    me, store, credentials = job.pop("me"), job.pop("store"), job.pop("credentials")
     own = Job(**job)
     torch.set_num_threads(1)
     dist.init_process_group(GLOO, f"file://{store}", rank=me, world_size=own.workers)
@@ -112,7 +117,7 @@ def work(job: dict[str, Any], talk: Talk) -> None:
     gradient, sums = torch.randn(own.length), torch.empty(own.length)
     ways: dict[str, Callable[[], object]] = {}
     for transport in own.transports:
-        mean = _carried(me, own.workers, transport, talk)
+        mean = _carried(me, own.workers, transport, credentials, talk)
         for carrier in own.carriers:
             ways[f"{carrier} {transport}"] = functools.partial(mean, carrier, v)
     ways[GLOO] = functools.partial(dist.all_reduce, gradient)
@@ -128,9 +133,9 @@ def work(job: dict[str, Any], talk: Talk) -> None:
         talk.tell(seconds)
 
 
-def _carried(me: int, workers: int, transport: str, talk: Talk) -> Callable[[str, Any], Any]:
+def _carried(me: int, workers: int, transport: str, credentials: str, talk: Talk) -> Callable[[str, Any], Any]:
     """`mean(carrier, v)` over connections of that kind; the parent passes the addresses round."""
-    node, way = open_party(party.worker(me), transport, workers=workers, servers=0)
+    node, way = open_party(party.worker(me), transport, workers=workers, servers=0, credentials=credentials)
     peers = node.peers = PeerCarrier(way, FlatMemory(), FlatAdder())
     way.open(Ears(node))
     talk.tell(way.address)

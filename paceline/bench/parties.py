@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from paceline.core.errors import ConfigError
 from paceline.engine.vector import FlatMemory
+from paceline.job.authority import Authority
 from paceline.job.seat import Seat
 from paceline.live.node import Node
 from paceline.live.party import Party
@@ -41,15 +45,45 @@ class Ears:
         os._exit(1)
 
 
-def open_party(who: Party, transport: str, *, workers: int, servers: int) -> tuple[Node, TcpTransport]:
-    """A node as a party of a run has it, with one thread for arithmetic; delivers after `way.open(Ears(node))`."""
+@contextlib.contextmanager
+def keys(tls: bool, parties: Iterable[Party]) -> Iterator[str]:
+    """A folder with the credentials of these, as a run makes them for itself, for as long; without `tls` no name."""
+    if not tls:
+        yield ""
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "credentials"
+        Authority().write(path, parties)
+        yield str(path)
+
+
+def open_party(
+    who: Party, transport: str, *, workers: int, servers: int, credentials: str = ""
+) -> tuple[Node, TcpTransport]:
+    """A node as a party of a run has it, with one thread for arithmetic; delivers after `way.open(Ears(node))`.
+
+    credentials: the folder of `keys`; its connections are under TLS then.
+    """
     import paceline.schemes  # noqa: F401  enters the catalogue
 
     torch.set_num_threads(1)
-    seat = Seat(party=str(who), workers=workers, servers=servers, coordinator="", token=TOKEN, exchange=transport)
+    seat = Seat(
+        party=str(who),
+        workers=workers,
+        servers=servers,
+        coordinator="",
+        token=TOKEN,
+        exchange=transport,
+        credentials=credentials,
+    )
     way = seat.transport()
     node = Node(way, FlatMemory(), timeout_s=TIMEOUT_S)
     return node, way
+
+
+def way_of(transport: str, tls: bool) -> str:
+    """As it is shown."""
+    return f"{transport} under TLS" if tls else transport
 
 
 def there_or_refused(transports: Sequence[str]) -> None:

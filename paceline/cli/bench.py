@@ -110,10 +110,10 @@ def parsed(subject: str, arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=whole(1, 1000), default=DEFAULT_ROUNDS[subject], help=f"{TURNS} %(default)s)")
     parser.add_argument("--json", metavar="FILE", type=a_file, help="also write the figures there")
     options = parser.parse_all(arguments)
-    if getattr(options, "tls", False):
-        raise ConfigError(
-            "--tls: only plain connections are measured here; python benchmarks/tls.py says what TLS costs"
-        )
+    if getattr(options, "transport", TRANSPORTS) is None:
+        options.transport = ["tcp"] if options.tls else list(TRANSPORTS)
+    if getattr(options, "tls", False) and "shm" in options.transport:
+        raise ConfigError("--tls: shared memory does not leave the machine and needs none; give --transport tcp")
     if "shm" in getattr(options, "transport", ()) and subject != "overhead":
         from paceline.bench.parties import there_or_refused
 
@@ -172,10 +172,9 @@ def _transport(parser: Parser) -> None:
     parser.add_argument(
         "--transport",
         type=several(TRANSPORTS),
-        default=list(TRANSPORTS),
         help="shm (shared memory), tcp (loopback), or both (default: shm,tcp)",
     )
-    parser.add_argument("--tls", action="store_true", help="refused so far: benchmarks/tls.py says what TLS costs")
+    parser.add_argument("--tls", action="store_true", help="tcp as between hosts: TLS 1.3, each side with its key")
 
 
 def _mbytes(parser: Parser, default: float, what: str) -> None:
@@ -263,6 +262,7 @@ def _exchange(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
             servers=options.servers,
             scheme=options.scheme,
             slice_mb=exchange.SLICES_MB[name] if options.slice_mb is None else options.slice_mb,
+            tls=options.tls,
         )
         for name in options.transport
     ]
@@ -278,6 +278,7 @@ def _mean(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
         transports=options.transport,
         length=floats(options.mbytes),
         workers=options.workers,
+        tls=options.tls,
     )
     return mean.measure(job, options.rounds, note)
 
@@ -310,7 +311,7 @@ def _overhead(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
 def _links(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
     from paceline.bench import links
 
-    return links.measure(options.transport, options.rounds, note)
+    return links.measure(options.transport, options.rounds, note, tls=options.tls)
 
 
 RUN: dict[str, Callable[[argparse.Namespace, Note], Iterator[Figure]]] = {

@@ -49,6 +49,16 @@ def test_every_subject_prints_a_table_and_writes_what_was_measured(
         assert f"{row['ratio']:.2f}" in out
 
 
+@pytest.mark.parametrize("subject", ["exchange", "mean", "links"])
+def test_under_tls_it_measures_what_goes_between_hosts(subject: str, capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    tiny = TINY[subject].replace("--transport tcp ", "")  # which goes without saying then
+    assert main(["bench", subject, *tiny.split(), "--tls", "--json", str(path)]) == 0
+    shown = {row["what"]: row["tls"] for row in json.loads(path.read_text())["figures"]}
+    assert shown == {what.replace("tcp", "tcp under TLS"): "tcp" in what for what in MEASURED[subject]}
+    assert capsys.readouterr().err == ""
+
+
 def test_alone_it_says_what_can_be_measured(capsys: Capture) -> None:
     assert main(["bench"]) == 0
     text = capsys.readouterr().out
@@ -72,10 +82,7 @@ def test_help_of_a_subject_says_what_bounds_it(subject: str, capsys: Capture) ->
         ("exchange --mbytes nan", "--mbytes: nan is not a number between"),
         ("exchange --scheme easgd", "easgd does more than push and pull: give asp or bsp"),
         ("exchange --scheme aps", "did you mean 'asp'?"),
-        (
-            "exchange --tls",
-            "--tls: only plain connections are measured here; python benchmarks/tls.py says what TLS costs",
-        ),
+        ("exchange --tls --transport shm,tcp", "shared memory does not leave the machine and needs none"),
         ("exchange --transport tcp --servers 3 --mbytes 0.00001", "give --servers 2 or less"),
         ("mean --workers 1", "between 2 and 64"),
         ("mean --carriers rnig", "did you mean 'ring'?"),
