@@ -72,8 +72,10 @@ class Loop:
     def _look_again(self, sock: socket.socket) -> None:
         """What a TLS stream has taken from the kernel, and nobody has read yet, no selector sees."""
         pending: Callable[[], int] | None = getattr(sock, "pending", None)
+        if pending is None:
+            return
         number = sock.fileno()
-        if pending is not None and number >= 0 and number not in self._unseen and pending():
+        if number >= 0 and number not in self._unseen and pending():
             self._unseen.add(number)
             self.call_soon(partial(self._read_again, number))
 

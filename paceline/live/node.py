@@ -341,7 +341,8 @@ class Node:
 
     def _send(self, to: Party, envelope: Envelope, part: int) -> None:
         """`part` is the number of the slice that the message is for or comes from."""
-        self._streams.send(to, envelope, lambda: self._encode(to, envelope, part))
+        encode = vector_fields(type(envelope.message)) and (lambda: self._encode(to, envelope, part))
+        self._streams.send(to, envelope, encode or None)
 
     def _encode(self, to: Party, envelope: Envelope, part: int) -> None:
         with self.stage.order(to):

@@ -112,11 +112,16 @@ class Receiver:
         full = filled == self._limit
         while self._incoming is None and filled - at >= wire.PREFIX.size and not self.closed:
             head = at + wire.PREFIX.size
-            prefix = wire.decode_prefix(scratch[at:head], self.body_bytes_max)
+            prefix = wire.decode_prefix(scratch, self.body_bytes_max, at)
             if filled - head < prefix.header_bytes:
                 break
             at = head + prefix.header_bytes
-            frame = self._begin(prefix, scratch[head:at])
+            header = wire.decode_header(scratch[head:at], prefix.body_bytes)
+            if not (header.lengths or header.over or prefix.striped or self._line):  # the usual small message
+                seconds, self._begun = time.monotonic() - self._begun if self._begun else 0.0, 0.0
+                self._tell(prefix, header, (), seconds)
+                continue
+            frame = self._begin(prefix, header)
             if prefix.striped:
                 self._stripe(frame)
                 continue
@@ -132,8 +137,7 @@ class Receiver:
         more = self._incoming is None and (full or self._filled >= SCRATCH_BYTES_MIN)
         self._limit = SCRATCH_BYTES if more else SCRATCH_BYTES_MIN
 
-    def _begin(self, prefix: wire.Prefix, header: memoryview) -> _Incoming:
-        head = wire.decode_header(header, prefix.body_bytes)
+    def _begin(self, prefix: wire.Prefix, head: wire.Header) -> _Incoming:
         if head.forms and prefix.kind == Kind.CONTROL:
             raise ProtocolError(f"encoded vectors in a frame of kind {prefix.kind.name}")
         frame = _Incoming(prefix, head, self._begun or time.monotonic())
@@ -177,7 +181,7 @@ class Receiver:
         """All of a striped body is there."""
         frame.seconds = time.monotonic() - frame.begun
         while self._line and self._line[0].seconds is not None and not self.closed:
-            self._tell(self._line.popleft())
+            self._tell_of(self._line.popleft())
         if not self.closed:
             self._open_next()
 
@@ -202,13 +206,16 @@ class Receiver:
         if self._line and frame.prefix.kind != Kind.CONTROL:
             self._line.append(frame)
         else:
-            self._tell(frame)
+            self._tell_of(frame)
 
-    def _tell(self, frame: _Incoming) -> None:
-        message, prefix = wire.assemble(frame.head.codec, frame.head.scalars, frame.vectors), frame.prefix
+    def _tell_of(self, frame: _Incoming) -> None:
         assert frame.seconds is not None
+        self._tell(frame.prefix, frame.head, frame.vectors, frame.seconds)
+
+    def _tell(self, prefix: wire.Prefix, head: wire.Header, vectors: Sequence[Any], seconds: float) -> None:
+        message = wire.assemble(head.codec, head.scalars, vectors)
         if self._sharing is None or not self._sharing.heard(message):
-            self._arrived(Envelope(prefix.kind, message, prefix.id, prefix.slice, seconds_receiving=frame.seconds))
+            self._arrived(Envelope(prefix.kind, message, prefix.id, prefix.slice, seconds_receiving=seconds))
 
 
 def _with_encoded(shared: Sequence[Any], lengths: Sequence[int], forms: Sequence[wire.Form | None]) -> list[Any]:

@@ -77,20 +77,21 @@ class Outbox:
         """Hand over what the kernel takes now; returns how many bytes that was. Raises OSError."""
         total = 0
         try:
-            while len(self):
-                sent = sock.sendmsg(self._batch())
+            while ready := len(self):
+                sent = sock.sendmsg(self._batch(ready))
                 total += sent
                 self._left(sent)
         except BlockingIOError:
             pass
         return total
 
-    def _batch(self) -> list[memoryview]:
-        if len(self) == 1:
+    def _batch(self, ready: int) -> list[memoryview]:
+        """Of the first `ready` frames."""
+        if ready == 1:
             return self._line[0].buffers[:IOV_MAX]
         buffers: list[memoryview] = []
         size = 0
-        for frame in itertools.islice(self._line, len(self)):
+        for frame in itertools.islice(self._line, ready):
             buffers += frame.buffers
             size += frame.left
             if size >= BATCH_BYTES or len(buffers) >= IOV_MAX or frame.body:

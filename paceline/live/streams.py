@@ -42,16 +42,19 @@ class Streams:
         Raises PeerLost when there is no way to `to`. A message whose vectors never come is dropped, and so is one that
         was held for somebody who is lost by then: whoever waits for its answer hears of that anyhow.
         """
-        go = go or (lambda: self._post.send(to, envelope))
         arriving = _arriving(envelope)
-        if not self._hold((to, envelope.slice), _Held(envelope, go, len(arriving)), arriving):
-            envelope.queued_at = time.monotonic()
+        if arriving or self._held:
+            held = _Held(envelope, go or (lambda: self._post.send(to, envelope)), len(arriving))
+            if self._hold((to, envelope.slice), held, arriving):
+                return
+        envelope.queued_at = time.monotonic()
+        if go:
             go()
+        else:
+            self._post.send(to, envelope)
 
     def _hold(self, line: tuple[Party, int], held: _Held, arriving: list[Any]) -> bool:
         """Is it held back?"""
-        if not arriving and not self._held:
-            return False
         with self._lock:
             if not arriving and line not in self._held:
                 return False

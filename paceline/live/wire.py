@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, get_type_hints
 
 import msgspec
@@ -77,6 +77,8 @@ class _Header(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 _KINDS = {int(kind): kind for kind in Kind}
+_NOTHING = b"\xc0"
+_BARE = b"\x90" * 3  # no places, no loans that are over, no forms
 _encode = msgspec.msgpack.Encoder().encode
 _decode_header = msgspec.msgpack.Decoder(_Header).decode
 
@@ -89,6 +91,8 @@ class Codec(msgspec.Struct, frozen=True):
     vectors: tuple[str, ...]
     scalars: tuple[str, ...]
     decode: Callable[[bytes], Any]
+    opening: bytes
+    """Of the header of a message that has no vectors: all that comes before its scalars."""
 
 
 @functools.cache
@@ -97,7 +101,14 @@ def codec_of(cls: Any) -> Codec:
     fields = [(name, hints[name]) for name in scalar_fields(cls)]
     struct_type = msgspec.defstruct(cls.__name__, fields, array_like=True, forbid_unknown_fields=True)
     decode = msgspec.msgpack.Decoder(struct_type).decode
-    return Codec(cls, name_of(cls), vector_fields(cls), scalar_fields(cls), decode)
+    opening = _encode(_Header(name_of(cls), (), msgspec.Raw(_NOTHING)))[: -len(_NOTHING + _BARE)]
+    return Codec(cls, name_of(cls), vector_fields(cls), scalar_fields(cls), decode, opening)
+
+
+@functools.cache
+def _codec_named(name: str) -> Codec:
+    """Raises KeyError; so whatever strangers call their messages, nothing is kept of it."""
+    return codec_of(named(name))
 
 
 def encode(envelope: Envelope, memory: Memory, lender: Lender | None = None) -> list[memoryview]:
@@ -107,6 +118,7 @@ def encode(envelope: Envelope, memory: Memory, lender: Lender | None = None) -> 
     """
     message = envelope.message
     codec = codec_of(type(message))  # type: ignore[arg-type]
+    scalars = _encode([getattr(message, name) for name in codec.scalars])
     places: tuple[Place | None, ...] = ()
     forms: tuple[Form | None, ...] = ()
     vectors, body = [getattr(message, name) for name in codec.vectors], []
@@ -116,14 +128,18 @@ def encode(envelope: Envelope, memory: Memory, lender: Lender | None = None) -> 
         places = _lend(vectors, lender) if lender else ()
         travel = [v for v, place in zip(vectors, places, strict=True) if place is None] if places else vectors
         body = [memoryview(v.data) if type(v) is Encoded else memory.bytes_of(v) for v in travel]
-    scalars = msgspec.Raw(_encode([getattr(message, name) for name in codec.scalars]))
     over = lender.over() if lender else ()
-    header = _encode(_Header(codec.name, tuple(map(len, vectors)), scalars, places, over, forms))
+    if not (vectors or over):
+        return [memoryview(_head(envelope, codec, codec.opening + scalars + _BARE, 0))]
+    header = _encode(_Header(codec.name, tuple(map(len, vectors)), msgspec.Raw(scalars), places, over, forms))
+    size = sum([view.nbytes for view in body])
+    return [memoryview(_head(envelope, codec, header, size)), *[view for view in body if view.nbytes]]
+
+
+def _head(envelope: Envelope, codec: Codec, header: bytes, body_bytes: int) -> bytes:
     if len(header) > HEADER_BYTES_MAX:
         raise ProtocolError(f"the header of {codec.name} has {len(header)} bytes, more than {HEADER_BYTES_MAX}")
-    size = sum([view.nbytes for view in body])
-    prefix = PREFIX.pack(MAGIC, VERSION, envelope.kind, envelope.slice, len(header), envelope.id, size)
-    return [memoryview(prefix + header), *[view for view in body if view.nbytes]]
+    return PREFIX.pack(MAGIC, VERSION, envelope.kind, envelope.slice, len(header), envelope.id, body_bytes) + header
 
 
 def _lend(vectors: list[Any], lender: Lender) -> tuple[Place | None, ...]:
@@ -143,9 +159,9 @@ def striped(head: memoryview) -> memoryview:
     return changed
 
 
-def decode_prefix(data: bytes | memoryview, body_bytes_max: int) -> Prefix:
-    """Raises ProtocolError for anything but a frame of this protocol within the limits."""
-    magic, version, kind, slice_, header_bytes, id, body_bytes = PREFIX.unpack(data)
+def decode_prefix(data: bytes | memoryview, body_bytes_max: int, at: int = 0) -> Prefix:
+    """Of the frame at `at`. Raises ProtocolError for anything but one of this protocol within the limits."""
+    magic, version, kind, slice_, header_bytes, id, body_bytes = PREFIX.unpack_from(data, at)
     if magic != MAGIC:
         raise ProtocolError("not a Paceline frame")
     if version != VERSION:
@@ -178,7 +194,7 @@ def decode_header(data: bytes | memoryview, body_bytes: int) -> Header:
     """Raises ProtocolError."""
     try:
         header = _decode_header(data)
-        codec = codec_of(named(header.name))
+        codec = _codec_named(header.name)
         scalars = codec.decode(header.scalars)
     except (msgspec.MsgspecError, KeyError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"a header that cannot be read: {error}") from None
@@ -186,7 +202,7 @@ def decode_header(data: bytes | memoryview, body_bytes: int) -> Header:
     if (places and len(places) != len(lengths)) or (forms and len(forms) != len(lengths)):
         raise ProtocolError(f"{codec.name}: {len(places)} places and {len(forms)} forms for {len(lengths)} vectors")
     if not lengths and not codec.vectors and not body_bytes:
-        return Header(codec, lengths, scalars, places, header.over, forms)  # the usual small message
+        return Header(codec, lengths, scalars, places, header.over, forms)
     nowhere = (None,) * len(lengths)
     sizes = map(_bytes_sent, lengths, places or nowhere, forms or nowhere)
     if len(lengths) != len(codec.vectors) or min(lengths, default=0) < 0 or sum(sizes) != body_bytes:
@@ -204,10 +220,11 @@ def _bytes_sent(length: int, place: Place | None, form: Form | None) -> int:
     return form.nbytes
 
 
-def assemble(codec: Codec, scalars: Any, vectors: list[Any]) -> Any:
+def assemble(codec: Codec, scalars: Any, vectors: Sequence[Any]) -> Any:
     """The message from its parts. Raises ProtocolError when the message itself refuses them."""
     fields = msgspec.structs.asdict(scalars)
-    fields.update(zip(codec.vectors, vectors, strict=True))
+    if vectors or codec.vectors:
+        fields.update(zip(codec.vectors, vectors, strict=True))
     try:
         return codec.cls(**fields)
     except (TypeError, ValueError) as error:

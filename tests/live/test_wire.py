@@ -111,6 +111,11 @@ def test_vectors_leave_from_where_they_lie() -> None:
     assert bytes(body) == v.tobytes()
 
 
+def test_a_message_without_vectors_has_the_header_that_the_format_says() -> None:
+    (frame,) = wire.encode(Envelope(Kind.CONTROL, control.Stop(reason="steps")), MEMORY)
+    assert bytes(frame[wire.PREFIX.size :]) == msgspec.msgpack.encode(["control.Stop", [], ["steps"], [], [], []])
+
+
 def test_a_header_that_is_too_long_is_refused_where_it_would_leave() -> None:
     with pytest.raises(ProtocolError, match=r"header of control.Stop has 70\d\d\d bytes"):
         bytes_of(Envelope(Kind.CONTROL, control.Stop(reason="x" * 70_000)))
