@@ -18,6 +18,7 @@ VERBS = {
     "race": "train under several schemes in turn and see which one wins, and why",
     "simulate": "the same as train or race in virtual time, on a cluster you need not have",
     "advise": "which scheme suits a cluster, what is known of that, and what is not",
+    "plot": "finished runs in figures, or as a report of one HTML file",
     "export": "the trace of a run for other tools: Perfetto, spreadsheets",
     "launch": "start a training script of your own as several workers",
     "fuzz": "every scheme under everything that can go wrong, in virtual time, watched by invariants",

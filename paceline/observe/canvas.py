@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import textwrap
 from collections.abc import Sequence
@@ -19,7 +20,10 @@ LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 ACTIVITIES = {"computing": "#009E73", "communicating": "#0072B2", "waiting": "#F0A63A"}
 NOTE_COLUMNS = 140
-TYPE = {"title": 17, "label": 13, "tick": 12, "note": 12}
+TYPE = {"title": 17, "label": 13, "tick": 12, "note": 12, "small": 10}
+WIDE = 11.0
+"""Inches, of figures that stand on a page."""
+ENDS_LABELLED_MAX = 16
 
 
 def empty(rows: Sequence[float], inches: tuple[float, float] = INCHES) -> tuple[Any, list[Any]]:
@@ -31,6 +35,60 @@ def empty(rows: Sequence[float], inches: tuple[float, float] = INCHES) -> tuple[
     layout.set(w_pad=0.15, h_pad=0.15, hspace=0.06)
     grid = figure.add_gridspec(len(rows), 1, height_ratios=list(rows))
     return figure, [figure.add_subplot(grid[row, 0]) for row in range(len(rows))]
+
+
+def beside(panels: int) -> tuple[Any, list[Any]]:
+    """A figure and its axes, side by side, with the same heights to be read off."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDE if panels < 3 else 5 * panels, 5.0), dpi=DPI, layout="constrained", facecolor="white")
+    return figure, list(figure.subplots(1, panels, sharey=True, squeeze=False)[0])
+
+
+def look(index: int) -> dict[str, Any]:
+    """Colour and dashes of the line of number `index`: colours come round again."""
+    dashes = ("-", (0, (6, 2)), (0, (2, 1.5)))
+    return {"color": LINES[index % len(LINES)], "linestyle": dashes[index // len(LINES) % len(dashes)]}
+
+
+def words(text: str) -> str:
+    """As it is: names come from users, and a dollar sign would begin a formula."""
+    return text.replace("$", r"\$")
+
+
+def end_labels(axes: Any, ends: Sequence[tuple[tuple[float, float], Any]]) -> None:
+    """A mark where each line ends, and the same mark with its name to the right, in the order of the ends.
+
+    `ends`: points, and what has a name and an index. The mark says which is which where colours do not.
+    """
+    low, high = axes.get_ylim()
+    ranked = sorted(ends, key=lambda end: end[0][1])[-ENDS_LABELLED_MAX:]
+    apart = 0.052 * (5.0 / axes.figure.get_size_inches()[1])
+    heights = spread_out([(y - low) / ((high - low) or 1.0) for (_, y), _ in ranked], apart)
+    for ((x, y), entry), height in zip(ranked, heights, strict=True):
+        colour = look(entry.index)["color"]
+        mark: dict[str, Any] = {"marker": MARKS[entry.index % len(MARKS)], "markeredgecolor": "white", "color": colour}
+        axes.plot([x], [y], **mark, markersize=9, zorder=5, clip_on=False)
+        axes.plot([1.025], [height], **mark, markersize=8, transform=axes.transAxes, clip_on=False)
+        place: dict[str, Any] = {"xycoords": "axes fraction", "va": "center", "fontweight": "bold"}
+        axes.annotate(words(entry.name), (1.045, height), **place, fontsize=TYPE["note"], color=colour)
+
+
+def spread_out(places: Sequence[float], apart: float) -> list[float]:
+    """Rising places, moved as little upwards as keeps them apart; then down again as far as the top is passed."""
+    moved: list[float] = []
+    for place in places:
+        moved.append(max(place, moved[-1] + apart) if moved else place)
+    limit = 1.0
+    for n in reversed(range(len(moved))):
+        moved[n] = min(moved[n], limit)
+        limit = moved[n] - apart
+    return moved
+
+
+def legend_above(axes: Any) -> None:
+    place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2, "frameon": False}
+    axes.legend(**place, ncols=4, fontsize=TYPE["note"], labelcolor=INK, handlelength=1.0)
 
 
 def plain_axes(axes: Any, *, grid: str) -> None:
@@ -90,12 +148,25 @@ def stacked(axes: Any, at: Sequence[float], shares: Sequence[Shares], thickness:
 
 
 def save(figure: Any, path: str | os.PathLike[str]) -> None:
-    """As a PNG; a figure looked at while it is drawn anew is the old or the new one."""
+    """As a PNG, or an SVG by the name's end; a figure looked at while it is drawn anew is the old or the new one."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        figure.savefig(draft, format="png", dpi=DPI)
+        if path.suffix == ".svg":
+            draft.write_text(svg(figure), encoding="utf-8")
+        else:
+            figure.savefig(draft, format="png", dpi=DPI)
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def svg(figure: Any, **options: Any) -> str:
+    """With its words as words, to be found and read aloud; the same figure gives the same text."""
+    from matplotlib import rc_context
+
+    text = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "paceline"}):
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None}, **options)
+    return text.getvalue()

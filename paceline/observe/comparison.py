@@ -23,7 +23,7 @@ NONE = "-"
 def tables(groups: Sequence[Group]) -> str:
     """Two tables: what came of it, what it cost; and a sentence."""
     order = standings(groups)
-    costs = columns(COSTS, [_cost(s.group) for s in order], last=">")
+    costs = columns(COSTS, [cost(s.group) for s in order], last=">")
     return "\n\n".join([results(order), costs, sentence(groups, order)])
 
 
@@ -58,7 +58,7 @@ def _shown(spread: Spread | None, shown: Callable[[float], str]) -> str:
     return NONE if spread is None else spread.text(shown)
 
 
-def _cost(group: Group) -> tuple[str, ...]:
+def cost(group: Group) -> tuple[str, ...]:
     """Means over the runs, all workers of each together."""
     runs = group.summaries
 

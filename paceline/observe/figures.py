@@ -64,7 +64,7 @@ def race_figure(runs: Iterable[tuple[Summary, Iterable[Record]]]) -> Any:
     canvas.title(top, _setting(summaries), why(summaries))
     _accuracy(top, entries)
     ranked = ranking(summaries)
-    _groups_of_workers(bottom, [(names[id(s)], s.workers) for s in ranked])
+    groups_of_workers(bottom, [(names[id(s)], s.workers) for s in ranked])
     return figure
 
 
@@ -219,7 +219,8 @@ def _percentages(axes: Any, workers: Sequence[WorkerSummary]) -> None:
             begin += share
 
 
-def _groups_of_workers(axes: Any, groups: Sequence[tuple[str, Sequence[WorkerSummary]]]) -> None:
+def groups_of_workers(axes: Any, groups: Sequence[tuple[str, Sequence[WorkerSummary]]]) -> None:
+    """A bar for each worker, those of a group side by side above its name."""
     canvas.plain_axes(axes, grid="y")
     begin, middles, places, workers = 0.0, [], [], []
     for _, members in groups:

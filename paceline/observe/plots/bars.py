@@ -1,0 +1,113 @@
+"""One number or two for each group, as bars from left to right: target, throughput, traffic; over seeds, with dots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from paceline.observe import canvas
+from paceline.observe.canvas import FAINT, INK, TYPE
+from paceline.observe.comparison import rate
+from paceline.observe.plots.digest import Entry
+from paceline.observe.spread import Spread, baseline, standings
+from paceline.observe.summary import Summary
+from paceline.observe.text import count_text, megabytes, seconds_text
+
+THICK = 0.62
+UP, DOWN = "#0072B2", "#56B4E9"
+
+
+def throughput(entries: Sequence[Entry]) -> Any | None:
+    figure, axes = _rows(len(entries))
+    _bars(axes, entries, lambda s: s.samples_per_second, count_text)
+    axes.set_xlabel("training samples a second, all workers together", fontsize=TYPE["label"], color=INK)
+    return figure
+
+
+def to_target(entries: Sequence[Entry]) -> Any | None:
+    """Seconds, and how many times sooner than the baseline; None where no run reached a target."""
+    order = [s for s in standings([entry.group for entry in entries]) if s.seconds_to_target]
+    if not order:
+        return None
+    of = {id(entry.group): entry for entry in entries}
+    reference = baseline([entry.group for entry in entries])
+    figure, axes = _rows(len(order))
+    told = {}
+    for s in order:
+        times = s.speedup.text(lambda x: f"{x:.1f}") if s.speedup else ""
+        missed = len(s.group.runs) - s.reached
+        sooner = "baseline" if s.group is reference else f"×{times}"
+        told[s.name] = f"  {sooner}" + (f"  ({missed} of {len(s.group.runs)} missed it)" if missed else "")
+    _bars(axes, [of[id(s.group)] for s in order], lambda s: s.seconds_to_target, seconds_text, told)
+    axes.set_xlabel("seconds to the target accuracy", fontsize=TYPE["label"], color=INK)
+    return figure
+
+
+def traffic(entries: Sequence[Entry]) -> Any | None:
+    """Both ways; None where no bytes were counted."""
+    measured = [e for e in entries if any(s.bytes_up or s.bytes_down for s in e.group.summaries)]
+    if not measured:
+        return None
+    figure, axes = _rows(len(measured), tall=0.62)
+    ways: tuple[tuple[str, str, float, Callable[[Summary], int]], ...] = (
+        ("sent by the workers", UP, -0.2, lambda s: s.bytes_up),
+        ("received by them", DOWN, 0.2, lambda s: s.bytes_down),
+    )
+    for name, colour, shift, count in ways:
+        for place, entry in enumerate(measured):
+            summaries = entry.group.summaries
+            rates = [megabytes_a_second(rate(count(s), s)) for s in summaries]
+            whole = Spread.of(count(s) for s in summaries)
+            spread = Spread.of(rates) or Spread(0.0, 0.0, 1)
+            end = f"{spread.text(lambda x: f'{x:.1f}')} MB/s, {megabytes(round(whole.mean if whole else 0))} MB in all"
+            _bar(axes, place + shift, 0.36, colour, spread, rates, end, name if not place else "")
+    _named(axes, measured)
+    axes.set_xlabel("megabytes a second, measured, all workers together", fontsize=TYPE["label"], color=INK)
+    canvas.legend_above(axes)
+    return figure
+
+
+def megabytes_a_second(bytes_a_second: float | None) -> float:
+    return (bytes_a_second or 0.0) / 1e6
+
+
+def _rows(count: int, tall: float = 0.48) -> tuple[Any, Any]:
+    figure, [axes] = canvas.empty([1.0], inches=(canvas.WIDE, 1.4 + tall * count))
+    canvas.plain_axes(axes, grid="x")
+    return figure, axes
+
+
+def _bars(
+    axes: Any,
+    entries: Sequence[Entry],
+    value: Callable[[Summary], float | None],
+    shown: Callable[[float], str],
+    told: dict[str, str] | None = None,
+) -> None:
+    for place, entry in enumerate(entries):
+        values = [v for v in map(value, entry.group.summaries) if v is not None]
+        spread = Spread.of(values) or Spread(0.0, 0.0, 1)
+        end = spread.text(shown) + (told or {}).get(entry.name, "")
+        _bar(axes, place, THICK, canvas.look(entry.index)["color"], spread, values, end)
+    _named(axes, entries)
+
+
+def _bar(
+    axes: Any, at: float, thick: float, colour: str, spread: Spread, values: Sequence[float], end: str, name: str = ""
+) -> None:
+    axes.barh([at], [spread.mean], thick, color=colour, label=name or None)
+    if spread.count > 1:
+        axes.plot(values, [at] * len(values), "o", color=INK, markersize=3.5, alpha=0.7)
+        axes.errorbar([spread.mean], [at], xerr=[spread.deviation], color=INK, linewidth=1.2, capsize=3)
+    reach = max([spread.mean + spread.deviation, *values])
+    place: dict[str, Any] = {"xytext": (7, 0), "textcoords": "offset points", "va": "center"}
+    axes.annotate(end, (reach, at), **place, fontsize=TYPE["note"], color=INK)
+
+
+def _named(axes: Any, entries: Sequence[Entry]) -> None:
+    axes.set_yticks(range(len(entries)), [canvas.words(entry.name) for entry in entries])
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(entries) - 0.45, -0.55)
+    axes.set_xlim(0, 1.38 * max(axes.get_xlim()[1], 1e-9))  # room for the words at the ends
+    for spine in ("left",):
+        axes.spines[spine].set_color(FAINT)

@@ -1,0 +1,96 @@
+"""Accuracy against time, against exchanges and against samples; several seeds as their mean and a band."""
+
+from __future__ import annotations
+
+import bisect
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from paceline.core.trace import Evaluated
+from paceline.observe import canvas
+from paceline.observe.canvas import FAINT, INK, TYPE
+from paceline.observe.plots.digest import Digest, Entry
+
+POINTS = 200
+"""Of a mean over seeds, along the axis."""
+Place = Callable[[Digest, Evaluated], float]
+Line = list[tuple[float, float]]
+AXES: dict[str, tuple[str, Place]] = {
+    "time": ("seconds of training", lambda _, e: e.at),
+    "exchange": ("exchanges of a worker (mean over workers)", lambda d, e: d.exchanges_by(e.at)),
+    "samples": ("training samples seen by all workers together", lambda _, e: e.samples),
+}
+
+
+def accuracy(entries: Sequence[Entry], by: str) -> Any | None:
+    """`by`: a key of AXES. One panel for each way of dealing out the data; None when nothing was evaluated."""
+    label, place = AXES[by]
+    drawn = [entry for entry in entries if any(d.evaluations for d in entry.digests)]
+    if not drawn:
+        return None
+    kinds = list(dict.fromkeys(entry.group.runs[0].shares for entry in drawn))
+    figure, panels = canvas.beside(len(kinds))
+    for axes, kind in zip(panels, kinds, strict=True):
+        _panel(axes, [entry for entry in drawn if entry.group.runs[0].shares == kind], place)
+        axes.set_xlabel(label, fontsize=TYPE["label"], color=INK)
+        if len(kinds) > 1:
+            dealt = "i.i.d." if kind == "uniform" else "not i.i.d."
+            axes.set_title(f"shares {kind}: {dealt}", loc="left", fontsize=TYPE["label"], color=INK)
+    panels[0].set_ylabel("test accuracy", fontsize=TYPE["label"], color=INK)
+    return figure
+
+
+def _panel(axes: Any, entries: Sequence[Entry], place: Place) -> None:
+    canvas.plain_axes(axes, grid="y")
+    labels, tops = [], []
+    for entry in entries:
+        lines = [[(place(d, e), e.accuracy) for e in d.evaluations] for d in entry.digests if d.evaluations]
+        end = _several(axes, entry, lines) if len(lines) > 1 else _one(axes, entry, lines[0])
+        labels.append((end, entry))
+        tops += [y for line in lines for _, y in line]
+    for target in sorted({d.summary.target_accuracy for e in entries for d in e.digests if d.summary.target_accuracy}):
+        axes.axhline(target, color=FAINT, linestyle=(0, (5, 4)), linewidth=1.2)
+        where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+        axes.annotate(f"target {target:g}", (0, target), xytext=(3, 3), **where, fontsize=TYPE["small"], color=FAINT)
+        tops.append(target)
+    axes.set_ylim(max(0.0, min(tops) - 0.03), min(1.0, max(tops) + 0.05))
+    axes.set_xlim(left=0)
+    canvas.end_labels(axes, labels)
+
+
+def _one(axes: Any, entry: Entry, line: Line) -> tuple[float, float]:
+    axes.plot(*zip(*line, strict=True), **canvas.look(entry.index), linewidth=2.4)
+    return line[-1]
+
+
+def _several(axes: Any, entry: Entry, lines: Sequence[Line]) -> tuple[float, float]:
+    """Each run thin, to its own end; the mean and its band as far as all of them go."""
+    look = canvas.look(entry.index)
+    for line in lines:
+        axes.plot(*zip(*line, strict=True), **look, linewidth=0.8, alpha=0.45)
+    xs, means, deviations = mean_line(lines)
+    axes.plot(xs, means, **look, linewidth=2.6)
+    low = [m - d for m, d in zip(means, deviations, strict=True)]
+    high = [m + d for m, d in zip(means, deviations, strict=True)]
+    axes.fill_between(xs, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    return xs[-1], means[-1]
+
+
+def mean_line(lines: Sequence[Line]) -> tuple[list[float], list[float], list[float]]:
+    """Where, mean and standard deviation, from the latest beginning to the earliest end."""
+    begin, end = max(line[0][0] for line in lines), min(line[-1][0] for line in lines)
+    xs = [begin + (end - begin) * n / (POINTS - 1) for n in range(POINTS)]
+    ys = [[between(line, x) for line in lines] for x in xs]
+    return xs, [statistics.fmean(y) for y in ys], [statistics.stdev(y) for y in ys]
+
+
+def between(line: Line, x: float) -> float:
+    """The line's height at x, straight between its points, and level beyond them."""
+    after = bisect.bisect_left(line, x, key=lambda point: point[0])
+    if after == 0:
+        return line[0][1]
+    if after == len(line):
+        return line[-1][1]
+    (x0, y0), (x1, y1) = line[after - 1], line[after]
+    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)

@@ -1,0 +1,91 @@
+"""What the figures need of a run, gathered in one pass over its trace."""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from paceline.core.errors import PacelineError
+from paceline.core.trace import Applied, Evaluated, Span
+from paceline.observe.runs import Group, Run
+from paceline.observe.summary import Summary
+
+STEPS_SHOWN = 8
+"""Of the slowest worker, in a timeline."""
+
+
+@dataclass(slots=True)
+class Digest:
+    """One run. `staleness`: contributions to shard 0 by staleness; `begin`: what lies in its first `until` seconds."""
+
+    run: Run
+    until: float
+    evaluations: list[Evaluated] = field(default_factory=list)
+    exchanged: list[float] = field(default_factory=list)
+    staleness: Counter[int] = field(default_factory=Counter)
+    begin: list[Span | Applied] = field(default_factory=list)
+
+    @property
+    def summary(self) -> Summary:
+        return self.run.summary
+
+    def exchanges_by(self, at: float) -> float:
+        """How many exchanges a worker had made by then, in the mean over all."""
+        return bisect.bisect_right(self.exchanged, at) / max(1, len(self.summary.workers))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A group in the figures; `index` gives its colour."""
+
+    index: int
+    group: Group
+    digests: Sequence[Digest]
+
+    @property
+    def name(self) -> str:
+        return self.group.name
+
+
+def entries(groups: Sequence[Group]) -> tuple[list[Entry], list[str]]:
+    """Of every group; and notes on traces that could not be read, of whose runs there are summaries only."""
+    notes: list[str] = []
+    found = []
+    for index, group in enumerate(groups):
+        digests = []
+        for run in group.runs:
+            try:
+                digests.append(digest(run))
+            except PacelineError as error:
+                notes.append(f"{error}; in tables and bars only")
+                digests.append(Digest(run, 0.0))
+        found.append(Entry(index, group, digests))
+    return found, notes
+
+
+def digest(run: Run) -> Digest:
+    """Raises PacelineError when the trace cannot be read."""
+    d = Digest(run, first_steps(run.summary))
+    for record in run.records():
+        match record:
+            case Evaluated():
+                d.evaluations.append(record)
+            case Span():
+                d.exchanged += [record.at] * record.exchanges
+                if record.at - record.seconds < d.until:
+                    d.begin.append(record)
+            case Applied(shard=0):
+                d.staleness[record.staleness] += len(record.ranks)
+                if record.at <= d.until:
+                    d.begin.append(record)
+    d.evaluations.sort(key=lambda evaluated: evaluated.at)
+    d.exchanged.sort()
+    return d
+
+
+def first_steps(summary: Summary) -> float:
+    """Seconds in which the slowest worker makes so many steps that one can still see each of the others'."""
+    slowest = max((w.seconds_computing / w.steps for w in summary.workers if w.steps), default=summary.seconds)
+    return min(summary.seconds, STEPS_SHOWN * slowest)
