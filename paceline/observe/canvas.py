@@ -61,6 +61,8 @@ def end_labels(axes: Any, ends: Sequence[tuple[tuple[float, float], Any]]) -> No
 
     `ends`: points, and what has a name and an index. The mark says which is which where colours do not.
     """
+    from matplotlib.transforms import offset_copy
+
     low, high = axes.get_ylim()
     ranked = sorted(ends, key=lambda end: end[0][1])[-ENDS_LABELLED_MAX:]
     apart = 0.052 * (5.0 / axes.figure.get_size_inches()[1])
@@ -69,9 +71,11 @@ def end_labels(axes: Any, ends: Sequence[tuple[tuple[float, float], Any]]) -> No
         colour = look(entry.index)["color"]
         mark: dict[str, Any] = {"marker": MARKS[entry.index % len(MARKS)], "markeredgecolor": "white", "color": colour}
         axes.plot([x], [y], **mark, markersize=9, zorder=5, clip_on=False)
-        axes.plot([1.025], [height], **mark, markersize=8, transform=axes.transAxes, clip_on=False)
-        place: dict[str, Any] = {"xycoords": "axes fraction", "va": "center", "fontweight": "bold"}
-        axes.annotate(words(entry.name), (1.045, height), **place, fontsize=TYPE["note"], color=colour)
+        aside = offset_copy(axes.transAxes, axes.figure, x=14, units="points")
+        axes.plot([1.0], [height], **mark, markersize=8, transform=aside, clip_on=False)
+        place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "center"}
+        type_: dict[str, Any] = {"fontsize": TYPE["note"], "fontweight": "bold", "color": colour}
+        axes.annotate(words(entry.name), (1.0, height), xytext=(23, 0), **place, **type_)
 
 
 def spread_out(places: Sequence[float], apart: float) -> list[float]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import bisect
+import re
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from paceline.core.trace import Evaluated
@@ -12,6 +14,7 @@ from paceline.observe import canvas
 from paceline.observe.canvas import FAINT, INK, TYPE
 from paceline.observe.plots.digest import Digest, Entry
 
+SHARES = re.compile(r" shares=\S+")
 POINTS = 200
 """Of a mean over seeds, along the axis."""
 Place = Callable[[Digest, Evaluated], float]
@@ -31,6 +34,8 @@ def accuracy(entries: Sequence[Entry], by: str) -> Any | None:
         return None
     kinds = list(dict.fromkeys(entry.group.runs[0].shares for entry in drawn))
     figure, panels = canvas.beside(len(kinds))
+    if len(kinds) > 1:
+        drawn = _alike(drawn)
     for axes, kind in zip(panels, kinds, strict=True):
         _panel(axes, [entry for entry in drawn if entry.group.runs[0].shares == kind], place)
         axes.set_xlabel(label, fontsize=TYPE["label"], color=INK)
@@ -39,6 +44,13 @@ def accuracy(entries: Sequence[Entry], by: str) -> Any | None:
             axes.set_title(f"shares {kind}: {dealt}", loc="left", fontsize=TYPE["label"], color=INK)
     panels[0].set_ylabel("test accuracy", fontsize=TYPE["label"], color=INK)
     return figure
+
+
+def _alike(entries: Sequence[Entry]) -> list[Entry]:
+    """With the same name and colour in every panel: what the panel's title says is no part of them."""
+    short = [replace(e, group=replace(e.group, name=SHARES.sub("", e.name))) for e in entries]
+    names = list(dict.fromkeys(entry.name for entry in short))
+    return [replace(entry, index=names.index(entry.name)) for entry in short]
 
 
 def _panel(axes: Any, entries: Sequence[Entry], place: Place) -> None:
