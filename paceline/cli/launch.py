@@ -1,19 +1,34 @@
-"""`paceline launch`: your own training script, as several workers on this machine."""
+"""`paceline launch`: your own training script, or `paceline train`, on this machine or on several."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 from paceline import config as configuration
-from paceline.cli.options import Parser
-from paceline.cli.running import Interrupted, run
+from paceline.cli import train
+from paceline.cli.options import Parser, values_of
+from paceline.cli.running import Interrupted, run, run_and_report
+from paceline.config import Config
 from paceline.core.errors import ConfigError
+from paceline.job.conductor import Conductor
+from paceline.launch.agents import RemoteCrew, begin
+from paceline.launch.environment import split_environment
+from paceline.launch.hosts import Host, parse_hosts, slots_of
+from paceline.launch.interface import address_towards, resolve
 from paceline.launch.local import LocalHost
+from paceline.launch.placement import Placement, place
 from paceline.launch.run import Silent, conductor_of, new_folder, next_folder
-from paceline.launch.script import ScriptCrew
+from paceline.launch.script import ScriptCrew, show
+from paceline.launch.ssh import Ssh, logins, sync
+from paceline.live.tcp import is_loopback
+from paceline.observe.progress import make_view
 
 EPILOG = """The script joins with
 
@@ -23,9 +38,27 @@ and finds its place in the environment. Everything after the options is the comm
 
   paceline launch -n 4 -s 1 python my_train.py --lr 0.1
   paceline launch -n 4 --slowdown 1,1,2,8 --step-ms 20 python my_train.py
+  paceline launch -n 4 -s 2 -H hosts paceline train --data digits --scheme gsp
+  paceline launch -H hosts --sync-dir /tmp/mine --dry-run python my_train.py
 
-Leaves trace.jsonl and summary.json in --out. Ctrl-C ends every process.
+A hosts file names a machine a line: gpu1 slots=2 gpus=0,1 group=a (docs/launch.md). Leaves trace.jsonl and
+summary.json in --out. Ctrl-C ends every process, everywhere.
 """
+SETTINGS = (
+    "slice-mb",
+    "shards",
+    "slowdown",
+    "step-ms",
+    "device",
+    "transport",
+    "bind",
+    "tls",
+    "mean",
+    "timeout",
+    "dead-after",
+    "out",
+)
+LAUNCHERS = ("local", "ssh")
 
 
 class _Losses(Silent):
@@ -41,48 +74,195 @@ class _Losses(Silent):
 
 
 def main(arguments: list[str]) -> int:
+    options = _parser().parse_all(arguments)
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        raise ConfigError("launch what? e.g. `paceline launch -n 4 python my_train.py`")
+    trains = command[0] == "paceline"
+    if trains and command[1:2] != ["train"]:
+        raise ConfigError("of Paceline's own commands `paceline train` can be launched, or a script of yours")
+    hosts = _hosts(options.hosts)
+    if (options.launcher or "ssh") == "local" and hosts:
+        raise ConfigError("--launcher local is this machine: leave --hosts out, or take --launcher ssh")
+    values = _values(options, command[2:] if trains else None, hosts)
+    if hosts or options.launcher == "ssh":
+        return _over_ssh(options, [] if trains else command, hosts, values)
+    return _here(options, [] if trains else command, values)
+
+
+def _parser() -> Parser:
     parser = Parser(
         prog="paceline launch", usage="paceline launch [options] COMMAND ...", description=__doc__, epilog=EPILOG
     )
-    parser.add_argument("-n", "--workers", metavar="N", help="number of workers (default: 2)", default="2")
-    parser.add_argument("-s", "--servers", metavar="S", help="number of server shards (default: 1)", default="1")
-    for flag in (
-        "slice-mb",
-        "shards",
-        "slowdown",
-        "step-ms",
-        "device",
-        "transport",
-        "bind",
-        "tls",
-        "mean",
-        "timeout",
-        "dead-after",
-        "out",
-    ):
+    add = parser.add_argument
+    add("-n", "--workers", metavar="N", help="number of workers (default: the slots of the hosts file, or 2)")
+    add("-s", "--servers", metavar="S", help="number of server shards (default: 1)")
+    add("-H", "--hosts", metavar="FILE", help="the machines, one a line; without it: this one")
+    add("--launcher", choices=LAUNCHERS, help="how processes are started (default: ssh with --hosts, or else local)")
+    add("-i", "--interface", metavar="WHICH", help="where to listen: eth0, 10.0.0.5 or 10.0.0.0/8, here and there")
+    add("--env", metavar="K[=V]", action="append", default=[], help="a variable for all; worker:K=V for workers")
+    add("--sync-dir", metavar="DIR", help="send this folder to DIR on every host first, by rsync, and run there")
+    add("--sync-exclude", metavar="PATTERN", action="append", default=[], help="what is not sent")
+    add("--python", metavar="FILE", default=sys.executable, help="the interpreter on the hosts (default: as here)")
+    add("--ssh-config", metavar="FILE", help="configuration for ssh -F (default: $PACELINE_SSH, or ssh's own)")
+    add("--dry-run", action="store_true", help="print what would be executed where, and end")
+    for flag in SETTINGS:
         setting = next(s for s in configuration.settings() if s.flag == flag)
         parser.add_argument(f"--{flag}", help=setting.limits.help)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="what to start")
-    namespace = parser.parse_all(arguments)
-    command = namespace.command[1:] if namespace.command[:1] == ["--"] else namespace.command
-    if not command:
-        raise ConfigError("launch what? e.g. `paceline launch -n 4 python my_train.py`")
-    if shutil.which(command[0]) is None:
-        raise ConfigError(f"{command[0]}: no such program")
-    values: dict[str, dict[str, object]] = {"run": {"scheme": "bsp", "out": next_folder("launch")}}
+    return parser
+
+
+def _hosts(path: str | None) -> tuple[Host, ...]:
+    if path is None:
+        return ()
+    try:
+        return parse_hosts(Path(path).read_text(encoding="utf-8"), path)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "is no text"
+        raise ConfigError(f"--hosts {path}: {why}") from None
+
+
+def _values(options: argparse.Namespace, of_train: Sequence[str] | None, hosts: tuple[Host, ...]) -> dict[str, Any]:
+    """Settings by section and key: those of `paceline train`, over which our own flags have the last word."""
+    if of_train is None:
+        values: dict[str, Any] = {"run": {"scheme": "bsp", "out": next_folder("launch")}, "cluster": {"workers": 2}}
+        if hosts:
+            values["cluster"]["workers"] = slots_of(hosts)
+    else:
+        values = values_of(train.parse([*of_train]))
+        cluster = values.setdefault("cluster", {})
+        if hosts:
+            cluster.setdefault("workers", slots_of(hosts))
     for setting in configuration.settings():
-        text = getattr(namespace, setting.flag.replace("-", "_"), None)
+        text = getattr(options, setting.flag.replace("-", "_"), None)
         if text is not None and setting.section in ("cluster", "run"):
             values.setdefault(setting.section, {})[setting.key] = setting.parse(text)
-    config = new_folder(configuration.build(values))
+    return values
+
+
+# ---- here ------------------------------------------------------------------------------------------------
+def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, Any]) -> int:
+    if script and shutil.which(script[0]) is None:
+        raise ConfigError(f"{script[0]}: no such program")
+    for flag in ("sync_dir", "sync_exclude", "ssh_config"):
+        if getattr(options, flag):
+            raise ConfigError(f"--{flag.replace('_', '-')} is for other machines: name them with --hosts FILE")
+    if options.interface:
+        values.setdefault("cluster", {})["bind"] = resolve(options.interface)
+    everybody, by_role = split_environment(options.env, os.environ)
+    config = configuration.build(values)
+    if options.dry_run:
+        print(f"here: {config.cluster.servers} servers, {config.cluster.workers} workers, coordinator")
+        print(f"  {shlex.join(script) or 'workers of paceline train'}")
+        return 0
+    os.environ.update(everybody)
+    config = new_folder(config)
     with LocalHost() as host:
-        conductor = conductor_of(config, ScriptCrew(command, host.crew()), _Losses(), evaluator=False)
-        try:
-            summary = run(conductor)
-        except Interrupted as end:
-            print("paceline: interrupted", file=sys.stderr)
-            return end.exit_code
+        local = host.crew(by_role)
+        if not script:
+            return run_and_report(conductor_of(config, local, make_view(sys.stderr)), config.run.out)
+        crew = ScriptCrew(script, local, show, by_role)
+        return _run_script(conductor_of(config, crew, _Losses(), evaluator=False), config)
+
+
+def _run_script(conductor: Conductor, config: Config) -> int:
+    try:
+        summary = run(conductor)
+    except Interrupted as end:
+        print("paceline: interrupted", file=sys.stderr)
+        return end.exit_code
     steps = ", ".join(f"{worker.rank}: {worker.steps}" for worker in summary.workers)
     print(f"{summary.scheme}: {summary.seconds:.1f} s, {summary.samples} samples; steps by worker: {steps}")
     print(f"left in {config.run.out}: config.toml trace.jsonl summary.json")
     return 0
+
+
+# ---- on other machines -----------------------------------------------------------------------------------
+def _over_ssh(
+    options: argparse.Namespace, script: Sequence[str], hosts: tuple[Host, ...], values: dict[str, Any]
+) -> int:
+    if not hosts:
+        raise ConfigError("--launcher ssh needs --hosts FILE: one machine a line, such as gpu1 slots=2")
+    everybody, by_role = split_environment(options.env, os.environ)
+    ssh = Ssh(
+        folder=options.sync_dir or os.getcwd(),
+        python=options.python,
+        path=everybody.get("PYTHONPATH", ""),
+        config=options.ssh_config or os.environ.get("PACELINE_SSH", ""),
+    )
+    defaults = configuration.Cluster()
+    cluster = values.setdefault("cluster", {})
+    workers, servers = (cluster.get(key, getattr(defaults, key)) for key in ("workers", "servers"))
+    placement = _only_used(place(hosts, workers, servers), workers, servers)
+    _fit(values, placement, _listens_on(options, ssh, placement, cluster))
+    config = configuration.build(values)
+    if options.dry_run:
+        print("\n".join(_plan(options, ssh, placement, config, script)))
+        return 0
+    config = new_folder(config)
+    if options.sync_dir:
+        sync(ssh, placement.hosts, options.sync_exclude)
+    with logins(ssh, placement.hosts) as there, LocalHost() as here:
+        bind = "" if _is_address(options.interface) else options.interface or ""
+        begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
+        crew = RemoteCrew(there, placement, here.crew(by_role), scripts=bool(script), said=show)
+        if script:
+            return _run_script(conductor_of(config, crew, _Losses(), evaluator=False), config)
+        return run_and_report(conductor_of(config, crew, make_view(sys.stderr)), config.run.out)
+
+
+def _only_used(placed: Placement, workers: int, servers: int) -> Placement:
+    """Nobody logs in where there is nothing to do."""
+    hosts = tuple(placed.hosts[number] for number in placed.used())
+    number = {old: new for new, old in enumerate(placed.used())}
+    return Placement(
+        hosts=hosts,
+        workers=tuple(number[host] for host in placed.workers),
+        slots=placed.slots,
+        servers=tuple(number[host] for host in placed.servers),
+    )
+
+
+def _listens_on(options: argparse.Namespace, ssh: Ssh, placement: Placement, cluster: dict[str, Any]) -> str:
+    """The address of this machine by which the hosts reach it."""
+    if options.interface:
+        return resolve(options.interface)
+    if "bind" in cluster:
+        return str(cluster["bind"])
+    for host in placement.hosts:
+        if not is_loopback(address := ssh.address_of(host)):
+            return address_towards(address)
+    return "127.0.0.1"
+
+
+def _is_address(text: str | None) -> bool:
+    return text is not None and "/" not in text and any(sign in text for sign in ".:")
+
+
+def _fit(values: dict[str, Any], placement: Placement, bind: str) -> None:
+    """What the hosts file says becomes settings, where the user has not said otherwise."""
+    cluster = values["cluster"]
+    cluster["bind"] = bind
+    ranks = range(len(placement.workers))
+    if "device" not in cluster and any(host.gpus for host in placement.hosts):
+        cluster["device"] = ",".join(placement.device_of(rank) for rank in ranks)
+    written = {"groups", "labels"} & set(values.get("gsp", {}))
+    if placement.groups() and not written:
+        values.setdefault("gsp", {})["groups"] = placement.groups()
+
+
+def _plan(
+    options: argparse.Namespace, ssh: Ssh, placement: Placement, config: Config, script: Sequence[str]
+) -> Iterator[str]:
+    """What would be executed where."""
+    evaluator = "" if script else ", evaluator"
+    tls = "TLS" if config.cluster.secured else "no TLS"
+    yield f"here: coordinator{evaluator}; listens on {config.cluster.bind} ({tls})"
+    for number, host in enumerate(placement.hosts):
+        yield f"{host}: {', '.join(map(str, placement.parties_of(number)))}"
+        if options.sync_dir:
+            yield f"  here:  {shlex.join(ssh.rsync(host, options.sync_exclude))}"
+        yield f"  here:  {shlex.join(ssh.agent(host))}"
+        if script and number in placement.workers:
+            yield f"  there: {shlex.join(script)}"

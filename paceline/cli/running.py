@@ -12,7 +12,7 @@ from paceline.core.errors import PacelineError
 from paceline.observe import text
 from paceline.observe.summary import Summary
 
-EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}
+EXIT_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 WILD_SHARE = 0.1
 
 
@@ -39,7 +39,7 @@ class Interrupted(Exception):  # noqa: N818  not a fault
 
 
 def run(runner: Runner) -> Summary:
-    """One run. Raises PacelineError with the first cause, Interrupted after Ctrl-C or SIGTERM."""
+    """One run. Raises PacelineError with the first cause, Interrupted after Ctrl-C, SIGTERM or SIGHUP."""
     with _signals(runner.interrupt):
         try:
             summary = runner.run()
@@ -102,8 +102,10 @@ def faults_of(s: Summary) -> Iterator[str]:
 
 @contextmanager
 def _signals(interrupt: Callable[[str], None]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM go to `interrupt`."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    """Ctrl-C, SIGTERM and the loss of the terminal go to `interrupt`."""
+    numbers = [getattr(signal, name) for name in EXIT_CODES]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup
+        numbers.remove(signal.SIGHUP)
     before = [signal.signal(number, lambda got, _frame: interrupt(signal.Signals(got).name)) for number in numbers]
     try:
         yield

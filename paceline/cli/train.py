@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from paceline.cli.options import Parser, add_settings, config_of
@@ -24,9 +25,14 @@ reads such a config.toml again. Ctrl-C ends the run and keeps what there is; onc
 """
 
 
-def main(arguments: list[str]) -> int:
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Raises ConfigError."""
     parser = Parser(prog="paceline train", description=__doc__, epilog=EPILOG)
     add_settings(parser)
-    config = new_folder(config_of(parser.parse_all(arguments)))
+    return parser.parse_all(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    config = new_folder(config_of(parse(arguments)))
     with LocalHost() as host:
         return run_and_report(conductor_of(config, host.crew(), make_view(sys.stderr)), config.run.out)

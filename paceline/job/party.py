@@ -27,7 +27,7 @@ def take_part(config: Config, seat: Seat, transport: Transport) -> str:
 
     The coordinator hears of a failure, with a traceback where the cause is not one the user can read as it is.
     """
-    seat = dataclasses.replace(seat, device=device_for(seat.device, seat.who.index))
+    seat = dataclasses.replace(seat, device=device_for(seat.device, seat.gpu))
     try:
         session = seat.session(transport)
         speed = measured_update() if seat.who.kind == "server" and seat.servers > 1 else 0.0
@@ -65,13 +65,12 @@ def main(config: Config, seat: Seat) -> int:
     torch.set_num_threads(config.cluster.threads)
     if seat.who.kind == "evaluator":
         os.nice(5)  # training comes first on a machine with few cores
-    seat = dataclasses.replace(seat, device=device_for(seat.device, seat.who.index))
+    seat = dataclasses.replace(seat, device=device_for(seat.device, seat.gpu))
     return 1 if take_part(config, seat, seat.transport()) else 0
 
 
-def device_for(wanted: str, rank: int) -> str:
-    """`auto` is a GPU of the worker's own while there are any, then the CPU."""
+def device_for(wanted: str, number: int) -> str:
+    """`auto` is the GPU of that number while there are any, then the CPU."""
     if wanted != "auto":
         return wanted
-    count = torch.cuda.device_count()
-    return f"cuda:{rank}" if rank < count else "cpu"
+    return f"cuda:{number}" if number < torch.cuda.device_count() else "cpu"

@@ -26,6 +26,7 @@ class Seat:
     rendezvous: a folder of this run's, where collectives find one another.
     resume: the checkpoint to go on from, a folder; nothing for the beginning. incarnation: which life of it this is.
     exchange: how vectors pass between processes of one host: auto, shm or tcp.
+    slot: number among the workers of its host, by which a GPU is found where none is named; -1 where all are on one.
     bind: address to listen on. credentials: folder with this party's key, if connections are under TLS.
     """
 
@@ -36,6 +37,7 @@ class Seat:
     token: str
     rendezvous: str = ""
     device: str = "cpu"
+    slot: int = -1
     step_seconds: float = 0.0
     steps: int = 0
     exchange: str = "auto"
@@ -52,6 +54,11 @@ class Seat:
     @property
     def who(self) -> Party:
         return Party.parse(self.party)
+
+    @property
+    def gpu(self) -> int:
+        """Which one of its host is this worker's, where none is named."""
+        return self.who.index if self.slot < 0 else self.slot
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()

@@ -7,6 +7,7 @@ PACELINE_SERVERS      how many servers take part
 PACELINE_TOKEN_FILE   file with the run's token, readable by its owner only
 PACELINE_RENDEZVOUS   folder of the run's own, where collectives find one another
 PACELINE_DEVICE       device of this worker: auto, cpu, cuda:0, ...
+PACELINE_SLOT         number of this worker among those of its host; by it `auto` finds a GPU
 PACELINE_STEP_SECONDS emulation: a step lasts at least this long
 PACELINE_TRANSPORT    how vectors pass between processes of one host: auto, shm, tcp
 PACELINE_BIND         address to listen on
@@ -16,7 +17,7 @@ PACELINE_MEAN         who averages among equals: auto, servers, gloo, nccl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from paceline.core.errors import ConfigError
@@ -24,6 +25,9 @@ from paceline.job.seat import Seat
 from paceline.live import party
 
 PREFIX = "PACELINE_"
+
+Environment = Mapping[str, Mapping[str, str]]
+"""Variables by kind of party."""
 
 
 def environment_of(seat: Seat, token_file: Path) -> dict[str, str]:
@@ -36,6 +40,7 @@ def environment_of(seat: Seat, token_file: Path) -> dict[str, str]:
         "TOKEN_FILE": token_file,
         "RENDEZVOUS": seat.rendezvous,
         "DEVICE": seat.device,
+        "SLOT": seat.slot,
         "STEP_SECONDS": seat.step_seconds,
         "TRANSPORT": seat.exchange,
         "BIND": seat.bind,
@@ -43,6 +48,26 @@ def environment_of(seat: Seat, token_file: Path) -> dict[str, str]:
         "MEAN": seat.mean,
     }
     return {PREFIX + name: str(value) for name, value in values.items()}
+
+
+def split_environment(items: Sequence[str], ours: Mapping[str, str]) -> tuple[dict[str, str], Environment]:
+    """What `--env` asks for: for everybody, and by kind of party.
+
+    Items are `K=V`, or `K` for the value that is in `ours`; with `worker:` or `server:` before them they are for
+    parties of that kind. Raises ConfigError.
+    """
+    everybody: dict[str, str] = {}
+    by_role: dict[str, dict[str, str]] = {"worker": {}, "server": {}}
+    for item in items:
+        kind, colon, rest = item.partition(":")
+        of_a_kind = bool(colon) and kind in by_role
+        name, equals, value = (rest if of_a_kind else item).partition("=")
+        if not name or not name.replace("_", "a").isalnum() or name[0].isdigit():
+            raise ConfigError(f"--env {item}: write K=V, K, worker:K=V or server:K=V")
+        if not equals and name not in ours:
+            raise ConfigError(f"--env {name}: it is not set here; give --env {name}=VALUE")
+        (by_role[kind] if of_a_kind else everybody)[name] = value if equals else ours[name]
+    return everybody, by_role
 
 
 def seat_from(environment: Mapping[str, str]) -> Seat | None:
@@ -68,6 +93,7 @@ def seat_from(environment: Mapping[str, str]) -> Seat | None:
             token=Path(get("TOKEN_FILE")).read_text(encoding="utf-8").strip(),
             rendezvous=get("RENDEZVOUS", ""),
             device=get("DEVICE", "auto"),
+            slot=int(get("SLOT", "-1")),
             step_seconds=float(get("STEP_SECONDS", "0")),
             exchange=get("TRANSPORT", "auto"),
             bind=get("BIND", "127.0.0.1"),

@@ -94,9 +94,10 @@ class ForkServer:
         except PacelineError as error:
             self._say(event="error", why=str(error))
 
-    def _start(self, config: dict[str, Any], seat: str, party: str, log: str) -> None:
+    def _start(self, config: dict[str, Any], seat: str, party: str, log: str, environment: dict[str, str]) -> None:
         pid = os.fork()
         if pid == 0:
+            os.environ.update(environment)
             self._become(config, seat, party, log)
         self._children[pid] = party
         self._say(event="started", party=party, pid=pid)

@@ -77,7 +77,7 @@ def join(
     if seat is None:
         seat, session = sit_alone(recipe.make_scheme(), device=own)
     else:
-        device = own if seat.device == "auto" else device_for(seat.device, seat.who.index)
+        device = own if seat.device == "auto" else device_for(seat.device, seat.gpu)
         seat = dataclasses.replace(seat, device=device)
         session = seat.session(seat.transport())
         session.hello(seat.coordinator, device)

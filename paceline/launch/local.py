@@ -20,6 +20,7 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.paths import safe_join
 from paceline.job.crew import Ended
 from paceline.job.seat import Seat
+from paceline.launch.environment import Environment
 from paceline.live.party import Party
 
 PREPARE_SECONDS = 120.0
@@ -42,9 +43,9 @@ class LocalHost:
         self._reader = threading.Thread(target=self._read, name="fork server", daemon=True)
         self._reader.start()
 
-    def crew(self) -> LocalCrew:
-        """For the next run."""
-        self._crew = LocalCrew(self)
+    def crew(self, environment: Environment | None = None) -> LocalCrew:
+        """For the next run; `environment` is what parties of a kind find in theirs."""
+        self._crew = LocalCrew(self, environment or {})
         return self._crew
 
     def ask(self, **request: Any) -> None:
@@ -91,9 +92,9 @@ class LocalHost:
 class LocalCrew:
     """The processes of one run."""
 
-    def __init__(self, host: LocalHost) -> None:
+    def __init__(self, host: LocalHost, environment: Environment) -> None:
         self.ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
-        self._host = host
+        self._host, self._environment = host, environment
         self._pids: dict[str, int] = {}
         self._alive: set[str] = set()
         self._logs: dict[str, Path] = {}
@@ -113,7 +114,12 @@ class LocalCrew:
             self._alive.add(seat.party)
             self._logs[seat.party] = log
         self._host.ask(
-            do="start", config=configuration.to_dict(config), seat=seat.to_json(), party=seat.party, log=str(log)
+            do="start",
+            config=configuration.to_dict(config),
+            seat=seat.to_json(),
+            party=seat.party,
+            log=str(log),
+            environment=dict(self._environment.get(seat.who.kind, {})),
         )
 
     def heard(self, event: dict[str, Any]) -> None:

@@ -9,24 +9,32 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.job.crew import Ended
 from paceline.job.seat import Seat
-from paceline.launch.environment import environment_of
+from paceline.launch.environment import Environment, environment_of
 from paceline.launch.forkserver import die_with_parent
 from paceline.launch.local import LocalCrew
 from paceline.live.party import Party
 
 
 class ScriptCrew:
-    """Starts `command` once a worker, with its seat in the environment and its output prefixed with its rank."""
+    """Starts `command` once a worker, with its seat in the environment; what it prints is told line by line."""
 
-    def __init__(self, command: Sequence[str], servers: LocalCrew) -> None:
-        self._command, self._servers = list(command), servers
+    def __init__(
+        self,
+        command: Sequence[str],
+        servers: LocalCrew,
+        said: Callable[[str, str], None],
+        environment: Environment | None = None,
+    ) -> None:
+        """`said` hears of party and line; `environment` is what workers find in theirs besides their seat."""
+        self._command, self._servers, self._said = list(command), servers, said
+        self._environment = dict((environment or {}).get("worker", {}))
         self.ended = servers.ended  # one queue for both, so that the first cause comes first
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._threads: list[threading.Thread] = []
@@ -40,7 +48,7 @@ class ScriptCrew:
         if seat.who.kind != "worker":
             self._servers.start(config, seat)
             return
-        environment = {**os.environ, **environment_of(seat, _token_file(seat))}
+        environment = {**os.environ, **self._environment, **environment_of(seat, _token_file(seat))}
         try:
             process = subprocess.Popen(
                 self._command,
@@ -65,8 +73,7 @@ class ScriptCrew:
         assert process.stdout is not None
         last = ""
         for line in process.stdout:
-            sys.stdout.write(f"[{seat.party}] {line}")
-            sys.stdout.flush()
+            self._said(seat.party, line.removesuffix("\n"))
             last = line.strip() or last
         code = process.wait()
         why = ""
@@ -103,6 +110,12 @@ class ScriptCrew:
     def _join(self, deadline: float) -> None:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def show(party: str, line: str) -> None:
+    """On the terminal, behind the name of who printed it."""
+    sys.stdout.write(f"[{party}] {line}\n")
+    sys.stdout.flush()
 
 
 def _token_file(seat: Seat) -> Path:

@@ -1,0 +1,247 @@
+"""The crew of a run on several hosts: each is led through its agent; who keeps the books stays here."""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from paceline import config as configuration
+from paceline.config import Config
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.paths import safe_join
+from paceline.job.crew import Ended
+from paceline.job.seat import Seat
+from paceline.launch import words
+from paceline.launch.environment import Environment
+from paceline.launch.local import PREPARE_SECONDS, LocalCrew
+from paceline.launch.placement import Placement
+from paceline.launch.words import Event, Lines
+from paceline.live.party import Party
+from paceline.live.tcp import is_loopback
+from paceline.live.tls import file_of
+
+ANSWER_SECONDS = 30.0
+OVER_SECONDS = 5.0  # beyond the time that parties get
+
+
+class RemoteHost:
+    """One host, through the lines to its agent."""
+
+    def __init__(self, name: str, lines: Lines[Event], *, why_gone: Callable[[], str] = lambda: "") -> None:
+        """`why_gone`: what is known of the reason, when the stream has ended."""
+        self.name, self.address = name, ""
+        self.lines, self._why_gone = lines, why_gone
+        self._answers: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._events: Callable[[Event], None] = lambda event: None
+        self._beat = words.Beating(lines)
+        self.alive = True
+        threading.Thread(target=self._read, name=f"agent on {name}", daemon=True).start()
+
+    def follow(self, events: Callable[[Event], None]) -> None:
+        """`events` hears of what parties say and of their ends, on a thread of its own."""
+        self._events = events
+
+    def ask(self, request: words.Request) -> None:
+        self.lines.say(request)
+
+    def answer(self, seconds: float = ANSWER_SECONDS) -> Event:
+        """To what was asked last. Raises ConfigError with a refusal, PacelineError when there is none in time."""
+        try:
+            event = self._answers.get(timeout=seconds)
+        except queue.Empty:
+            raise PacelineError(f"waited {seconds:.0f} s for its agent") from None
+        if isinstance(event, words.Refused):
+            raise ConfigError(event.why)
+        return event
+
+    def gone(self) -> str:
+        """Why nothing is heard from it any more."""
+        why = self._why_gone()
+        return f"host {self.name} is gone" + (f" ({why})" if why else "")
+
+    def close(self) -> None:
+        """The agent ends what it has started, and itself."""
+        self._beat.close()
+        self.lines.close()
+
+    def _read(self) -> None:
+        while (event := self.lines.hear()) is not None:
+            if isinstance(event, words.Said | words.Ended | words.Over):
+                self._events(event)
+            else:
+                self._answers.put(event)
+        self.alive = False
+        self._answers.put(words.Refused(why=self._why_gone() or "its agent has gone"))
+        self._events(words.Over())
+
+
+class RemoteCrew:
+    """The parties of one run, each on the host that the placement says; the evaluator is here."""
+
+    def __init__(
+        self,
+        hosts: Sequence[RemoteHost],
+        placement: Placement,
+        local: LocalCrew,
+        *,
+        scripts: bool,
+        said: Callable[[str, str], None],
+    ) -> None:
+        """`hosts[k]` is host k of the placement. `scripts`: workers are somebody's own command, which `said` hears."""
+        self._hosts, self._placement, self._local = hosts, placement, local
+        self._scripts, self._said = scripts, said
+        self.ended: queue.SimpleQueue[Ended] = local.ended  # one queue for all, so that the first cause comes first
+        self._at: dict[str, RemoteHost] = {}  # parties that run
+        self._out = ""
+        self._change = threading.Condition()
+        self._over: set[RemoteHost] = set()
+        for host in hosts:
+            host.follow(lambda event, host=host: self._heard(host, event))  # type: ignore[misc]
+
+    # ---- a crew ------------------------------------------------------------------------------------------
+    def prepare(self, config: Config) -> int:
+        if self._scripts:
+            return 1
+        workers = [self._hosts[number] for number in sorted(set(self._placement.workers))]
+        for host in workers:
+            host.ask(words.Prepare(config=configuration.to_dict(config)))
+        samples = self._local.prepare(config)
+        problems = []
+        for host in workers:
+            try:
+                answer = host.answer(PREPARE_SECONDS)
+            except PacelineError as error:
+                problems.append((host.name, str(error)))
+                continue
+            if isinstance(answer, words.Prepared) and answer.train_samples != samples:
+                problems.append((host.name, f"{answer.train_samples} training samples, and {samples} here"))
+        raise_all(problems, "cannot load the data")
+        return samples
+
+    def start(self, config: Config, seat: Seat) -> None:
+        if seat.who.kind == "evaluator":
+            self._local.start(config, seat)
+            return
+        host = self._hosts[self._placement.host_of(seat.who)]
+        self._out = config.run.out
+        with self._change:
+            self._at[seat.party] = host
+        if not host.alive:
+            self._lost(host)
+            return
+        slot = self._placement.slots[seat.who.index] if seat.who.kind == "worker" else -1
+        there = dataclasses.replace(seat, bind=_bind(host.address, seat.bind), slot=slot)
+        values = configuration.to_dict(config)
+        host.ask(words.Start(config=values, seat=there.to_json(), keys=_keys(seat)))
+
+    def busy(self) -> bool:
+        """Scripts go on after their training."""
+        return (self._scripts and any(party.startswith("worker") for party in self._at)) or not self.ended.empty()
+
+    def kill(self, who: Party) -> None:
+        if who.kind == "evaluator":
+            self._local.kill(who)
+        elif host := self._at.get(str(who)):
+            host.ask(words.Kill(party=str(who)))
+
+    def end(self, seconds: float) -> None:
+        there = [host for host in self._hosts if host.alive]
+        for host in there:
+            host.ask(words.End(seconds=seconds))
+        self._local.end(seconds)
+        deadline = time.monotonic() + seconds + OVER_SECONDS
+        with self._change:
+            self._change.wait_for(lambda: self._over.issuperset(there), max(0.0, deadline - time.monotonic()))
+
+    # ---- what the agents say, each on its thread ---------------------------------------------------------
+    def _heard(self, host: RemoteHost, event: Event) -> None:
+        match event:
+            case words.Said(party=party, line=line):
+                self._said(f"{party} ({host.name})", line)
+            case words.Ended(party=party, why=why, log=log):
+                self._keep(party, log)
+                with self._change:
+                    self._at.pop(party, None)
+                self.ended.put(Ended(who=Party.parse(party), why=why.replace("(pid ", f"({host.name}, pid ", 1)))
+            case words.Over():
+                if not host.alive:
+                    self._lost(host)
+                with self._change:
+                    self._over.add(host)
+                    self._change.notify_all()
+
+    def _lost(self, host: RemoteHost) -> None:
+        """All that ran there is lost with it."""
+        with self._change:
+            there = [party for party, at in self._at.items() if at is host]
+            for party in there:
+                del self._at[party]
+        for party in there:
+            self.ended.put(Ended(who=Party.parse(party), why=f"{party} is lost: {host.gone()}"))
+
+    def _keep(self, party: str, log: str) -> None:
+        """The end of what it printed, where parties of this host have it too."""
+        if not log:
+            return
+        path = safe_join(self._out, "logs", f"{party.replace(' ', '-')}.log")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(log, encoding="utf-8")
+        except OSError as error:
+            print(f"paceline: {path}: {error.strerror}", file=sys.stderr)
+
+
+def begin(
+    hosts: Sequence[RemoteHost],
+    placement: Placement,
+    *,
+    command: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    by_role: Environment | None = None,
+    bind: str = "",
+) -> None:
+    """Get all agents ready. Raises ConfigError with what all of them object to."""
+    roles = {kind: dict(values) for kind, values in (by_role or {}).items()}
+    for number, host in enumerate(hosts):
+        own = list(command) if number in placement.workers else []  # servers are ours
+        at = placement.hosts[number].address or bind
+        host.ask(words.Begin(environment=dict(environment or {}), by_role=roles, command=own, bind=at))
+    problems = []
+    for host in hosts:
+        try:
+            answer = host.answer()
+            assert isinstance(answer, words.Begun)
+            host.address = answer.address
+        except PacelineError as error:
+            problems.append((host.name, str(error)))
+    raise_all(problems, "cannot take part")
+
+
+def raise_all(problems: Sequence[tuple[str, str]], what: str) -> None:
+    """Raises ConfigError with all of them at once, by host and what is wrong with it, if there are any."""
+    hosts: dict[str, list[str]] = {}
+    for host, problem in problems:
+        hosts.setdefault(problem, []).append(host)
+    lines = [f"{', '.join(names)}: {problem}" for problem, names in hosts.items()]
+    if len(lines) == 1:
+        raise ConfigError(lines[0])
+    if lines:
+        raise ConfigError("\n  ".join([f"{len(problems)} hosts {what}:", *lines]))
+
+
+def _bind(there: str, here: str) -> str:
+    """On a host that is reached by its loopback address, and so is this one, others reach parties as they reach us."""
+    return here if is_loopback(there) else there
+
+
+def _keys(seat: Seat) -> dict[str, str]:
+    """The files that `seat` finds in its folder of credentials, by name."""
+    if not seat.credentials:
+        return {}
+    names = ("job", "authority.pem", file_of(seat.who))
+    return {name: Path(seat.credentials, name).read_text(encoding="ascii") for name in names}

@@ -1,0 +1,143 @@
+"""Where agents that cannot be given input call back: a listener under TLS, and the ticket that lets them in.
+
+The ticket has the address, a token and the certificate of an authority made for this launch, whose only other
+certificate is the launcher's own: an agent talks to nobody else, and whoever has no token is sent away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import queue
+import secrets
+import socket
+import ssl
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.launch import words
+from paceline.launch.words import Event, Lines, SocketStream
+from paceline.live.party import COORDINATOR
+from paceline.live.tls import TlsStream, file_of
+
+HANDSHAKE_SECONDS = 10.0
+STRANGERS_MAX = 64
+
+
+class Door:
+    """Open until it is closed."""
+
+    def __init__(self, address: str) -> None:
+        """Listens on `address` of this machine. Raises ConfigError."""
+        from paceline.job.authority import Authority
+
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        try:
+            self._listener = socket.create_server((address, 0), family=family, backlog=256)
+        except OSError as error:
+            raise ConfigError(f"--interface {address}: {error.strerror}; give an address of this machine") from None
+        authority = Authority()
+        with tempfile.TemporaryDirectory(prefix="paceline-door-") as folder:
+            place = Path(folder, "credentials")
+            authority.write(place, [COORDINATOR])
+            self._context = _context(ssl.PROTOCOL_TLS_SERVER)
+            self._context.load_cert_chain(place / file_of(COORDINATOR))
+        port = self._listener.getsockname()[1]
+        self._token = secrets.token_hex(16)
+        self.ticket = json.dumps(
+            {"host": address, "port": port, "token": self._token, "authority": authority.certificate.decode()}
+        )
+        self._strangers = threading.BoundedSemaphore(STRANGERS_MAX)
+        self._agents: queue.SimpleQueue[tuple[Lines[Event], words.Hello]] = queue.SimpleQueue()
+        threading.Thread(target=self._accept, name="door", daemon=True).start()
+
+    def write_ticket(self, path: Path) -> None:
+        """A new file that only its owner can read."""
+        from paceline.job.authority import write_secret
+
+        write_secret(path.parent, path.name, self.ticket.encode())
+
+    def agents(self, count: int, seconds: float) -> Iterator[tuple[Lines[Event], words.Hello]]:
+        """Those who call, as they come. Raises PacelineError when fewer than `count` do within `seconds`."""
+        deadline = time.monotonic() + seconds
+        for came in range(count):
+            try:
+                yield self._agents.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise PacelineError(f"{came} of {count} agents called back within {seconds:.0f} s") from None
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except ConnectionError:
+                continue
+            except OSError:
+                return
+            if self._strangers.acquire(blocking=False):
+                threading.Thread(target=self._hear_out, args=(sock,), name="stranger", daemon=True).start()
+            else:
+                sock.close()
+
+    def _hear_out(self, sock: socket.socket) -> None:
+        try:
+            sock.settimeout(HANDSHAKE_SECONDS)
+            stream = self._context.wrap_socket(sock, server_side=True)
+            assert isinstance(stream, TlsStream)
+            lines: Lines[Event] = Lines(SocketStream(stream), Event)
+            hello = lines.hear(HANDSHAKE_SECONDS)
+            if isinstance(hello, words.Hello) and hmac.compare_digest(hello.token.encode(), self._token.encode()):
+                self._agents.put((lines, hello))
+            else:
+                stream.close()
+        except OSError:
+            sock.close()
+        finally:
+            self._strangers.release()
+
+
+def dial(ticket: Path) -> tuple[SocketStream, str, str]:
+    """Call the launcher that wrote `ticket`: the stream, the token to show, and this host's address on that way.
+
+    Raises ConfigError for a ticket that is none, PacelineError where nobody answers or somebody else does.
+    """
+    try:
+        if os.stat(ticket).st_mode & 0o077:
+            raise ConfigError(f"{ticket} can be read by others: give it mode 0600")
+        told = json.loads(ticket.read_text(encoding="utf-8"))
+        context = _context(ssl.PROTOCOL_TLS_CLIENT)
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=told["authority"])
+        host, port, token = str(told["host"]), int(told["port"]), str(told["token"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"{ticket} is no ticket of a launcher: {error}") from None
+    try:
+        stream = context.wrap_socket(socket.create_connection((host, port), timeout=HANDSHAKE_SECONDS))
+    except OSError as error:
+        raise PacelineError(f"the launcher at {host}:{port} cannot be reached: {error}") from None
+    assert isinstance(stream, TlsStream)
+    return SocketStream(stream), token, str(stream.getsockname()[0])
+
+
+def _context(protocol: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # the launcher is known by who vouches for it, wherever it is
+    context.sslsocket_class = TlsStream
+    context.verify_mode = ssl.CERT_NONE
+    if protocol == ssl.PROTOCOL_TLS_SERVER:
+        context.num_tickets = 0
+    return context
