@@ -191,7 +191,7 @@ def _over_ssh(
         path=everybody.get("PYTHONPATH", ""),
         config=options.ssh_config or os.environ.get("PACELINE_SSH", ""),
     )
-    defaults = configuration.Cluster()
+    defaults = Config().cluster
     cluster = values.setdefault("cluster", {})
     workers, servers = (cluster.get(key, getattr(defaults, key)) for key in ("workers", "servers"))
     placement = _only_used(place(hosts, workers, servers), workers, servers)
