@@ -85,9 +85,14 @@ def scatter(message: Any, shards: Sequence[slice]) -> list[Any]:
     fields = vector_fields(cls)
     if not fields or len(shards) == 1:
         return [message] * len(shards)
-    scalars = {name: getattr(message, name) for name in scalar_fields(cls)}
+    values = {name: getattr(message, name) for name in scalar_fields(cls)}
     vectors = [(name, v, _places(v, shards)) for name in fields for v in [getattr(message, name)]]
-    return [cls(**scalars, **{name: v[at[s]] for name, v, at in vectors}) for s in range(len(shards))]
+    parts = []
+    for s in range(len(shards)):
+        for name, v, at in vectors:
+            values[name] = v[at[s]]
+        parts.append(cls(**values))
+    return parts
 
 
 def _places(v: Any, shards: Sequence[slice]) -> Sequence[slice]:
@@ -108,9 +113,9 @@ def gather(parts: Sequence[Any], memory: Memory) -> Any:
     if len(parts) == 1:
         return first
     cls = type(first)
-    joined = {name: memory.join([getattr(p, name) for p in parts]) for name in vector_fields(cls)}
+    joined = {name: memory.join([*map(attrgetter(name), parts)]) for name in vector_fields(cls)}
     for name in scalar_fields(cls):
-        joined[name] = min([getattr(p, name) for p in parts])
+        joined[name] = min(map(attrgetter(name), parts))
     return cls(**joined)
 
 

@@ -135,15 +135,18 @@ class Simulation:
 
     def _run(self, until: float, max_events: float, stop: Callable[[Simulation], bool] | None) -> bool:
         """True when only `max_events` ended it."""
-        following = self.heap.next
-        while (events := following()) and events[0][0] <= until:
+        arrivals, later = self.heap.arrivals, self.heap.later
+        while arrivals or later:
+            events = arrivals if arrivals and not (later and later[0] < arrivals[0]) else later
+            if events[0][0] > until:
+                break
             if self.events >= max_events:
                 return True
             self.now, _, act, args = heappop(events)
             self.events += 1
             act(*args)
             if stop is not None and stop(self):
-                return False
+                break
         return False
 
     def judged(self, accuracy: float) -> None:

@@ -37,13 +37,6 @@ class Heap:
         """`act(*args)` shall happen at `at` seconds."""
         heapq.heappush(self.later, (at, self.number(), act, args))
 
-    def next(self) -> list[Event] | None:
-        """The heap on top of which the next event lies; None when nothing is left."""
-        arrivals, later = self.arrivals, self.later
-        if arrivals and not (later and later[0] < arrivals[0]):
-            return arrivals
-        return later or None
-
     def change(self, new_time: Callable[[Event], float | None]) -> None:
         """Every event gets the time `new_time` says, and is dropped for None; O(all events), for faults only."""
         for events in (self.arrivals, self.later):

@@ -61,7 +61,7 @@ class Party:
         """Open a Call. What an earlier life of the caller still waited for will never be asked for again."""
         rank = errand.life.rank
         calls = self.open.get(rank)
-        if not calls or calls[0].life is not errand.life:
+        if calls is None or (calls and calls[0].life is not errand.life):
             self.open[rank] = [errand]
         else:
             calls.append(errand)

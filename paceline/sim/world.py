@@ -78,7 +78,8 @@ class World:
     ) -> Party:
         place = Place(me=me, w=w, update=update, gate=gate, **self._place)  # type: ignore[arg-type]
         limit_s = self.cluster.skew_s
-        return Party(name, box(self.scheme, place), card, self._clocks.uniform(-limit_s, limit_s))
+        skew_s = self._clocks.uniform(-limit_s, limit_s) if limit_s else 0.0
+        return Party(name, box(self.scheme, place), card, skew_s)
 
     def _worker(self, rank: int, seat: Seat, w: Any) -> Party:
         assert seat.device is not None

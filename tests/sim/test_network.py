@@ -23,8 +23,8 @@ def test_events_come_in_the_order_of_their_times_and_then_of_their_making() -> N
     heap, seen = Heap(), []
     for at, name in ((2.0, "c"), (1.0, "a"), (1.0, "b"), (3.0, "d")):
         heap.push(at, seen.append, name)
-    while events := heap.next():
-        _, _, act, args = heappop(events)
+    while heap.later:
+        _, _, act, args = heappop(heap.later)
         act(*args)
     assert seen == ["a", "b", "c", "d"]
 
@@ -37,8 +37,8 @@ def test_the_times_of_events_can_be_changed_and_events_dropped() -> None:
     for at, name in ((1.0, "a"), (2.0, "b"), (3.0, "c"), (4.0, "d")):
         heap.push(at, seen.append, name)
     heap.change(lambda event: {"a": 5.0, "b": None}.get(event[3][0], event[0]))
-    while events := heap.next():
-        _, _, act, args = heappop(events)
+    while heap.later:
+        _, _, act, args = heappop(heap.later)
         act(*args)
     assert seen == ["c", "d", "a"]
 
