@@ -12,18 +12,24 @@ from paceline.cli.options import Parser
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.observe.esynclog import esync_run
-from paceline.observe.export import chrome, sheets
+from paceline.observe.export import chrome, prometheus, sheets, tensorboard
 from paceline.observe.runs import Run, find
+from paceline.observe.store import TRACE
 from paceline.observe.text import counted
 
 EPILOG = """formats:
   chrome       a FILE for https://ui.perfetto.dev or chrome://tracing (both look at it on your machine only): a
                track for each worker and server, membership and decisions as marks, accuracy as a counter
+  prometheus   a FILE in the text format of /metrics: counters of steps, samples, seconds by activity, a histogram of
+               staleness; docs/grafana.json is a board for it
+  tensorboard  a FOLDER for `tensorboard --logdir FOLDER`; needs `pip install tensorboard`
   csv          a FOLDER with span.csv, applied.csv, evaluated.csv, ...: a row for each record
 
 examples:
   paceline export runs/a --to chrome a.json
   paceline export runs/a --to csv a-csv
+  paceline export runs/a --to tensorboard logs/a && tensorboard --logdir logs
+  paceline export runs/a --to prometheus -
 
 RUN may still be going on, or have been killed. PATH - is the standard output, for what is one file.
 """
@@ -64,6 +70,21 @@ def to_chrome(run: Run, path: str) -> str:
     return f"{counted(count, 'event')} in {path}; open it at https://ui.perfetto.dev"
 
 
+def to_prometheus(run: Run, path: str) -> str:
+    metrics = prometheus.Metrics(run=str(run.path), scheme=run.summary.scheme)
+    metrics.add_all(run.records())
+    with opened(path) as out:
+        out.write(metrics.text())
+    return f"metrics in {path}"
+
+
+def to_tensorboard(run: Run, path: str) -> str:
+    trace = run.path / TRACE
+    ended = trace.stat().st_mtime if trace.is_file() else run.summary.seconds
+    count = tensorboard.write(Path(path), run.records(), begun_at=ended - run.summary.seconds)
+    return f"{counted(count, 'point')} in {path}; look at them with: tensorboard --logdir {path}"
+
+
 def to_csv(run: Run, path: str) -> str:
     return f"in {path}: {' '.join(sheets.write(Path(path), run.records()))}"
 
@@ -77,4 +98,9 @@ def opened(path: str) -> Iterator[TextIO]:
         yield file
 
 
-FORMATS: dict[str, Callable[[Run, str], str]] = {"chrome": to_chrome, "csv": to_csv}
+FORMATS: dict[str, Callable[[Run, str], str]] = {
+    "chrome": to_chrome,
+    "csv": to_csv,
+    "prometheus": to_prometheus,
+    "tensorboard": to_tensorboard,
+}

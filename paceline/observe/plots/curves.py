@@ -36,6 +36,7 @@ def accuracy(entries: Sequence[Entry], by: str) -> Any | None:
     figure, panels = canvas.beside(len(kinds))
     if len(kinds) > 1:
         drawn = _alike(drawn)
+    panels[0].set_ylim(_heights(drawn))  # of all panels
     for axes, kind in zip(panels, kinds, strict=True):
         _panel(axes, [entry for entry in drawn if entry.group.runs[0].shares == kind], place)
         axes.set_xlabel(label, fontsize=TYPE["label"], color=INK)
@@ -55,20 +56,28 @@ def _alike(entries: Sequence[Entry]) -> list[Entry]:
 
 def _panel(axes: Any, entries: Sequence[Entry], place: Place) -> None:
     canvas.plain_axes(axes, grid="y")
-    labels, tops = [], []
+    labels = []
     for entry in entries:
         lines = [[(place(d, e), e.accuracy) for e in d.evaluations] for d in entry.digests if d.evaluations]
         end = _several(axes, entry, lines) if len(lines) > 1 else _one(axes, entry, lines[0])
         labels.append((end, entry))
-        tops += [y for line in lines for _, y in line]
-    for target in sorted({d.summary.target_accuracy for e in entries for d in e.digests if d.summary.target_accuracy}):
+    for target in sorted(_targets(entries)):
         axes.axhline(target, color=FAINT, linestyle=(0, (5, 4)), linewidth=1.2)
         where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
         axes.annotate(f"target {target:g}", (0, target), xytext=(3, 3), **where, fontsize=TYPE["small"], color=FAINT)
-        tops.append(target)
-    axes.set_ylim(max(0.0, min(tops) - 0.03), min(1.0, max(tops) + 0.05))
     axes.set_xlim(left=0)
     canvas.end_labels(axes, labels)
+
+
+def _targets(entries: Sequence[Entry]) -> set[float]:
+    return {s.target_accuracy for entry in entries for s in entry.group.summaries if s.target_accuracy}
+
+
+def _heights(entries: Sequence[Entry]) -> tuple[float, float]:
+    """From a little below all curves and targets to a little above them."""
+    seen = [e.accuracy for entry in entries for d in entry.digests for e in d.evaluations]
+    seen += _targets(entries)
+    return max(0.0, min(seen) - 0.03), min(1.0, max(seen) + 0.05)
 
 
 def _one(axes: Any, entry: Entry, line: Line) -> tuple[float, float]:

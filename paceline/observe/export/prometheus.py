@@ -1,0 +1,164 @@
+"""A run's state as Prometheus reads it: the text exposition format, version 0.0.4.
+
+    metrics = Metrics(run="runs/a", scheme="ssp")
+    for record in read_trace("runs/a/trace.jsonl"):
+        metrics.add(record)
+    print(metrics.text())
+
+Counters grow while the run goes on, so `rate(paceline_samples_total[1m])` is the throughput. `docs/grafana.json` is a
+board over these names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+STALENESS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
+"""Upper ends of the buckets of the histogram of staleness, in versions."""
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class Family:
+    """One name with its help: a value for each set of labels."""
+
+    kind: str
+    help: str
+    values: defaultdict[Labels, float] = field(default_factory=lambda: defaultdict(float))
+
+
+HELP = {
+    "steps_total": ("counter", "Mini-batches a worker has computed."),
+    "samples_total": ("counter", "Training samples a worker has computed on."),
+    "exchanges_total": ("counter", "Results a worker has handed over."),
+    "seconds_total": ("counter", "Seconds of a worker, by what it was at."),
+    "hidden_seconds_total": ("counter", "Seconds of communication while a worker computed."),
+    "updates_total": ("counter", "Updates a server has applied to its shard."),
+    "contributions_dropped_total": ("counter", "Contributions that were too late to count."),
+    "contributions_refused_total": ("counter", "Contributions with numbers that a server refused."),
+    "contributions_wild_total": ("counter", "Contributions far longer than usual, used all the same."),
+    "decisions_total": ("counter", "Decisions of the scheme about a worker that changed."),
+    "membership_total": ("counter", "Parties that joined, left or were lost."),
+    "version": ("gauge", "Version of a server's shard."),
+    "workers": ("gauge", "Workers that take part."),
+    "test_accuracy": ("gauge", "Accuracy on the test set."),
+    "test_loss": ("gauge", "Loss on the test set."),
+    "run_seconds": ("gauge", "Seconds since training began, as last heard of."),
+    "run_ended": ("gauge", "1 when the run is over."),
+}
+
+
+class Metrics:
+    """Fed with records in any order; `text` may be asked for at any moment."""
+
+    def __init__(self, **labels: str) -> None:
+        """`labels`: on every sample, such as the name of the run."""
+        self._labels = labels
+        self._families = {name: Family(*told) for name, told in HELP.items()}
+        self._staleness: Counter[int] = Counter()
+
+    def add_all(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self.add(record)
+
+    def add(self, record: Record) -> None:
+        match record:
+            case Span():
+                self._span(record)
+            case Applied():
+                self._applied(record)
+            case Evaluated():
+                self._set("test_accuracy", record.accuracy)
+                self._set("test_loss", record.loss)
+            case Decision():
+                self._grow("decisions_total", 1, rank=record.rank, verdict=record.verdict)
+            case Gated():
+                self._grow(f"contributions_{'refused' if record.refused else 'wild'}_total", 1, rank=record.rank)
+            case Membership():
+                self._member(record)
+            case Ended():
+                self._set("run_ended", 1)
+        seconds = self._families["run_seconds"].values
+        self._set("run_seconds", max(record.at, seconds[()]))
+
+    def text(self) -> str:
+        """The whole exposition; ends with a line's end, as the format wants it."""
+        lines: list[str] = []
+        for name, family in self._families.items():
+            if family.values:
+                lines += _head(name, family.kind, family.help)
+                lines += [self._line(name, dict(labels), value) for labels, value in family.values.items()]
+        if self._staleness:
+            lines += self._histogram()
+        return "\n".join(lines) + "\n"
+
+    def _span(self, span: Span) -> None:
+        self._grow("seconds_total", span.seconds, rank=span.rank, activity=span.activity)
+        for name, value in (
+            ("steps_total", span.steps),
+            ("samples_total", span.samples),
+            ("exchanges_total", span.exchanges),
+            ("hidden_seconds_total", span.hidden),
+        ):
+            if value:
+                self._grow(name, value, rank=span.rank)
+
+    def _applied(self, update: Applied) -> None:
+        if update.weight > 0:
+            self._grow("updates_total", 1, shard=update.shard)
+            self._set("version", update.version, shard=update.shard)
+        else:
+            self._grow("contributions_dropped_total", len(update.ranks), shard=update.shard)
+        if update.shard == 0:
+            self._staleness[update.staleness] += len(update.ranks)
+
+    def _member(self, record: Membership) -> None:
+        kind = record.party.partition(" ")[0]
+        self._grow("membership_total", 1, party=kind, event=record.event)
+        if kind == "worker":
+            self._grow("workers", 1 if record.event == "joined" else -1)
+
+    def _grow(self, name: str, by: float, **labels: object) -> None:
+        self._families[name].values[_sorted(labels)] += by
+
+    def _set(self, name: str, value: float, **labels: object) -> None:
+        self._families[name].values[_sorted(labels)] = value
+
+    def _histogram(self) -> list[str]:
+        name = "staleness"
+        lines = _head(name, "histogram", "Versions between a contribution's weights and its own update.")
+        for end in STALENESS:
+            count = sum(n for late, n in self._staleness.items() if late <= end)
+            lines.append(self._line(f"{name}_bucket", {"le": str(end)}, count))
+        total = self._staleness.total()
+        lines.append(self._line(f"{name}_bucket", {"le": "+Inf"}, total))
+        lines.append(self._line(f"{name}_sum", {}, sum(late * n for late, n in self._staleness.items())))
+        return [*lines, self._line(f"{name}_count", {}, total)]
+
+    def _line(self, name: str, labels: Mapping[str, str], value: float) -> str:
+        told = ",".join(f'{key}="{_escaped(text)}"' for key, text in {**self._labels, **labels}.items())
+        return f"paceline_{name}{{{told}}} {_number(value)}" if told else f"paceline_{name} {_number(value)}"
+
+
+def _head(name: str, kind: str, told: str) -> list[str]:
+    return [f"# HELP paceline_{name} {told}", f"# TYPE paceline_{name} {kind}"]
+
+
+def _sorted(labels: Mapping[str, object]) -> Labels:
+    return tuple((key, str(value)) for key, value in labels.items())
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return ("+Inf" if value > 0 else "-Inf") if math.isinf(value) else f"{value:.15g}"
