@@ -79,7 +79,10 @@ class Cluster:
     )
     mean: str = option("auto", "who averages among equals; see docs/carriers.md", choices=CARRIERS)
     timeout: float = option(600.0, "seconds any single wait may take", low=1)
-    dead_after: float = option(5.0, "seconds of silence after which a worker is given up", low=1)
+    dead_after: float = option(5.0, "seconds of silence after which a worker or server is given up", low=1)
+    snapshot_every: float = option(
+        30.0, "seconds between two snapshots that a lost server is replaced from; 0: a lost server ends the run", low=0
+    )
 
     @property
     def secured(self) -> bool:

@@ -79,6 +79,7 @@ class ClockedWorker(Role):
 
     clock = 0
     common = ("clock",)
+    goes_back = True
 
     def __init__(self, scheme: Any, place: Place) -> None:
         super().__init__(scheme, place)
@@ -112,6 +113,10 @@ class ClockedWorker(Role):
         self.w = answer.w
         self.pushed = None
         self.clock += 1
+
+    def undone(self) -> None:
+        """What was to be pushed belongs to weights that are no more. The clock goes on: servers take any later one."""
+        self.pushed = None
 
 
 class RefreshingWorker(ClockedWorker):
@@ -178,6 +183,7 @@ class ClockedServer(Role):
     """
 
     waits_for_round = True
+    goes_back = True
 
     def __init__(self, scheme: Any, place: Place) -> None:
         super().__init__(scheme, place)
@@ -204,6 +210,17 @@ class ClockedServer(Role):
         self.version = version
         for rank in self.workers:
             self.clocks.tick(rank, version)
+
+    def tables(self) -> dict[str, Any]:
+        """Who waits for a round is taken back to before its push, which it makes again."""
+        clocks = [[rank, clock - (rank in self.homes[rank].came)] for rank, clock in self.clocks.items()]
+        return {"version": self.version, "clocks": clocks, "seen": list(self.seen.items())}
+
+    def restore(self, tables: dict[str, Any]) -> None:
+        self.version = tables["version"]
+        for rank, clock in tables["clocks"]:
+            self.clocks.tick(rank, clock)
+        self.seen.update(dict(tables["seen"]))
 
     def _answers(self, question: str) -> bool:
         """Does the scheme answer it differently?"""

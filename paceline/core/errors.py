@@ -19,6 +19,10 @@ class PeerLost(PacelineError):  # noqa: N818
     """A party went away without saying goodbye."""
 
 
+class Undone(PeerLost):
+    """What was asked of the servers is void: one was lost and another one has taken its place. Ask again."""
+
+
 class TimedOut(PacelineError):  # noqa: N818
     """A wait outlasted its deadline; the message names what was waited for."""
 

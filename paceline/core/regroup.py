@@ -182,6 +182,7 @@ class Regrouper:
 class GroupedWorker(ClockedWorker):
     """Asks, while it computes, whom to meet with the result."""
 
+    goes_back = False  # the coordinator would have to go back to the groups of that time, too
     seconds = 0.0
 
     def run(self) -> Generator[Effect, Any, None]:

@@ -56,9 +56,12 @@ class Role:
 
     common: names of the attributes that are equal on all workers, such as the number of the round. A worker that
     comes late takes them over, together with the model.
+    goes_back: may the servers go back to an earlier state while this box is in the middle of something? A worker's box
+    then hears `undone`, and its `run` starts anew; a server's has `tables`, and takes them up with `restore`.
     """
 
     common: ClassVar[tuple[str, ...]] = ()
+    goes_back: ClassVar[bool] = False
 
     def __init__(self, scheme: Any, place: Place) -> None:
         self.scheme = scheme
@@ -98,6 +101,16 @@ class Role:
         """This worker comes late: take over from `peer` what is common to all."""
         for name in self.common:
             setattr(self, name, getattr(peer, name))
+
+    def undone(self) -> None:
+        """The servers went back to an earlier state: forget what rests on the one that there was."""
+
+    def tables(self) -> dict[str, Any]:
+        """Of a server: what JSON can say of all that has to be kept with the weights."""
+        return {}
+
+    def restore(self, tables: dict[str, Any]) -> None:
+        """Of a server that has just been made, with the weights of that time: be what `tables` were taken of."""
 
     def leave(self, now: float) -> Iterator[Tell | Reply]:
         """This worker takes no further part. Its `on` still hears what others tell it; their Calls are lost."""

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from paceline.core.errors import Stopped
+from paceline.core.errors import Stopped, Undone
 from paceline.engine.rope import Rope
 
 
@@ -74,7 +74,7 @@ class Awaited:
             before = self._room._version
             try:
                 self._w[start:stop].copy_into(self._room[start:stop])
-            except Stopped:  # the run is over: nobody wants what comes of the old weights
+            except (Stopped, Undone):  # nobody wants what comes of the old weights
                 self.drop()
                 return
             except BaseException:

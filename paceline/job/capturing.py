@@ -1,4 +1,4 @@
-"""What the slices of a server are at one version, kept for a checkpoint while training goes on.
+"""What the slices of a server are at one version, kept while training goes on: for a checkpoint, or lest a server die.
 
 A slice is kept after the update that brings it to that version and before any other; weights are values, so keeping
 them costs nothing. In a scheme that applies one update a round everybody's slices are then those of the same round.
@@ -24,30 +24,40 @@ from paceline.live.hosted import Hosted
 from paceline.live.node import Node
 
 VERSION = "version"
-KEPT = "state/"
 WEIGHTS = "weights"
+CHECKPOINT, SNAPSHOT = "", "snapshot"
+"""For whom something is kept: for the evaluator, or for a server that may have to be replaced."""
+FORGET = -1  # in place of a version
 NOTHING = Flat.wrap(torch.empty(0))
 
 
+def kept(purpose: str, name: str) -> str:
+    """By what name a kept vector is shown."""
+    return f"{purpose}/{name}"
+
+
 @dataclass(frozen=True, slots=True)
-class _Slice:
+class SliceState:
+    """All that a slice is made of: vectors as long as it, and what JSON can say."""
+
     vectors: dict[str, Any]
     facts: dict[str, Any]
 
 
 class Captures:
-    """Of the slices of one server. Everything happens between two messages to its roles."""
+    """Of the slices of one server, for one purpose. Everything happens between two messages to its roles."""
 
-    def __init__(self, node: Node, hosted: Sequence[Hosted], rules: Sequence[Rule]) -> None:
-        self._node, self._hosted, self._rules = node, hosted, rules
-        self._wanted = 0
+    def __init__(self, node: Node, hosted: Sequence[Hosted], rules: Sequence[Rule], purpose: str = CHECKPOINT) -> None:
+        """`rules` may be replaced by others, whose state is then looked at."""
+        self._node, self._hosted, self._rules, self._purpose = node, hosted, rules, purpose
+        self._wanted = FORGET
         self._ended = False
-        self._kept: dict[int, _Slice] = {}
+        self._kept: dict[int, SliceState] = {}
         self._shown: list[str] = []
         node.exhibits[VERSION] = lambda _slice: (NOTHING, float(max(map(_version, hosted))))
 
     def want(self, version: int) -> None:
-        """Keep each slice once it is there; 0: forget what was kept."""
+        """Keep each slice once it is there; FORGET what was kept."""
         self._node.between_messages(lambda: self._want(version))
 
     def end(self) -> None:
@@ -63,11 +73,13 @@ class Captures:
         self._node.exhibits.withdraw(self._shown)
         self._wanted, self._kept, self._shown = version, {}, []
         for at, hosted in enumerate(self._hosted):
-            hosted.after = functools.partial(self._look, at) if version else None
+            hosted.after.pop(self._purpose, None)
+            if version != FORGET:
+                hosted.after[self._purpose] = functools.partial(self._look, at)
         self._look_at_all()
 
     def _look_at_all(self) -> None:
-        if self._wanted:
+        if self._wanted != FORGET:
             for at in range(len(self._hosted)):
                 self._look(at)
 
@@ -76,20 +88,18 @@ class Captures:
         if at in self._kept or hosted.role is None:
             return
         if self._ended or _version(hosted) >= self._wanted:
-            self._kept[at] = _kept(hosted.role, self._rules[at])
-            hosted.after = None
+            self._kept[at] = state_of(hosted.role, self._rules[at])
+            hosted.after.pop(self._purpose, None)
             if len(self._kept) == len(self._hosted):
                 self._show()
 
     def _show(self) -> None:
-        kept = self._kept
-        common = set.intersection(*(set(piece.vectors) for piece in kept.values()))
-        facts = {**kept[0].facts, "vectors": sorted(common)}
-        self._shown = [STATE, *(KEPT + name for name in common)]
+        common = set.intersection(*(set(state.vectors) for state in self._kept.values()))
+        self._shown = [kept(self._purpose, STATE), *(kept(self._purpose, name) for name in common)]
         for name in common:
-            self._node.exhibits[KEPT + name] = functools.partial(self._vector, name)
-        text = json.dumps(facts)
-        self._node.exhibits[STATE] = lambda _slice: Exhibit(v=NOTHING, facts=text)
+            self._node.exhibits[kept(self._purpose, name)] = functools.partial(self._vector, name)
+        facts = {at: json.dumps({**state.facts, "vectors": sorted(common)}) for at, state in self._kept.items()}
+        self._node.exhibits[kept(self._purpose, STATE)] = lambda at: Exhibit(v=NOTHING, facts=facts[at])
 
     def _vector(self, name: str, at: int) -> Any:
         return self._kept[at].vectors[name]
@@ -100,28 +110,22 @@ def _version(hosted: Hosted) -> int:
     return int(getattr(hosted.role, "version", 1 << 52))
 
 
-def _kept(role: Role, rule: Rule) -> _Slice:
+def state_of(role: Role, rule: Rule) -> SliceState:
+    """Contributions that wait for their round are not in it: they are made again."""
     w, _ = role.model()
     state = rule.state()
     length = len(w)
     long = {name: v for name, v in state.items() if isinstance(v, Tensor) and v.dim() == 1 and len(v) == length}
     scalars = {name: float(v) for name, v in state.items() if name not in (*long, "lr") and _is_number(v)}
-    return _Slice(
-        {WEIGHTS: w, **{name: Flat.wrap(v) for name, v in long.items()}},
-        {"numbers": scalars, **(_tables(role) if isinstance(role, ClockedServer) else {})},
-    )
+    facts: dict[str, Any] = {"numbers": scalars, "lr": rule.lr, "tables": role.tables()}
+    if isinstance(role, ClockedServer):
+        one_round = len(set(map(id, role.homes.values()))) == 1
+        facts |= {"version": role.version, "lock_step": role.waits_for_round and one_round}
+    return SliceState({WEIGHTS: w, **{name: Flat.wrap(v) for name, v in long.items()}}, facts)
 
 
 def _is_number(v: Any) -> bool:
     return not isinstance(v, Tensor) or v.numel() == 1
-
-
-def _tables(role: ClockedServer) -> dict[str, Any]:
-    """Contributions that wait for their round are not in it: they are made again."""
-    return {
-        "version": role.version,
-        "lock_step": role.waits_for_round and len(set(map(id, role.homes.values()))) == 1,
-    }
 
 
 def load_rule(rule: Rule, numbers: dict[str, float], vectors: dict[str, Tensor]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import queue
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.trace import Membership, Record
+from paceline.engine.vector import FlatMemory
 from paceline.job.carriers import choose_mean
 from paceline.job.credentials import Credentials, security_note
 from paceline.job.crew import Crew, Ended
@@ -25,6 +27,7 @@ from paceline.job.ledger import Ledger
 from paceline.job.recipe import Recipe, coordinator_role
 from paceline.job.resuming import Start, find
 from paceline.job.seat import Seat
+from paceline.job.vault import Vault
 from paceline.live import party
 from paceline.live.control import Hello, Plan, Progress
 from paceline.live.coordinator import Coordinator, Phase, StopRule
@@ -63,6 +66,11 @@ class _Started:
 @dataclass(frozen=True, slots=True)
 class _Lost:
     who: Party
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Replaced:
     line: str
 
 
@@ -106,10 +114,16 @@ class Conductor:
         self._trace: TraceWriter | None = None
         self._interrupted = ""
         self._where: dict[Party, str] = {}
+        self._lost_at: dict[Party, str] = {}
         cluster, stop = config.cluster, config.stop
+        node = Node(self._transport, FlatMemory())
+        self._vault = Vault(self._transport, node, cluster.snapshot_every)
+        self._seats: dict[Party, Seat] = {}
+        self._ended: set[Party] = set()  # servers whose process has
+        self._given_up: set[Party] = set()
         self._coordinator = Coordinator(
             self._transport,
-            Node(self._transport, NoMemory()),
+            node,
             self,
             workers=cluster.workers,
             servers=cluster.servers,
@@ -124,6 +138,7 @@ class Conductor:
             lay_out=functools.partial(lay_out, shards=cluster.shards, slice_mb=cluster.slice_mb),
             seed=config.run.seed,
             dead_after_s=cluster.dead_after,
+            snapshots=self._vault,
         )
 
     # ---- the run -----------------------------------------------------------------------------------------
@@ -141,10 +156,12 @@ class Conductor:
             self._trace = trace
             try:
                 address = self._coordinator.open()
-                for seat in self._seats(address, rendezvous):
+                self._seats = {seat.who: seat for seat in self._make_seats(address, rendezvous)}
+                for seat in self._seats.values():
                     self._crew.start(self._config, seat)
                 self._watch()
             finally:
+                self._vault.close()
                 self._transport.close()  # whoever still waits for us hears that we are gone
                 self._crew.end(END_SECONDS)
                 self._view.close()
@@ -161,7 +178,7 @@ class Conductor:
         """The signal that ended the run, if one did."""
         return self._interrupted
 
-    def _seats(self, address: str, rendezvous: str) -> list[Seat]:
+    def _make_seats(self, address: str, rendezvous: str) -> list[Seat]:
         cluster, config = self._config.cluster, self._config
 
         def seat(who: Party, rank: int | None = None) -> Seat:
@@ -204,10 +221,18 @@ class Conductor:
                 case _Lost(who=who, line=line):
                     self._view.begin((line,))
                     self._crew.kill(who)
+                    if who.kind == "server":
+                        self._given_up.add(who)
+                        self._replace(who)
+                case _Replaced(line=line):
+                    self._view.begin((line,))
                 case _Finished():
                     finished = True
                 case Ended(who=who, why=why) if self._coordinator.survives(who):
                     self._coordinator.ended(who, why or self._too_early(who))
+                    if who.kind == "server":
+                        self._ended.add(who)
+                        self._replace(who)
                 case Ended(who=who, why=why) if why or self._coordinator.phase is not Phase.OVER:
                     self._fail(self._death(who, why or self._too_early(who)))
                 case _Failure():
@@ -226,6 +251,15 @@ class Conductor:
                 deadline.check()
             elif deadline.expired:
                 return
+
+    def _replace(self, who: Party) -> None:
+        """Start a server anew that was given up, once its process has ended."""
+        if who in self._ended & self._given_up:
+            self._ended.remove(who)
+            self._given_up.remove(who)
+            seat = self._seats[who]
+            self._seats[who] = dataclasses.replace(seat, incarnation=seat.incarnation + 1, resume="")
+            self._crew.start(self._config, self._seats[who])
 
     def _next_event(self, seconds: float) -> Any:
         try:
@@ -273,7 +307,8 @@ class Conductor:
     def started(self, plan: Plan) -> None:
         self._ledger.started(Recipe.from_json(plan.optimizer), plan.length, plan.exchange)
         begun = (*self._refused, *filter(None, [self._start.note]))
-        self._events.put(_Started((*begun, *plan.notes, security_note(self._config, self._credentials))))
+        vault = filter(None, [self._vault.note])
+        self._events.put(_Started((*begun, *plan.notes, *vault, security_note(self._config, self._credentials))))
 
     def progressed(self, rank: int, progress: Progress) -> None:
         self._ledger.progressed(rank, progress, self._coordinator.node.now())
@@ -284,8 +319,12 @@ class Conductor:
         self._ledger.recorded(record)
         if isinstance(record, Membership) and record.event == "lost":
             who = Party.parse(record.party)
-            line = f"{who} ({self._where[who]}) lost after {self._ledger.steps(who)} steps: {record.reason}"
-            self._events.put(_Lost(who, line))
+            after = f" after {self._ledger.steps(who)} steps" if who.kind == "worker" else ""
+            self._lost_at[who] = self._where[who]
+            self._events.put(_Lost(who, f"{who} ({self._where[who]}) lost{after}: {record.reason}"))
+        elif isinstance(record, Membership) and record.event == "replaced":
+            who = Party.parse(record.party)
+            self._events.put(_Replaced(f"{who} ({self._lost_at[who]}) was replaced: {record.reason}"))
 
     def failed(self, who: Party, cause: str, details: str) -> None:
         rank = 2 if "lost " in cause else 1
@@ -336,22 +375,3 @@ class Deadline:
             what = "stopping the workers" if phase[1] else phase[0].value
             seconds = PHASE_SECONDS if now > self._at else INTERRUPT_SECONDS
             raise RunFailed(f"waited {seconds:.0f} s for {missing} while {what}")
-
-
-class NoMemory:
-    """The coordinator receives no vectors."""
-
-    def empty(self, length: int) -> Any:
-        raise AssertionError("the coordinator receives no vectors")
-
-    def bytes_of(self, v: Any) -> memoryview:
-        return memoryview(self.empty(0))
-
-    def address_of(self, v: Any) -> int:
-        return 0
-
-    def view(self, room: memoryview, over: Callable[[], None]) -> Any:
-        return self.empty(0)
-
-    def join(self, parts: Sequence[Any]) -> Any:
-        return self.empty(0)

@@ -8,6 +8,7 @@ reached, looks for the first of them that reached it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from paceline.config import Config
+from paceline.core.errors import Undone
 from paceline.engine.buffers import Buffers
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.flatten import FlatModel
@@ -91,6 +93,7 @@ class Evaluator:
         scheme = Recipe.from_json(plan.optimizer).make_scheme()
         self._model_of = scheme.model_of(seat.servers)
         self._node.place(None, plan.layout)
+        self._node.calls.patient = plan.replaced
         begun_at = open_at(self._config, self._seat.resume).samples
         servers = seat.servers if self._model_of == "servers" else 0
         self._keeper = Keeper(self._config, session, servers, self._flat, self._module, begun_at)
@@ -100,7 +103,10 @@ class Evaluator:
     def judge_now(self, holder: int | None = None) -> None:
         """The model as it is now; or the last one, once nobody trains any more, which worker `holder` may have."""
         before = self._album.turn()
-        accuracy = self._judge(self._look(holder), self.glance if holder is None else lambda: None)
+        try:
+            accuracy = self._judge(self._look(holder), self.glance if holder is None else lambda: None)
+        except Undone:  # a server was replaced meanwhile: the next look will tell
+            return
         if holder is not None or self._keeper.due:
             self._keeper.save(accuracy)
         if self._target and accuracy >= self._target:
@@ -124,7 +130,8 @@ class Evaluator:
             finish: control.Finish | None = self._session.within(max(0.0, nap))
             if finish is not None or left <= 0:
                 return finish
-            self.glance()
+            with contextlib.suppress(Undone):
+                self.glance()
 
     @property
     def share(self) -> float:

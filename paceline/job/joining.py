@@ -80,6 +80,7 @@ class Membership:
         )
         box = self._scheme.worker(len(plan.layout.holders))
         role = box(self._scheme, place)
+        self._node.calls.patient = plan.replaced
         if isinstance(role, ClockedWorker):
             role.clock = clock
         self._node.place(role, plan.layout, self._carrier)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.core.effects import Compute, Train
-from paceline.core.errors import PacelineError, Stopped
+from paceline.core.errors import PacelineError, Stopped, Undone
 from paceline.core.trace import Span
 from paceline.engine.buffers import Buffers
 from paceline.engine.data.batches import Batches, MapStyle
@@ -186,12 +186,16 @@ class Pace:
     # ---- one step ----------------------------------------------------------------------------------------
     def _take(self, advance: Callable[[], Compute | Train]) -> None:
         """Let the scheme go on; what it asks for next is what the loop's next backward is for."""
-        try:
-            wanted = advance()
-        except Stopped:
-            return
-        self._flat.zero_grad()
-        self._exchanges = int(self._work.begin(wanted))
+        while True:
+            try:
+                wanted = advance()
+                self._flat.zero_grad()
+                self._exchanges = int(self._work.begin(wanted))
+                break
+            except Stopped:
+                return
+            except Undone:  # the weights will not all come: a server was replaced meanwhile
+                advance = self._node.advance
         self._counts.exchanges += self._exchanges
         if self._overlap:
             self._overlap.prepare(wanted)

@@ -19,9 +19,10 @@ from torch import Tensor, nn
 from paceline.checkpoint.folder import Folder
 from paceline.config import Config
 from paceline.core.effects import SERVERS
+from paceline.core.errors import Undone
 from paceline.engine.flatten import FlatModel
 from paceline.engine.vector import Flat
-from paceline.job.capturing import KEPT, VERSION, WEIGHTS
+from paceline.job.capturing import CHECKPOINT, FORGET, VERSION, WEIGHTS, kept
 from paceline.job.resuming import CHECKPOINTS, MODEL, OPTIMIZER, identity
 from paceline.live import control, party
 from paceline.live.exhibits import STATE
@@ -54,7 +55,10 @@ class Keeper:
         """One more; where the disk does not take it, a line in the log says so and the run goes on."""
         if not self.wanted:
             return
-        vectors, facts = self._captured() if self._servers else ({}, {})
+        try:
+            vectors, facts = self._captured() if self._servers else ({}, {})
+        except Undone:  # a server was replaced meanwhile; what was to be kept is no more
+            return
         if WEIGHTS in vectors:
             self._flat.load(Flat.wrap(vectors.pop(WEIGHTS)))
         samples = round(facts.get("numbers", {}).get("samples_seen", 0)) or max(
@@ -78,11 +82,12 @@ class Keeper:
         everyone = [party.server(shard) for shard in range(self._servers)]
         ahead = max(node.version_of(server, VERSION) for server in everyone) + AHEAD
         session.tell_servers(self._servers, control.Capture(version=int(ahead)))
-        facts: dict[str, Any] = json.loads(node.exhibit(SERVERS, STATE).facts)
+        facts: dict[str, Any] = json.loads(node.exhibit(SERVERS, kept(CHECKPOINT, STATE)).facts)
+        del facts["tables"], facts["lr"]  # a later run goes on by its own
         vectors = {}
         for name in facts.pop("vectors"):
-            v: Any = node.exhibit(SERVERS, KEPT + name).v
+            v: Any = node.exhibit(SERVERS, kept(CHECKPOINT, name)).v
             vectors[name] = torch.empty(len(v))
             v.copy_into(vectors[name])
-        session.tell_servers(self._servers, control.Capture(version=0))
+        session.tell_servers(self._servers, control.Capture(version=FORGET))
         return vectors, facts

@@ -7,21 +7,25 @@ the next is still coming in; for the scheme each is a shard.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Hashable
 from typing import Any
 
 from paceline.core.clocked import ClockedServer
+from paceline.core.errors import PeerLost
 from paceline.core.mean import Averaged, MeanServer
 from paceline.core.role import Place
 from paceline.core.trace import Applied, Decision, Record
 from paceline.engine.vector import FlatMemory, norm
-from paceline.job.capturing import Captures, load_rule
+from paceline.job.capturing import CHECKPOINT, FORGET, SNAPSHOT, WEIGHTS, Captures, SliceState, kept, load_rule
 from paceline.job.kvstore.table import open_table
 from paceline.job.recipe import Recipe
 from paceline.job.resuming import OPTIMIZER, Start, parts_of
 from paceline.job.seat import Seat
 from paceline.live import control
+from paceline.live.exhibits import STATE
 from paceline.live.hosted import Hosted
+from paceline.live.party import Party
 from paceline.live.session import Session
 
 INITIAL = "initial weights"
@@ -44,76 +48,124 @@ def serve(seat: Seat, session: Session, start: Start | None = None) -> None:
     session.connect(())
     plan = session.expect(control.Plan)
     store = Recipe.from_json(plan.optimizer).store
-    captures = None
-    if store:
-        session.node.host(open_table(session.node, store, plan.workers))
-    else:
-        hosted, captures = _take_up(seat.who.index, session, plan, start)
-        session.node.host(hosted)
+    shard = None if store else Shard(seat, session, plan, start)
+    session.node.host(shard.hosted if shard else open_table(session.node, store, plan.workers))
     session.tell(control.Prepared())
-    session.expect(control.Go)
-    session.node.forget(INITIAL)  # everybody has them; they would take as much room as the shard
-    session.begin()
-    if captures:
-        session.serve(captures.end)
-    else:
-        session.serve()
+    session.serve(shard)
 
 
-def _take_up(server: int, session: Session, plan: control.Plan, start: Start | None) -> tuple[list[Hosted], Captures]:
-    """The slices of this server; their boxes come with the initial weights."""
-    recipe = Recipe.from_json(plan.optimizer)
-    scheme = recipe.make_scheme()
-    session.node.stage = recipe.codecs.stage(FlatMemory(), scheme, of_server=True)
-    parts, slices = plan.layout.slices, plan.layout.of(server)
-    tensors = _tensors_by_slice(plan)
-    rules = {number: recipe.make_rule(tensors[number]) for number in slices}
+class Shard:
+    """The slices of one server. Their boxes come with the initial weights, or with the state of a server before it."""
 
-    if start is not None and start.optimizer_fits:
-        vectors = start.tensors(OPTIMIZER)
-        for number, rule in rules.items():
-            load_rule(rule, start.facts["numbers"], parts_of(vectors, parts[number]))
+    def __init__(self, seat: Seat, session: Session, plan: control.Plan, start: Start | None) -> None:
+        self._server, self._is_later_life = seat.who.index, seat.incarnation > 0
+        self._session, self._node, self._plan, self._start = session, session.node, plan, start
+        self._recipe = recipe = Recipe.from_json(plan.optimizer)
+        self._scheme = recipe.make_scheme()
+        self._box = self._scheme.server(len(plan.layout.holders))
+        session.node.stage = recipe.codecs.stage(FlatMemory(), self._scheme, of_server=True)
+        self._parts, self._slices = plan.layout.slices, plan.layout.of(self._server)
+        self._tensors = _tensors_by_slice(plan)
+        self._rules = [recipe.make_rule(self._tensors[number]) for number in self._slices]
+        self._resume_rules(start)
+        self._gates = {n: recipe.gate.gate(norm, plan.workers, self._server, session.note) for n in self._slices}
+        self.hosted = [self._host(at, number) for at, number in enumerate(self._slices)]
+        captures = {
+            purpose: Captures(session.node, self.hosted, self._rules, purpose) for purpose in (CHECKPOINT, SNAPSHOT)
+        }
+        self._captures = captures
+        session.on_capture = lambda version, purpose: captures[purpose].want(version)
+        session.on_rate = self._set_rate
 
-    elif start is not None:
-        for rule in rules.values():
-            rule.samples_seen = start.samples
+    def _resume_rules(self, start: Start | None) -> None:
+        if start is not None and start.optimizer_fits:
+            vectors = start.tensors(OPTIMIZER)
+            for number, rule in zip(self._slices, self._rules, strict=True):
+                load_rule(rule, start.facts["numbers"], parts_of(vectors, self._parts[number]))
+        elif start is not None:
+            for rule in self._rules:
+                rule.samples_seen = start.samples
 
-    def set_rate(lr: float) -> None:
-        for rule in rules.values():
-            rule.set_lr(lr)
+    def _host(self, at: int, number: int) -> Hosted:
+        start = self._start
 
-    session.on_rate = set_rate
-    gates = {number: recipe.gate.gate(norm, plan.workers, server, session.note) for number in slices}
-
-    def place(number: int, w: Any) -> Place:
-        return Place(
-            me=number,
-            workers=tuple(range(plan.workers)),
-            w=w,
-            update=rules[number],
-            seed=recipe.seed,
-            seconds_per_step=plan.seconds_per_step,
-            # What happens to a shard happens to all its slices; one of them is enough to tell of it.
-            note=(lambda record: session.note(_of_server(record, server))) if number == slices[0] else None,
-            gate=gates[number],
-        )
-
-    def hosted(number: int) -> Hosted:
         def initial(w: Any) -> None:
-            box = scheme.server(len(plan.layout.holders))
-            mine.role = box(scheme, place(number, w)) if box else None
+            mine.role = self._box(self._scheme, self._place(at, w)) if self._box else None
             if start is not None and isinstance(mine.role, ClockedServer):
                 mine.role.resume(start.version)
 
-        mine = Hosted(
-            parts[number].stop - parts[number].start, mean_server=_Means(scheme, place(number, None), initial)
-        )
+        length = self._parts[number].stop - self._parts[number].start
+        mine = Hosted(length, mean_server=_Means(self._scheme, self._place(at, None), initial))
         return mine
 
-    all_hosted = [hosted(number) for number in slices]
-    captures = Captures(session.node, all_hosted, list(rules.values()))
-    session.on_capture = captures.want
-    return all_hosted, captures
+    def _place(self, at: int, w: Any) -> Place:
+        number, session = self._slices[at], self._session
+        return Place(
+            me=number,
+            workers=tuple(range(self._plan.workers)),
+            w=w,
+            update=self._rules[at],
+            seed=self._recipe.seed,
+            seconds_per_step=self._plan.seconds_per_step,
+            # What happens to a shard happens to all its slices; one of them is enough to tell of it.
+            note=(lambda record: session.note(_of_server(record, self._server))) if at == 0 else None,
+            gate=self._gates[number],
+        )
+
+    def _set_rate(self, lr: float) -> None:
+        for rule in self._rules:
+            rule.set_lr(lr)
+
+    # ---- while the run goes on ---------------------------------------------------------------------------
+    def begin(self) -> None:
+        self._node.forget(INITIAL)  # everybody has them; they would take as much room as the shard
+
+    def end(self) -> None:
+        for captures in self._captures.values():
+            captures.end()
+
+    def restore(self, order: control.Restore) -> None:
+        """Be what the slices were in the snapshot, and hear nothing any more of what was under way."""
+        try:
+            states = [self._fetch(Party.parse(order.source), number) for number in self._slices]
+        except PeerLost:
+            return  # there will be another order, or the run ends
+        before = self._version()
+
+        def swap() -> None:
+            for captures in self._captures.values():
+                captures.want(FORGET)
+            for at, state in enumerate(states):
+                self._become(at, state)
+            self._node.begin_view(order.view)
+
+        self._node.between_messages(swap)
+        for rank in {*order.departed, *self._session.departed}:
+            self._node.gone(rank)
+        if self._is_later_life:
+            self._session.reach_all()
+        version = self._version()
+        prepared = control.Prepared(view=order.view, version=version, undone=max(0, before - version))
+        self._session.tell(prepared)
+
+    def _version(self) -> int:
+        return max(getattr(hosted.role, "version", 0) for hosted in self.hosted)
+
+    def _fetch(self, source: Party, number: int) -> SliceState:
+        facts: dict[str, Any] = json.loads(self._node.exhibit_of(source, kept(SNAPSHOT, STATE), number).facts)
+        vectors = {name: self._node.exhibit_of(source, kept(SNAPSHOT, name), number).v for name in facts.pop("vectors")}
+        return SliceState(vectors, facts)
+
+    def _become(self, at: int, state: SliceState) -> None:
+        rule = self._recipe.make_rule(self._tensors[self._slices[at]])
+        vectors = {name: v.value() for name, v in state.vectors.items() if name != WEIGHTS}
+        load_rule(rule, state.facts["numbers"], vectors)
+        rule.set_lr(state.facts["lr"])
+        self._rules[at] = rule
+        assert self._box is not None, "only servers that hold the model are replaced"
+        role = self._box(self._scheme, self._place(at, state.vectors[WEIGHTS]))
+        role.restore(state.facts["tables"])
+        self.hosted[at].role = role
 
 
 def _tensors_by_slice(plan: control.Plan) -> list[list[int]]:

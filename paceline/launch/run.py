@@ -16,7 +16,8 @@ from paceline.checkpoint.folder import Folder
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
-from paceline.job.conductor import Conductor, NoMemory
+from paceline.engine.vector import FlatMemory
+from paceline.job.conductor import Conductor
 from paceline.job.credentials import credentials_for
 from paceline.job.crew import Crew
 from paceline.job.resuming import CHECKPOINTS
@@ -87,10 +88,9 @@ def conductor_of(config: Config, crew: Crew, view: View, *, evaluator: bool = Tr
             return TcpTransport(
                 party.COORDINATOR,
                 token,
-                NoMemory(),
+                FlatMemory(),
                 host=host,
                 failed=failed,
-                body_bytes_max=0,
                 segments=segments,
                 tls=tls,
             )

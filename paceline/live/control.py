@@ -8,6 +8,8 @@ Progress   what I have done so far (workers)      Total    samples trained by al
 Records    lines of the trace                     Gone     a worker takes no further part
 Judged     an evaluation (evaluator)              Stop     the run is over
 Left       I take no further part (workers)       Finish   evaluate and save the last model (evaluator)
+                                                  Restore  be what you were in the snapshot (servers)
+                                                  Resume   all servers are there again (the others)
 Saved      the model is on disk (evaluator)       Exit     end your process
 Beat       I am alive, with nothing to report
 Failed     I cannot go on, because
@@ -68,6 +70,7 @@ class Plan:
 
     `mean`: who carries the means of this run. `exchange`: how vectors travel. `notes`: what was decided, and why.
     `tensors`: their lengths, where the optimizer needs whole ones; no slice cuts any of them then.
+    `replaced`: is a server that is lost replaced by another one?
     """
 
     workers: int
@@ -82,16 +85,23 @@ class Plan:
     exchange: str = ""
     notes: tuple[str, ...] = ()
     tensors: tuple[int, ...] = ()
+    replaced: bool = False
 
 
 @message
 class Prepared:
-    pass
+    """`view`: of the Restore that it answers; the server is at `version` now, `undone` behind what it was."""
+
+    view: int = 0
+    version: int = 0
+    undone: int = 0
 
 
 @message
 class Go:
-    pass
+    """`at`: seconds since training started, for one who comes later."""
+
+    at: float = 0.0
 
 
 @message
@@ -159,9 +169,33 @@ class Rate:
 
 @message
 class Capture:
-    """Keep the state of each slice as it is once it has reached `version`, for a checkpoint; 0: forget it."""
+    """Keep the state of each slice as it is once it has reached `version`, for that purpose; below 0: forget it."""
 
     version: int
+    purpose: str = ""
+
+
+@message
+class Restore:
+    """To servers, when one of them was lost: in `view`, be what your slices were in the snapshot that `source` has.
+
+    departed: workers that take no part any more.
+    """
+
+    view: int
+    source: str
+    departed: tuple[int, ...]
+
+
+@message
+class Resume:
+    """To everybody else: all servers are there again, in `view`; what was under way to or from them is void.
+
+    undone: they went back to an earlier state.
+    """
+
+    view: int
+    undone: bool
 
 
 @message

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from paceline.core.collective import Choice
 from paceline.core.errors import ConfigError, PeerLost, ProtocolError
-from paceline.core.membership import Decision, Evict, Patience
+from paceline.core.membership import Decision, Evict, Patience, State
 from paceline.core.membership import Membership as Members
 from paceline.core.role import Place, Role
 from paceline.core.sharding import Layout
@@ -27,6 +27,7 @@ from paceline.core.trace import Ended, Evaluated, Membership, Record, from_dict
 from paceline.live import control, party, verbs
 from paceline.live.node import Node
 from paceline.live.party import Party
+from paceline.live.recovery import Recovery, Snapshots
 from paceline.live.transport import SHARED, TCP, Envelope, Kind, Transport
 
 TICK_SECONDS = 0.25
@@ -87,11 +88,13 @@ class Coordinator:
         choose_mean: Callable[[Sequence[control.Ready], Sequence[control.Hello], int], Choice],
         seed: int = 0,
         dead_after_s: float = math.inf,
+        snapshots: Snapshots | None = None,
     ) -> None:
         """`lay_out` says which server holds what, and why, from what the workers and the servers said of themselves.
 
         `choose_mean` says who carries means, from what the workers said, and how many servers there are.
         `dead_after_s`: so long a worker or server may be silent while training goes on.
+        `snapshots`: what servers that are lost are replaced from; without, a lost server ends the run.
         """
         self.node = node
         self._transport, self._listener = transport, listener
@@ -107,6 +110,9 @@ class Coordinator:
         # Workers and servers, once training has started.
         self._members: Members[Party] = Members(Patience(dead_s=dead_after_s, stuck_s=math.inf))
         self._lost: set[Party] = set()
+        others = [*self._workers, *self._evaluator]
+        self._snapshots = snapshots
+        self._recovery = Recovery(transport, node, listener, self._members, self._servers, others, snapshots)
         self._reason = ""
         self._seconds = 0.0
 
@@ -143,6 +149,8 @@ class Coordinator:
             return
         self._members.heard(self.node.now(), src)
         match envelope.message:
+            case control.Hello() as hello if self.phase in (Phase.TRAINING, Phase.FINISHING):
+                self._came_back(src, hello)
             case control.Hello() as hello:
                 self._listener.joined(src, hello)
                 device = hello.device if src.kind == "worker" else ""
@@ -150,13 +158,17 @@ class Coordinator:
                     Membership(at=0.0, party=str(src), event="joined", device=device, host=hello.host)
                 )
                 self._answer(src, hello)
+            case control.Prepared() as prepared if self.phase in (Phase.TRAINING, Phase.FINISHING):
+                self._recovery.prepared(src, prepared)
             case control.Ready() | control.Prepared() | control.Saved() as answer:
                 self._answer(src, answer)
             case control.Progress() as progress:
                 self._progress(src, progress)
             case control.Records(lines=lines):
                 for line in lines.split("\n"):
-                    self._listener.recorded(from_dict(json.loads(line)))
+                    record = from_dict(json.loads(line))
+                    self._recovery.recorded(record)
+                    self._listener.recorded(record)
             case control.Judged() as judged:
                 self._judged(judged)
             case control.Left(reason=reason):
@@ -171,7 +183,9 @@ class Coordinator:
     def room_for(
         self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]
     ) -> list[Any]:
-        raise ProtocolError(f"{src} sends vectors to the coordinator")
+        if kind != Kind.REPLY or self.node.calls.find(id) is None or max(lengths) > self._plan.layout.length:
+            raise ProtocolError(f"{src} sends vectors to the coordinator")
+        return self.node.room_for(src, kind, id, lengths, shared)
 
     def lost(self, src: Party, why: str) -> None:
         if self.survives(src):
@@ -182,8 +196,11 @@ class Coordinator:
     def survives(self, who: Party) -> bool:
         """Does the run go on without `who`? Or has it already?
 
-        It does without a worker while others train. Where workers carry means themselves, it ends.
+        It does without a worker while others train, and where a server can be replaced. Where workers carry means
+        themselves, it ends.
         """
+        if who.kind == "server":
+            return self.phase is Phase.TRAINING and self._recovery.can_replace(who)
         training = self.phase is Phase.TRAINING and who in self._training
         return who in self._lost or (training and len(self._training) > 1 and self._plan.mean == "servers")
 
@@ -221,9 +238,9 @@ class Coordinator:
                 self.phase = Phase.READYING
                 self._worker_hellos = [answers[who] for who in self._workers]
                 self._server_hellos = [answers[who] for who in self._servers]
-                addresses = {str(who): hello.address for who, hello in answers.items()}
-                hosts = {str(who): hello.host for who, hello in answers.items()}
-                self._tell_all(control.Roster(addresses=addresses, hosts=hosts))
+                self._addresses = {str(who): hello.address for who, hello in answers.items()}
+                self._hosts = {str(who): hello.host for who, hello in answers.items()}
+                self._tell_all(control.Roster(addresses=self._addresses, hosts=self._hosts))
             case Phase.READYING:
                 self._plan = self._make_plan([answers[who] for who in self._workers])
                 self.phase = Phase.PLACING_SERVERS
@@ -251,6 +268,7 @@ class Coordinator:
         layout, why = self._lay_out(ready, self._server_hellos)
         mean = self._choose_mean(ready, self._worker_hellos, len(self._servers))
         exchange = exchange_by({way for answer in ready for way in answer.ways})
+        fixed = self._snapshots.refuses(ready[0], len(self._servers)) if self._snapshots else "nothing is kept"
         return control.Plan(
             workers=len(self._workers),
             servers=len(self._servers),
@@ -264,6 +282,7 @@ class Coordinator:
             exchange=exchange,
             notes=tuple(filter(None, (why, mean.reason, exchange and f"exchange: {exchange}"))),
             tensors=ready[0].tensors,
+            replaced=not fixed,
         )
 
     def _start(self) -> None:
@@ -285,6 +304,9 @@ class Coordinator:
         self._look()
         self._listener.started(self._plan)
         self._tell_all(control.Go())
+        self._recovery.plan = self._plan
+        if self._snapshots is not None and self._plan.replaced:
+            self._snapshots.begin(self._plan)
         if self._stop_rule.seconds is not None:
             self._transport.call_later(self._stop_rule.seconds, lambda: self._stop("seconds"))
 
@@ -316,7 +338,9 @@ class Coordinator:
 
     def _carry_out(self, decisions: Iterable[Decision[Party]]) -> None:
         for decision in decisions:
-            if isinstance(decision, Evict) and self.survives(decision.who):
+            if isinstance(decision, Evict) and decision.who.kind == "server" and self.survives(decision.who):
+                self._recovery.lost(decision.who, decision.incarnation, decision.view, decision.reason)
+            elif isinstance(decision, Evict) and self.survives(decision.who):
                 self._evict(decision.who, decision.incarnation, decision.reason)
             elif isinstance(decision, Evict):
                 self._listener.failed(decision.who, f"lost {decision.who}: {decision.reason}", "")
@@ -325,6 +349,7 @@ class Coordinator:
         """The others go on: they hear of it once, rounds close without `src`, and what it waited for is dropped."""
         self._lost.add(src)
         self._training.discard(src)
+        self._recovery.departed.add(src.index)
         here = f"{len(self._training)} of {len(self._workers)} continue"
         record = Membership(at=self.node.now(), party=str(src), event="lost", reason=f"{why}; {here}")
         self._listener.recorded(record)
@@ -337,14 +362,29 @@ class Coordinator:
     def _left(self, src: Party, reason: str) -> None:
         self._listener.recorded(Membership(at=self.node.now(), party=str(src), event="left", reason=reason))
         self._training.discard(src)
+        self._recovery.departed.add(src.index)
         self._members.left(self.node.now(), src)
         if self.phase is Phase.TRAINING and not self._reason:
             self._tell([*self._servers, *self._evaluator, *sorted(self._training)], control.Gone(rank=src.index))
             self.node.gone(src.index)
         if not self._training:
             self._stop(reason)
-            self.phase = Phase.FINISHING
-            self._tell_all(control.Finish(holder=src.index))
+            self._finish(src)
+
+    def _finish(self, holder: Party) -> None:
+        """Nobody trains any more, and `holder` left last."""
+        if self._recovery.under_way:  # the last model is not whole yet
+            self._recovery.afterwards(lambda: self._finish(holder))
+            return
+        self.phase = Phase.FINISHING
+        self._tell_all(control.Finish(holder=holder.index))
+
+    def _came_back(self, src: Party, hello: control.Hello) -> None:
+        if src.kind != "server" or self._members.state(src) is not State.LOST:
+            raise ProtocolError(f"{src} says hello while training goes on")
+        self._listener.joined(src, hello)
+        self._addresses[str(src)], self._hosts[str(src)] = hello.address, hello.host
+        self._recovery.hello(src, control.Roster(addresses=dict(self._addresses), hosts=dict(self._hosts)))
 
     def _stop(self, reason: str) -> None:
         """Workers are told once; what follows waits until the last of them has left."""

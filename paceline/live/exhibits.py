@@ -45,7 +45,7 @@ class Exhibit:
 class Exhibits:
     """By name; a provider gives a vector, a vector and its weight, or an Exhibit, for the number of a slice held here.
 
-    Only the final weights and the state for a checkpoint may be waited for.
+    Only the final weights and a state that is being kept may be waited for.
     """
 
     def __init__(self, post: Post) -> None:
@@ -72,7 +72,7 @@ class Exhibits:
         what = question.message.what
         with self._lock:
             provider = self._providers.get(what)
-            if provider is None and what in WAITED_FOR:
+            if provider is None and what.rpartition("/")[2] in WAITED_FOR:
                 self._curious[what].append((src, question))
                 return
         if provider is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paceline.core.mean import MeanServer
 from paceline.core.role import Role
@@ -14,13 +14,13 @@ class Hosted:
     """What stands behind one slice of a server, or behind any other party: who hears what is sent there.
 
     length: elements of the longest vector that may come, one that is as long as what is held here; 0 for any.
-    after: called after each message to the role, before another one.
+    after: called after each message to the role, before another one, by who wants to know.
     """
 
     length: int = 0
     role: Role | None = None
     mean_server: MeanServer | None = None
-    after: Callable[[], None] | None = None
+    after: dict[str, Callable[[], None]] = field(default_factory=dict)
 
     def roles(self) -> list[Role]:
         return [role for role in (self.role, self.mean_server) if role is not None]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import threading
 import time
 from collections import defaultdict, deque
@@ -17,15 +16,17 @@ from typing import Any, Protocol, assert_never
 
 from paceline.codec.stage import Stage
 from paceline.core.effects import SERVERS, Call, Compute, Effect, Mean, Reply, Start, Tell, To, Train, Wait
-from paceline.core.errors import PeerLost, ProtocolError, Stopped
+from paceline.core.errors import PeerLost, ProtocolError, Stopped, Undone
 from paceline.core.mean import Part
 from paceline.core.message import message, nature_of, scatter, vector_fields
 from paceline.core.role import Role
 from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory
 from paceline.live import party
+from paceline.live.calls import OpenCalls
 from paceline.live.exhibits import FREIGHT, FREIGHT_LENGTH, PRESENCE, WEIGHTS, Exhibit, Exhibits, Peek
 from paceline.live.hosted import Hosted
+from paceline.live.looks import Looking
 from paceline.live.packing import Packed, Packer, PackingPost
 from paceline.live.party import Party
 from paceline.live.peers import PeerCarrier
@@ -46,7 +47,7 @@ class Carrier(Protocol):
     def begin(self, effect: Mean) -> Pending: ...
 
 
-class Node:
+class Node(Looking):
     """Carries effects out over a transport."""
 
     def __init__(
@@ -68,8 +69,9 @@ class Node:
         self._generator: Generator[Effect, Any, None] | None = None
         self._wanted: Compute | Train | Awaited | None = None  # where the loop box stands
         self._lock = threading.RLock()
-        self._ids = itertools.count(1)
-        self._calls: dict[int, tuple[Pending, int, Party]] = {}  # open calls of ours: id -> (result, which part, to)
+        self.view = 0  # grows whenever a server is replaced
+        self._anew = False  # is the loop box to start anew?
+        self.calls = OpenCalls()
         self._unanswered: dict[tuple[Role, int], deque[int]] = defaultdict(deque)  # calls at us: oldest first
         self._peers: list[int] = []  # the workers that this one can send to
         self._told = 0  # messages sent that nobody answers
@@ -105,9 +107,9 @@ class Node:
                 if hosted.mean_server is not None:
                     hosted.mean_server.forget(tag)
 
-    def start_clock(self) -> None:
-        """From now on `now()` counts from zero."""
-        self._began = time.monotonic()
+    def start_clock(self, at: float = 0.0) -> None:
+        """From now on `now()` counts from `at` seconds."""
+        self._began = time.monotonic() - at
 
     def now(self) -> float:
         """Seconds since training started, on this party's monotonic clock."""
@@ -204,38 +206,15 @@ class Node:
         """Carry out one `Mean` outside any scheme, such as that of the initial weights."""
         return self._finish(Awaited(self._mean(effect), time.monotonic()))
 
-    def peek(self, to: To, what: str) -> Any:
-        """A look at what `to` holds, such as its weights, without its role noticing; also when the run is over."""
-        return self._call(to, Peek(what=what)).wait(self._timeout_s).v
-
-    def peek_at(self, who: Party, what: str) -> Any:
-        """The same of one party, or of its first slice."""
-        return self._ask([(0, who, 0, Peek(what=what))], f"the {what} of {who}").wait(self._timeout_s).v
-
-    def exhibit(self, to: To, what: str) -> Exhibit:
-        """The same with what is said of it."""
-        shown: Exhibit = self._call(to, Peek(what=what)).wait(self._timeout_s)
-        return shown
-
-    def version_of(self, who: Party, what: str) -> float:
-        """The number that `who` shows by this name."""
-        shown: Exhibit = self._ask([(0, who, 0, Peek(what=what))], f"the {what} of {who}").wait(self._timeout_s)
-        return shown.weight
-
     def between_messages(self, act: Callable[[], None]) -> None:
         """`act` while no role of this party is at work."""
         with self._lock:
             act()
 
-    def peek_model(self, to: To) -> tuple[Any, float]:
-        """The weights of `to`, and what they count in a mean over the workers."""
-        exhibit = self._call(to, Peek(what=WEIGHTS)).wait(self._timeout_s)
-        return exhibit.v, exhibit.weight
-
     def ask(self, who: Party, slice: int, message: Any, what: str) -> Pending:
         """Send `message` to one slice of `who`; `what` is named when its answer is waited for in vain."""
         pending = Pending(what, 1, self._memory)
-        envelope = self._asking(who, slice, message, pending, 0)
+        envelope = self._asking(who, slice, message, pending, 0, self.view)
         self._send(who, envelope, slice)
         return pending
 
@@ -287,8 +266,8 @@ class Node:
         """Wake whoever waits with `error` (Stopped by default); every later effect raises it too."""
         with self._lock:
             self._stopped = self._stopped or error or Stopped()
-            calls, self._calls = list(self._calls.values()), {}
-        for pending, _, _ in calls:
+            calls = self.calls.close_all()
+        for pending in calls:
             pending.fail(self._stopped)
         if self.peers is not None and not isinstance(self._stopped, Stopped):
             self.peers.fail(self._stopped)
@@ -303,12 +282,32 @@ class Node:
                 self._away.add(src.index)
             for role, rank in [key for key in self._unanswered if party.worker(key[1]) == src]:
                 del self._unanswered[role, rank]
-            ids = [id for id, (_, _, to) in self._calls.items() if to == src]
-            calls = [self._calls.pop(id) for id in ids]
-        for pending, _, _ in calls:
+            calls = self.calls.lost(src)
+        for pending in calls:
             pending.fail(PeerLost(f"lost {src}: {why}"))
         if self.peers is not None and src.kind == "worker":
             self.peers.lost(src, why)
+
+    def go_back(self, view: int, *, undone: bool) -> None:
+        """Some server was replaced, and `view` begins: what was under way between this party and servers is void.
+
+        undone: they went back to an earlier state, so that the loop box starts anew on that once it is resumed; else
+        only if it waits for one of them.
+        """
+        with self._lock:
+            self.view = view
+            calls = self.calls.void()
+            role = self._hosted[0].role
+            self._anew = self._anew or undone or bool(calls)
+            if role is not None and undone:
+                role.undone()
+        for pending in calls:
+            pending.fail(Undone("a server was replaced"))
+
+    def begin_view(self, view: int) -> None:
+        """Of a server, between two messages: from now on what belongs to another view is not heard."""
+        self.view = view
+        self._unanswered.clear()
 
     @property
     def stopped(self) -> bool:
@@ -318,6 +317,8 @@ class Node:
         with self._lock:
             if self._stopped is not None:
                 raise self._stopped
+            if self._anew:
+                self._anew, self._generator, lost = False, None, None
             if self._generator is None:
                 self._generator, value = self.role.run(), None
             try:
@@ -342,7 +343,11 @@ class Node:
     def _send(self, to: Party, envelope: Envelope, part: int) -> None:
         """`part` is the number of the slice that the message is for or comes from."""
         encode = vector_fields(type(envelope.message)) and (lambda: self._encode(to, envelope, part))
-        self._streams.send(to, envelope, encode or None)
+        try:
+            self._streams.send(to, envelope, encode or None)
+        except PeerLost:
+            if not self.calls.waits_for(to):
+                raise
 
     def _encode(self, to: Party, envelope: Envelope, part: int) -> None:
         with self.stage.order(to):
@@ -355,17 +360,17 @@ class Node:
 
     def _ask(self, parts: list[tuple[int, Party, int, Any]], what: str, edges: Sequence[int] = ()) -> Pending:
         pending = Pending(what, len(parts), self._memory, edges=edges, timeout_s=self._timeout_s)
+        view = self.view  # all of it is void when that ends meanwhile
         for part, target, at, piece in parts:
-            self._send(target, self._asking(target, at, piece, pending, part), part)
+            self._send(target, self._asking(target, at, piece, pending, part, view), part)
         return pending
 
-    def _asking(self, target: Party, at: int, piece: Any, pending: Pending, part: int) -> Envelope:
+    def _asking(self, target: Party, at: int, piece: Any, pending: Pending, part: int, view: int) -> Envelope:
         """The question, whose answer is part `part` of `pending`."""
-        envelope = Envelope(Kind.CALL, piece, next(self._ids), at)
         with self._lock:
             if self._stopped is not None and not isinstance(piece, Peek):
                 raise self._stopped
-            self._calls[envelope.id] = (pending, part, target)
+            envelope = Envelope(Kind.CALL, piece, self.calls.open(pending, part, target), at, view)
         pending.sent.append(envelope)
         return envelope
 
@@ -381,12 +386,13 @@ class Node:
     def _tell(self, to: To, whole: Any) -> None:
         self._told += 1
         for part, target, at, piece in self._split(to, whole):
-            self._send(target, Envelope(Kind.TELL, piece, slice=at), part)
+            self._send(target, Envelope(Kind.TELL, piece, slice=at, view=self.view), part)
 
     def _reply(self, role: Role, effect: Reply) -> None:
         calls = self._unanswered.get((role, effect.to))
         if calls:
-            self._send(party.worker(effect.to), Envelope(Kind.REPLY, effect.message, calls.popleft()), role.me)
+            answer = Envelope(Kind.REPLY, effect.message, calls.popleft(), view=self.view)
+            self._send(party.worker(effect.to), answer, role.me)
         elif effect.to not in self._away:
             raise ProtocolError(f"{self.me} answers worker {effect.to}, which has asked nothing: {effect.message!r}")
 
@@ -401,6 +407,9 @@ class Node:
         if vector_fields(type(envelope.message)):
             room = functools.partial(self.room_for, src, envelope.kind, envelope.id)
             envelope.message = self.stage.incoming(src, envelope.message, room, from_server=src.kind == "server")
+        between = "server" in (src.kind, self.me.kind) and not isinstance(envelope.message, Peek | Exhibit)
+        if between and envelope.view != self.view:
+            return  # it is of before a server was replaced
         if envelope.kind == Kind.REPLY:
             self._answered(src, envelope)
             return
@@ -415,7 +424,7 @@ class Node:
             if envelope.kind == Kind.CALL:
                 self._unanswered[role, src.index].append(envelope.id)
             self._carry_out(role, role.on(self.now(), src.index, envelope.message))
-            if (after := self._hosted[envelope.slice].after) is not None:
+            for after in list(self._hosted[envelope.slice].after.values()):
                 after()
 
     def _carrier_of_peers(self, src: Party) -> PeerCarrier:
@@ -463,9 +472,9 @@ class Node:
 
     def _answered(self, src: Party, envelope: Envelope) -> None:
         with self._lock:
-            call = self._calls.pop(envelope.id, None)
+            call = self.calls.close(envelope.id)
             if call is None:
-                if self._stopped is not None:
+                if self._stopped is not None or self.calls.is_void(envelope.id):
                     return  # an answer that came too late to matter
                 raise ProtocolError(f"{src} answered a question that {self.me} did not ask")
         pending, part, _ = call
@@ -487,7 +496,7 @@ class Node:
         longest = self._longest()
         if longest and max(lengths) > longest:
             raise ProtocolError(f"{src} sends a vector of {max(lengths)} elements, {self.me} expects {longest} at most")
-        call = self._calls.get(id) if kind == Kind.REPLY else None
+        call = self.calls.find(id) if kind == Kind.REPLY else None
         if call is not None:
-            return call[0].room(call[1], self._shards, lengths, shared)
+            return call.pending.room(call.part, self._shards, lengths, shared)
         return rooms_for(lengths, shared, self._memory)

@@ -150,7 +150,7 @@ class Receiver:
         return frame
 
     def _make_room(self, frame: _Incoming, shared: Sequence[Any] = ()) -> None:
-        prefix, (codec, lengths, _, places, _, forms) = frame.prefix, frame.head
+        prefix, (codec, lengths, _, places, _, forms, _) = frame.prefix, frame.head
         if lengths:
             there = _with_encoded(shared, lengths, forms) if forms else shared
             frame.vectors = self._room(prefix.kind, prefix.id, codec.cls, lengths, there)
@@ -215,7 +215,9 @@ class Receiver:
     def _tell(self, prefix: wire.Prefix, head: wire.Header, vectors: Sequence[Any], seconds: float) -> None:
         message = wire.assemble(head.codec, head.scalars, vectors)
         if self._sharing is None or not self._sharing.heard(message):
-            self._arrived(Envelope(prefix.kind, message, prefix.id, prefix.slice, seconds_receiving=seconds))
+            envelope = Envelope(prefix.kind, message, prefix.id, prefix.slice, head.view)
+            envelope.seconds_receiving = seconds
+            self._arrived(envelope)
 
 
 def _with_encoded(shared: Sequence[Any], lengths: Sequence[int], forms: Sequence[wire.Form | None]) -> list[Any]:

@@ -9,13 +9,14 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
 from paceline.core.trace import Record, to_dict
 from paceline.live import control, party, verbs
+from paceline.live.exhibits import PRESENCE
 from paceline.live.links import measure_link
 from paceline.live.node import Node
 from paceline.live.party import Party
@@ -25,6 +26,19 @@ M = TypeVar("M")
 
 REPORT_SECONDS = 0.25
 RECORDS_BYTES = 32 * 1024  # a header holds twice that
+
+
+class Served(Protocol):
+    """What is behind a party that only answers. On its own thread."""
+
+    def begin(self) -> None:
+        """Training starts, or has."""
+
+    def restore(self, order: control.Restore) -> None:
+        """Some server was lost, and all take up what `order` says."""
+
+    def end(self) -> None:
+        """Nobody trains any more."""
 
 
 class Session:
@@ -49,7 +63,7 @@ class Session:
         self.departed: set[int] = set()  # workers that take no further part
         self.lost_ranks: set[int] = set()  # those of them that cannot be asked for anything
         self.on_rate: Callable[[float], None] = lambda lr: None
-        self.on_capture: Callable[[int], None] = lambda version: None
+        self.on_capture: Callable[[int, str], None] = lambda version, purpose: None
 
     # ---- setting up --------------------------------------------------------------------------------------
     def hello(self, coordinator_address: str, device: str, *, bytes_per_second: float = 0.0) -> None:
@@ -90,6 +104,14 @@ class Session:
     def host_of(self, who: Party) -> str:
         return self._hosts.get(str(who), "")
 
+    def reach_all(self) -> None:
+        """Connect to all workers and the evaluator; returns when each that is still there knows."""
+        for who in map(Party.parse, self._addresses):
+            if who.kind in ("worker", "evaluator"):
+                with contextlib.suppress(PeerLost):  # the coordinator will hear of it, too
+                    self.reach(who)
+                    self.node.peek_at(who, PRESENCE)
+
     def meet_workers(self) -> None:
         """Connect to all other workers: to those of lower rank from here, the others call. Returns when those know."""
         me = self.node.me.index
@@ -118,8 +140,13 @@ class Session:
         self._transport.send(party.COORDINATOR, Envelope(Kind.CONTROL, message))
 
     def tell_servers(self, count: int, message: Any) -> None:
+        """Raises PeerLost where one is lost for good."""
         for shard in range(count):
-            self._transport.send(party.server(shard), Envelope(Kind.CONTROL, message))
+            try:
+                self._transport.send(party.server(shard), Envelope(Kind.CONTROL, message))
+            except PeerLost:
+                if not self.node.calls.waits_for(party.server(shard)):
+                    raise
 
     def note(self, record: Record) -> None:
         """Keep a trace record until the next report."""
@@ -176,15 +203,22 @@ class Session:
         self.tell(control.Saved())
         self._exit.wait(self._timeout_s)
 
-    def serve(self, at_finish: Callable[[], None] = lambda: None) -> None:
-        """For parties that only answer: until Exit. What they noted last is told before anybody may end.
-
-        `at_finish` is called once nobody trains any more.
+    def serve(self, served: Served | None = None) -> None:
+        """For a party that only answers: until Exit. What it noted last is told before anybody may end.
 
         Raises PeerLost when the coordinator vanished, or what went wrong on the transport's thread.
         """
-        self.wait_for_finish()
-        at_finish()
+        self.begin()
+        while not isinstance(message := self._inbox.get(), control.Finish):
+            match message:
+                case control.Go() if served:
+                    served.begin()
+                case control.Restore() if served:
+                    served.restore(message)
+                case BaseException() if not isinstance(message, Stopped):
+                    raise message
+        if served:
+            served.end()
         self.flush()
         self.tell(control.Saved())
         self._exit.wait()
@@ -229,13 +263,15 @@ class Session:
                 self.node.gone(rank)
             case control.Rate(lr=lr):
                 self.on_rate(lr)
-            case control.Capture(version=version):
-                self.on_capture(version)
+            case control.Capture(version=version, purpose=purpose):
+                self.on_capture(version, purpose)
+            case control.Resume(view=view, undone=undone):
+                self.node.go_back(view, undone=undone)
             case control.Stop(reason=reason):
                 self.stop_reason = reason
                 self._end(Stopped(reason))
             case control.Go() as go:
-                self.node.start_clock()  # here, so that no message of a worker is dated by the time before
+                self.node.start_clock(go.at)  # here, so that no message of a worker is dated by the time before
                 self._inbox.put(go)
             case control.Exit():
                 self.over.set()

@@ -30,6 +30,7 @@ class Kind(enum.IntEnum):
 class Envelope:
     """A message on its way. `id` pairs a REPLY with its CALL; `slice` says for which slice of the receiver it is.
 
+    `view`: since the servers went back last, what belongs to an earlier one counts no more; see `Node.go_back`.
     `queued_at`: when it was handed to the transport, which fills in `sent_at`, when the last byte was handed over, and
     `seconds_receiving`, from the first byte read to the last.
     """
@@ -38,6 +39,7 @@ class Envelope:
     message: Any
     id: int = 0
     slice: int = 0
+    view: int = 0
     queued_at: float = 0.0
     sent_at: float = 0.0
     seconds_receiving: float = field(default=0.0)

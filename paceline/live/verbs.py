@@ -2,7 +2,7 @@
 
     control plane    a row for each message, below
     schemes          TELL, CALL and REPLY of messages of schemes, among workers, servers and the coordinator
-    looks            CALL of a Peek by workers and the evaluator, at workers and servers; their REPLY
+    looks            CALL of a Peek, and its REPLY, as LOOKS below says
     means            MEAN, among workers
 
 A party is what its certificate or its token lets it be; this says what it may do as that.
@@ -33,7 +33,9 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
     **{cls: (frozenset({WORKER}), frozenset({COORDINATOR})) for cls in (control.Ready, control.Progress, control.Left)},
     control.Judged: (frozenset({EVALUATOR}), frozenset({COORDINATOR})),
     control.Rate: (frozenset({WORKER}), frozenset({SERVER})),
-    control.Capture: (frozenset({EVALUATOR}), frozenset({SERVER})),
+    control.Capture: (frozenset({EVALUATOR, COORDINATOR}), frozenset({SERVER})),
+    control.Restore: (frozenset({COORDINATOR}), frozenset({SERVER})),
+    control.Resume: (frozenset({COORDINATOR}), frozenset({WORKER, EVALUATOR})),
     **{
         cls: (frozenset({COORDINATOR}), MEMBERS)
         for cls in (control.Roster, control.Plan, control.Go, control.Gone, control.Finish, control.Exit)
@@ -42,6 +44,14 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
     control.Total: (frozenset({COORDINATOR}), frozenset({WORKER, EVALUATOR})),
 }
 """Of each message of the control plane: who sends it, and to whom."""
+
+LOOKS: dict[str, frozenset[str]] = {
+    WORKER: frozenset({WORKER, SERVER}),
+    EVALUATOR: frozenset({WORKER, SERVER}),
+    COORDINATOR: frozenset({SERVER}),
+    SERVER: frozenset({WORKER, EVALUATOR, COORDINATOR}),  # one that takes another's place
+}
+"""At whom each may look."""
 
 _MEANS = (Piece, Away, Take)
 _DECLINED = "paceline.live.node"  # a reply of who has left to whatever was asked
@@ -60,9 +70,9 @@ def may_send(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
         case Kind.MEAN:
             return sender == receiver == WORKER and cls in _MEANS
         case Kind.CALL if cls is Peek:
-            return sender in (WORKER, EVALUATOR) and receiver in (WORKER, SERVER)
+            return receiver in LOOKS[sender]
         case Kind.REPLY if cls is Exhibit:
-            return sender in (WORKER, SERVER) and receiver in (WORKER, EVALUATOR)
+            return sender in LOOKS[receiver]
         case Kind.REPLY if cls.__module__ == _DECLINED:
             return sender == WORKER and receiver in MEMBERS | {COORDINATOR}
     return sender in _TRAINING and receiver in _TRAINING and not _is_ours(cls)

@@ -241,8 +241,6 @@ class ThreadRun:
 
         session.node.host([hosted(number) for number in slices])
         session.tell(control.Prepared())
-        session.expect(control.Go)
-        session.begin()
         session.serve()
 
     # ---- a worker ----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from paceline.config import Config, build
 from paceline.core.scheme import make
 from paceline.engine.rules import recipe_of
 from paceline.engine.vector import FlatMemory
-from paceline.job.conductor import Conductor, NoMemory
+from paceline.job.conductor import Conductor
 from paceline.job.crew import Ended
 from paceline.job.pace import Pace
 from paceline.job.recipe import Recipe
@@ -63,7 +63,7 @@ class Sockets:
 
     def coordinator(self, token: str, failed: Callable[[BaseException], None]) -> Transport:
         self.token = token
-        return TcpTransport(party.COORDINATOR, token, NoMemory(), failed=failed, body_bytes_max=0)
+        return TcpTransport(party.COORDINATOR, token, FlatMemory(), failed=failed)
 
     def transport(self, me: Party) -> Transport:
         return TcpTransport(me, self.token, FlatMemory())

@@ -280,7 +280,7 @@ def test_answers_of_the_shards_are_received_side_by_side(stage: Stage) -> None:
     servers(stage, nothing)
     node, _ = asker(stage, WORK)
     node._call(SERVERS, Ask(v=TEN, n=1))
-    ids = sorted(node._calls)
+    ids = sorted(node.calls._calls)
     rooms = [node.room_for(server(s), Kind.REPLY, ids[s], [SHARDS[s].stop - SHARDS[s].start])[0] for s in (2, 0, 1)]
     assert address(rooms[2]) == address(rooms[1]) + 4 * 3
     assert address(rooms[0]) == address(rooms[1]) + 4 * 6

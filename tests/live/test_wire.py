@@ -69,7 +69,7 @@ def decode(data: bytes) -> Envelope:
     """The frame, by way of every check on the receiving side."""
     prefix = wire.decode_prefix(data[: wire.PREFIX.size], LIMIT)
     head = wire.PREFIX.size + prefix.header_bytes
-    codec, lengths, scalars, _, _, forms = wire.decode_header(data[wire.PREFIX.size : head], prefix.body_bytes)
+    codec, lengths, scalars, _, _, forms, view = wire.decode_header(data[wire.PREFIX.size : head], prefix.body_bytes)
     vectors: list[Any] = []
     at = head
     for length, form in zip(lengths, forms or [None] * len(lengths), strict=True):
@@ -80,7 +80,7 @@ def decode(data: bytes) -> Envelope:
             vectors.append(np.frombuffer(part, np.float32))
         at += len(part)
     assert at == len(data)
-    return Envelope(prefix.kind, wire.assemble(codec, scalars, vectors), prefix.id, prefix.slice)
+    return Envelope(prefix.kind, wire.assemble(codec, scalars, vectors), prefix.id, prefix.slice, view)
 
 
 def same(one: Any, other: Any) -> bool:

@@ -1,0 +1,140 @@
+"""The newest snapshot of all servers, in the conductor's memory: what a server that is lost is replaced from.
+
+Every so often each slice is kept at one version, two ahead of where the servers are, and fetched from here, while
+training goes on. On one host fetching costs nothing: the vectors stay where they are, and the kernel keeps that memory
+for whoever reads it, also when the server dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.core.errors import PacelineError
+from paceline.job.capturing import FORGET, NOTHING, SNAPSHOT, VERSION, SliceState, kept
+from paceline.job.recipe import Recipe
+from paceline.job.saving import AHEAD
+from paceline.live import control, party
+from paceline.live.exhibits import STATE, Exhibit
+from paceline.live.node import Node
+from paceline.live.transport import Envelope, Kind, Transport
+
+NEVER = "it has no snapshot (--snapshot-every 0)"
+
+
+def refuses(recipe: Recipe, servers: int, *, by_rows: bool) -> str:
+    """Why a run cannot go on with another server in the place of a lost one; nothing when it can."""
+    scheme = recipe.make_scheme()
+    box = scheme.server(servers)
+    if box is None or scheme.uses_mean(servers):
+        return f"under {scheme.name} servers carry means, of which workers may have different halves by then"
+    if not (box.goes_back and scheme.worker(servers).goes_back):
+        return f"{scheme.name} cannot go back to an earlier state in the middle of a run"
+    return "its tables of rows are in no snapshot" if by_rows else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """`slices`: the state of each, by number."""
+
+    slices: dict[int, SliceState]
+
+    def vector(self, name: str, number: int) -> Any:
+        return self.slices[number].vectors[name]
+
+    def facts(self, number: int) -> Exhibit:
+        state = self.slices[number]
+        return Exhibit(v=NOTHING, facts=json.dumps({**state.facts, "vectors": sorted(state.vectors)}))
+
+
+class Vault:
+    """Of one run. `every_s`: seconds between two snapshots; 0 for none."""
+
+    def __init__(self, transport: Transport, node: Node, every_s: float) -> None:
+        self._transport, self._node, self._every_s = transport, node, every_s
+        self._snapshot: _Snapshot | None = None
+        self._shown: list[str] = []
+        self._held = False
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._homes: Sequence[tuple[int, int]] = ()
+        self.note = ""
+
+    # ---- for the coordinator -----------------------------------------------------------------------------
+    def refuses(self, ready: control.Ready, servers: int) -> str:
+        """Also says so in `note`."""
+        why = refuses(Recipe.from_json(ready.optimizer), servers, by_rows=ready.by_rows) if self._every_s else NEVER
+        if servers:
+            costs = f"costs at most the updates of the last {self._every_s:g} s"
+            self.note = f"a lost server {f'ends the run: {why}' if why else costs}"
+        return why
+
+    def begin(self, plan: control.Plan) -> None:
+        self._homes = plan.layout.homes()
+        self._thread = threading.Thread(target=self._run, name="vault", daemon=True)
+        self._thread.start()
+
+    @property
+    def available(self) -> bool:
+        return self._snapshot is not None
+
+    def hold(self) -> None:
+        with self._lock:
+            self._held = True
+
+    def release(self) -> None:
+        with self._lock:
+            self._held = False
+
+    def close(self) -> None:
+        """Before the transport is."""
+        self._over.set()
+        self._node.stop()
+        if self._thread is not None:
+            self._thread.join()
+
+    # ---- on its own thread -------------------------------------------------------------------------------
+    def _run(self) -> None:
+        ahead = 0  # the first one at once: until then a lost server ends the run
+        while not self._over.is_set():
+            with contextlib.suppress(PacelineError):  # a server was lost meanwhile; there will be another snapshot
+                self._take(self._capture(ahead))
+                ahead = AHEAD
+            self._over.wait(self._every_s)
+
+    def _capture(self, ahead: int) -> _Snapshot:
+        node, everyone = self._node, [party.server(s) for s in sorted({server for server, _ in self._homes})]
+        version = int(max(node.version_of(server, VERSION) for server in everyone))
+        self._tell_all(control.Capture(version=version + ahead, purpose=SNAPSHOT))
+        slices = {number: self._fetch(server, at) for number, (server, at) in enumerate(self._homes)}
+        self._tell_all(control.Capture(version=FORGET, purpose=SNAPSHOT))
+        return _Snapshot(slices)
+
+    def _fetch(self, server: int, at: int) -> SliceState:
+        def look(name: str) -> Exhibit:
+            return self._node.exhibit_of(party.server(server), kept(SNAPSHOT, name), at)
+
+        facts: dict[str, Any] = json.loads(look(STATE).facts)
+        return SliceState({name: look(name).v for name in facts.pop("vectors")}, facts)
+
+    def _tell_all(self, message: control.Capture) -> None:
+        for server in sorted({server for server, _ in self._homes}):
+            self._transport.send(party.server(server), Envelope(Kind.CONTROL, message))
+
+    def _take(self, snapshot: _Snapshot) -> None:
+        with self._lock:
+            if self._held:
+                return
+            self._snapshot = snapshot
+            names = {name for state in snapshot.slices.values() for name in state.vectors}
+            self._node.exhibits.withdraw(self._shown)
+            self._shown = [kept(SNAPSHOT, name) for name in (STATE, *names)]
+            self._node.exhibits[kept(SNAPSHOT, STATE)] = snapshot.facts
+            for name in names:
+                self._node.exhibits[kept(SNAPSHOT, name)] = functools.partial(snapshot.vector, name)

@@ -1,0 +1,50 @@
+"""How a party looks at what others hold: past their roles, without any of them noticing."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from paceline.core.effects import To
+from paceline.live.exhibits import WEIGHTS, Exhibit, Peek
+from paceline.live.party import Party
+from paceline.live.pending import Pending
+
+
+class Looking(ABC):
+    """What a node can look at. Each look raises PeerLost or TimedOut when nobody answers."""
+
+    _timeout_s: float
+
+    @abstractmethod
+    def _call(self, to: To, whole: Any, *, streams: bool = False) -> Pending: ...
+
+    @abstractmethod
+    def _ask(self, parts: list[tuple[int, Party, int, Any]], what: str) -> Pending: ...
+
+    def peek(self, to: To, what: str) -> Any:
+        """A look at what `to` holds, such as its weights, without its role noticing; also when the run is over."""
+        return self._call(to, Peek(what=what)).wait(self._timeout_s).v
+
+    def peek_at(self, who: Party, what: str) -> Any:
+        """The same of one party, or of its first slice."""
+        return self.exhibit_of(who, what).v
+
+    def exhibit(self, to: To, what: str) -> Exhibit:
+        """The same with what is said of it."""
+        shown: Exhibit = self._call(to, Peek(what=what)).wait(self._timeout_s)
+        return shown
+
+    def exhibit_of(self, who: Party, what: str, slice: int = 0) -> Exhibit:
+        """That of one party, or of one of its slices."""
+        shown: Exhibit = self._ask([(0, who, slice, Peek(what=what))], f"the {what} of {who}").wait(self._timeout_s)
+        return shown
+
+    def version_of(self, who: Party, what: str) -> float:
+        """The number that `who` shows by this name."""
+        return self.exhibit_of(who, what).weight
+
+    def peek_model(self, to: To) -> tuple[Any, float]:
+        """The weights of `to`, and what they count in a mean over the workers."""
+        exhibit = self._call(to, Peek(what=WEIGHTS)).wait(self._timeout_s)
+        return exhibit.v, exhibit.weight

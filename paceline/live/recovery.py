@@ -1,0 +1,161 @@
+"""Servers that are lost and replaced while training goes on.
+
+    a server is lost        -> the other servers: Restore                    a new one is started
+    the new one says Hello  -> the new one: Roster, Plan, Restore            it takes its slices, and calls everybody
+    all servers: Prepared   -> the new one: Go; everybody else: Resume       they ask again for what they waited for
+
+All shards go back to one snapshot together, so that the model is of one piece. Each loss begins a new view; what is of
+an earlier one nobody hears any more, whether it was on its way, held back or being made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from paceline.core.errors import PeerLost
+from paceline.core.membership import Membership as Members
+from paceline.core.membership import State
+from paceline.core.trace import Applied, Membership, Record
+from paceline.live import control, party
+from paceline.live.node import Node
+from paceline.live.party import Party
+from paceline.live.transport import Envelope, Kind, Transport
+
+PATIENCE_SECONDS = 60.0
+LIVES_MAX = 4  # of one server in one run
+
+
+class Snapshots(Protocol):
+    """Who keeps what servers that are replaced are made of."""
+
+    def refuses(self, ready: control.Ready, servers: int) -> str:
+        """Why nothing can be kept of such a run, so that a lost server ends it; nothing when it can."""
+
+    def begin(self, plan: control.Plan) -> None:
+        """Training has started."""
+
+    @property
+    def available(self) -> bool:
+        """Is there one?"""
+
+    def hold(self) -> None:
+        """Keep the one there is, and no other, until `release`."""
+
+    def release(self) -> None: ...
+
+
+class Listener(Protocol):
+    def recorded(self, record: Record) -> None: ...
+    def failed(self, who: Party, cause: str, details: str) -> None: ...
+
+
+class Recovery:
+    """Everything happens on the coordinator's thread."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        node: Node,
+        listener: Listener,
+        members: Members[Party],
+        servers: Sequence[Party],
+        others: Sequence[Party],
+        snapshots: Snapshots | None,
+    ) -> None:
+        self._others = others
+        self._transport, self._node, self._listener = transport, node, listener
+        self._members, self._servers, self._snapshots = members, servers, snapshots
+        self._lives = dict.fromkeys(servers, 1)
+        self._away: set[Party] = set()  # lost, and not training again
+        self._prepared: dict[Party, control.Prepared] = {}
+        self._versions: dict[int, int] = {}  # that each server has told of
+        self._view = 0
+        self._afterwards: list[Callable[[], None]] = []
+        self.departed: set[int] = set()  # workers
+        self.plan: control.Plan | None = None
+
+    @property
+    def under_way(self) -> bool:
+        return bool(self._away)
+
+    def afterwards(self, act: Callable[[], None]) -> None:
+        """Once all servers are there again."""
+        self._afterwards.append(act)
+
+    def can_replace(self, who: Party) -> bool:
+        """Or has that begun?"""
+        if who not in self._lives or self._snapshots is None or self.plan is None or not self.plan.replaced:
+            return False
+        if who in self._away and self._members.state(who) is State.LOST:
+            return True
+        return self._lives[who] < LIVES_MAX and self._snapshots.available
+
+    # ---- going -------------------------------------------------------------------------------------------
+    def lost(self, who: Party, incarnation: int, view: int, why: str) -> None:
+        """It has been evicted, in `view`."""
+        assert self._snapshots is not None
+        self._snapshots.hold()
+        self._away.add(who)
+        self._lives[who] += 1
+        self._listener.recorded(Membership(at=self._node.now(), party=str(who), event="lost", reason=why))
+        self._node.lost(who, why)
+        self._node.go_back(view, undone=False)  # what was being kept for a later snapshot is no more
+        self._transport.drop(who, incarnation, why)
+        self._view, self._prepared = view, {}
+        self._tell([server for server in self._servers if server not in self._away], self._order())
+        self._transport.call_later(PATIENCE_SECONDS, lambda: self._still_waiting(view))
+
+    def _order(self) -> control.Restore:
+        departed = tuple(sorted(self.departed))
+        return control.Restore(view=self._view, source=str(party.COORDINATOR), departed=departed)
+
+    def _still_waiting(self, view: int) -> None:
+        if self.under_way and view == self._view:
+            who = next(server for server in self._servers if server not in self._prepared)
+            self._listener.failed(who, f"waited {PATIENCE_SECONDS:.0f} s for {who} to be back in its place", "")
+
+    def recorded(self, record: Record) -> None:
+        if isinstance(record, Applied):
+            self._versions[record.shard] = max(record.version, self._versions.get(record.shard, 0))
+
+    # ---- coming ------------------------------------------------------------------------------------------
+    def hello(self, who: Party, roster: control.Roster) -> None:
+        """A new life of a server that was lost."""
+        self._members.hello(self._node.now(), who, self._members.incarnation(who) + 1)
+        for message in (roster, self.plan, self._order()):
+            self._tell([who], message)
+
+    def prepared(self, who: Party, prepared: control.Prepared) -> None:
+        if self.under_way and prepared.view == self._view:
+            self._prepared[who] = prepared
+            if len(self._prepared) == len(self._servers):
+                self._go_on()
+
+    def _go_on(self) -> None:
+        now, back = self._node.now(), sorted(self._away)
+        self._away.clear()
+        for who in back:
+            self._tell([who], control.Go(at=now))
+            self._members.ready(now, who)
+        for other in self._members.here():  # whoever asks it for something has heard of it by then
+            self._members.acknowledged(now, other, self._members.view)
+        version = max(prepared.version for prepared in self._prepared.values())
+        undone = max(prepared.undone for prepared in self._prepared.values())
+        undone = max(undone, *(self._versions.get(who.index, version) - version for who in back))
+        reason = f"all shards went back to version {version:,} ({undone:,} update{'s' * (undone != 1)} undone)"
+        self._versions.clear()
+        for who in back:
+            self._listener.recorded(Membership(at=now, party=str(who), event="replaced", reason=reason))
+        assert self._snapshots is not None
+        self._snapshots.release()
+        self._tell(self._others, control.Resume(view=self._view, undone=True))
+        waiting, self._afterwards = self._afterwards, []
+        for act in waiting:
+            act()
+
+    def _tell(self, to: Iterable[Party], message: Any) -> None:
+        for who in to:
+            with contextlib.suppress(PeerLost):  # its loss is told in another way
+                self._transport.send(who, Envelope(Kind.CONTROL, message))
