@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from paceline.engine.vector import Flat
 from paceline.live.exhibits import STATE, Exhibit
 from paceline.live.hosted import Hosted
 from paceline.live.node import Node
+from paceline.live.party import Party
 
 VERSION = "version"
 WEIGHTS = "weights"
@@ -126,6 +127,26 @@ def state_of(role: Role, rule: Rule) -> SliceState:
 
 def _is_number(v: Any) -> bool:
     return not isinstance(v, Tensor) or v.numel() == 1
+
+
+def fetch(node: Node, source: Party, slices: Sequence[int]) -> list[SliceState]:
+    """What `source` shows of these slices. Raises PeerLost or TimedOut."""
+    shown = node.exhibits_of(source, [(kept(SNAPSHOT, STATE), at) for at in slices])
+    facts: list[dict[str, Any]] = [json.loads(exhibit.facts) for exhibit in shown]
+    names = facts[0]["vectors"]  # the same of all slices of a server
+    wanted = [(kept(SNAPSHOT, name), at) for at in slices for name in names]
+    vectors = [exhibit.v for exhibit in node.exhibits_of(source, wanted)]
+    parts = [vectors[i : i + len(names)] for i in range(0, len(vectors), len(names))]
+    return [SliceState(dict(zip(names, part, strict=True)), of) for part, of in zip(parts, facts, strict=True)]
+
+
+def revive(state: SliceState, rule: Rule, make_role: Callable[[Any], Role]) -> Role:
+    """A role and a rule, both just made, become what `state` was taken of."""
+    load_rule(rule, state.facts["numbers"], {name: v.value() for name, v in state.vectors.items() if name != WEIGHTS})
+    rule.set_lr(state.facts["lr"])
+    role = make_role(state.vectors[WEIGHTS])
+    role.restore(state.facts["tables"])
+    return role
 
 
 def load_rule(rule: Rule, numbers: dict[str, float], vectors: dict[str, Tensor]) -> None:

@@ -15,8 +15,8 @@ from paceline.job.collectives import CollectiveCarrier, own_gpus
 from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
 from paceline.live import control, party
+from paceline.live.hosted import Carrier
 from paceline.live.links import measure_link
-from paceline.live.node import Carrier
 from paceline.live.peers import PeerCarrier
 from paceline.live.pending import Pending
 from paceline.live.session import Session

@@ -7,7 +7,6 @@ the next is still coming in; for the scheme each is a shard.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -17,13 +16,12 @@ from paceline.core.mean import Averaged, MeanServer
 from paceline.core.role import Place
 from paceline.core.trace import Applied, Decision, Record
 from paceline.engine.vector import FlatMemory, norm
-from paceline.job.capturing import CHECKPOINT, FORGET, SNAPSHOT, WEIGHTS, Captures, SliceState, kept, load_rule
+from paceline.job.capturing import CHECKPOINT, FORGET, SNAPSHOT, Captures, SliceState, fetch, load_rule, revive
 from paceline.job.kvstore.table import open_table
 from paceline.job.recipe import Recipe
 from paceline.job.resuming import OPTIMIZER, Start, parts_of
 from paceline.job.seat import Seat
 from paceline.live import control
-from paceline.live.exhibits import STATE
 from paceline.live.hosted import Hosted
 from paceline.live.party import Party
 from paceline.live.session import Session
@@ -48,10 +46,13 @@ def serve(seat: Seat, session: Session, start: Start | None = None) -> None:
     session.connect(())
     plan = session.expect(control.Plan)
     store = Recipe.from_json(plan.optimizer).store
-    shard = None if store else Shard(seat, session, plan, start)
-    session.node.host(shard.hosted if shard else open_table(session.node, store, plan.workers))
+    if store:
+        session.node.host(open_table(session.node, store, plan.workers))
+    else:
+        shard = Shard(seat, session, plan, start)
+        session.node.host(shard.hosted)
     session.tell(control.Prepared())
-    session.serve(shard)
+    session.serve(None if store else shard)
 
 
 class Shard:
@@ -127,7 +128,7 @@ class Shard:
     def restore(self, order: control.Restore) -> None:
         """Be what the slices were in the snapshot, and hear nothing any more of what was under way."""
         try:
-            states = [self._fetch(Party.parse(order.source), number) for number in self._slices]
+            states = fetch(self._node, Party.parse(order.source), self._slices)
         except PeerLost:
             return  # there will be another order, or the run ends
         before = self._version()
@@ -151,21 +152,12 @@ class Shard:
     def _version(self) -> int:
         return max(getattr(hosted.role, "version", 0) for hosted in self.hosted)
 
-    def _fetch(self, source: Party, number: int) -> SliceState:
-        facts: dict[str, Any] = json.loads(self._node.exhibit_of(source, kept(SNAPSHOT, STATE), number).facts)
-        vectors = {name: self._node.exhibit_of(source, kept(SNAPSHOT, name), number).v for name in facts.pop("vectors")}
-        return SliceState(vectors, facts)
-
     def _become(self, at: int, state: SliceState) -> None:
-        rule = self._recipe.make_rule(self._tensors[self._slices[at]])
-        vectors = {name: v.value() for name, v in state.vectors.items() if name != WEIGHTS}
-        load_rule(rule, state.facts["numbers"], vectors)
-        rule.set_lr(state.facts["lr"])
-        self._rules[at] = rule
-        assert self._box is not None, "only servers that hold the model are replaced"
-        role = self._box(self._scheme, self._place(at, state.vectors[WEIGHTS]))
-        role.restore(state.facts["tables"])
-        self.hosted[at].role = role
+        box = self._box
+        assert box is not None, "only servers that hold the model are replaced"
+        self._rules[at] = self._recipe.make_rule(self._tensors[self._slices[at]])
+        make_role = lambda w: box(self._scheme, self._place(at, w))  # noqa: E731
+        self.hosted[at].role = revive(state, self._rules[at], make_role)
 
 
 def _tensors_by_slice(plan: control.Plan) -> list[list[int]]:

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.core.errors import PacelineError
-from paceline.job.capturing import FORGET, NOTHING, SNAPSHOT, VERSION, SliceState, kept
+from paceline.core.errors import PacelineError, Stopped
+from paceline.job.capturing import FORGET, NOTHING, SNAPSHOT, VERSION, SliceState, fetch, kept
 from paceline.job.recipe import Recipe
 from paceline.job.saving import AHEAD
 from paceline.live import control, party
@@ -29,6 +29,8 @@ NEVER = "it has no snapshot (--snapshot-every 0)"
 
 def refuses(recipe: Recipe, servers: int, *, by_rows: bool) -> str:
     """Why a run cannot go on with another server in the place of a lost one; nothing when it can."""
+    if recipe.store:
+        return "keys and values are in no snapshot"
     scheme = recipe.make_scheme()
     box = scheme.server(servers)
     if box is None or scheme.uses_mean(servers):
@@ -103,7 +105,7 @@ class Vault:
     def _run(self) -> None:
         ahead = 0  # the first one at once: until then a lost server ends the run
         while not self._over.is_set():
-            with contextlib.suppress(PacelineError):  # a server was lost meanwhile; there will be another snapshot
+            with contextlib.suppress(PacelineError, Stopped):  # a server was lost meanwhile
                 self._take(self._capture(ahead))
                 ahead = AHEAD
             self._over.wait(self._every_s)
@@ -112,16 +114,13 @@ class Vault:
         node, everyone = self._node, [party.server(s) for s in sorted({server for server, _ in self._homes})]
         version = int(max(node.version_of(server, VERSION) for server in everyone))
         self._tell_all(control.Capture(version=version + ahead, purpose=SNAPSHOT))
-        slices = {number: self._fetch(server, at) for number, (server, at) in enumerate(self._homes)}
+        slices: dict[int, SliceState] = {}
+        for server in everyone:
+            numbers = [number for number, (home, _) in enumerate(self._homes) if home == server.index]
+            states = fetch(node, server, [self._homes[number][1] for number in numbers])
+            slices |= dict(zip(numbers, states, strict=True))
         self._tell_all(control.Capture(version=FORGET, purpose=SNAPSHOT))
         return _Snapshot(slices)
-
-    def _fetch(self, server: int, at: int) -> SliceState:
-        def look(name: str) -> Exhibit:
-            return self._node.exhibit_of(party.server(server), kept(SNAPSHOT, name), at)
-
-        facts: dict[str, Any] = json.loads(look(STATE).facts)
-        return SliceState({name: look(name).v for name in facts.pop("vectors")}, facts)
 
     def _tell_all(self, message: control.Capture) -> None:
         for server in sorted({server for server, _ in self._homes}):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from paceline.core.effects import Mean
 from paceline.core.mean import MeanServer
 from paceline.core.role import Role
+from paceline.live.pending import Pending
 
 
 @dataclass(slots=True, eq=False)
@@ -24,3 +27,9 @@ class Hosted:
 
     def roles(self) -> list[Role]:
         return [role for role in (self.role, self.mean_server) if role is not None]
+
+
+class Carrier(Protocol):
+    """Who carries `Mean` when the servers do not."""
+
+    def begin(self, effect: Mean) -> Pending: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 from paceline.core.effects import To
@@ -37,8 +38,12 @@ class Looking(ABC):
 
     def exhibit_of(self, who: Party, what: str, slice: int = 0) -> Exhibit:
         """That of one party, or of one of its slices."""
-        shown: Exhibit = self._ask([(0, who, slice, Peek(what=what))], f"the {what} of {who}").wait(self._timeout_s)
-        return shown
+        return self.exhibits_of(who, [(what, slice)])[0]
+
+    def exhibits_of(self, who: Party, wanted: Sequence[tuple[str, int]]) -> list[Exhibit]:
+        """Several, asked for at once: of which slice each."""
+        asked = [self._ask([(0, who, at, Peek(what=what))], f"the {what} of {who}") for what, at in wanted]
+        return [pending.wait(self._timeout_s) for pending in asked]
 
     def version_of(self, who: Party, what: str) -> float:
         """The number that `who` shows by this name."""

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, Protocol, assert_never
+from typing import Any, assert_never
 
 from paceline.codec.stage import Stage
 from paceline.core.effects import SERVERS, Call, Compute, Effect, Mean, Reply, Start, Tell, To, Train, Wait
@@ -25,7 +25,7 @@ from paceline.core.vector import Memory
 from paceline.live import party
 from paceline.live.calls import OpenCalls
 from paceline.live.exhibits import FREIGHT, FREIGHT_LENGTH, PRESENCE, WEIGHTS, Exhibit, Exhibits, Peek
-from paceline.live.hosted import Hosted
+from paceline.live.hosted import Carrier, Hosted
 from paceline.live.looks import Looking
 from paceline.live.packing import Packed, Packer, PackingPost
 from paceline.live.party import Party
@@ -39,12 +39,6 @@ from paceline.live.transport import Envelope, Kind, Post, Transport
 @message
 class Declined:
     """In place of an answer: this worker has left."""
-
-
-class Carrier(Protocol):
-    """Who carries `Mean` when the servers do not."""
-
-    def begin(self, effect: Mean) -> Pending: ...
 
 
 class Node(Looking):

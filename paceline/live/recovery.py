@@ -104,7 +104,8 @@ class Recovery:
         self._node.go_back(view, undone=False)  # what was being kept for a later snapshot is no more
         self._transport.drop(who, incarnation, why)
         self._view, self._prepared = view, {}
-        self._tell([server for server in self._servers if server not in self._away], self._order())
+        here = [server for server in self._servers if self._members.state(server) is not State.LOST]
+        self._tell(here, self._order())
         self._transport.call_later(PATIENCE_SECONDS, lambda: self._still_waiting(view))
 
     def _order(self) -> control.Restore:

@@ -70,9 +70,9 @@ def may_send(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
         case Kind.MEAN:
             return sender == receiver == WORKER and cls in _MEANS
         case Kind.CALL if cls is Peek:
-            return receiver in LOOKS[sender]
+            return receiver in LOOKS.get(sender, ())
         case Kind.REPLY if cls is Exhibit:
-            return sender in LOOKS[receiver]
+            return sender in LOOKS.get(receiver, ())
         case Kind.REPLY if cls.__module__ == _DECLINED:
             return sender == WORKER and receiver in MEMBERS | {COORDINATOR}
     return sender in _TRAINING and receiver in _TRAINING and not _is_ours(cls)

@@ -79,7 +79,7 @@ class _Header(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 _KINDS = {int(kind): kind for kind in Kind}
 _NOTHING = b"\xc0"
-_BARE = b"\x90" * 3  # no places, no loans that are over, no forms
+_BARE = b"\x90" * 3 + b"\x00"  # no places, no loans that are over, no forms; view 0
 _encode = msgspec.msgpack.Encoder().encode
 _decode_header = msgspec.msgpack.Decoder(_Header).decode
 

@@ -89,7 +89,8 @@ def train(tmp_path: Path) -> Callable[..., Run]:
     [
         ("worker 1", ["--scheme", "bsp", "--servers", "0"]),
         ("worker 2", ["--scheme", "esync", "--servers", "0"]),
-        ("server 0", ["--scheme", "asp"]),
+        ("server 0", ["--scheme", "asp", "--snapshot-every", "0"]),
+        ("server 0", ["--scheme", "esync"]),
         ("evaluator", ["--scheme", "ssp"]),
     ],
 )
@@ -128,14 +129,40 @@ def test_kill_9_of_a_worker_of_servers_leaves_the_others_at_work(train: Callable
     assert (run.out / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize("victim", ["worker 1", "server 0"])
-def test_who_is_stopped_is_given_up_after_a_while(train: Callable[..., Run], victim: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "options"),
+    [
+        (signal.SIGKILL, ["--scheme", "bsp", "--servers", "2"]),
+        (
+            signal.SIGKILL,
+            ["--scheme", "asp", "--model", "cnn", "--slice-mb", "0.02", "--optimizer", "adam"],
+        ),
+        (signal.SIGSTOP, ["--scheme", "bsp", "--dead-after", "1"]),
+    ],
+)
+def test_a_lost_server_is_replaced_and_nobody_else_is_restarted(
+    train: Callable[..., Run], number: signal.Signals, options: list[str]
+) -> None:
+    run = train("--snapshot-every", "0.5", *options)
+    trace = run.out / "trace.jsonl"
+    assert within(2 * BOUND_SECONDS, lambda: trace.read_text().count('"applied"') > 40)  # there is a snapshot by then
+    os.kill(run.parties["server 0"], number)
+    assert within(2 * BOUND_SECONDS, lambda: "was replaced: all shards went back to version" in run.errors), run.errors
+    assert not alive(run.parties["server 0"])
+    assert all(alive(pid) for name, pid in run.parties.items() if name != "server 0")
+    applied = trace.read_text().count('"applied"')
+    assert within(2 * BOUND_SECONDS, lambda: trace.read_text().count('"applied"') > applied + 20), run.errors
+    run.process.send_signal(signal.SIGINT)
+    run.everybody = [run.process.pid, *descendants(run.process.pid)]
+    assert run.ends() < 2 * BOUND_SECONDS
+    assert run.process.returncode == 130, run.errors
+    assert (run.out / "model.safetensors").exists()
+
+
+def test_a_stopped_worker_is_given_up_after_a_while(train: Callable[..., Run]) -> None:
+    victim = "worker 1"
     run = train("--scheme", "bsp", "--dead-after", "1")
     os.kill(run.parties[victim], signal.SIGSTOP)
-    if victim == "server 0":  # nobody goes on without it
-        assert run.ends() < 2 * BOUND_SECONDS
-        assert f"lost {victim}: silent for" in run.errors.strip().splitlines()[-1], run.errors
-        return
     assert within(2 * BOUND_SECONDS, lambda: "lost after" in run.errors), run.errors
     assert "silent for" in run.errors
     assert "2 of 3 continue" in run.errors

@@ -21,6 +21,7 @@ from paceline.live.coordinator import Coordinator, Phase, StopRule
 from paceline.live.hub import Hub
 from paceline.live.node import Node
 from paceline.live.party import COORDINATOR, EVALUATOR, Party, server, worker
+from paceline.live.recovery import Snapshots
 from paceline.live.transport import Envelope, Kind
 from tests.live.doubles import NumpyMemory, Recorder, net_threads, take, vector
 from tests.live.stage import Ask, Said
@@ -78,6 +79,7 @@ class Company:
         stop_rule: StopRule | None = None,
         mean: str = "ring",
         dead_after_s: float = math.inf,
+        snapshots: Snapshots | None = None,
     ) -> None:
         self.hub, self.ears = Hub(), Ears()
         self.everybody = [server(s) for s in range(servers)] + [worker(r) for r in range(workers)]
@@ -99,6 +101,7 @@ class Company:
             choose_mean=lambda ready, hellos, servers: Choice(mean, f"{len(hellos)} workers, {servers} servers"),
             seed=5,
             dead_after_s=dead_after_s,
+            snapshots=snapshots,
         )
         assert self.coordinator.open() == "hub:coordinator"
         for who in self.everybody:

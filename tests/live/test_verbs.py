@@ -58,10 +58,16 @@ def test_schemes_speak_among_those_who_train_and_not_as_control(cls: type) -> No
 def test_the_evaluator_looks_and_does_nothing_else() -> None:
     calls = {(cls, kind, to) for cls in REGISTERED for kind in Kind for a, to in pairs(cls, kind) if a == "evaluator"}
     told = {(cls, kind, to) for cls, kind, to in calls if kind != Kind.CONTROL}
-    assert told == {(Peek, Kind.CALL, "worker"), (Peek, Kind.CALL, "server")}
+    assert told == {(Peek, Kind.CALL, "worker"), (Peek, Kind.CALL, "server"), (Exhibit, Kind.REPLY, "server")}
     assert {to for cls, kind, to in calls if kind == Kind.CONTROL and cls is not Capture} == {"coordinator"}
     assert {to for cls, _, to in calls if cls is Capture} == {"server"}  # for checkpoints
-    assert pairs(Exhibit, Kind.REPLY) == set(itertools.product(("worker", "server"), ("worker", "evaluator")))
+    assert pairs(Exhibit, Kind.REPLY) == {(shown, looks) for looks, shown in pairs(Peek, Kind.CALL)}
+
+
+def test_the_coordinator_looks_at_servers_and_a_server_at_all_but_its_like() -> None:
+    looks = pairs(Peek, Kind.CALL)
+    assert {to for looker, to in looks if looker == "coordinator"} == {"server"}
+    assert {to for looker, to in looks if looker == "server"} == {"worker", "evaluator", "coordinator"}
 
 
 def test_means_are_among_workers() -> None:

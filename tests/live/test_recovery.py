@@ -1,0 +1,235 @@
+"""A server that is lost is replaced: what the coordinator says to whom, and what a party does with it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pytest
+
+from paceline.core.effects import SERVERS, Call, Compute, Effect
+from paceline.core.errors import Undone
+from paceline.core.trace import Applied, Membership
+from paceline.live import control
+from paceline.live.coordinator import Phase
+from paceline.live.hub import HubTransport
+from paceline.live.party import EVALUATOR, Party, server, worker
+from tests.live.doubles import in_background, vector
+from tests.live.stage import LAYOUT, Ask, Loop, Stage, nothing, servers
+from tests.live.test_coordinator import Company, progress
+
+S0, S1, W0, W1 = server(0), server(1), worker(0), worker(1)
+
+
+class Snapshot:
+    """There is one, or not yet."""
+
+    def __init__(self, available: bool = True, refused: str = "") -> None:
+        self.available, self.refused, self.held = available, refused, False
+
+    def refuses(self, ready: control.Ready, servers: int) -> str:
+        return self.refused
+
+    def begin(self, plan: control.Plan) -> None: ...
+
+    def hold(self) -> None:
+        self.held = True
+
+    def release(self) -> None:
+        self.held = False
+
+
+@pytest.fixture
+def companies() -> Iterator[Any]:
+    made: list[Company] = []
+
+    def make(snapshots: Snapshot | None = None, **more: Any) -> Company:
+        made.append(Company(servers=2, mean="servers", snapshots=snapshots, **more))
+        made[-1].train()
+        return made[-1]
+
+    yield make
+    for company in made:
+        company.close()
+
+
+def dies(company: Company, who: Party) -> None:
+    member = company.hub.find(who)
+    assert member is not None
+    member.close()
+    company.settled()
+
+
+def starts(company: Company, who: Party, life: int = 1) -> HubTransport:
+    """A new life, up to the order that it gets."""
+    member = company.hub.transport(who, incarnation=life)
+    member.open(company.heard[who])
+    company.say(who, control.Hello(address=f"hub:{who}/{life}", pid=2, host="there", device="cpu"))
+    assert hears_next(company, who, control.Roster).addresses[str(who)] == f"hub:{who}/{life}"
+    assert company.hears(who).replaced
+    return member
+
+
+def hears_next(company: Company, who: Party, wanted: type) -> Any:
+    while not isinstance(message := company.hears(who), wanted):
+        pass
+    return message
+
+
+def events(company: Company) -> list[tuple[str, str]]:
+    records = [record for record in company.ears.records if isinstance(record, Membership)]
+    return [(record.party, record.event) for record in records if record.event != "joined"]
+
+
+def test_all_shards_go_back_together_and_then_everybody_asks_again(companies: Any) -> None:
+    snapshot = Snapshot()
+    company: Company = companies(snapshot)
+    applied = Applied(at=1.0, shard=0, ranks=(0,), version=50, staleness=0, weight=1.0, samples=8)
+    company.coordinator._recovery.recorded(applied)
+    dies(company, S0)
+    assert company.coordinator.phase is Phase.TRAINING
+    assert snapshot.held, "the snapshot may not change under those who read it"
+    order = company.hears(S1)
+    assert order == control.Restore(view=order.view, source="coordinator", departed=())
+    starts(company, S0)
+    assert company.hears(S0) == order
+    company.say(S1, control.Prepared(view=order.view, version=42, undone=7))
+    company.settled()
+    assert all(company.heard[who].delivered.empty() for who in (W0, W1, EVALUATOR)), "not all servers are there"
+    company.say(S0, control.Prepared(view=order.view, version=42))
+    assert company.hears(S0).at > 0
+    for who in (W0, W1, EVALUATOR):
+        assert company.hears(who) == control.Resume(view=order.view, undone=True)
+    company.settled()
+    assert not snapshot.held
+    assert events(company) == [("server 0", "lost"), ("server 0", "replaced")]
+    assert company.ears.records[-1].reason == "all shards went back to version 42 (8 updates undone)"  # type: ignore[attr-defined]
+
+
+def test_another_server_that_is_lost_meanwhile_begins_another_view(companies: Any) -> None:
+    company: Company = companies(Snapshot())
+    dies(company, S0)
+    first = company.hears(S1)
+    starts(company, S0)
+    assert company.hears(S0) == first
+    company.say(S0, control.Prepared(view=first.view))
+    dies(company, S1)
+    second = company.hears(S0)
+    assert second.view > first.view
+    starts(company, S1)
+    assert company.hears(S1) == second
+    company.say(S1, control.Prepared(view=second.view))
+    company.say(S0, control.Prepared(view=first.view))
+    company.settled()
+    assert company.heard[W0].delivered.empty(), "server 0 has not done what it was told last"
+    company.say(S0, control.Prepared(view=second.view))
+    assert company.hears(W0).view == second.view
+
+
+def test_a_worker_that_is_lost_meanwhile_is_known_to_the_new_server(companies: Any) -> None:
+    company: Company = companies(Snapshot())
+    dies(company, W1)
+    dies(company, S0)
+    assert hears_next(company, S1, control.Restore).departed == (1,)
+    starts(company, S0)
+    assert company.hears(S0).departed == (1,)
+
+
+def test_the_run_does_not_end_before_its_model_is_whole_again(companies: Any) -> None:
+    company: Company = companies(Snapshot())
+    dies(company, S0)
+    view = company.hears(S1).view
+    for who in (W0, W1):
+        company.say(who, progress(1))
+        company.say(who, control.Left(reason="steps"))
+    company.settled()
+    assert company.coordinator.phase is Phase.TRAINING
+    starts(company, S0)
+    for who in (S0, S1):
+        company.say(who, control.Prepared(view=view))
+    assert hears_next(company, EVALUATOR, control.Finish).holder == 1
+
+
+@pytest.mark.parametrize("snapshots", [None, Snapshot(available=False), Snapshot(refused="no")])
+def test_without_a_snapshot_a_lost_server_ends_the_run(companies: Any, snapshots: Snapshot | None) -> None:
+    company: Company = companies(snapshots)
+    dies(company, S0)
+    who, cause, _ = company.told("failed")
+    assert (who, cause) == (S0, "lost server 0: it left")
+
+
+def test_one_that_dies_again_and_again_ends_the_run(companies: Any) -> None:
+    company: Company = companies(Snapshot())
+    dies(company, S0)
+    for life in (1, 2, 3):
+        starts(company, S0, life)
+        dies(company, S0)
+    assert company.told("failed")[0] == S0
+
+
+def test_nobody_else_may_come_back_by_itself(companies: Any) -> None:
+    company: Company = companies(Snapshot())
+    company.say(S1, control.Hello(address="elsewhere", pid=1, host="h", device="cpu"))
+    assert "says hello while training goes on" in str(company.escaped.get(timeout=10))
+
+
+# ---- a party that asks servers -----------------------------------------------------------------------------------
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    stage = Stage()
+    yield stage
+    stage.close()
+    assert not stage.failures()
+
+
+class Restarting(Loop):
+    """Asks the servers once, then computes; counts how often it began."""
+
+    def __init__(self) -> None:
+        super().__init__(self._run)
+        self.begun = self.forgot = 0
+        self.answers: list[Any] = []
+
+    def _run(self) -> Generator[Effect, Any, None]:
+        self.begun += 1
+        self.answers.append((yield Call(SERVERS, Ask(v=vector(*range(10)), n=self.begun))))
+        yield Compute(vector(1.0))
+
+    def undone(self) -> None:
+        self.forgot += 1
+
+
+@pytest.mark.parametrize("undone", [True, False])
+def test_a_lost_server_is_waited_for_and_asked_again_when_it_was_replaced(stage: Stage, undone: bool) -> None:
+    roles = servers(stage, nothing)
+    node = stage.node(W0)
+    role = Restarting()
+    node.place(role, LAYOUT)
+    node.calls.patient = True
+    waiting = in_background(node.advance)
+    assert all(role.heard() for role in roles)
+    member = stage.hub.find(S1)
+    assert member is not None
+    member.close()
+    fresh = servers(stage)  # in all places
+    for who in (S0, S1, server(2)):
+        stage.nodes[who].begin_view(7)
+    assert role.begun == 1
+    node.go_back(7, undone=undone)
+    assert isinstance(waiting(), Compute)
+    assert (role.begun, role.forgot) == (2, int(undone))
+    assert role.answers[0].n == 2
+    assert [role.came[0][1].n for role in fresh] == [2, 2, 2]
+
+
+def test_what_was_said_in_an_earlier_view_is_not_heard(stage: Stage) -> None:
+    roles = servers(stage, nothing)
+    node = stage.node(W0)
+    node.place(Loop(lambda: iter(())), LAYOUT)  # type: ignore[arg-type, return-value]
+    stage.nodes[S0].begin_view(3)
+    pending = node._call(SERVERS, Ask(v=vector(*range(10)), n=1))
+    assert all(role.heard() for role in roles[1:])
+    assert roles[0].came == []
+    node.go_back(3, undone=True)
+    with pytest.raises(Undone):
+        pending.wait(5.0)
