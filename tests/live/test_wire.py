@@ -113,7 +113,7 @@ def test_vectors_leave_from_where_they_lie() -> None:
 
 def test_a_message_without_vectors_has_the_header_that_the_format_says() -> None:
     (frame,) = wire.encode(Envelope(Kind.CONTROL, control.Stop(reason="steps")), MEMORY)
-    assert bytes(frame[wire.PREFIX.size :]) == msgspec.msgpack.encode(["control.Stop", [], ["steps"], [], [], []])
+    assert bytes(frame[wire.PREFIX.size :]) == msgspec.msgpack.encode(["control.Stop", [], ["steps"], [], [], [], 0])
 
 
 def test_a_header_that_is_too_long_is_refused_where_it_would_leave() -> None:
