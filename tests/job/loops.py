@@ -65,8 +65,8 @@ class Sockets:
         self.token = token
         return TcpTransport(party.COORDINATOR, token, FlatMemory(), failed=failed)
 
-    def transport(self, me: Party) -> Transport:
-        return TcpTransport(me, self.token, FlatMemory())
+    def transport(self, me: Party, incarnation: int = 0) -> Transport:
+        return TcpTransport(me, self.token, FlatMemory(), incarnation=incarnation)
 
 
 class LoopCrew(ThreadCrew):
