@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,10 +28,12 @@ from paceline.bench.figure import FLOAT_BYTES, Figure, Note, say_nothing
 from paceline.bench.limits import RawSockets, update_limit
 from paceline.bench.parties import Ears, keys, open_party, way_of
 from paceline.core.effects import Computed
+from paceline.core.gate import WARN, GatePolicy
 from paceline.core.role import Place
 from paceline.core.scheme import make
 from paceline.core.sharding import Layout, lay_out
 from paceline.engine.pool import spare
+from paceline.engine.probe import Probe
 from paceline.engine.recipes import OptimizerRecipe
 from paceline.engine.rules import make_rule
 from paceline.engine.vector import Flat
@@ -47,7 +50,7 @@ LIMITS = {"shm": "a pass over memory", "tcp": "plain sockets, one way after the 
 class Job:
     """What exchanges. load: the new weights are copied into a buffer of the worker's own, as into a module.
 
-    tls: as between hosts; for tcp only.
+    tls: as between hosts; for tcp only. gate: whether the servers judge what is pushed (docs/numbers.md).
     """
 
     transport: str
@@ -58,6 +61,7 @@ class Job:
     slice_mb: float = 0.0
     load: bool = False
     tls: bool = False
+    gate: str = WARN
 
     def layout(self) -> Layout:
         return lay_out(self.length, self.servers, round(self.slice_mb * 2**20 / FLOAT_BYTES))
@@ -132,7 +136,8 @@ def serve(job: dict[str, Any], talk: Talk) -> None:
     def hosted(number: int) -> Hosted:
         part = layout.slices[number]
         w, rule = Flat(spare(part.stop - part.start).zero_()), make_rule(OptimizerRecipe(name="sgd", lr=0.01))
-        place = Place(me=number, workers=tuple(range(own.workers)), w=w, update=rule)
+        gate = GatePolicy(mode=own.gate).gate(Probe(len(w)), own.workers, me, None)
+        place = Place(me=number, workers=tuple(range(own.workers)), w=w, update=rule, gate=gate)
         return Hosted(len(w), box(scheme, place))
 
     node.host([hosted(number) for number in layout.of(me)])
@@ -177,33 +182,48 @@ def time_push_pull(running: Running, times: int = 1) -> float:
 
 
 def measure(jobs: Sequence[Job], rounds: int, note: Note = say_nothing) -> Iterator[Figure]:
-    """One job after the other, each in turns with its limit.
+    """Neighbours with the same limit take turns with it and with one another.
 
     Raises PacelineError when a process fails, ConfigError before any is started for a job that cannot be laid out.
     """
     for job in jobs:
         job.layout()
-    for job in jobs:
-        ours, bound = [], []
-        note(f"push and pull over {way_of(job.transport, job.tls)}: starting {job.workers + job.servers} processes")
-        with job.limit() as limit, Running(job) as running:
+    for _, alike in itertools.groupby(jobs, key=lambda job: (job.transport, job.length, job.workers, job.servers)):
+        yield from _in_turns(list(alike), rounds, note)
+
+
+def _in_turns(jobs: Sequence[Job], rounds: int, note: Note) -> Iterator[Figure]:
+    what = f"push and pull over {way_of(jobs[0].transport, jobs[0].tls)}"
+    note(f"{what}: starting {sum(job.workers + job.servers for job in jobs)} processes")
+    bound: list[float] = []
+    with jobs[0].limit() as limit, contextlib.ExitStack() as stack:
+        sides = [(stack.enter_context(Running(job)), list[float]()) for job in jobs]
+        for running, _ in sides:
             time_push_pull(running, WARM_ROUNDS)
-            limit()
-            for number in range(rounds):
-                note(f"push and pull over {way_of(job.transport, job.tls)}: round {number + 1} of {rounds}")
-                ours.append(time_push_pull(running))
-                bound.append(limit())
-        yield Figure.of(
-            f"push and pull, {way_of(job.transport, job.tls)}",
-            LIMITS[job.transport],
-            FLOAT_BYTES * job.length,
-            ours,
-            bound,
-            transport=job.transport,
-            workers=job.workers,
-            servers=job.servers,
-            scheme=job.scheme,
-            slice_mb=job.slice_mb,
-            tls=job.tls,
-            rounds=rounds,
-        )
+        limit()
+        for number in range(rounds):
+            note(f"{what}: round {number + 1} of {rounds}")
+            for running, seconds in sides:
+                seconds.append(time_push_pull(running))
+            bound.append(limit())
+    for job, (_, seconds) in zip(jobs, sides, strict=True):
+        yield _figure(job, seconds, bound)
+
+
+def _figure(job: Job, seconds: Sequence[float], bound: Sequence[float]) -> Figure:
+    gate = f", gate {job.gate}" if job.gate != WARN else ""
+    return Figure.of(
+        f"push and pull, {way_of(job.transport, job.tls)}{gate}",
+        LIMITS[job.transport],
+        FLOAT_BYTES * job.length,
+        seconds,
+        bound,
+        transport=job.transport,
+        workers=job.workers,
+        servers=job.servers,
+        scheme=job.scheme,
+        slice_mb=job.slice_mb,
+        tls=job.tls,
+        gate=job.gate,
+        rounds=len(bound),
+    )

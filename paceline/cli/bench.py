@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from paceline.cli.options import Parser
 from paceline.core.collective import PEERS
 from paceline.core.errors import ConfigError
+from paceline.core.gate import OFF, WARN
 from paceline.core.registry import nearest
 from paceline.core.scheme import names
 
@@ -53,6 +54,7 @@ EXAMPLES = {
 }
 MODELS = ("mlp", "lenet", "cnn", "resnet18")
 TRANSPORTS = ("shm", "tcp")
+GATES = (OFF, WARN)
 
 
 def main(arguments: list[str]) -> int:
@@ -134,6 +136,9 @@ def _of_exchange(parser: Parser) -> None:
         "--slice-mb", type=number(0, 4096), help="MiB of a slice; 0: a server's whole shard (default: shm 0, tcp 4)"
     )
     parser.add_argument("--scheme", type=server_scheme, default="asp", help="asp or bsp (default: asp)")
+    parser.add_argument(
+        "--gate", type=several(GATES), default=[WARN], help=f"of {', '.join(GATES)}; in turn (default: {WARN})"
+    )
 
 
 def _of_mean(parser: Parser) -> None:
@@ -263,8 +268,10 @@ def _exchange(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
             scheme=options.scheme,
             slice_mb=exchange.SLICES_MB[name] if options.slice_mb is None else options.slice_mb,
             tls=options.tls,
+            gate=gate,
         )
         for name in options.transport
+        for gate in options.gate
     ]
     return exchange.measure(jobs, options.rounds, note)
 

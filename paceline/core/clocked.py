@@ -142,7 +142,7 @@ class Round:
     `came`: of whom no more is expected; `refused`: those among them whose contribution does not count.
     """
 
-    __slots__ = ("_sum", "came", "count", "members", "refused", "samples")
+    __slots__ = ("came", "count", "members", "refused", "samples", "sum")
 
     def __init__(self, members: Iterable[int]) -> None:
         self.members = set(members)
@@ -153,22 +153,22 @@ class Round:
         self.refused: set[int] = set()
         self.count = 0
         self.samples = 0
-        self._sum: Any = None
+        self.sum: Any = None  # None when there is none
 
     def add(self, rank: int, g: Any, samples: int) -> None:
         if self.count:
             if self.count == 1:
-                self._sum = self._sum * float(self.samples)
-            self._sum = self._sum + g * float(samples)
+                self.sum = self.sum * float(self.samples)
+            self.sum = self.sum + g * float(samples)
         else:
-            self._sum = g
+            self.sum = g
         self.samples += samples
         self.count += 1
         self.came.add(rank)
 
     def mean(self) -> Any:
         """Weighted by samples, so that unequal batches average as one large batch would; one alone is its own mean."""
-        return self._sum if self.count == 1 else weighted_mean(self._sum, self.samples)
+        return self.sum if self.count == 1 else weighted_mean(self.sum, self.samples)
 
     @property
     def complete(self) -> bool:
@@ -321,11 +321,13 @@ class ClockedServer(Role):
             self.own.pop(src, None)
             self._explain_drop(now, src, push, refused)
             return (src,)
-        if self.gate is not None and self.gate.push(now, src, push.g) is not None:
+        group = self.rounds[src]
+        at_once = len(group.members) == 1 and not group.count and not self._asks_enough
+        onto = self.w if at_once else group.sum
+        if self.gate is not None and self.gate.push(now, src, push.g, onto) is not None:
             return self._shut_out(now, src, push)
         g = self.corrected(src, push.g) if self._asks_corrected else push.g
-        group = self.rounds[src]
-        if len(group.members) == 1 and not group.count and not self._asks_enough:
+        if at_once:
             self._apply(now, (src,), g, push.samples)
             return (src,)
         group.add(src, g, push.samples)

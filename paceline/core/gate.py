@@ -17,7 +17,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from paceline.core.errors import ConfigError, Diverged
 from paceline.core.trace import Gated, Record
@@ -28,6 +28,12 @@ JUDGED_FROM = 4
 WINDOW_MIN = 64
 REFUSED_IN_A_ROW = 8
 """Pushes a worker, all refused, none accepted in between, after which nobody can believe in a passing fault."""
+
+
+class Norm(Protocol):
+    """The Euclidean length of `v`. onto: what it is about to be added to, which may share the pass, or None."""
+
+    def __call__(self, v: Any, onto: Any, /) -> float: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,20 +51,18 @@ class GatePolicy:
                 f"a gate factor of {self.factor:g} refuses half of all pushes: give one above 1, such as 3"
             )
 
-    def gate(
-        self, norm: Callable[[Any], float], workers: int, shard: int, note: Callable[[Record], None] | None
-    ) -> Gate | None:
+    def gate(self, norm: Norm, workers: int, shard: int, note: Callable[[Record], None] | None) -> Gate | None:
         """The gate of one slice; None where everything passes."""
         return None if self.mode == OFF else Gate(self, norm, workers, shard, note)
 
 
 class Gate:
-    """Of one slice, which the trace knows as `shard`. `norm`: the Euclidean length of a vector."""
+    """Of one slice, which the trace knows as `shard`."""
 
     def __init__(
         self,
         policy: GatePolicy,
-        norm: Callable[[Any], float],
+        norm: Norm,
         workers: int,
         shard: int,
         note: Callable[[Record], None] | None,
@@ -72,12 +76,12 @@ class Gate:
         self._sorted: list[float] = []  # the same norms
         self._kept_at_most = max(WINDOW_MIN, 4 * workers)
 
-    def push(self, now: float, rank: int, v: Any) -> str | None:
-        """Why what worker `rank` has pushed does not count, or None.
+    def push(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
+        """Why what worker `rank` has pushed does not count, or None. onto: what it is about to be added to.
 
         Raises Diverged once nobody's numbers are finite any more.
         """
-        norm = self._norm(v)
+        norm = self._norm(v, onto)
         if not math.isfinite(norm):
             return self._refuse(now, rank)
         self._passes(rank)
@@ -89,9 +93,9 @@ class Gate:
         self._tell(now, rank, self._rejects, reason)
         return reason if self._rejects else None
 
-    def part(self, now: float, rank: int, v: Any) -> str | None:
+    def part(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
         """The same of a part of a mean, which is only asked to be finite: what is averaged is of many kinds."""
-        if not math.isfinite(self._norm(v)):
+        if not math.isfinite(self._norm(v, onto)):
             return self._refuse(now, rank)
         self._passes(rank)
         return None

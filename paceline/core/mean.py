@@ -59,7 +59,7 @@ class _Meeting:
     present: dict[int, None] = field(default_factory=dict)  # who waits for the result, in order of arrival
     result: Averaged | None = None
 
-    def add(self, rank: int, part: Part, fault: Callable[[int, Part], str | None]) -> None:
+    def add(self, rank: int, part: Part, fault: Callable[[int, Part, Any], str | None]) -> None:
         """A repeat, by a member that was restarted or came back while the meeting was open, changes nothing.
 
         Nor does one with a `fault`; its member is not waited for any longer.
@@ -69,7 +69,7 @@ class _Meeting:
             return
         self.absent.discard(rank)
         self.counted.add(rank)
-        if fault(rank, part) is not None:
+        if fault(rank, part, self.sum) is not None:
             return
         weighted = part.v * part.weight
         self.sum = weighted if self.sum is None else self.sum + weighted
@@ -145,9 +145,9 @@ class MeanServer(Role):
         self.missed[rank] = list({id(meeting): meeting for meeting in known}.values())
         yield from ()
 
-    def _fault(self, now: float, rank: int, part: Part) -> str | None:
+    def _fault(self, now: float, rank: int, part: Part, onto: Any) -> str | None:
         """Why the gate lets it count nothing. One without a weight counts nothing in any case."""
-        return self.gate.part(now, rank, part.v) if self.gate is not None and part.weight else None
+        return self.gate.part(now, rank, part.v, onto) if self.gate is not None and part.weight else None
 
     def _closed_before(self, src: int, part: Part) -> _Meeting | None:
         """The meeting that `part` is of, if it is over."""

@@ -186,6 +186,7 @@ class Rope(Flat):
         self._joined: Tensor | None = None
         self._value = None
         self._fresh = False
+        self.probe = None
 
     @property
     def tensor(self) -> Tensor:  # type: ignore[override]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -27,6 +27,11 @@ _SAME_AS_ONE = 2.0**-40  # far below what float32 can tell; (g * n) * (1 / n) sh
 _RATIO_MAX = 2.0**40  # beyond it, the sum is written on the scale of the other term, lest it overflow
 
 
+class Adder(Protocol):
+    def sum(self, x: Tensor, y: Tensor, ratio: float) -> Tensor:
+        """x + ratio y."""
+
+
 class Flat:
     """An immutable run of float32 numbers: `scale` times `tensor`, which is 1-D and contiguous.
 
@@ -35,7 +40,7 @@ class Flat:
     differ. There is no autograd here.
     """
 
-    __slots__ = ("_fresh", "_value", "scale", "tensor")
+    __slots__ = ("_fresh", "_value", "probe", "scale", "tensor")
     __array_ufunc__ = None  # numpy's numbers leave `number * flat` to us
 
     def __init__(self, tensor: Tensor, scale: float = 1.0) -> None:
@@ -44,6 +49,7 @@ class Flat:
         self.scale = scale
         self._value: Tensor | None = None
         self._fresh = False
+        self.probe: Adder | None = None  # makes the sums that this is a term of
 
     @classmethod
     def wrap(cls, tensor: Tensor) -> Flat:
@@ -94,7 +100,9 @@ class Flat:
         return cut
 
     def _scaled(self, scale: float) -> Flat:
-        return Flat(self.tensor, scale)
+        scaled = Flat(self.tensor, scale)
+        scaled.probe = self.probe
+        return scaled
 
     def __mul__(self, factor: float | Flat) -> Flat:
         """By a number: no pass. By another Flat, element by element: one pass."""
@@ -177,8 +185,11 @@ class Flat:
         return f"Flat({len(self)} on {self.device}, scale {self.scale:g})"
 
 
-def norm(v: Any) -> float:
-    """Euclidean length of a vector of any kind that the engine has, wherever it lies; not finite if a number is not."""
+def norm(v: Any, onto: Any = None) -> float:
+    """Euclidean length of a vector of any kind that the engine has, wherever it lies; not finite if a number is not.
+
+    onto: what it is about to be added to; `paceline.engine.probe` makes use of that.
+    """
     return float(v.norm())
 
 
@@ -208,6 +219,9 @@ def _sum(a: Flat, b: Flat, sign: float) -> Flat:
     if (y_scale == 1.0 and x_scale != 1.0) or abs(y_scale) > _RATIO_MAX * abs(x_scale):
         x, x_scale, y, y_scale = y, y_scale, x, x_scale
     x, y = _side_by_side(x, y)
+    probe = a.probe or b.probe
+    if probe is not None:
+        return Flat(probe.sum(x, y, y_scale / x_scale), x_scale)
     return Flat(torch.add(x, y, alpha=y_scale / x_scale, out=spare(x.numel(), x.device)), x_scale)
 
 

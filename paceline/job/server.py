@@ -12,10 +12,12 @@ from typing import Any
 
 from paceline.core.clocked import ClockedServer
 from paceline.core.errors import PeerLost
+from paceline.core.gate import OFF, Gate
 from paceline.core.mean import Averaged, MeanServer
 from paceline.core.role import Place
 from paceline.core.trace import Applied, Decision, Record
-from paceline.engine.vector import FlatMemory, norm
+from paceline.engine.probe import Probe
+from paceline.engine.vector import FlatMemory
 from paceline.job.capturing import CHECKPOINT, FORGET, SNAPSHOT, Captures, SliceState, fetch, load_rule, revive
 from paceline.job.kvstore.table import open_table
 from paceline.job.recipe import Recipe
@@ -69,7 +71,7 @@ class Shard:
         self._tensors = _tensors_by_slice(plan)
         self._rules = [recipe.make_rule(self._tensors[number]) for number in self._slices]
         self._resume_rules(start)
-        self._gates = {n: recipe.gate.gate(norm, plan.workers, self._server, session.note) for n in self._slices}
+        self._gates = self._make_gates() if recipe.gate.mode != OFF else {}
         self.hosted = [self._host(at, number) for at, number in enumerate(self._slices)]
         captures = {
             purpose: Captures(session.node, self.hosted, self._rules, purpose) for purpose in (CHECKPOINT, SNAPSHOT)
@@ -87,6 +89,13 @@ class Shard:
             for rule in self._rules:
                 rule.samples_seen = start.samples
 
+    def _length(self, number: int) -> int:
+        return self._parts[number].stop - self._parts[number].start
+
+    def _make_gates(self) -> dict[int, Gate | None]:
+        workers, note = self._plan.workers, self._session.note
+        return {n: self._recipe.gate.gate(Probe(self._length(n)), workers, self._server, note) for n in self._slices}
+
     def _host(self, at: int, number: int) -> Hosted:
         start = self._start
 
@@ -95,8 +104,7 @@ class Shard:
             if start is not None and isinstance(mine.role, ClockedServer):
                 mine.role.resume(start.version)
 
-        length = self._parts[number].stop - self._parts[number].start
-        mine = Hosted(length, mean_server=_Means(self._scheme, self._place(at, None), initial))
+        mine = Hosted(self._length(number), mean_server=_Means(self._scheme, self._place(at, None), initial))
         return mine
 
     def _place(self, at: int, w: Any) -> Place:
@@ -110,7 +118,7 @@ class Shard:
             seconds_per_step=self._plan.seconds_per_step,
             # What happens to a shard happens to all its slices; one of them is enough to tell of it.
             note=(lambda record: session.note(_of_server(record, self._server))) if at == 0 else None,
-            gate=self._gates[number],
+            gate=self._gates.get(number),
         )
 
     def _set_rate(self, lr: float) -> None:

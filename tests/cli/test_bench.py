@@ -13,14 +13,14 @@ from paceline.cli.main import main
 Capture = pytest.CaptureFixture[str]
 
 TINY = {
-    "exchange": "--transport tcp --servers 2 --mbytes 0.1 --slice-mb 0.01 --rounds 2",
+    "exchange": "--transport tcp --gate off,warn --servers 2 --mbytes 0.1 --slice-mb 0.01 --rounds 2",
     "mean": "--transport tcp --carriers ring --mbytes 0.1 --rounds 2",
     "codec": "--codecs 2bit --mbytes 0.1 --rounds 2",
     "overhead": "--models mlp --servers 1 --transport tcp --batch 4 --steps 1 --rounds 2",
     "links": "--transport tcp --rounds 2",
 }
 MEASURED = {
-    "exchange": ["push and pull, tcp"],
+    "exchange": ["push and pull, tcp, gate off", "push and pull, tcp"],
     "mean": ["ring, tcp", "gloo"],
     "codec": ["2bit: encode", "2bit: decode", "2bit: decode and add"],
     "overhead": ["a step of mlp, 1 server"],
@@ -82,6 +82,7 @@ def test_help_of_a_subject_says_what_bounds_it(subject: str, capsys: Capture) ->
         ("exchange --mbytes nan", "--mbytes: nan is not a number between"),
         ("exchange --scheme easgd", "easgd does more than push and pull: give asp or bsp"),
         ("exchange --scheme aps", "did you mean 'asp'?"),
+        ("exchange --gate of", "did you mean 'off'?"),
         ("exchange --tls --transport shm,tcp", "shared memory does not leave the machine and needs none"),
         ("exchange --transport tcp --servers 3 --mbytes 0.00001", "give --servers 2 or less"),
         ("mean --workers 1", "between 2 and 64"),

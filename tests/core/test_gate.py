@@ -23,7 +23,7 @@ CLOCKED = [name for name in names() if issubclass(make(name, {}).Server or objec
 
 
 def gate(mode: str = "warn", workers: int = 2, note: Any = None, **policy: Any) -> Gate:
-    made = GatePolicy(mode=mode, **policy).gate(lambda v: float(np.linalg.norm(v)), workers, 0, note)
+    made = GatePolicy(mode=mode, **policy).gate(lambda v, onto: float(np.linalg.norm(v)), workers, 0, note)
     assert made is not None
     return made
 
@@ -146,7 +146,7 @@ def test_when_nobody_has_numbers_any_more_the_run_ends_and_says_what_to_do() -> 
 
 
 def test_off_means_no_gate_and_a_factor_has_a_floor() -> None:
-    assert GatePolicy(mode="off").gate(abs, 1, 0, None) is None
+    assert GatePolicy(mode="off").gate(lambda v, onto: abs(v), 1, 0, None) is None
     with pytest.raises(ConfigError, match="above 1"):
         GatePolicy(factor=1.0)
     with pytest.raises(ConfigError, match="warn and reject"):
