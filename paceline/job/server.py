@@ -90,7 +90,7 @@ class Shard:
                 rule.samples_seen = start.samples
 
     def _length(self, number: int) -> int:
-        return self._parts[number].stop - self._parts[number].start
+        return int(self._parts[number].stop - self._parts[number].start)
 
     def _make_gates(self) -> dict[int, Gate | None]:
         workers, note = self._plan.workers, self._session.note
