@@ -15,6 +15,7 @@ from paceline import config as configuration
 from paceline.cli import train
 from paceline.cli.options import Parser, values_of
 from paceline.cli.running import Interrupted, run, run_and_report
+from paceline.cli.watch import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.job.conductor import Conductor
@@ -109,6 +110,7 @@ def _parser() -> Parser:
     for flag in SETTINGS:
         setting = next(s for s in configuration.settings() if s.flag == flag)
         parser.add_argument(f"--{flag}", help=setting.limits.help)
+    add_watch(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="what to start")
     return parser
 
@@ -130,7 +132,9 @@ def _values(options: argparse.Namespace, of_train: Sequence[str] | None, hosts: 
         if hosts:
             values["cluster"]["workers"] = slots_of(hosts)
     else:
-        values = values_of(train.parse([*of_train]))
+        given = train.parse([*of_train])
+        options.watch |= given.watch
+        values = values_of(given)
         cluster = values.setdefault("cluster", {})
         if hosts:
             cluster.setdefault("workers", slots_of(hosts))
@@ -158,7 +162,7 @@ def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, 
         return 0
     os.environ.update(everybody)
     config = new_folder(config)
-    with LocalHost() as host:
+    with page(options.watch, config.run.out), LocalHost() as host:
         local = host.crew(by_role)
         if not script:
             return run_and_report(conductor_of(config, local, make_view(sys.stderr)), config.run.out)
@@ -203,7 +207,7 @@ def _over_ssh(
     config = new_folder(config)
     if options.sync_dir:
         sync(ssh, placement.hosts, options.sync_exclude)
-    with logins(ssh, placement.hosts) as there, LocalHost() as here:
+    with page(options.watch, config.run.out), logins(ssh, placement.hosts) as there, LocalHost() as here:
         bind = "" if _is_address(options.interface) else options.interface or ""
         begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
         crew = RemoteCrew(there, placement, here.crew(by_role), scripts=bool(script), said=show)

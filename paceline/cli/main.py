@@ -20,6 +20,7 @@ VERBS = {
     "advise": "which scheme suits a cluster, what is known of that, and what is not",
     "plot": "finished runs in figures, or as a report of one HTML file",
     "export": "the trace of a run for other tools: Perfetto, spreadsheets",
+    "watch": "a run on a page in the browser: who holds whom up, and what that costs",
     "launch": "start a training script of your own as several workers",
     "fuzz": "every scheme under everything that can go wrong, in virtual time, watched by invariants",
     "schemes": "the catalogue; of each scheme algorithm, when to use it, what it needs, parameters",

@@ -9,6 +9,7 @@ from paceline.cli.options import Parser, add_settings
 from paceline.cli.race import chosen, claim, race
 from paceline.cli.running import Runner, run_and_report
 from paceline.cli.virtual import Scene, add_flags
+from paceline.cli.watch import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.launch.run import new_folder, next_folder
@@ -40,6 +41,7 @@ def main(arguments: list[str]) -> int:
     group = parser.add_argument_group("what to simulate")
     group.add_argument("--schemes", help="names separated by commas, or all: a race")
     group.add_argument("--timing-only", action="store_true", help="train nothing; how long things take, and no more")
+    add_watch(parser)
     namespace = parser.parse_all(arguments)
     timing_only = namespace.timing_only or namespace.parameters is not None
     scene = Scene(namespace)
@@ -51,7 +53,10 @@ def main(arguments: list[str]) -> int:
 
     if namespace.schemes is None:
         config = new_folder(scene.config())
-        return run_and_report(start(config), config.run.out)
+        with page(namespace.watch, config.run.out):
+            return run_and_report(start(config), config.run.out)
+    if namespace.watch:
+        raise ConfigError("--watch shows one run: give --scheme instead of --schemes, or `paceline watch` one of them")
     if getattr(namespace, "run.scheme") is not None:
         raise ConfigError("--scheme and --schemes: give one of them")
     out = scene.values.get("run", {}).get("out") or next_folder("simulate")

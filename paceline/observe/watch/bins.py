@@ -34,20 +34,27 @@ class Bins:
 
     def add(self, row: int, kind: int, begin_s: float, end_s: float, amount: float) -> None:
         """`amount`, evenly from `begin_s` to `end_s`; what lies before the oldest bin is forgotten."""
-        end_s = max(end_s, 0.0)
-        begin_s = min(max(begin_s, 0.0), end_s)
-        self._reach(end_s)
-        self.need(row + 1)
-        width, sums = self.width_s, self._rows[row]
-        low, high = int(begin_s / width), min(int(end_s / width), self.last)
-        if low == high or begin_s == end_s:
-            if high >= self.first:
-                sums[high % BINS * self.kinds + kind] += amount
+        width, kinds = self.width_s, self.kinds
+        high = int(end_s / width)
+        if high > self.last:
+            self._reach(end_s)
+            width = self.width_s
+            high = int(end_s / width)
+        if row >= len(self._rows):
+            self.need(row + 1)
+        sums, low = self._rows[row], int(max(begin_s, 0.0) / width)
+        if high < self.first:
+            return
+        if low >= high or begin_s >= end_s:
+            sums[high % BINS * kinds + kind] += amount
             return
         rate = amount / (end_s - begin_s)
-        for number in range(max(low, self.first), high + 1):
-            covered = min(end_s, (number + 1) * width) - max(begin_s, number * width)
-            sums[number % BINS * self.kinds + kind] += rate * max(0.0, covered)
+        if low >= self.first:
+            sums[low % BINS * kinds + kind] += rate * ((low + 1) * width - begin_s)
+        sums[high % BINS * kinds + kind] += rate * (end_s - high * width)
+        full = rate * width
+        for number in range(max(low + 1, self.first), high):
+            sums[number % BINS * kinds + kind] += full
 
     def of(self, row: int) -> Iterator[tuple[float, ...]]:
         """The sums of one row, the oldest bin first."""

@@ -24,8 +24,9 @@ from dataclasses import dataclass
 
 WORTH = 0.05
 """Of all samples a second: a cost below this is not worth a word."""
-NAMED_MAX = 16
-BISECTIONS = 16
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)
+"""How many of the slowest may hold the others up together."""
+BISECTIONS = 10
 ALL_DONE = math.exp(-math.exp(-0.5772156649))
 
 
@@ -70,17 +71,18 @@ def holdup(riders: Sequence[Rider]) -> Holdup | None:
     if len(riders) < 2:
         return None
     rate = sum(rider.samples / rider.step_s for rider in riders)
-    slowest = heapq.nlargest(min(NAMED_MAX, len(riders) // 2), riders, key=lambda rider: rider.own_s)
-    gains = [rate_without(riders, slowest[:count]) - rate for count in range(1, len(slowest) + 1)]
+    counts = [count for count in COUNTS if count <= len(riders) / 2]
+    slowest = heapq.nlargest(counts[-1], riders, key=lambda rider: rider.own_s)
+    gains = [rate_without(riders, slowest[:count]) - rate for count in counts]
     if max(gains) < WORTH * rate:
         return None
-    count = next(n for n, gain in enumerate(gains, start=1) if gain >= max(gains) / 2)
+    count, gain = next(found for found in zip(counts, gains, strict=True) if found[1] >= max(gains) / 2)
     held = slowest[:count]
     gone = {rider.rank for rider in held}
     return Holdup(
         ranks=tuple(rider.rank for rider in held),
         rate=rate,
-        without=rate + gains[count - 1],
+        without=rate + gain,
         own_s=held[0].own_s,
         others_own_s=max(rider.own_s for rider in riders if rider.rank not in gone),
     )

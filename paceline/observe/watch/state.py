@@ -93,7 +93,7 @@ class State:
                 self._applied(record)
             case Decision():
                 self._decision(record)
-            case Gated():
+            case Gated(refused=True):
                 self._event(record)
             case Evaluated():
                 self._evaluated(record)

@@ -1,0 +1,57 @@
+"""What other schemes would give on the machines of a run, by the simulator: in the background of the live page.
+
+Timing only and without torch: every worker's steps take what its latest took, and an exchange costs what it costs the
+one who loses least with it now, whatever the scheme exchanges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from paceline import schemes  # noqa: F401  enters the catalogue
+from paceline.cli import catalogue
+from paceline.core.errors import PacelineError
+from paceline.core.scheme import lookup, make
+from paceline.core.vector import Ghost
+from paceline.observe.watch.reader import Foretold, Measured
+from paceline.sim import Cluster, Simulation, Steps
+from paceline.sim.cluster import Device, Host, Network
+
+SCHEMES = ("bsp", "ssp", "asp", "gsp", "esync", "localsgd", "adpsgd")
+"""One of each kind; the run's own comes first."""
+ROUNDS = 20
+EVENTS_MAX = 100_000
+WORKERS_MAX = 2000
+
+
+def outlook_of(measured: Sequence[Measured], about: dict[str, Any]) -> list[Foretold]:
+    """Samples a second under each scheme that can run there, the most first; nothing for too many workers."""
+    if not 2 <= len(measured) <= WORKERS_MAX:
+        return []
+    names = dict.fromkeys(filter(None, (about["scheme"], *SCHEMES)))
+    found = [foretold for name in names if (foretold := _under(name, measured, about["servers"]))]
+    return sorted(found, key=lambda foretold: -foretold.rate)
+
+
+def _under(name: str, measured: Sequence[Measured], servers: int) -> Foretold | None:
+    slowest, cluster = max(worker.step_s for worker in measured), cluster_of(measured, servers)
+    try:
+        work = Steps(lambda rank, rng: cluster.step_s, samples=lambda rank: round(measured[rank].samples))
+        sim = Simulation(make(name, {}), Ghost(1), work, cluster=cluster, watched=False)
+        sim.run(until=ROUNDS * slowest, max_events=EVENTS_MAX)
+    except PacelineError:
+        return None  # not on such a cluster
+    samples = sum(steps * measured[rank].samples for rank, steps in enumerate(sim.steps))
+    return Foretold(scheme=name, rate=samples / sim.now, kind=catalogue.family_of(lookup(name)))
+
+
+def cluster_of(measured: Sequence[Measured], servers: int) -> Cluster:
+    """Every worker on a host of its own."""
+    latency_s = min(worker.exchange_s for worker in measured) / 2
+    hosts = [
+        Host(name=f"worker-{rank}", devices=(Device(seconds=worker.step_s),)) for rank, worker in enumerate(measured)
+    ]
+    if servers:
+        hosts.append(Host(name="servers", count=servers, servers=1))
+    return Cluster(hosts=tuple(hosts), step_s=min(w.step_s for w in measured), network=Network(latency_s=latency_s))

@@ -1,0 +1,105 @@
+"""`paceline watch`: a run on a page in the browser, while it goes on or afterwards; simulated runs too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from paceline.cli import catalogue
+from paceline.cli.options import Parser
+from paceline.cli.outlook import outlook_of
+from paceline.config import build, load
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.scheme import lookup
+from paceline.observe.store import TRACE
+from paceline.observe.watch.box import box
+
+EPILOG = """The page shows who computes, waits and communicates, who holds the others up and what that costs, and what
+other schemes would give. It reads RUN/trace.jsonl and changes nothing. It listens on 127.0.0.1; the
+address that is printed has a token in it, and only who has it may look. From another machine:
+
+  ssh -L 8123:127.0.0.1:8123 HOST         and there: paceline watch RUN --port 8123
+
+examples:
+  paceline watch runs/20260101-120000-bsp
+  paceline train --scheme bsp --slowdown 1,1,1,4 --step-ms 20 --watch       the page comes and goes with the run
+"""
+OWNED = "--until-stdin-closes"
+NICENESS = 10
+
+
+def main(arguments: list[str]) -> int:
+    parser = Parser(prog="paceline watch", usage="paceline watch RUN [options]", description=__doc__, epilog=EPILOG)
+    parser.add_argument("run", metavar="RUN", help="folder of a run: what --out said, or runs/...")
+    parser.add_argument("--port", default="0", help="to listen on (default: any free one)")
+    parser.add_argument(OWNED, action="store_true", help="end with whoever started this")
+    namespace = parser.parse_all(arguments)
+    run, owned = Path(namespace.run), namespace.until_stdin_closes
+    if not namespace.port.isdigit() or int(namespace.port) > 65535:
+        raise ConfigError(f"--port {namespace.port}: must be a number from 0 to 65535")
+    if not owned:
+        check(run)
+    from paceline.observe.watch.serve import serve
+
+    if owned:
+        os.nice(NICENESS)  # training comes first
+    serve(
+        run,
+        lambda: about(run),
+        port=int(namespace.port),
+        outlook=lambda measured: outlook_of(measured, about(run)),
+        owner=sys.stdin.buffer if owned else None,
+        ready=lambda address: print(f"watch the run at {address}", file=sys.stderr, flush=True),
+    )
+    return 0
+
+
+def add_watch(parser: Parser) -> None:
+    """`--watch`, for the verbs that run something."""
+    parser.add_argument("--watch", action="store_true", help="show the run on a page in the browser while it goes on")
+
+
+def check(run: Path) -> None:
+    """Raises ConfigError where there is no run to be watched."""
+    if (run / TRACE).is_file():
+        return
+    within = sorted(path.parent.name for path in run.glob(f"*/{TRACE}"))
+    if within:
+        raise ConfigError(f"{run} holds several runs: name one of them, e.g. paceline watch {run / within[0]}")
+    raise ConfigError(f"{run}: no run is there, for want of {TRACE}; name the folder that a run left, or leaves now")
+
+
+def about(run: Path) -> dict[str, Any]:
+    """What the run's config.toml says of it; little, while it is not there yet."""
+    told: dict[str, Any] = {"run": str(run), "scheme": "", "summary": "", "paper": "", "box": [], "servers": 1}
+    try:
+        config = build(load(str(run / "config.toml")))
+    except PacelineError:
+        return told
+    name = config.run.scheme
+    lines = [[{"text": p.text, "at": list(p.at)} for p in line] for line in box(catalogue.description(name))]
+    told |= {"scheme": name, "summary": lookup(name).summary, "paper": lookup(name).paper.short(), "box": lines}
+    told |= {"servers": config.cluster.servers, "target": config.stop.target_accuracy or None}
+    return told | {"model": config.model.name, "data": config.data.name}
+
+
+@contextmanager
+def page(wanted: bool, run: str) -> Iterator[None]:
+    """The page of the run in that folder, in a process of its own, for as long as the context lasts."""
+    if not wanted:
+        yield
+        return
+    command = [sys.executable, "-m", "paceline", "watch", run, OWNED]
+    # A session of its own, so that Ctrl-C ends the run and not the page that shows how it ended.
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        print(f"`paceline watch {run}` shows the run again", file=sys.stderr)

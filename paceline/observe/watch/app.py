@@ -1,0 +1,118 @@
+"""The page over HTTP: for whoever has the token, read-only, from this machine.
+
+    GET /?token=...     takes the token once, leaves a cookie, and goes on to /
+    GET /               the page
+    GET /about          what the run is
+    GET /state          what is known of it now; see `view.Query`
+    GET /watch.css ...  what the page is made of
+
+A request is refused unless its Host is this machine's own name (a page elsewhere may make a name of its own lead here)
+and it brings the token. The token is compared in constant time and written to no log.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from paceline.observe.watch.reader import Reader
+from paceline.observe.watch.view import ROWS_MAX, Query
+
+PAGE = Path(__file__).parent / "page"
+FILES = {"/": "index.html"} | {f"/{name}": name for name in ("watch.css", "watch.js", "charts.js", "icon.svg")}
+HOSTS = ("127.0.0.1", "localhost", "[::1]")
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+COOKIE = "paceline-watch"
+REFUSED = "This page is for whoever started it: open the address that paceline has printed, with its token.\n"
+
+
+def make_app(reader: Reader, about: Callable[[], dict[str, Any]], token: str, port: int) -> ASGIApp:
+    """`about` is asked whenever a page is loaded. Cookies know no ports, so the cookie's name has it."""
+
+    def state(request: Request) -> Response:
+        return _json(reader.picture(_query(request.query_params.get)))
+
+    def told(_: Request) -> Response:
+        return _json(about())
+
+    def page(request: Request) -> Response:
+        return FileResponse(PAGE / FILES[request.url.path])
+
+    routes = [Route("/state", state), Route("/about", told), *(Route(path, page) for path in FILES)]
+    return Guard(Starlette(routes=routes), token, f"{COOKIE}-{port}")
+
+
+class Guard:
+    """Lets in who may look, and says on every answer what a browser may do with it."""
+
+    def __init__(self, app: ASGIApp, token: str, cookie: str) -> None:
+        self._app, self._token, self._cookie = app, token.encode(), cookie
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            raise ValueError(f"no {scope['type']} here")
+        answer = self._answer(Request(scope)) or self._app
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *own]
+            await send(message)
+
+        await answer(scope, receive, with_headers)
+
+    def _answer(self, request: Request) -> Response | None:
+        """None where the request may pass."""
+        if request.headers.get("host", "").rpartition(":")[0] not in HOSTS:
+            return PlainTextResponse("This page is at 127.0.0.1.\n", 421)
+        if request.method not in ("GET", "HEAD"):
+            return PlainTextResponse("This page is for reading.\n", 405)
+        if self._is_token(request.cookies.get(self._cookie, "")):
+            return RedirectResponse("/", 303) if "token" in request.query_params else None
+        if request.url.path == "/" and self._is_token(request.query_params.get("token", "")):
+            answer = RedirectResponse("/", 303)
+            answer.set_cookie(self._cookie, self._token.decode(), httponly=True, samesite="lax", path="/")
+            return answer
+        return PlainTextResponse(REFUSED, 403)
+
+    def _is_token(self, text: str) -> bool:
+        return secrets.compare_digest(text.encode(), self._token)
+
+
+def _query(get: Callable[[str], str | None]) -> Query:
+    """What cannot be a number is as by default."""
+
+    def number(name: str, default: int) -> int:
+        text = get(name) or ""
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
+
+    return Query(
+        sort=get("sort") or "slow",
+        first=number("first", 0),
+        count=min(number("count", ROWS_MAX), ROWS_MAX),
+        curve=number("curve", -1),
+        events=number("events", -1),
+    )
+
+
+def _json(document: dict[str, Any]) -> Response:
+    return Response(json.dumps(document, separators=(",", ":"), allow_nan=False), media_type="application/json")

@@ -1,0 +1,109 @@
+// Drawing, and nothing else: strips on canvases, curves as SVG. Texts from the run are set as text, never as markup.
+"use strict";
+
+const SVG = "http://www.w3.org/2000/svg";
+const ACTIVITIES = ["computing", "communicating", "waiting"];
+
+function colours() {
+  const style = getComputedStyle(document.documentElement);
+  const of = (name) => style.getPropertyValue("--" + name).trim();
+  return { computing: of("computing"), communicating: of("communicating"), waiting: of("waiting"), none: of("none") };
+}
+
+function fitted(canvas) {
+  const scale = window.devicePixelRatio || 1;
+  const width = Math.max(1, Math.round(canvas.clientWidth * scale));
+  const height = Math.max(1, Math.round(canvas.clientHeight * scale));
+  if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
+  return canvas.getContext("2d");
+}
+
+// Two characters a bin: tenths computing, tenths communicating, from "0" to ":"; ".." where nothing is known.
+function drawStrip(canvas, text, palette) {
+  const ink = fitted(canvas), { width, height } = canvas, bins = text.length / 2;
+  ink.fillStyle = palette.none;
+  ink.fillRect(0, 0, width, height);
+  for (let n = 0; n < bins; n++) {
+    if (text[2 * n] === ".") continue;
+    const left = Math.floor(n * width / bins), right = Math.floor((n + 1) * width / bins);
+    const computing = (text.charCodeAt(2 * n) - 48) / 10, communicating = (text.charCodeAt(2 * n + 1) - 48) / 10;
+    let bottom = height;
+    for (const [activity, share] of [["computing", computing], ["communicating", communicating],
+      ["waiting", 1 - computing - communicating]]) {
+      const top = activity === "waiting" ? 0 : Math.round(bottom - share * height);
+      if (share > 0.001) { ink.fillStyle = palette[activity]; ink.fillRect(left, top, right - left, bottom - top); }
+      bottom = top;
+    }
+  }
+}
+
+// One character a bin: tenths of the largest.
+function drawLoad(canvas, text, palette) {
+  const ink = fitted(canvas), { width, height } = canvas;
+  ink.fillStyle = palette.none;
+  ink.fillRect(0, 0, width, height);
+  ink.fillStyle = palette.communicating;
+  for (let n = 0; n < text.length; n++) {
+    const left = Math.floor(n * width / text.length), right = Math.floor((n + 1) * width / text.length);
+    const tall = (text.charCodeAt(n) - 48) / 10 * height;
+    ink.fillRect(left, height - tall, Math.max(1, right - left), tall);
+  }
+}
+
+function shape(kind, attributes, text) {
+  const element = document.createElementNS(SVG, kind);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+function compact(value) {
+  for (const [scale, unit] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]])
+    if (value >= scale) return (value / (unit === "k" ? 1e3 : scale)).toFixed(value < 10 * scale && unit !== "k" ? 1 : 0) + unit;
+  return value >= 10 ? Math.round(value).toLocaleString("en") : String(Math.round(value * 100) / 100);
+}
+
+function ticks(high, count) {
+  const rough = high / count, power = 10 ** Math.floor(Math.log10(rough || 1));
+  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough) || 1;
+  const found = [];
+  for (let at = 0; at <= high * 1.001; at += step) found.push(at);
+  return found;
+}
+
+// Lines are {points: [[x, y], ...], high, name, format, area}; the first has the left axis, the second the right one.
+function drawChart(box, lines, until, spoken, target) {
+  const width = Math.max(260, box.clientWidth), height = 220, left = 44, right = lines.length > 1 ? 44 : 12;
+  const top = 18, bottom = 26;
+  const x = (at) => left + (width - left - right) * at / (until || 1);
+  const y = (value, high) => height - bottom - (height - top - bottom) * Math.min(1, value / (high || 1));
+  const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": spoken });
+  for (const at of ticks(until, width < 420 ? 4 : 7)) {
+    svg.append(shape("text", { x: x(at), y: height - 8, "text-anchor": "middle" }, compact(at) + " s"));
+  }
+  lines.forEach((line, index) => {
+    for (const value of ticks(line.high, 4)) {
+      if (!index) svg.append(shape("line", { class: "axis", x1: left, x2: width - right, y1: y(value, line.high), y2: y(value, line.high) }));
+      svg.append(shape("text", index
+        ? { x: width - right + 6, y: y(value, line.high) + 4 }
+        : { x: left - 6, y: y(value, line.high) + 4, "text-anchor": "end" }, line.format(value)));
+    }
+  });
+  if (target) {
+    svg.append(shape("line", { class: "target", x1: left, x2: width - right, y1: y(target, 1), y2: y(target, 1) }));
+    svg.append(shape("text", { x: left + 4, y: y(target, 1) - 4 }, "target " + target));
+  }
+  lines.forEach((line, index) => {
+    if (!line.points.length) return;
+    const path = line.points.map(([at, value], n) => `${n ? "L" : "M"}${x(at).toFixed(1)} ${y(value, line.high).toFixed(1)}`).join("");
+    if (line.area) {
+      const [first, last] = [line.points[0][0], line.points[line.points.length - 1][0]];
+      svg.append(shape("path", { class: "area", d: `${path}L${x(last)} ${y(0, 1)}L${x(first)} ${y(0, 1)}Z` }));
+    }
+    svg.append(shape("path", { class: line.area ? "area-line" : index ? "second" : "curve", d: path }));
+    if (lines.length > 1) svg.append(shape("text", index
+      ? { class: "label-second", x: width - right, y: 10, "text-anchor": "end" }
+      : { class: "label-first", x: left, y: 10 }, line.name));
+  });
+  box.replaceChildren(svg);
+}

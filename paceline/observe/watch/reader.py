@@ -1,0 +1,148 @@
+"""Follows a run on a thread of its own and keeps what the page asks for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paceline.core.errors import PacelineError
+from paceline.observe.store import TRACE
+from paceline.observe.watch.follow import Follower
+from paceline.observe.watch.state import State
+from paceline.observe.watch.view import Query, picture
+
+LOOK_S = 0.25
+BATCH = 2000
+FORETOLD_AFTER_STEPS = 5
+FORETOLD_EVERY_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One worker as its latest steps show it: seconds a step, samples a step, seconds an exchange costs beside."""
+
+    device: str
+    step_s: float
+    samples: float
+    exchange_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foretold:
+    """What a scheme would give on the same machines, in samples/s; `kind` says what its updates are."""
+
+    scheme: str
+    rate: float
+    kind: str
+
+
+Outlook = Callable[[Sequence[Measured]], Sequence[Foretold]]
+
+
+@dataclass(slots=True)
+class _Told:
+    """For whom it was foretold, and when by the trace's clock."""
+
+    about: tuple[int, ...] = ()
+    at: float = -FORETOLD_EVERY_S
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Reader:
+    """The run in folder `run`. `outlook` says what other schemes would give; it is asked in the background."""
+
+    def __init__(self, run: Path, outlook: Outlook | None = None) -> None:
+        self._follower = Follower(run / TRACE)
+        self._state, self._outlook = State(workers=0), outlook
+        self._lock, self._over = threading.Lock(), threading.Event()
+        self._told, self._problem = _Told(), ""
+        self._asked: threading.Thread | None = None
+        self._pictures: dict[Query, tuple[int, dict[str, Any]]] = {}
+
+    def begin(self) -> None:
+        threading.Thread(target=self._follow, name="trace reader", daemon=True).start()
+
+    def close(self) -> None:
+        self._over.set()
+
+    def picture(self, query: Query) -> dict[str, Any]:
+        with self._lock:
+            known = self._pictures.get(query)
+            if known is None or known[0] != self._state.records:
+                if len(self._pictures) > 16:
+                    self._pictures.clear()
+                known = self._pictures[query] = (self._state.records, picture(self._state, query))
+            return known[1] | {
+                "read": round(self._follower.fraction, 3),
+                "problem": self._problem,
+                "foretold": self._told.rows,
+                "foretold_at": round(self._told.at, 1),
+            }
+
+    def read_all(self) -> None:
+        """What there is now; for a last look, and for tests."""
+        while records := self._follower.read():
+            with self._lock:
+                if self._follower.begun_anew:
+                    self._state.reset()
+                self._state.add_all(records)
+
+    def _follow(self) -> None:
+        while not self._over.is_set():
+            try:
+                fresh = self._read()
+            except PacelineError as error:
+                self._problem = str(error)
+                return
+            if not fresh:
+                self._foretell()
+                self._over.wait(LOOK_S)
+
+    def _read(self) -> bool:
+        records = self._follower.read()
+        if self._follower.begun_anew:
+            with self._lock:
+                self._state.reset()
+        for at in range(0, len(records), BATCH):
+            with self._lock:  # for a moment at a time: somebody may be looking
+                self._state.add_all(records[at : at + BATCH])
+        return bool(records)
+
+    # ---- what another scheme would give --------------------------------------------------------------------
+    def _foretell(self) -> None:
+        """Once the workers' speeds are known, and again when somebody else holds them up, but not all the time."""
+        if self._outlook is None or (self._asked is not None and self._asked.is_alive()):
+            return
+        with self._lock:
+            state, told = self._state, self._told
+            paces = [pace for pace in state.paces if pace.here]
+            known = paces and all(pace.steps >= FORETOLD_AFTER_STEPS for pace in paces)
+            if not known or (told.rows and state.now < told.at + FORETOLD_EVERY_S and not state.ended):
+                return
+            held = state.holdup()
+            about = (*(held.ranks if held else ()), -len(paces))
+            if told.rows and told.about == about:
+                return
+            measured = [
+                Measured(
+                    device=pace.device,
+                    step_s=pace.step_s,
+                    samples=pace.latest.samples / pace.latest.steps,
+                    exchange_s=max(0.0, pace.latest.seconds - pace.latest.computing) / max(1, pace.latest.exchanges),
+                )
+                for pace in paces
+            ]
+            at = state.now
+        self._asked = threading.Thread(target=self._ask, args=(measured, about, at), name="outlook", daemon=True)
+        self._asked.start()
+
+    def _ask(self, measured: Sequence[Measured], about: tuple[int, ...], at: float) -> None:
+        assert self._outlook is not None
+        rows = [
+            {"scheme": told.scheme, "rate": round(told.rate), "kind": told.kind} for told in self._outlook(measured)
+        ]
+        with self._lock:
+            self._told = _Told(about, at, rows)
