@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +48,15 @@ def main(arguments: list[str]) -> int:
 
     if owned:
         os.nice(NICENESS)  # training comes first
-    serve(
-        run,
-        lambda: about(run),
-        port=int(namespace.port),
-        outlook=lambda measured: outlook_of(measured, about(run)),
-        owner=sys.stdin.buffer if owned else None,
-        ready=lambda address: print(f"watch the run at {address}", file=sys.stderr, flush=True),
-    )
+    with suppress(KeyboardInterrupt):  # the way to end it
+        serve(
+            run,
+            lambda: about(run),
+            port=int(namespace.port),
+            outlook=lambda measured: outlook_of(measured, about(run)),
+            owner=sys.stdin.buffer if owned else None,
+            ready=lambda address: print(f"watch the run at {address}", flush=True),
+        )
     return 0
 
 
@@ -96,10 +97,15 @@ def page(wanted: bool, run: str) -> Iterator[None]:
         return
     command = [sys.executable, "-m", "paceline", "watch", run, OWNED]
     # A session of its own, so that Ctrl-C ends the run and not the page that shows how it ended.
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
+        # Said before a table is drawn that nobody else should write into.
+        print(process.stdout.readline().decode().rstrip() or "no page: it could not be started", file=sys.stderr)
         yield
     finally:
-        assert process.stdin is not None
         process.stdin.close()
         print(f"`paceline watch {run}` shows the run again", file=sys.stderr)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -71,4 +70,3 @@ def _end_with(owner: BinaryIO, server: Server) -> None:
         pass
     threading.Event().wait(LINGER_S)
     server.should_exit = True
-    print("the page has ended with the run", file=sys.stderr)

@@ -1,0 +1,79 @@
+"""`paceline watch` from the outside: a run that is over, over HTTP; and what else schemes would give there."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from http.cookiejar import CookieJar
+from pathlib import Path
+
+import pytest
+
+from paceline.cli.main import main
+from paceline.cli.outlook import outlook_of
+from paceline.observe.watch.reader import Measured
+
+SIMULATED = ["simulate", "--scheme", "bsp", "--slowdown", "1,1,1,4", "--step-ms", "20", "--timing-only"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "one"
+    assert main([*SIMULATED, "--steps", "40", "--out", str(out)]) == 0
+    return out
+
+
+def test_the_page_of_a_run_is_there_for_who_has_the_token_and_ends_with_ctrl_c(run: Path) -> None:
+    command = [sys.executable, "-m", "paceline", "watch", str(run)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        found = re.search(r"(http://127\.0\.0\.1:\d+)/\?token=\S+", process.stdout.readline())
+        assert found
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(found[1])
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+        assert b"Who holds whom up" in browser.open(found[0]).read()
+        assert b'"scheme":"bsp"' in browser.open(f"{found[1]}/about").read()
+    finally:
+        process.send_signal(signal.SIGINT)
+        code = process.wait(timeout=60)
+        process.stdout.close()
+    assert code == 0
+
+
+def test_with_watch_a_run_says_where_its_page_is_and_the_page_goes_with_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "paceline", *SIMULATED, "--steps", "5", "--watch", "--out", str(tmp_path / "r")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)  # until all of them have ended
+    assert done.returncode == 0
+    assert re.match(r"watch the run at http://127\.0\.0\.1:\d+/\?token=", done.stderr)
+    assert "paceline watch" in done.stderr.splitlines()[-1]
+    assert (tmp_path / "r" / "summary.json").is_file()
+
+
+def test_what_is_no_run_is_refused_with_a_way_out(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["watch", str(tmp_path)]) == 2
+    assert "no run is there" in capsys.readouterr().err
+    assert main(["watch", str(run.parent)]) == 2
+    assert f"paceline watch {run}" in capsys.readouterr().err
+    assert main(["watch", str(run), "--port", "a"]) == 2
+    assert "--port a" in capsys.readouterr().err
+    assert main([*SIMULATED[:1], "--schemes", "bsp,asp", "--watch", "--out", str(tmp_path / "x")]) == 2
+    assert "--watch shows one run" in capsys.readouterr().err
+
+
+def test_what_other_schemes_would_give_is_what_such_workers_can() -> None:
+    workers = [Measured(device="cpu", step_s=s, samples=32.0, exchange_s=0.001) for s in (0.02, 0.02, 0.02, 0.08)]
+    found = {told.scheme: told.rate for told in outlook_of(workers, {"scheme": "bsp", "servers": 1})}
+    assert found["bsp"] == pytest.approx(4 * 32 / 0.081, rel=0.06)
+    assert found["asp"] == pytest.approx(3 * 32 / 0.021 + 32 / 0.081, rel=0.06)
+    assert found["bsp"] < found["asp"]
+    alone = {told.scheme for told in outlook_of(workers, {"scheme": "localsgd", "servers": 0})}
+    assert "localsgd" in alone
+    assert "asp" not in alone

@@ -1,0 +1,110 @@
+"""Who may look at the page, and what a browser is told about it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.types import ASGIApp
+
+from paceline.core.trace import Evaluated, Record, Span
+from paceline.observe.store import TraceWriter
+from paceline.observe.watch.app import FILES, HEADERS, PAGE, make_app
+from paceline.observe.watch.reader import Reader
+
+TOKEN = "a-token"
+HERE = "http://127.0.0.1:8123"
+
+
+class Browser:
+    """One that keeps its cookies."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app, self._cookies = app, httpx.Cookies()
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("GET", path, **options)
+
+    def request(self, verb: str, path: str, **options: Any) -> httpx.Response:
+        async def asked() -> httpx.Response:
+            transport = httpx.ASGITransport(self._app)
+            async with httpx.AsyncClient(transport=transport, base_url=HERE, cookies=self._cookies) as client:
+                answer = await client.request(verb, path, **options)
+                self._cookies.update(client.cookies)
+                return answer
+
+        return asyncio.run(asked())
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Browser:
+    records: list[Record] = [Span(at=0.1, rank=0, activity="computing", seconds=0.1, steps=1, samples=32)]
+    with TraceWriter(tmp_path / "trace.jsonl") as writer:
+        for record in [*records, Evaluated(at=0.2, accuracy=0.5, loss=1.5, samples=32, seconds=0.0)]:
+            writer.append(record)
+    reader = Reader(tmp_path)
+    reader.read_all()
+    app = make_app(reader, lambda: {"scheme": "bsp", "run": "runs/a"}, TOKEN, 8123)
+    return Browser(app)
+
+
+def test_who_has_no_token_sees_nothing(client: Browser) -> None:
+    for path in [*FILES, "/state", "/about", "/nowhere"]:
+        assert client.get(path).status_code == 403
+        assert client.get(path, params={"token": "another"}).status_code == 403
+    assert client.get("/state", params={"token": TOKEN}).status_code == 403
+
+
+def test_the_token_becomes_a_cookie_and_leaves_the_address(client: Browser) -> None:
+    answer = client.get("/", params={"token": TOKEN})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    assert "httponly" in answer.headers["set-cookie"].lower()
+    assert [client.get(path).status_code for path in [*FILES, "/state", "/about"]] == [200] * (len(FILES) + 2)
+    assert TOKEN not in client.get("/").text + client.get("/state").text + client.get("/about").text
+
+
+def test_a_name_from_elsewhere_that_leads_here_is_refused(client: Browser) -> None:
+    client.get("/", params={"token": TOKEN})
+    for host in ("evil.example:8123", "evil.example", "127.0.0.1.evil.example:8123", ""):
+        assert client.get("/state", headers={"host": host}).status_code == 421
+    for host in ("127.0.0.1:8123", "localhost:9000"):
+        assert client.get("/state", headers={"host": host}).status_code != 421
+
+
+def test_nothing_can_be_changed(client: Browser) -> None:
+    client.get("/", params={"token": TOKEN})
+    assert {client.request(verb, "/state").status_code for verb in ("POST", "PUT", "DELETE", "PATCH")} == {405}
+
+
+def test_every_answer_tells_the_browser_to_stay_on_this_machine(client: Browser) -> None:
+    refused, there, missing = client.get("/"), client.get("/", params={"token": TOKEN}), client.get("/nowhere")
+    for answer in (refused, there, missing, client.get("/state")):
+        assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+    assert "unsafe" not in HEADERS["Content-Security-Policy"]
+
+
+def test_the_page_has_no_script_style_or_address_in_its_markup_and_never_sets_markup() -> None:
+    markup = (PAGE / "index.html").read_text()
+    assert re.findall(r"<script(?![^>]*\bsrc=\"/)|<style|\sstyle=|\son\w+=|https?:", markup) == []
+    scripts = "".join((PAGE / name).read_text() for name in ("watch.js", "charts.js"))
+    assert re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", scripts) == []
+    assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)", scripts) == []
+
+
+def test_what_the_page_has_already_is_not_sent_again(client: Browser) -> None:
+    client.get("/", params={"token": TOKEN})
+    first = client.get("/state").json()
+    assert first["curve"] == [[0.2, 0.5, 1.5, 32]]
+    assert first["rows"][0]["step_ms"] == 100.0
+    again = client.get("/state", params={"curve": first["curve_count"], "events": first["event_count"]}).json()
+    assert not {"curve", "events"} & set(again)
+
+
+def test_a_question_that_makes_no_sense_is_answered_as_the_plain_one(client: Browser) -> None:
+    client.get("/", params={"token": TOKEN})
+    odd = {"sort": "beauty", "first": "-3", "count": "9" * 30, "curve": "²", "events": "x"}
+    assert client.get("/state", params=odd).json() == client.get("/state").json()

@@ -1,0 +1,81 @@
+"""What the page is told, in numbers and in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.cli import catalogue
+from paceline.core.scheme import names
+from paceline.core.trace import Membership, Span
+from paceline.observe.watch.box import box
+from paceline.observe.watch.pace import ACTIVITIES
+from paceline.observe.watch.state import State
+from paceline.observe.watch.view import Query, picture, strip
+
+
+def barrier(steps_s: list[float], rounds: int = 50) -> State:
+    """Workers that all wait for the slowest, every round; each says what it is."""
+    state, longest = State(len(steps_s)), max(steps_s)
+    for rank in range(len(steps_s)):
+        state.add(Membership(at=0.0, party=f"worker {rank}", event="joined", device="cpu", host=f"h{rank}"))
+    for n in range(1, rounds + 1):
+        for rank, step_s in enumerate(steps_s):
+            at = n * longest
+            begin = at - longest + step_s
+            state.add(Span(at=begin, rank=rank, activity="computing", seconds=step_s, steps=1, samples=10))
+            state.add(Span(at=at, rank=rank, activity="waiting", seconds=longest - step_s))
+    return state
+
+
+def test_the_straggler_is_named_with_its_place_and_its_cost() -> None:
+    told = picture(barrier([0.1, 0.1, 0.1, 0.4]), Query())["holdup"]
+    assert told["ranks"] == [3]
+    assert told["sentence"].startswith("Worker 3 (cpu on h3) holds the others up: its step takes 400 ms, theirs 100 ms")
+    assert "the other 3 would do 300 samples/s; now all together do 100. That costs 200 samples/s, 67%" in " ".join(
+        told["sentence"].split()
+    )
+
+
+def test_several_are_named_by_number() -> None:
+    sentence = picture(barrier([0.1] * 8 + [0.4] * 4), Query())["holdup"]["sentence"]
+    assert sentence.startswith("Workers 8, 9, 10 and 1 other hold the others up: their step")
+
+
+@pytest.mark.parametrize(
+    ("sort", "first"), [("slow", 2), ("rank", 0), ("waiting", 0), ("share", 0), ("rate", 0), ("staleness", 0)]
+)
+def test_rows_come_in_the_order_that_was_asked_for(sort: str, first: int) -> None:
+    state = barrier([0.1, 0.2, 0.4])
+    assert picture(state, Query(sort=sort))["rows"][0]["rank"] == first
+
+
+def test_of_a_thousand_workers_the_rows_in_sight_are_sent_and_bands_of_all() -> None:
+    document = picture(barrier([0.1 + n / 1e4 for n in range(1000)], rounds=3), Query(sort="rank", first=500, count=5))
+    assert [row["rank"] for row in document["rows"]] == [500, 501, 502, 503, 504]
+    assert [band["workers"] for band in document["bands"]] == [100] * 10
+    assert document["bands"][0]["step_ms"][0] > document["bands"][-1]["step_ms"][1]
+    assert len(document["standing"]["computing"]["ranks"]) <= 40
+
+
+def test_a_strip_has_tenths_of_what_each_bin_was_spent_on() -> None:
+    state = State(1)
+    width = state.strips.width_s
+    state.add(Span(at=0.3 * width, rank=0, activity="computing", seconds=0.3 * width))
+    state.add(Span(at=0.9 * width, rank=0, activity="communicating", seconds=0.6 * width))
+    state.add(Span(at=2.5 * width, rank=0, activity="waiting", seconds=0.4 * width))
+    assert strip(state.strips, [0]) == "37..00"
+
+
+@pytest.mark.parametrize("scheme", names())
+def test_every_scheme_has_a_place_to_stand_for_whatever_a_worker_does(scheme: str) -> None:
+    lines = box(catalogue.description(scheme))
+    assert "\n".join("".join(piece.text for piece in line).rstrip() for line in lines) in "\n".join(
+        line.removeprefix("    ").rstrip() for line in catalogue.description(scheme).splitlines()
+    )
+    places = [activity for line in lines for piece in line for activity in piece.at]
+    assert sorted(places) == sorted(ACTIVITIES)
+
+
+def test_computing_and_waiting_are_different_places_in_the_box_of_bsp() -> None:
+    at = {activity: piece.text for line in box(catalogue.description("bsp")) for piece in line for activity in piece.at}
+    assert at == {"computing": "g_i <- grad f_i(w);", "communicating": "push g_i;", "waiting": "w <- pull"}
