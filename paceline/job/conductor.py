@@ -151,7 +151,7 @@ class Conductor:
             raise ConfigError(f"--out {self._out}: {error.strerror}") from None
         with (
             tempfile.TemporaryDirectory(prefix="paceline-") as rendezvous,
-            TraceWriter(self._out / "trace.jsonl") as trace,
+            TraceWriter(self._out / "trace.jsonl", bytes_max=self._config.run.trace_bytes) as trace,
         ):
             self._trace = trace
             try:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from paceline.core.errors import PacelineError
 from paceline.core.trace import Record, from_dict, to_dict
+from paceline.observe.thinning import Thinner
 
 TRACE = "trace.jsonl"
 FLUSH_S = 1.0
@@ -27,11 +28,13 @@ BUFFERED_MAX = 8192
 class TraceWriter:
     """Appends records to `path`, from any thread. What comes after `close` is dropped: the story has ended.
 
+    bytes_max: the file's size, which `thinning` keeps it within; 0 for any.
     Raises PacelineError, at the next `append` or at `close`, when the file cannot be written.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, bytes_max: int = 0) -> None:
         self.path = Path(path)
+        self._thinner = Thinner(bytes_max) if bytes_max else None
         self._buffer: list[Record] = []
         self._closed = False
         self._failed: Exception | None = None
@@ -40,6 +43,7 @@ class TraceWriter:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             _mend(self.path)
             self._file = self.path.open("ab")
+            self._written = self._file.tell()
         except OSError as error:
             raise _unwritable(self.path, error) from error
         self._thread = threading.Thread(target=self._drain, name="trace writer", daemon=True)
@@ -75,13 +79,28 @@ class TraceWriter:
             while self._wait():
                 with self._changed:
                     records, self._buffer = self._buffer, []
-                try:
-                    self._file.write(b"".join(_encode(record) for record in records))
-                    self._file.flush()
-                except (OSError, TypeError, ValueError) as error:
-                    with self._changed:
-                        self._failed, self._closed = error, True
+                if not self._write(records):
                     return
+            if self._thinner is not None:
+                self._thinner, rest = None, [*self._thinner.rest()]
+                self._write(rest)
+
+    def _write(self, records: Sequence[Record]) -> bool:
+        try:
+            self._file.writelines(self._lines(records))
+            self._file.flush()
+        except (OSError, TypeError, ValueError) as error:
+            with self._changed:
+                self._failed, self._closed = error, True
+            return False
+        return True
+
+    def _lines(self, records: Iterable[Record]) -> Iterator[bytes]:
+        for record in records:
+            for kept in (record,) if self._thinner is None else self._thinner.add(record, self._written):
+                line = _encode(kept)
+                self._written += len(line)
+                yield line
 
     def _wait(self) -> bool:
         """Until there is something to write and it has been gathered for long enough; False when all is written."""

@@ -114,7 +114,7 @@ class VirtualRun:
             configuration.save(self._config, out / "config.toml")
         except OSError as error:
             raise ConfigError(f"--out {out}: {error.strerror}") from None
-        with TraceWriter(out / "trace.jsonl") as self._trace:
+        with TraceWriter(out / "trace.jsonl", bytes_max=self._config.run.trace_bytes) as self._trace:
             summary = self._go_on()
         write_summary(summary, out / "summary.json")
         if self._judge is not None:

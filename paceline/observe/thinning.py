@@ -1,0 +1,102 @@
+"""Keeps a trace within a size: the fuller the file, the more of what follows on one another becomes one record.
+
+Up to half of the size everything is kept. Beyond it the records of a window of time become one of each sort, and
+whenever the room that is left has halved again, the window is four times as long: so what is left is never used up.
+
+    Span                         sums, for each worker and activity; all of a worker's at the end of its window
+    Applied                      the last of each shard
+    Decision, Gated              the last of each worker and verdict
+    Evaluated, Membership, Ended all of them, always; they are few
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Hashable, Iterator
+
+from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
+
+WINDOW_S = 1.0
+GROWTH = 4.0
+
+
+def window_s(written: int, bytes_max: int) -> float:
+    """How much becomes one record when `written` bytes of `bytes_max` are used; 0 while everything is kept."""
+    left = 1 - written / bytes_max
+    if left > 0.5:
+        return 0.0
+    return WINDOW_S * GROWTH ** int(-math.log2(max(left, 2**-20)) - 1)
+
+
+class Thinner:
+    """Record by record; what it holds back comes when its window is over, or with `rest`."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._held: dict[Hashable, dict[Hashable, Record]] = {}  # by who tells it: the window's record of each sort
+        self._since: dict[Hashable, float] = {}
+
+    def add(self, record: Record, written: int) -> Iterator[Record]:
+        """What is to be written now that there are `written` bytes."""
+        window = window_s(written, self._bytes_max)
+        if isinstance(record, Evaluated | Membership | Ended) or not window:
+            if self._held and not isinstance(record, Evaluated | Membership):
+                yield from self.rest()
+            yield record
+            return
+        who, sort = _teller(record), _sort(record)
+        held = self._held.setdefault(who, {})
+        if held and record.at >= self._since[who] + window:
+            yield from self._close(who)
+            held = self._held.setdefault(who, {})
+        if not held:
+            self._since[who] = record.at
+        before = held.get(sort)
+        held[sort] = _sum(before, record) if isinstance(before, Span) and isinstance(record, Span) else record
+
+    def rest(self) -> Iterator[Record]:
+        """What is held back."""
+        for who in list(self._held):
+            yield from self._close(who)
+
+    def _close(self, who: Hashable) -> Iterator[Record]:
+        held = self._held.pop(who)
+        at = max(record.at for record in held.values())
+        for record in held.values():
+            yield dataclasses.replace(record, at=at) if isinstance(record, Span) else record
+
+
+def _teller(record: Record) -> Hashable:
+    match record:
+        case Span(rank=rank):
+            return "worker", rank
+        case Applied(shard=shard) | Gated(shard=shard):
+            return "shard", shard
+        case Decision(party=party):
+            return "party", party
+    return type(record)
+
+
+def _sort(record: Record) -> Hashable:
+    match record:
+        case Span(activity=activity):
+            return activity
+        case Decision(rank=rank, verdict=verdict):
+            return rank, verdict
+        case Gated(rank=rank, refused=refused):
+            return rank, refused
+    return type(record)
+
+
+def _sum(a: Span, b: Span) -> Span:
+    return Span(
+        at=max(a.at, b.at),
+        rank=a.rank,
+        activity=a.activity,
+        seconds=a.seconds + b.seconds,
+        steps=a.steps + b.steps,
+        samples=a.samples + b.samples,
+        hidden=a.hidden + b.hidden,
+        exchanges=a.exchanges + b.exchanges,
+    )
