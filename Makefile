@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 # Without a torch there already, this release is installed first, so that no other one is drawn in with it.
 TORCH  ?= torch==2.13.0
 
-.PHONY: help demo test check format lint types bench fuzz pages papers clean
+.PHONY: help demo test lab-test check format lint types bench fuzz pages papers clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,6 +24,11 @@ demo: $(READY)  ## the main job: a race of five schemes on uneven workers, with 
 
 test: $(READY)  ## all tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lab-test: $(READY)  ## tests on several hosts made of network namespaces; installs Debian packages, as root
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openssh-server openssh-client rsync iproute2 util-linux
+	$(BIN)/python -m pytest tests/lab
 
 check: $(READY) format lint types test  ## what CI runs: format, lint, types, tests
 

@@ -26,7 +26,7 @@ from paceline.live.tcp import is_loopback
 from paceline.live.tls import file_of
 
 ANSWER_SECONDS = 30.0
-OVER_SECONDS = 5.0  # beyond the time that parties get
+OVER_SECONDS = 3.0  # beyond the time that parties get
 
 
 class RemoteHost:
@@ -150,7 +150,7 @@ class RemoteCrew:
             host.ask(words.Kill(party=str(who)))
 
     def end(self, seconds: float) -> None:
-        there = [host for host in self._hosts if host.alive]
+        there = [host for host in self._hosts if host.alive and not host.lines.silent]
         for host in there:
             host.ask(words.End(seconds=seconds))
         self._local.end(seconds)

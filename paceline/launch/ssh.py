@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from paceline.launch.words import Event, Lines, SocketStream
 
 OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=4")
 HELLO_SECONDS = 40.0  # a login, and the start of an interpreter on a busy host
+CLOSE_SECONDS = 4.0
 EXCLUDED = (".git", ".venv", "__pycache__", "runs", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 HINTS = {
     "No module named": "install Paceline there, name its interpreter with --python, or send it with --sync-dir",
@@ -152,10 +154,10 @@ class Login:
         self._reader.join(1.0)
         return _told(list(self._errors))
 
-    def close(self) -> None:
-        self.host.close()
+    def close(self, deadline: float) -> None:
+        """Once `host` is closed."""
         try:
-            self._process.wait(5.0)
+            self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -189,12 +191,17 @@ def _unlike(hello: words.Hello) -> Iterator[str]:
 @contextlib.contextmanager
 def logins(ssh: Ssh, hosts: Sequence[Host]) -> Iterator[list[RemoteHost]]:
     """An agent on each, all at once; gone at the end. Raises ConfigError with all that is wrong with any."""
-    with contextlib.ExitStack() as open_ones:
-        started = []
+    started: list[Login] = []
+    try:
         for host in hosts:
             started.append(Login(ssh, host))
-            open_ones.callback(started[-1].close)
         raise_all([problem for login in started for problem in login.problems()], "cannot take part")
         for login in started:
             login.show_errors()
         yield [login.host for login in started]
+    finally:
+        for login in started:
+            login.host.close()
+        deadline = time.monotonic() + CLOSE_SECONDS
+        for login in started:
+            login.close(deadline)
