@@ -41,6 +41,7 @@ class Run:
     scheme: str = option("esync", "synchronisation scheme; see `paceline schemes`", check=lookup)
     seed: int = option(1, "seeds weights, shares and batches", low=0, high=2**53)
     out: str = option("", "folder for what the run leaves (default: runs/<time>-<scheme>)")
+    hook: str = option("", "module:function of your own, called with each record of the trace; several with commas")
     trace_mb: float = option(512.0, "MiB of the trace, whose later part becomes coarser to fit; 0: any", low=0)
 
     @property

@@ -35,6 +35,7 @@ from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.transport import Transport
 from paceline.observe.figures import curve
+from paceline.observe.hooks import Hooks, load
 from paceline.observe.progress import View
 from paceline.observe.store import TraceWriter
 from paceline.observe.summary import Summary, write_summary
@@ -100,8 +101,9 @@ class Conductor:
         """`transport` makes the coordinator's from the run's token and a place to report errors to.
 
         `credentials` of all parties, if connections are under TLS; they end with the run.
-        Raises ConfigError when the data cannot be had.
+        Raises ConfigError when the data, or a hook, cannot be had.
         """
+        self._hooks = Hooks(load(config.run.hook, config.run.out))
         train_samples = crew.prepare(config)
         self._config, self._crew, self._view = config, crew, view
         self._out = Path(config.run.out)
@@ -151,6 +153,7 @@ class Conductor:
             raise ConfigError(f"--out {self._out}: {error.strerror}") from None
         with (
             tempfile.TemporaryDirectory(prefix="paceline-") as rendezvous,
+            self._hooks,
             TraceWriter(self._out / "trace.jsonl", bytes_max=self._config.run.trace_bytes) as trace,
         ):
             self._trace = trace
@@ -316,6 +319,7 @@ class Conductor:
     def recorded(self, record: Record) -> None:
         if self._trace is not None:
             self._trace.append(record)
+        self._hooks.append(record)
         self._ledger.recorded(record)
         if isinstance(record, Membership) and record.event == "lost":
             who = Party.parse(record.party)

@@ -15,7 +15,7 @@ from paceline.observe.store import TRACE, read_trace
 from paceline.observe.summary import SUMMARY, Summary, read_summary
 
 CONFIG = "config.toml"
-OF_ONE_RUN = {"run.scheme", "run.seed", "run.out", "run.hook", "run.verbose"}
+OF_ONE_RUN = {"run.scheme", "run.seed", "run.out", "run.hook", "run.verbose", "run.trace_mb"}
 """What may differ between two runs of one experiment, and `scheme`, which is its name anyway."""
 DIFFERING_MAX = 3
 Finder = Callable[[Path], "Run | None"]

@@ -27,6 +27,7 @@ from paceline.job.virtual.work import Ghosts, Sizes, Training, VirtualWork
 from paceline.job.worker import build_model, load_data, recipe_of
 from paceline.live.control import Progress
 from paceline.observe.figures import curve
+from paceline.observe.hooks import Hooks, load
 from paceline.observe.progress import View
 from paceline.observe.store import TraceWriter
 from paceline.observe.summary import Summary, write_summary
@@ -58,6 +59,7 @@ class VirtualRun:
         self._samples_max = round(config.stop.epochs * len(self._splits.train)) or math.inf
         self._meters, self._ledger = Meters(cluster.workers), Ledger(config, len(self._splits.train), "sim")
         self._trace: TraceWriter | None = None
+        self._hooks = Hooks(load(config.run.hook, config.run.out))
         self._judge = None if setting.timing_only else Judge(config, self._splits)
         self.evaluations: list[Evaluated] = []
         self._joined: list[Record] = []
@@ -114,7 +116,7 @@ class VirtualRun:
             configuration.save(self._config, out / "config.toml")
         except OSError as error:
             raise ConfigError(f"--out {out}: {error.strerror}") from None
-        with TraceWriter(out / "trace.jsonl", bytes_max=self._config.run.trace_bytes) as self._trace:
+        with self._hooks, TraceWriter(out / "trace.jsonl", bytes_max=self._config.run.trace_bytes) as self._trace:
             summary = self._go_on()
         write_summary(summary, out / "summary.json")
         if self._judge is not None:
@@ -198,6 +200,7 @@ class VirtualRun:
         self._ledger.recorded(record)
         if self._trace is not None:
             self._trace.append(record)
+            self._hooks.append(record)
 
     def _show_sometimes(self) -> None:
         now = time.monotonic()
