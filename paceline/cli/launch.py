@@ -13,19 +13,19 @@ from typing import Any
 
 from paceline import config as configuration
 from paceline.cli import train
+from paceline.cli.engines import ENGINES, over_engine
 from paceline.cli.options import Parser, values_of
-from paceline.cli.running import Interrupted, run, run_and_report
+from paceline.cli.running import Losses, run_and_report, run_scripts
 from paceline.cli.watch import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
-from paceline.job.conductor import Conductor
 from paceline.launch.agents import RemoteCrew, begin
 from paceline.launch.environment import split_environment
 from paceline.launch.hosts import Host, parse_hosts, slots_of
 from paceline.launch.interface import address_towards, resolve
 from paceline.launch.local import LocalHost
 from paceline.launch.placement import Placement, place
-from paceline.launch.run import Silent, conductor_of, new_folder, next_folder
+from paceline.launch.run import conductor_of, new_folder, next_folder
 from paceline.launch.script import ScriptCrew, show
 from paceline.launch.ssh import Ssh, logins, sync
 from paceline.live.tcp import is_loopback
@@ -59,19 +59,7 @@ SETTINGS = (
     "dead-after",
     "out",
 )
-LAUNCHERS = ("local", "ssh")
-
-
-class _Losses(Silent):
-    """Says who was lost, and nothing else: what is printed is the scripts'."""
-
-    def __init__(self) -> None:
-        self._begun = False
-
-    def begin(self, lines: Sequence[str]) -> None:
-        for line in lines if self._begun else ():
-            print(f"paceline: {line}", file=sys.stderr, flush=True)
-        self._begun = True
+LAUNCHERS = ("local", "ssh", *ENGINES)
 
 
 def main(arguments: list[str]) -> int:
@@ -86,6 +74,8 @@ def main(arguments: list[str]) -> int:
     if (options.launcher or "ssh") == "local" and hosts:
         raise ConfigError("--launcher local is this machine: leave --hosts out, or take --launcher ssh")
     values = _values(options, command[2:] if trains else None, hosts)
+    if options.launcher in ENGINES:
+        return over_engine(options, [] if trains else command, hosts, values)
     if hosts or options.launcher == "ssh":
         return _over_ssh(options, [] if trains else command, hosts, values)
     return _here(options, [] if trains else command, values)
@@ -106,6 +96,8 @@ def _parser() -> Parser:
     add("--sync-exclude", metavar="PATTERN", action="append", default=[], help="what is not sent")
     add("--python", metavar="FILE", default=sys.executable, help="the interpreter on the hosts (default: as here)")
     add("--ssh-config", metavar="FILE", help="configuration for ssh -F (default: $PACELINE_SSH, or ssh's own)")
+    add("--launcher-args", metavar="WORDS", default="", help="more options for mpirun, srun or qsub, in one word")
+    add("--start-timeout", metavar="S", default="600", help="seconds that a queue may take to start everybody")
     add("--dry-run", action="store_true", help="print what would be executed where, and end")
     for flag in SETTINGS:
         setting = next(s for s in configuration.settings() if s.flag == flag)
@@ -167,19 +159,7 @@ def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, 
         if not script:
             return run_and_report(conductor_of(config, local, make_view(sys.stderr)), config.run.out)
         crew = ScriptCrew(script, local, show, by_role)
-        return _run_script(conductor_of(config, crew, _Losses(), evaluator=False), config)
-
-
-def _run_script(conductor: Conductor, config: Config) -> int:
-    try:
-        summary = run(conductor)
-    except Interrupted as end:
-        print("paceline: interrupted", file=sys.stderr)
-        return end.exit_code
-    steps = ", ".join(f"{worker.rank}: {worker.steps}" for worker in summary.workers)
-    print(f"{summary.scheme}: {summary.seconds:.1f} s, {summary.samples} samples; steps by worker: {steps}")
-    print(f"left in {config.run.out}: config.toml trace.jsonl summary.json")
-    return 0
+        return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), config.run.out)
 
 
 # ---- on other machines -----------------------------------------------------------------------------------
@@ -212,7 +192,7 @@ def _over_ssh(
         begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
         crew = RemoteCrew(there, placement, here.crew(by_role), scripts=bool(script), said=show)
         if script:
-            return _run_script(conductor_of(config, crew, _Losses(), evaluator=False), config)
+            return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), config.run.out)
         return run_and_report(conductor_of(config, crew, make_view(sys.stderr)), config.run.out)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 from paceline.core.errors import PacelineError
 from paceline.observe import text
+from paceline.observe.progress import Snapshot
 from paceline.observe.summary import Summary
 
 EXIT_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
@@ -67,6 +68,34 @@ def run_and_report(runner: Runner, out: str) -> int:
     return 0
 
 
+class Losses:
+    """The view of a run whose output is the scripts' own: says who was lost, and nothing else."""
+
+    def __init__(self) -> None:
+        self._begun = False
+
+    def begin(self, lines: Sequence[str]) -> None:
+        for line in lines if self._begun else ():
+            print(f"paceline: {line}", file=sys.stderr, flush=True)
+        self._begun = True
+
+    def show(self, snapshot: Snapshot) -> None: ...
+    def close(self) -> None: ...
+
+
+def run_scripts(runner: Runner, out: str) -> int:
+    """One run of somebody's own scripts, and what it came to in two lines; the exit code."""
+    try:
+        summary = run(runner)
+    except Interrupted as end:
+        print("paceline: interrupted", file=sys.stderr)
+        return end.exit_code
+    steps = ", ".join(f"{worker.rank}: {worker.steps}" for worker in summary.workers)
+    print(f"{summary.scheme}: {summary.seconds:.1f} s, {summary.samples} samples; steps by worker: {steps}")
+    print(f"left in {out}: config.toml trace.jsonl summary.json")
+    return 0
+
+
 def report(s: Summary, out: str) -> str:
     """Three lines: how it ended, where the time went, what it left; and one for each worker with bad numbers."""
     accuracy = "no evaluation" if s.test_accuracy is None else f"test accuracy {text.accuracy_text(s.test_accuracy)}"
@@ -98,6 +127,21 @@ def faults_of(s: Summary) -> Iterator[str]:
             yield f"{of} refused {w.refused}, for bad numbers; the reasons are in trace.jsonl"
         elif w.wild > WILD_SHARE * w.exchanges:
             yield f"{of} found {w.wild} far longer than most, and used them; --gate reject would not"
+
+
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """Until a run begins: SIGTERM and SIGHUP end this process as Ctrl-C would, so that nothing it started is left."""
+
+    def end(number: int, _frame: object) -> None:
+        sys.exit(EXIT_CODES[signal.Signals(number).name])
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -39,7 +39,7 @@ from paceline.launch.words import Lines, Request
 from paceline.live.party import Party
 
 LOG_BYTES_MAX = 64 * 1024
-TASKS = ("PACELINE_TASK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+TASKS = ("PACELINE_TASK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SGE_TASK_ID")
 
 
 class Agent:
@@ -168,6 +168,7 @@ def hello(token: str = "") -> words.Hello:
         torch=importlib.metadata.version("torch"),
         token=token,
         task=task,
+        gpus=os.environ.get("CUDA_VISIBLE_DEVICES", ""),
     )
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from paceline import __version__
 from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
@@ -232,6 +234,15 @@ def raise_all(problems: Sequence[tuple[str, str]], what: str) -> None:
         raise ConfigError(lines[0])
     if lines:
         raise ConfigError("\n  ".join([f"{len(problems)} hosts {what}:", *lines]))
+
+
+def unlike(hello: words.Hello) -> Iterator[str]:
+    """In which versions it differs from this process."""
+    torch = importlib.metadata.version("torch")
+    if hello.paceline != __version__:
+        yield f"has Paceline {hello.paceline}, and {__version__} is here; install the same"
+    if hello.torch.partition("+")[0] != torch.partition("+")[0]:  # +cpu and +cu128 are alike
+        yield f"has torch {hello.torch}, and {torch} is here; install the same"
 
 
 def _bind(there: str, here: str) -> str:

@@ -17,8 +17,9 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch import words
@@ -28,6 +29,9 @@ from paceline.live.tls import TlsStream, file_of
 
 HANDSHAKE_SECONDS = 10.0
 STRANGERS_MAX = 64
+LOOK_SECONDS = 0.5  # between two looks whether anybody is still to come
+
+Caller = tuple[Lines[Event], words.Hello]
 
 
 class Door:
@@ -54,7 +58,7 @@ class Door:
             {"host": address, "port": port, "token": self._token, "authority": authority.certificate.decode()}
         )
         self._strangers = threading.BoundedSemaphore(STRANGERS_MAX)
-        self._agents: queue.SimpleQueue[tuple[Lines[Event], words.Hello]] = queue.SimpleQueue()
+        self._agents: queue.SimpleQueue[Caller] = queue.SimpleQueue()
         threading.Thread(target=self._accept, name="door", daemon=True).start()
 
     def write_ticket(self, path: Path) -> None:
@@ -63,14 +67,23 @@ class Door:
 
         write_secret(path.parent, path.name, self.ticket.encode())
 
-    def agents(self, count: int, seconds: float) -> Iterator[tuple[Lines[Event], words.Hello]]:
-        """Those who call, as they come. Raises PacelineError when fewer than `count` do within `seconds`."""
+    def agents(self, count: int, seconds: float, *, given_up: Callable[[], str] = lambda: "") -> Iterator[Caller]:
+        """Those who call, as they come.
+
+        Raises PacelineError when fewer than `count` do within `seconds`, or `given_up` says why they will not.
+        """
         deadline = time.monotonic() + seconds
         for came in range(count):
-            try:
-                yield self._agents.get(timeout=max(0.0, deadline - time.monotonic()))
-            except queue.Empty:
-                raise PacelineError(f"{came} of {count} agents called back within {seconds:.0f} s") from None
+            yield self._next(deadline, given_up) or _missing(came, count, given_up() or f"{seconds:.0f} s are over")
+
+    def _next(self, deadline: float, given_up: Callable[[], str]) -> Caller | None:
+        """None where nobody is to come."""
+        while (left := deadline - time.monotonic()) > 0 and not given_up():
+            with contextlib.suppress(queue.Empty):
+                return self._agents.get(timeout=min(left, LOOK_SECONDS))
+        with contextlib.suppress(queue.Empty):  # who came in the last moment
+            return self._agents.get_nowait()
+        return None
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -105,6 +118,10 @@ class Door:
             sock.close()
         finally:
             self._strangers.release()
+
+
+def _missing(came: int, count: int, why: str) -> NoReturn:
+    raise PacelineError(f"{came} of {count} agents called back: {why}")
 
 
 def dial(ticket: Path) -> tuple[SocketStream, str, str]:

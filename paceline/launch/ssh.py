@@ -8,7 +8,6 @@ configuration of ssh, of which another file can be named.
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import shlex
 import shutil
 import socket
@@ -20,10 +19,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from paceline import __version__
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch import words
-from paceline.launch.agents import RemoteHost, raise_all
+from paceline.launch.agents import RemoteHost, raise_all, unlike
 from paceline.launch.hosts import Host
 from paceline.launch.words import Event, Lines, SocketStream
 
@@ -142,7 +140,7 @@ class Login:
         except PacelineError as error:
             return [(self._name, str(error))]
         assert isinstance(hello, words.Hello)
-        return [(self._name, problem) for problem in _unlike(hello)]
+        return [(self._name, problem) for problem in unlike(hello)]
 
     def show_errors(self) -> None:
         """From now on: what is written there to standard error."""
@@ -177,15 +175,6 @@ def _told(errors: Sequence[str]) -> str:
     last = next((line for line in reversed(errors) if line.strip()), "")
     hint = next((f"; {way}" for sign, way in HINTS.items() if sign in last), "")
     return last + hint
-
-
-def _unlike(hello: words.Hello) -> Iterator[str]:
-    """In which versions it differs from this process."""
-    torch = importlib.metadata.version("torch")
-    if hello.paceline != __version__:
-        yield f"has Paceline {hello.paceline}, and {__version__} is here; install the same"
-    if hello.torch.partition("+")[0] != torch.partition("+")[0]:  # +cpu and +cu128 are alike
-        yield f"has torch {hello.torch}, and {torch} is here; install the same"
 
 
 @contextlib.contextmanager

@@ -74,7 +74,10 @@ class End(Word, frozen=True, kw_only=True, tag="end"):
 
 # ---- what it says ------------------------------------------------------------------------------------------------
 class Hello(Word, frozen=True, kw_only=True, tag="hello"):
-    """`token`: of the ticket, from an agent that dialled back. `task`: the number its engine gave it, or -1."""
+    """`token`: of the ticket, from an agent that dialled back. `task`: the number its engine gave it, or -1.
+
+    `gpus`: which its engine lets it see, as CUDA_VISIBLE_DEVICES has them; empty where nothing is said.
+    """
 
     host: str
     pid: int
@@ -83,6 +86,7 @@ class Hello(Word, frozen=True, kw_only=True, tag="hello"):
     torch: str
     token: str = ""
     task: int = -1
+    gpus: str = ""
 
 
 class Begun(Word, frozen=True, kw_only=True, tag="begun"):

@@ -1,0 +1,167 @@
+"""Agents that an engine starts, and that call back: one a worker, each where the engine put it.
+
+The engine's own command runs here for as long as its agents do. It is given no secret: agents find the ticket that
+lets them in (`paceline.launch.door`) as a file in the run's folder, which all hosts share, and which is gone as soon
+as the last of them has called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.launch.agents import RemoteHost, raise_all, unlike
+from paceline.launch.door import Door
+from paceline.launch.hosts import Host
+from paceline.launch.placement import Placement
+from paceline.launch.words import Hello
+from paceline.live.tcp import is_loopback
+
+END_SECONDS = 5.0
+TICKET = "ticket"
+
+
+class Engine(Protocol):
+    """What knows how agents are started somewhere."""
+
+    @property
+    def name(self) -> str:
+        """As in --launcher."""
+
+    def command(self, agents: int, agent: Sequence[str]) -> list[str]:
+        """What is executed here to have `agents` processes of the command `agent`; it ends when the last has ended."""
+
+    def cancel(self) -> list[str]:
+        """What is executed here, besides ending the command, so that no agent is started any more; empty: nothing."""
+
+    @property
+    def hint(self) -> str:
+        """What to do where the command cannot be found."""
+
+
+class Starter:
+    """The engine's command, while it runs."""
+
+    def __init__(self, engine: Engine, command: Sequence[str]) -> None:
+        """Raises ConfigError where there is no such program."""
+        self._engine = engine
+        try:
+            # A session of its own: Ctrl-C is for the launcher, which ends parties in order.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ConfigError(f"--launcher {engine.name}: {command[0]}: {error.strerror}; {engine.hint}") from None
+        self._said: deque[str] = deque(maxlen=20)
+        self._reader = threading.Thread(target=self._read, name=engine.name, daemon=True)
+        self._reader.start()
+
+    def why(self) -> str:
+        """What the engine said last, once its command has ended; empty while it runs."""
+        if self._process.poll() is None:
+            return ""
+        self._reader.join(1.0)
+        last = next((line for line in reversed(self._said) if line), "")
+        return f"{self._engine.name} ended with {self._process.returncode}" + (f": {last}" if last else "")
+
+    def close(self) -> None:
+        if self._process.poll() is None and (cancel := self._engine.cancel()):
+            subprocess.run(cancel, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=30)
+        for number in (None, signal.SIGTERM, signal.SIGKILL):  # agents that are told to go are waited for first
+            if number is not None:
+                self._process.send_signal(number)
+            try:
+                self._process.wait(END_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        self._reader.join(1.0)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                self._said.append(line.strip())
+                print(f"[{self._engine.name}] {line}", end="", file=sys.stderr)
+
+
+def agent_command(python: str, ticket: Path) -> list[str]:
+    return [python, "-m", "paceline.launch.agent", "--dial", str(ticket)]
+
+
+def plan(engine: Engine, workers: int, python: str, ticket: Path) -> str:
+    """What `called` would execute."""
+    return shlex.join(engine.command(workers, agent_command(python, ticket)))
+
+
+@contextlib.contextmanager
+def called(
+    engine: Engine, count: int, *, address: str, python: str, folder: Path, seconds: float
+) -> Iterator[list[tuple[Hello, RemoteHost]]]:
+    """`count` agents and what they said of themselves, in the order their engine gave them; gone at the end.
+
+    They call `address` of this machine; the ticket lies in `folder`. Raises ConfigError with what keeps them from
+    taking part, PacelineError when the engine ends, or they have not all called within `seconds`.
+    """
+    ticket = folder.absolute() / TICKET
+    with contextlib.ExitStack() as open_ones:
+        door = Door(address)
+        open_ones.callback(door.close)
+        folder.mkdir(parents=True, exist_ok=True)
+        ticket.unlink(missing_ok=True)
+        door.write_ticket(ticket)
+        open_ones.callback(ticket.unlink, missing_ok=True)
+        starter = Starter(engine, engine.command(count, agent_command(python, ticket)))
+        open_ones.callback(starter.close)
+        callers = []
+        try:
+            for lines, hello in door.agents(count, seconds, given_up=starter.why):
+                host = RemoteHost(hello.host, lines, why_gone=starter.why)
+                open_ones.callback(host.close)
+                callers.append((hello, host))
+        except PacelineError as error:
+            raise PacelineError(f"--launcher {engine.name}: {error}; --start-timeout says how long to wait") from None
+        ticket.unlink(missing_ok=True)
+        callers.sort(key=lambda caller: caller[0].task)
+        raise_all([(hello.host, problem) for hello, _ in callers for problem in unlike(hello)], "cannot take part")
+        yield callers
+
+
+def placed_on(callers: Sequence[tuple[str, str]], servers: int) -> Placement:
+    """A worker on each agent, told by its host and the GPUs that it may see; servers on the first of each host.
+
+    Workers that see the same GPUs of one host take them in turn.
+    """
+    seen: Counter[tuple[str, str]] = Counter()
+    slots = []
+    for caller in callers:
+        slots.append(seen[caller])
+        seen[caller] += 1
+    names = [host for host, _ in callers]
+    first = sorted({names.index(name) for name in names})
+    return Placement(
+        hosts=tuple(Host(name=name) for name in names),
+        workers=tuple(range(len(names))),
+        slots=tuple(slots),
+        servers=tuple(itertools.islice(itertools.cycle(first), servers)),
+    )
+
+
+def listening_address(candidates: Sequence[tuple[str, str]]) -> str:
+    """Of all addresses of this machine, the first that others can reach; loopback where there is none."""
+    return next((address for _, address in candidates if not is_loopback(address)), "127.0.0.1")
