@@ -60,7 +60,7 @@ def _run(
     everybody: dict[str, str],
     by_role: Any,
 ) -> int:
-    workers, out = config.cluster.workers, Path(config.run.out)
+    workers, out, patience = config.cluster.workers, Path(config.run.out), _seconds(options.start_timeout)
     print(f"paceline: {engine.name} starts {workers} agents, which call {config.cluster.bind}", file=sys.stderr)
     with (
         called(
@@ -69,7 +69,7 @@ def _run(
             address=config.cluster.bind,
             python=options.python,
             folder=out,
-            seconds=_seconds(options.start_timeout),
+            seconds=patience,
         ) as callers,
         LocalHost() as here,
     ):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import shlex
-import signal
 import subprocess
 import sys
 import threading
@@ -68,6 +67,7 @@ class Starter:
         except OSError as error:
             raise ConfigError(f"--launcher {engine.name}: {command[0]}: {error.strerror}; {engine.hint}") from None
         self._said: deque[str] = deque(maxlen=20)
+        self.done = False  # all agents have come: they end the command by ending themselves
         self._reader = threading.Thread(target=self._read, name=engine.name, daemon=True)
         self._reader.start()
 
@@ -82,14 +82,15 @@ class Starter:
     def close(self) -> None:
         if self._process.poll() is None and (cancel := self._engine.cancel()):
             subprocess.run(cancel, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=30)
-        for number in (None, signal.SIGTERM, signal.SIGKILL):  # agents that are told to go are waited for first
-            if number is not None:
-                self._process.send_signal(number)
+        if not self.done:
+            self._process.terminate()
+        for end in (self._process.terminate, self._process.kill):
             try:
                 self._process.wait(END_SECONDS)
                 break
             except subprocess.TimeoutExpired:
-                continue
+                end()
+        self._process.wait()
         self._reader.join(1.0)
 
     def _read(self) -> None:
@@ -136,6 +137,7 @@ def called(
                 callers.append((hello, host))
         except PacelineError as error:
             raise PacelineError(f"--launcher {engine.name}: {error}; --start-timeout says how long to wait") from None
+        starter.done = True
         ticket.unlink(missing_ok=True)
         callers.sort(key=lambda caller: caller[0].task)
         raise_all([(hello.host, problem) for hello, _ in callers for problem in unlike(hello)], "cannot take part")
