@@ -13,6 +13,7 @@ from typing import Any
 
 from paceline import config as configuration
 from paceline.cli.running import Losses, ending_in_order, run_and_report, run_scripts
+from paceline.cli.watch import page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.launch import mpi, sge, slurm
@@ -63,6 +64,7 @@ def _run(
     workers, out, patience = config.cluster.workers, Path(config.run.out), _seconds(options.start_timeout)
     print(f"paceline: {engine.name} starts {workers} agents, which call {config.cluster.bind}", file=sys.stderr)
     with (
+        page(options.watch, config.run.out),
         called(
             engine,
             workers,
