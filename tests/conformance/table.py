@@ -49,6 +49,11 @@ class Case:
     def make(self) -> Scheme:
         return make(self.scheme, self.parameters)
 
+    @property
+    def leads(self) -> bool:
+        """It is the first row of its scheme; the others vary it."""
+        return next(case for case in CASES if case.scheme == self.scheme) is self
+
     def __str__(self) -> str:
         return "-".join([self.scheme, *(f"{key}={value}" for key, value in self.parameters.items())])
 
@@ -108,7 +113,16 @@ CASES = [
 RUNS = [(case, servers) for case in CASES for servers in case.servers]
 """Every row on every number of servers, for `pytest.mark.parametrize("case, servers", RUNS, ids=LABELS)`."""
 
-LABELS = [f"{case}-on-{servers}" for case, servers in RUNS]
+
+def labels(runs: list[tuple[Case, int]]) -> list[str]:
+    return [f"{case}-on-{servers}" for case, servers in runs]
+
+
+LABELS = labels(RUNS)
+
+SAMPLE = [(case, servers) for case, servers in RUNS if case.leads or servers in (0, max(case.servers))]
+"""For the properties that take many runs or long ones. The first row of every scheme is held to them on every number of
+servers; a further row, which differs by its parameters, without servers, where it can do without, and on the most."""
 
 
 def watched(run: Generator[Effect, Any, None], see: Callable[[Effect], None]) -> Generator[Effect, Any, None]:
@@ -128,9 +142,8 @@ def watched(run: Generator[Effect, Any, None], see: Callable[[Effect], None]) ->
         run.close()
 
 
-def undeclared(case: Case, servers: int, effect: Effect) -> str | None:
+def undeclared(scheme: Scheme, servers: int, effect: Effect) -> str | None:
     """What the scheme should have declared before its worker may yield `effect`; None when it did."""
-    scheme = case.make()
     match effect:
         case Compute() if not scheme.computes:
             return "Compute, though trains_locally"
