@@ -122,7 +122,8 @@ LABELS = labels(RUNS)
 
 SAMPLE = [(case, servers) for case, servers in RUNS if case.leads or servers in (0, max(case.servers))]
 """For the properties that take many runs or long ones. The first row of every scheme is held to them on every number of
-servers; a further row, which differs by its parameters, without servers, where it can do without, and on the most."""
+servers; a further row, which differs by its parameters, without servers, where it can do without, and on the most,
+with fewer seeds and fewer kills."""
 
 
 def watched(run: Generator[Effect, Any, None], see: Callable[[Effect], None]) -> Generator[Effect, Any, None]:
