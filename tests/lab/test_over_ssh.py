@@ -3,59 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.lab.lab import CPU, Lab, missing, opened
+from tests.lab.launched import Launched
 from tests.launch.processes import all_gone, descendants, within
 
 WHY_NOT = missing()
 pytestmark = [pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
-ROOT = str(Path(__file__).parents[2])
 HOSTS = "h1 slots=2 group=fast\nh2 group=slow role=worker\nh3 group=slow role=worker\n"
 
 
-class Launched:
-    """`paceline launch` on h1, and what it says."""
-
-    def __init__(self, lab: Lab, *words: str) -> None:
-        (lab.folder / "hosts").write_text(HOSTS)
-        command = [sys.executable, "-m", "paceline", "launch", "-H", "hosts", "--launcher", "ssh"]
-        command += ["--ssh-config", "ssh_config", "--env", "PYTHONPATH", *words]
-        self.process = subprocess.Popen(
-            lab.command("h1", *command),
-            cwd=lab.folder,
-            env={**os.environ, "PYTHONPATH": ROOT},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        self.said = ""
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.said += line
-
-    def says(self, text: str, seconds: float) -> bool:
-        return within(seconds, lambda: text in self.said or self.process.poll() is not None) and text in self.said
-
-    def ends(self, seconds: float) -> int:
-        code = self.process.wait(seconds)
-        self._reader.join(5)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        return code
+def over_ssh(lab: Lab, *words: str) -> Launched:
+    (lab.folder / "hosts").write_text(HOSTS)
+    return Launched(lab, "-H", "hosts", "--launcher", "ssh", "--ssh-config", "ssh_config", *words)
 
 
 @pytest.fixture
@@ -68,7 +33,7 @@ def test_a_run_over_unlike_hosts_survives_the_death_of_one_and_leaves_nobody_any
     lab.slow("h2", 0.25)
     lab.throttle("h3", "50mbit")
     train = ["paceline", "train", "--data", "digits", "--scheme", "gsp", "--epochs", "0", "--seconds", "600"]
-    launched = Launched(lab, "-n", "4", "-s", "2", *train, "--out", "run")
+    launched = over_ssh(lab, "-n", "4", "-s", "2", *train, "--out", "run")
     process = launched.process
     assert launched.says("accuracy", 150), launched.said
     assert "security: TLS 1.3 on 10.77.0.1" in launched.said
