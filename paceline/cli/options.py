@@ -77,6 +77,9 @@ def _add_setting(group: Any, setting: Setting, *, hidden: bool) -> None:
     shown = "" if default in ("", False) else f" (default: {default})"
     text = f"{limits.help}{shown}".replace("%", "%%")
     kind: dict[str, Any] = {"dest": f"{setting.section}.{setting.key}", "default": None}
+    if setting.flag == "verbose":
+        for word in ("-v", "-vv"):
+            group.add_argument(word, action="store_const", const=str(len(word) - 1), help=argparse.SUPPRESS, **kind)
     kind["help"] = argparse.SUPPRESS if hidden else text
     if setting.type is bool:
         group.add_argument(f"--{setting.flag}", nargs="?", const="true", metavar="BOOL", **kind)

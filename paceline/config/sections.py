@@ -42,6 +42,9 @@ class Run:
     seed: int = option(1, "seeds weights, shares and batches", low=0, high=2**53)
     out: str = option("", "folder for what the run leaves (default: runs/<time>-<scheme>)")
     hook: str = option("", "module:function of your own, called with each record of the trace; several with commas")
+    verbose: int = option(
+        0, "1, or -v: connections as they come and go, in logs/ of --out; 2, or -vv: each message", high=2
+    )
     trace_mb: float = option(512.0, "MiB of the trace, whose later part becomes coarser to fit; 0: any", low=0)
 
     @property

@@ -33,6 +33,7 @@ from paceline.live.control import Hello, Plan, Progress
 from paceline.live.coordinator import Coordinator, Phase, StopRule
 from paceline.live.node import Node
 from paceline.live.party import Party
+from paceline.live.told import told
 from paceline.live.transport import Transport
 from paceline.observe.figures import curve
 from paceline.observe.hooks import Hooks, load
@@ -112,7 +113,7 @@ class Conductor:
         self._evaluator, self._credentials = evaluator, credentials
         self._start, self._refused = find(config) if evaluator else (Start(config), [])
         self._ledger = Ledger(config, train_samples, begun_at=self._start.samples)
-        self._transport = transport(self._token, self._coordinator_failed)
+        self._transport = self._tells(transport(self._token, self._coordinator_failed))
         self._trace: TraceWriter | None = None
         self._interrupted = ""
         self._where: dict[Party, str] = {}
@@ -172,6 +173,12 @@ class Conductor:
                     self._credentials.remove()
         return self._leave_behind()
 
+    def _tells(self, transport: Transport) -> Transport:
+        verbose, path = self._config.run.verbose, self._out / "logs" / "coordinator.log"
+        if verbose:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return told(transport, verbose, path)
+
     def interrupt(self, signal: str) -> None:
         """First: stop, keep what there is. Second: end at once."""
         self._events.put(_Interrupted(signal))
@@ -196,6 +203,7 @@ class Conductor:
                 step_seconds=0.0 if rank is None else cluster.step_ms / 1000 * config.slowdown_of(rank),
                 steps=config.stop.steps,
                 exchange=cluster.transport,
+                verbose=config.run.verbose,
                 bind=cluster.bind,
                 credentials=self._credentials.path if self._credentials else "",
                 mean=cluster.mean,

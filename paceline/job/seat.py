@@ -13,6 +13,7 @@ from paceline.live.segments import segments_for
 from paceline.live.session import Session
 from paceline.live.tcp import TcpTransport
 from paceline.live.tls import Tls
+from paceline.live.told import told
 from paceline.live.transport import Transport
 
 
@@ -24,6 +25,7 @@ class Seat:
     step_seconds: emulation: a step lasts at least that long; 0 for as fast as it goes.
     steps: leave after so many steps of one's own; 0 for never.
     rendezvous: a folder of this run's, where collectives find one another.
+    verbose: what it tells of, as --verbose.
     resume: the checkpoint to go on from, a folder; nothing for the beginning. incarnation: which life of it this is.
     exchange: how vectors pass between processes of one host: auto, shm or tcp.
     slot: number among the workers of its host, by which a GPU is found where none is named; -1 where all are on one.
@@ -50,6 +52,7 @@ class Seat:
     timeout_s: float = 600.0
     resume: str = ""
     incarnation: int = 0
+    verbose: int = 0
 
     @property
     def who(self) -> Party:
@@ -92,4 +95,5 @@ class Seat:
         from paceline.job.packing import RowPacker
 
         packer = None if isinstance(transport, HubTransport) else RowPacker()  # in one process nothing is sent
+        transport = told(transport, self.verbose)
         return Session(transport, Node(transport, RopeMemory(self.device), timeout_s=self.timeout_s, packer=packer))
