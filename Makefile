@@ -28,7 +28,8 @@ test: $(READY)  ## all tests
 lab-test: $(READY)  ## tests on several hosts made of network namespaces; installs Debian packages, as root
 	apt-get update -qq
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openssh-server openssh-client rsync iproute2 util-linux \
-	  openmpi-bin munge slurm-client slurmctld slurmd slurm-wlm-basic-plugins
+	  openmpi-bin munge slurm-client slurmctld slurmd slurm-wlm-basic-plugins \
+	  gridengine-master gridengine-exec gridengine-client
 	$(BIN)/python -m pytest tests/lab
 
 check: $(READY) format lint types test  ## what CI runs: format, lint, types, tests

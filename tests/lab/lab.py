@@ -88,6 +88,8 @@ class Lab:
             address = self.address(name)
             known += f"{address} {(self.folder / 'hostkey.pub').read_text()}"
             client += CLIENT.format(name=name, address=address, folder=self.folder)
+        names = "".join(f"{self.address(name)} {name}\n" for name in self.names)
+        (self.folder / "names").write_text(f"127.0.0.1 localhost\n{names}")
         (self.folder / "known_hosts").write_text(known)
         (self.folder / "ssh_config").write_text(client)
         for name in self.names:
@@ -123,9 +125,10 @@ class Lab:
         return f"10.77.0.{name[1:]}"
 
     def command(self, name: str, *words: str) -> list[str]:
-        """`words` as they are run on that host, under its name."""
-        inside = 'hostname "$0"; exec "$@"'
-        return ["nsenter", f"--net=/run/netns/{self.space(name)}", "unshare", "--uts", "sh", "-c", inside, name, *words]
+        """`words` as they are run on that host, under its name, where the others' names are known."""
+        inside = f'mount --bind {self.folder}/names /etc/hosts && hostname "$0" && exec "$@"'
+        space = [f"--net=/run/netns/{self.space(name)}", "unshare", "--uts", "--mount"]
+        return ["nsenter", *space, "sh", "-c", inside, name, *words]
 
     def pids(self, name: str) -> list[int]:
         found = subprocess.run(["ip", "netns", "pids", self.space(name)], capture_output=True, text=True, check=False)

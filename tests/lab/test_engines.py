@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import slurm
+from tests.lab import sge, slurm
 from tests.lab.lab import INSTALL, Lab, missing, opened
 from tests.lab.launched import Launched
 from tests.launch.processes import all_gone, descendants, within
@@ -57,6 +57,16 @@ def test_slurm_trains_on_its_nodes_and_a_run_that_is_interrupted_leaves_nobody(l
         shutil.rmtree(lab.folder / "run")
         endless = Launched(lab, *by_slurm, *TRAIN, "--epochs", "0", "--seconds", "600", **found)
         ends_in_order(lab, endless, [*slurm.DAEMONS])
+
+
+@pytest.mark.skipif(bool(sge.missing()), reason=sge.missing())
+def test_grid_engine_trains_on_its_hosts_and_a_run_that_is_interrupted_leaves_nobody(lab: Lab) -> None:
+    with sge.running(lab) as found:
+        by_sge = ["--launcher", "sge", "-n", "2"]
+        trains(lab, Launched(lab, *by_sge, *TRAIN, "--seconds", "2", **found))
+        shutil.rmtree(lab.folder / "run")
+        endless = Launched(lab, *by_sge, *TRAIN, "--epochs", "0", "--seconds", "600", **found)
+        ends_in_order(lab, endless, [*sge.DAEMONS])
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason=f"no mpirun; {INSTALL}")
