@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 # Without a torch there already, this release is installed first, so that no other one is drawn in with it.
 TORCH  ?= torch==2.13.0
 
-.PHONY: help demo test lab-test check format lint types bench fuzz pages papers clean
+.PHONY: help demo test lab-test page-test screenshots check format lint types bench fuzz pages papers clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,6 +31,13 @@ lab-test: $(READY)  ## tests on several hosts made of network namespaces; instal
 	  openmpi-bin munge slurm-client slurmctld slurmd slurm-wlm-basic-plugins \
 	  gridengine-master gridengine-exec gridengine-client
 	$(BIN)/python -m pytest tests/lab
+
+page-test: $(READY)  ## the live page in a headless browser; installs Debian's chromium where there is none
+	@command -v chromium >/dev/null || apt-get install -y --no-install-recommends chromium fonts-dejavu-core
+	$(BIN)/python -m pytest tests/observe/watch/test_page.py
+
+screenshots: $(READY)  ## pictures of the live page for docs/images
+	$(BIN)/python -m scripts.screenshots
 
 check: $(READY) format lint types test  ## what CI runs: format, lint, types, tests
 

@@ -23,7 +23,7 @@ from paceline.cli.main import main as paceline
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 FOUR = "simulate --scheme bsp --slowdown 1,1,1,4 --step-ms 20 --seconds 12 --epochs 0"
 THOUSAND = "simulate --scheme ssp --cluster spot-1000 --timing-only --seconds 6 --epochs 0"
-SETTLED = "document.querySelector('#foretold-bars .bar') && document.querySelector('#status').textContent.match(/over/)"
+SETTLED_MS = 120_000
 
 
 def chromium() -> str | None:
@@ -51,7 +51,8 @@ def picture(browser: Any, address: str, path: Path, width: int, height: int, *, 
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", device_scale_factor=1.5
     )
     page.goto(address)
-    page.wait_for_function(SETTLED, timeout=120_000)
+    page.locator("#status", has_text="over").wait_for(timeout=SETTLED_MS)
+    page.locator("#foretold-bars .bar").first.wait_for(timeout=SETTLED_MS)
     page.wait_for_timeout(1500)  # what was asked for last is drawn
     page.screenshot(path=path, full_page=True)
     page.close()

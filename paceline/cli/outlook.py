@@ -38,7 +38,7 @@ def _under(name: str, measured: Sequence[Measured], servers: int) -> Foretold | 
     slowest, cluster = max(worker.step_s for worker in measured), cluster_of(measured, servers)
     try:
         work = Steps(lambda rank, rng: cluster.step_s, samples=lambda rank: round(measured[rank].samples))
-        sim = Simulation(make(name, {}), Ghost(1), work, cluster=cluster, watched=False)
+        sim = Simulation(make(name, {}), Ghost(max(servers, 1)), work, cluster=cluster, watched=False)
         sim.run(until=ROUNDS * slowest, max_events=EVENTS_MAX)
     except PacelineError:
         return None  # not on such a cluster

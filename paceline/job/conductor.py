@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -316,10 +317,19 @@ class Conductor:
             self._ledger.seated(who.index, hello.device, self._config.slowdown_of(who.index))
 
     def started(self, plan: Plan) -> None:
-        self._ledger.started(Recipe.from_json(plan.optimizer), plan.length, plan.exchange)
+        recipe = Recipe.from_json(plan.optimizer)
+        self._ledger.started(recipe, plan.length, plan.exchange)
+        if recipe.scheme != self._config.run.scheme:  # a script has chosen its own
+            self._save(recipe.scheme)
         begun = (*self._refused, *filter(None, [self._start.note]))
         vault = filter(None, [self._vault.note])
         self._events.put(_Started((*begun, *plan.notes, *vault, security_note(self._config, self._credentials))))
+
+    def _save(self, scheme: str) -> None:
+        """Who watches the run, or simulates it anew, reads there which scheme it has."""
+        with contextlib.suppress(ConfigError, OSError):
+            config = dataclasses.replace(self._config, run=dataclasses.replace(self._config.run, scheme=scheme))
+            configuration.save(config, self._out / "config.toml")
 
     def progressed(self, rank: int, progress: Progress) -> None:
         self._ledger.progressed(rank, progress, self._coordinator.node.now())

@@ -82,7 +82,7 @@ class TraceWriter:
                 if not self._write(records):
                     return
             if self._thinner is not None:
-                self._thinner, rest = None, [*self._thinner.rest()]
+                rest, self._thinner = [*self._thinner.rest()], None
                 self._write(rest)
 
     def _write(self, records: Sequence[Record]) -> bool:

@@ -75,7 +75,7 @@ def _teller(record: Record) -> Hashable:
             return "shard", shard
         case Decision(party=party):
             return "party", party
-    return type(record)
+    return type(record).__name__
 
 
 def _sort(record: Record) -> Hashable:
@@ -86,7 +86,7 @@ def _sort(record: Record) -> Hashable:
             return rank, verdict
         case Gated(rank=rank, refused=refused):
             return rank, refused
-    return type(record)
+    return type(record).__name__
 
 
 def _sum(a: Span, b: Span) -> Span:

@@ -75,5 +75,6 @@ def test_what_other_schemes_would_give_is_what_such_workers_can() -> None:
     assert found["asp"] == pytest.approx(3 * 32 / 0.021 + 32 / 0.081, rel=0.06)
     assert found["bsp"] < found["asp"]
     alone = {told.scheme for told in outlook_of(workers, {"scheme": "localsgd", "servers": 0})}
+    assert outlook_of(workers, {"scheme": "bsp", "servers": 3})
     assert "localsgd" in alone
     assert "asp" not in alone

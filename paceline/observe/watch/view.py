@@ -69,18 +69,16 @@ def picture(state: State, query: Query) -> dict[str, Any]:
 def rates(state: State) -> tuple[float, float, list[int]]:
     """Samples a second: where the first bin begins, how wide each is, and each as the mean of a few steps around it.
 
-    The last bin, which is not full, is left out.
+    Samples are known when their step is over, so the bins of the latest steps are left out.
     """
     width = state.rates.width_s
-    counts = [sums[0] for sums in state.rates.of(0)][:-1]
     slowest = max((pace.step_s for pace in state.paces if pace.here), default=0.0)
-    reach = min(round(STEPS_SMOOTHED * slowest / width / 2), len(counts))
+    known = max(0, int((state.now - slowest) / width) - state.rates.first)
+    counts = [sums[0] for sums in itertools.islice(state.rates.of(0), known)]
+    reach = round(STEPS_SMOOTHED * slowest / width / 2)
     sums = [0.0, *itertools.accumulate(counts)]
-    found = []
-    for at in range(len(counts)):
-        near = min(reach, at, len(counts) - 1 - at)
-        found.append(round((sums[at + near + 1] - sums[at - near]) / (2 * near + 1) / width))
-    return state.rates.first * width, width, found
+    ends = ((max(0, at - reach), min(len(counts), at + reach + 1)) for at in range(len(counts)))
+    return state.rates.first * width, width, [round((sums[hi] - sums[lo]) / (hi - lo) / width) for lo, hi in ends]
 
 
 def ordered(paces: Sequence[Pace], state: State, sort: str) -> list[Pace]:

@@ -33,7 +33,9 @@ async function poll() {
   page.asking = true;
   let pause = document.hidden ? QUIET_MS : POLL_MS;
   try {
-    if (!page.about || !page.about.scheme) { page.about = await get("/about"); showAbout(page.about); }
+    // Until somebody has trained it may not be settled which scheme it is.
+    if (!page.about || !page.state || !page.about.settled) { page.about = await get("/about"); showAbout(page.about); }
+    page.about.settled = Boolean(page.about.scheme && page.state && page.state.samples);
     const [first, count] = visible();
     const state = await get(`/state?sort=${page.sort}&first=${first}&count=${count}&curve=${page.curve}&events=${page.events}`);
     page.state = state;
@@ -291,7 +293,7 @@ function showServers(servers) {
     let row = body.children[n];
     if (!row) {
       row = element("tr");
-      cell(row); cell(row); cell(row); stripCell(row); cell(row); cell(row);
+      cell(row); cell(row); cell(row); stripCell(row); cell(row); cell(row, "detail");
       body.append(row);
     }
     [server.shard, whole(server.version), server.rate, null, server.staleness, whole(server.dropped)].forEach((value, k) => {

@@ -1,0 +1,121 @@
+"""What the trace costs a worker, against its step.
+
+python benchmarks/trace.py [--steps 40] [--rounds 9] [--models lenet,cnn,resnet18]
+
+A step of BSP leaves three records of the worker (computing, waiting, communicating) and its part of two of the server
+(an update, a decision to wait). In turn, in one process of one thread:
+
+  step    forward and backward of the model, a batch of 32, on random data
+  trace   what the worker does for the records of such a step: makes them, and puts them into messages
+
+The claim is that the second is at most 1 % of the first. Besides, without a claim: what the coordinator does with the
+records of one worker's step (reads them, counts, writes them to disk), which costs no worker anything unless all share
+one core, and how many bytes they take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import torch
+from torch import nn
+
+from paceline.bench.report import conditions
+from paceline.core.trace import Applied, Decision, Record, Span, from_dict, to_dict
+from paceline.engine import models
+from paceline.engine.recipes import ModelRecipe
+from paceline.observe.store import TraceWriter
+
+BOUND = 0.01
+BATCH = 32
+SHAPE = (3, 32, 32)
+RECORDED = 2000
+
+
+def step_of(model: str) -> Callable[[], None]:
+    shape = (1, 28, 28) if model in ("lenet", "mlp") else SHAPE
+    module = models.build(ModelRecipe(name=model), shape, 10, 1)
+    x, y = torch.randn(BATCH, *shape), torch.randint(10, (BATCH,))
+    loss_of = nn.CrossEntropyLoss()
+
+    def step() -> None:
+        module.zero_grad()
+        loss_of(module(x), y).backward()
+
+    return step
+
+
+def records(n: int) -> Iterator[Record]:
+    """Of one worker's step."""
+    at = 0.123456789 * n
+    yield Span(at=at, rank=1, activity="computing", seconds=0.0123456, steps=1, samples=BATCH, exchanges=1)
+    yield Span(at=at + 0.01, rank=1, activity="waiting", seconds=0.0012345)
+    yield Span(at=at + 0.01, rank=1, activity="communicating", seconds=0.0012345, hidden=0.001)
+
+
+def of_the_server(n: int) -> Iterator[Record]:
+    """An update is one for all workers, and so is more than this worker's part."""
+    yield Applied(at=0.1 * n, shard=0, ranks=(0, 1, 2, 3), version=n, staleness=0, weight=1.0, samples=4 * BATCH)
+    yield Decision(at=0.1 * n, party="server 0", rank=1, verdict="wait", reason="waits for worker 3", whom=(3,))
+
+
+def told(n: int) -> str:
+    return "\n".join(msgspec.json.encode(to_dict(record)).decode() for record in records(n))
+
+
+def seconds(work: Callable[[], object], count: int) -> float:
+    begun = time.perf_counter()
+    for _ in range(count):
+        work()
+    return (time.perf_counter() - begun) / count
+
+
+def coordinator() -> tuple[float, float]:
+    """Seconds and bytes on disk, of the records of one worker's step and of the server's."""
+    lines = [told(n) for n in range(RECORDED)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.jsonl"
+        begun = time.process_time()  # the writer's thread is of this process too
+        with TraceWriter(path, bytes_max=1 << 29) as writer:
+            for n, text in enumerate(lines):
+                for line in text.split("\n"):
+                    writer.append(from_dict(json.loads(line)))
+                for record in of_the_server(n):
+                    writer.append(record)
+        return (time.process_time() - begun) / RECORDED, path.stat().st_size / RECORDED
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=40, help="steps of a block")
+    parser.add_argument("--rounds", type=int, default=9, help="pairs of blocks")
+    parser.add_argument("--models", default="lenet,cnn,resnet18", help="names separated by commas")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print(f"{conditions()}, one thread, {options.rounds} rounds of {options.steps} steps")
+    print(f"{'model':<10} {'step':>11} {'trace':>9} {'share':>7}")
+    worst = 0.0
+    for name in options.models.split(","):
+        step = step_of(name)
+        step()
+        pairs = [(seconds(step, options.steps), seconds(lambda: told(7), options.steps)) for _ in range(options.rounds)]
+        of_step, of_trace = (statistics.median(side) for side in zip(*pairs, strict=True))
+        worst = max(worst, of_trace / of_step)
+        print(f"{name:<10} {1e3 * of_step:>8.2f} ms {1e6 * of_trace:>6.1f} us {of_trace / of_step:>7.2%}", flush=True)
+    cost, size = coordinator()
+    print(f"coordinator: {1e6 * cost:.0f} us and {size:.0f} bytes for a step of one worker")
+    holds = worst <= BOUND
+    print(f"worst share {worst:.2%}, claimed at most {BOUND:.0%}: {'holds' if holds else 'DOES NOT HOLD'}")
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

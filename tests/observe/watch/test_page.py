@@ -1,0 +1,160 @@
+"""The page in a real browser: a live run, one over, a thousand workers. Needs Debian's chromium: `make page-test`."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.cli.main import main
+from paceline.core.trace import Ended, Evaluated, Membership, Record, Span
+from paceline.observe.store import TraceWriter
+from scripts.screenshots import chromium, served
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: see make page-test")
+pytestmark = [
+    pytest.mark.skipif(chromium() is None, reason="there is no chromium here: see make page-test"),
+    pytest.mark.timeout(300),
+]
+PATIENCE_MS = 60_000
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+class Visit:
+    """A page that remembers what went wrong on it and where it asked."""
+
+    def __init__(self, browser: Any, address: str, **context: Any) -> None:
+        self.page = browser.new_page(**context)
+        self.page.set_default_timeout(PATIENCE_MS)
+        self.troubles: list[str] = []
+        self.requests: set[str] = set()
+        self.page.on("console", lambda said: self.troubles.append(said.text) if said.type != "log" else None)
+        self.page.on("pageerror", lambda error: self.troubles.append(str(error)))
+        self.page.on("request", lambda request: self.requests.add(request.url.split("/")[2]))
+        self.page.goto(address)
+        self.at = address.split("/")[2]
+
+    def shows(self, selector: str, text: str | re.Pattern[str]) -> None:
+        playwright.expect(self.page.locator(selector)).to_contain_text(text, timeout=PATIENCE_MS)
+
+    def close(self) -> None:
+        assert self.troubles == []
+        assert self.requests == {self.at}
+        self.page.close()
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three workers of which one is slow, and has a bad name."""
+    run = tmp_path_factory.mktemp("small")
+    with TraceWriter(run / "trace.jsonl") as writer:
+        records: list[Record] = [
+            Membership(at=0.0, party=f"worker {rank}", event="joined", device=HOSTILE, host=f"h{rank}")
+            for rank in range(3)
+        ]
+        for n in range(100):
+            at = 0.4 * (n + 1)
+            for rank, busy in enumerate((0.1, 0.1, 0.4)):
+                begin = at - 0.4 + busy
+                records.append(
+                    Span(at=begin, rank=rank, activity="computing", seconds=busy, steps=1, samples=8, exchanges=1)
+                )
+                records.append(Span(at=at, rank=rank, activity="waiting", seconds=0.4 - busy))
+        lost = Membership(at=39.0, party="server 1", event="lost", reason=HOSTILE)
+        for record in [*records, lost, Evaluated(at=39.5, accuracy=0.75, loss=0.5, samples=2400, seconds=0.0)]:
+            writer.append(record)
+        writer.append(Ended(at=40.0, reason="steps"))
+    return run
+
+
+def test_the_page_of_a_live_run_names_the_slow_worker_while_it_goes_on(browser: Any, tmp_path: Path) -> None:
+    words = "train --data digits --scheme bsp --workers 2 --slowdown 1,5 --step-ms 20 --seconds 40 --epochs 0 --watch"
+    command = [sys.executable, "-m", "paceline", *words.split(), "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    assert process.stderr is not None
+    try:
+        found = re.search(r"http\S+", process.stderr.readline())
+        assert found
+        visit = Visit(browser, found[0])
+        visit.shows("#status", "live")
+        visit.shows("#sentence", re.compile(r"Worker 1 \(cpu on .*\) holds the others up"))
+        visit.shows("#scheme", "bsp")
+        visit.shows("#box", "g_i <- grad f_i(w)")
+        visit.shows("#accuracy", re.compile(r"0\.\d{3}"))
+        visit.shows("#rows", "waits for worker 1")
+        visit.close()
+    finally:
+        process.terminate()
+        process.wait()
+        process.stderr.close()
+
+
+def test_what_comes_from_the_run_is_text_and_never_markup(browser: Any, small: Path) -> None:
+    with served(small) as address:
+        visit = Visit(browser, address)
+        visit.shows("#status", "over: steps")
+        visit.shows("#sentence", f"Worker 2 ({HOSTILE} on h2) holds the others up")
+        visit.shows("#events", HOSTILE)
+        visit.shows("#rows", HOSTILE)
+        assert visit.page.locator("img").count() == 0
+        visit.close()
+
+
+def test_it_is_used_by_keyboard_and_told_to_who_does_not_see_it(browser: Any, small: Path) -> None:
+    with served(small) as address:
+        visit = Visit(browser, address)
+        visit.shows("#announce", "Worker 2")
+        page = visit.page
+        playwright.expect(page.get_by_role("status").first).to_contain_text("holds the others up")
+        assert page.get_by_role("columnheader", name="step", exact=True).get_attribute("aria-sort") == "descending"
+        page.get_by_role("button", name="rank").focus()
+        page.keyboard.press("Enter")
+        first = page.locator("#rows tr.worker").first
+        playwright.expect(first.get_by_role("rowheader")).to_have_text("0")
+        assert page.get_by_role("columnheader", name="rank").get_attribute("aria-sort") == "ascending"
+        strip = first.get_by_role("img").get_attribute("aria-label")
+        assert strip == "computing 25%, communicating 0%, waiting 75%"
+        visit.close()
+
+
+@pytest.mark.parametrize("look", [{"viewport": {"width": 360, "height": 740}}, {"color_scheme": "dark"}])
+def test_it_fits_a_phone_and_follows_light_and_dark(browser: Any, small: Path, look: dict[str, Any]) -> None:
+    with served(small) as address:
+        visit = Visit(browser, address, **look)
+        visit.shows("#sentence", "Worker 2")
+        page = visit.page
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (sum(map(int, re.findall(r"\d+", ground))) < 150) == ("color_scheme" in look)
+        visit.close()
+
+
+def test_a_thousand_workers_have_bands_and_only_the_rows_in_sight(browser: Any, tmp_path: Path) -> None:
+    words = "simulate --scheme bsp --cluster spot-1000 --timing-only --seconds 1 --epochs 0"
+    assert main([*words.split(), "--out", str(tmp_path / "run")]) == 0
+    with served(tmp_path / "run") as address:
+        visit = Visit(browser, address)
+        visit.shows("#count", "1,000")
+        visit.shows("#status", "over")
+        page = visit.page
+        assert page.locator("#bands tr").count() == 10
+        assert 10 < page.locator("#rows tr.worker").count() < 60
+        assert page.locator("#table").get_attribute("aria-rowcount") == "1001"
+        page.get_by_role("button", name="rank").click()
+        playwright.expect(page.locator("#rows tr.worker").first.get_by_role("rowheader")).to_have_text("0")
+        page.evaluate("document.querySelector('#scroll').scrollTop = 1e6")
+        playwright.expect(page.locator("#rows tr.worker").last.get_by_role("rowheader")).to_have_text("999")
+        visit.close()
