@@ -162,6 +162,9 @@ def _kind(declared: m.Declare) -> str:
 
 def open_table(node: Node, store: Store, workers: int) -> list[Hosted]:
     """The slices that a server of `store` begins with; a new key adds one to the list."""
+    # torch takes seconds over its first optimizer. Here they are the party's own; later they would be those of the
+    # thread that answers, and a server that is silent for so long is given up.
+    Updater(name="Adam").make_rule()
     place = Place(me=DIRECTORY, workers=tuple(range(workers)), w=None, update=_by_key)
     return Directory(store, place, node).hosted
 
