@@ -40,6 +40,11 @@ def check(config: Config) -> None:
     fractions = parse_shards(config.cluster.shards)
     if fractions and len(fractions) != config.cluster.servers:
         raise ConfigError(f"--shards names {len(fractions)} servers, --servers says {config.cluster.servers}")
+    if config.cluster.ack == "replica" and config.cluster.servers < 2:
+        raise ConfigError(
+            f"--ack replica needs another server to keep the copies, --servers says {config.cluster.servers}: "
+            "give --servers 2 or more, or --ack memory"
+        )
     segments_for(config.cluster.transport)
     check_bind(config.cluster.bind, config.cluster.secured)
     config.scheme().check(workers, config.cluster.servers)

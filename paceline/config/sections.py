@@ -89,6 +89,12 @@ class Cluster:
     mean: str = option("auto", "who averages among equals; see docs/carriers.md", choices=CARRIERS)
     timeout: float = option(600.0, "seconds any single wait may take", low=1)
     dead_after: float = option(5.0, "seconds of silence after which a worker or server is given up", low=1)
+    ack: str = option(
+        "memory",
+        "what was answered is safe: memory: in the server alone, so that all go back to a snapshot when it is lost; "
+        "replica: also in the next server, so that nothing is lost",
+        choices=("memory", "replica"),
+    )
     snapshot_every: float = option(
         30.0, "seconds between two snapshots that a lost server is replaced from; 0: a lost server ends the run", low=0
     )

@@ -129,12 +129,12 @@ def _is_number(v: Any) -> bool:
     return not isinstance(v, Tensor) or v.numel() == 1
 
 
-def fetch(node: Node, source: Party, slices: Sequence[int]) -> list[SliceState]:
+def fetch(node: Node, source: Party, slices: Sequence[int], purpose: str = SNAPSHOT) -> list[SliceState]:
     """What `source` shows of these slices. Raises PeerLost or TimedOut."""
-    shown = node.exhibits_of(source, [(kept(SNAPSHOT, STATE), at) for at in slices])
+    shown = node.exhibits_of(source, [(kept(purpose, STATE), at) for at in slices])
     facts: list[dict[str, Any]] = [json.loads(exhibit.facts) for exhibit in shown]
     names = facts[0]["vectors"]  # the same of all slices of a server
-    wanted = [(kept(SNAPSHOT, name), at) for at in slices for name in names]
+    wanted = [(kept(purpose, name), at) for at in slices for name in names]
     vectors = [exhibit.v for exhibit in node.exhibits_of(source, wanted)]
     parts = [vectors[i : i + len(names)] for i in range(0, len(vectors), len(names))]
     return [SliceState(dict(zip(names, part, strict=True)), of) for part, of in zip(parts, facts, strict=True)]

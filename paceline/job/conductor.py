@@ -121,7 +121,7 @@ class Conductor:
         self._lost_at: dict[Party, str] = {}
         cluster, stop = config.cluster, config.stop
         node = Node(self._transport, FlatMemory())
-        self._vault = Vault(self._transport, node, cluster.snapshot_every)
+        self._vault = Vault(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")
         self._seats: dict[Party, Seat] = {}
         self._ended: set[Party] = set()  # servers whose process has
         self._given_up: set[Party] = set()

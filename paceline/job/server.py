@@ -7,6 +7,7 @@ the next is still coming in; for the scheme each is a shard.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -18,12 +19,25 @@ from paceline.core.role import Place
 from paceline.core.trace import Applied, Decision, Record
 from paceline.engine.probe import Probe
 from paceline.engine.vector import FlatMemory
-from paceline.job.capturing import CHECKPOINT, FORGET, SNAPSHOT, Captures, SliceState, fetch, load_rule, revive
+from paceline.job.capturing import (
+    CHECKPOINT,
+    FORGET,
+    NOTHING,
+    SNAPSHOT,
+    Captures,
+    SliceState,
+    fetch,
+    load_rule,
+    revive,
+    state_of,
+)
 from paceline.job.kvstore.table import open_table
 from paceline.job.recipe import Recipe
 from paceline.job.resuming import OPTIMIZER, Start, parts_of
 from paceline.job.seat import Seat
-from paceline.live import control
+from paceline.live import control, party
+from paceline.live.copies import COMPLETE, COPY, Copies
+from paceline.live.exhibits import PRESENCE
 from paceline.live.hosted import Hosted
 from paceline.live.party import Party
 from paceline.live.session import Session
@@ -52,7 +66,7 @@ def serve(seat: Seat, session: Session, start: Start | None = None) -> None:
         session.node.host(open_table(session.node, store, plan.workers))
     else:
         shard = Shard(seat, session, plan, start)
-        session.node.host(shard.hosted)
+        session.node.host(shard.everything)
     session.tell(control.Prepared())
     session.serve(None if store else shard)
 
@@ -79,6 +93,8 @@ class Shard:
         self._captures = captures
         session.on_capture = lambda version, purpose: captures[purpose].want(version)
         session.on_rate = self._set_rate
+        self._beside: list[Hosted] = []  # after its slices
+        self._copies = self._make_copies() if plan.copied else None
 
     def _resume_rules(self, start: Start | None) -> None:
         if start is not None and start.optimizer_fits:
@@ -125,9 +141,22 @@ class Shard:
         for rule in self._rules:
             rule.set_lr(lr)
 
+    @property
+    def everything(self) -> list[Hosted]:
+        return self.hosted + self._beside
+
     # ---- while the run goes on ---------------------------------------------------------------------------
     def begin(self) -> None:
         self._node.forget(INITIAL)  # everybody has them; they would take as much room as the shard
+        if self._copies:
+            for at, hosted in enumerate(self.hosted):
+                if hosted.role is not None:
+                    self._node.holds[hosted.role] = functools.partial(self._copies.hold, at)
+            self._copies.begin()
+
+    def resume(self) -> None:
+        if self._copies:
+            self._copies.begin()
 
     def end(self) -> None:
         for captures in self._captures.values():
@@ -136,26 +165,45 @@ class Shard:
     def restore(self, order: control.Restore) -> None:
         """Be what the slices were in the snapshot, and hear nothing any more of what was under way."""
         try:
-            states = fetch(self._node, Party.parse(order.source), self._slices)
+            states = self._states_from(order.source)
         except PeerLost:
             return  # there will be another order, or the run ends
+        if states is None:
+            self._session.tell(control.Prepared(view=order.view, failed=True))
+            return
         before = self._version()
-
-        def swap() -> None:
-            for captures in self._captures.values():
-                captures.want(FORGET)
-            for at, state in enumerate(states):
-                self._become(at, state)
-            self._node.begin_view(order.view)
-
-        self._node.between_messages(swap)
+        self._node.between_messages(lambda: self._swap(states, order.view))
         for rank in {*order.departed, *self._session.departed}:
             self._node.gone(rank)
         if self._is_later_life:
-            self._session.reach_all()
+            self._session.reach_all(self._neighbours if self._copies else ())
         version = self._version()
         prepared = control.Prepared(view=order.view, version=version, undone=max(0, before - version))
         self._session.tell(prepared)
+
+    def _states_from(self, source: str) -> list[SliceState] | None:
+        """None where they are not all there; none where this server stays as it is. Raises PeerLost."""
+        who = Party.parse(source) if source else self._session.node.me
+        if who.kind == "coordinator":
+            return fetch(self._node, who, self._slices)
+        if not source:
+            return []
+        self._session.reach(who)
+        if not self._node.version_of(who, COMPLETE):
+            return None
+        return fetch(self._node, who, range(len(self._slices)), COPY)
+
+    def _swap(self, states: list[SliceState], view: int) -> None:
+        for captures in self._captures.values():
+            captures.want(FORGET)
+        for at, state in enumerate(states):
+            self._become(at, state)
+        for hosted in self.hosted:
+            if hosted.role is not None:
+                hosted.role.voided()
+        if self._copies:
+            self._copies.forget()
+        self._node.begin_view(view)
 
     def _version(self) -> int:
         return max(getattr(hosted.role, "version", 0) for hosted in self.hosted)
@@ -165,7 +213,48 @@ class Shard:
         assert box is not None, "only servers that hold the model are replaced"
         self._rules[at] = self._recipe.make_rule(self._tensors[self._slices[at]])
         make_role = lambda w: box(self._scheme, self._place(at, w))  # noqa: E731
-        self.hosted[at].role = revive(state, self._rules[at], make_role)
+        role = self.hosted[at].role
+        hold = self._node.holds.pop(role, None) if role else None
+        role = self.hosted[at].role = revive(state, self._rules[at], make_role)
+        if hold:
+            self._node.holds[role] = hold
+
+    # ---- copies ------------------------------------------------------------------------------------------
+    @property
+    def _neighbours(self) -> tuple[Party, Party]:
+        """The servers before and after this one."""
+        count = self._plan.servers
+        return party.server((self._server - 1) % count), party.server((self._server + 1) % count)
+
+    def _make_copies(self) -> Copies:
+        """Its neighbours know of this server when it returns."""
+        before, after = self._neighbours
+        of, parts = self._plan.layout.of, self._parts
+        place = self._place(0, None)
+        copies = Copies(
+            self._node,
+            place,
+            before=before,
+            after=after,
+            counts=(len(self._slices), len(of(before.index)), len(of(after.index))),
+            nothing=NOTHING,
+            state_of=self._state,
+            version_of=lambda at: getattr(self.hosted[at].role, "version", 0),
+        )
+        longest = max(parts[number].stop - parts[number].start for number in of(before.index))
+        self._beside = [Hosted(longest, role=copies)]
+        self._session.on_lost = lambda who: self._node.between_messages(lambda: copies.lost(who))
+        for other in {before, after}:  # one of two calls the other
+            if not self._is_later_life and self._server < other.index:
+                self._session.reach(other)
+                self._node.peek_at(other, PRESENCE)
+        return copies
+
+    def _state(self, at: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        role = self.hosted[at].role
+        assert role is not None
+        state = state_of(role, self._rules[at])
+        return state.vectors, state.facts
 
 
 def _tensors_by_slice(plan: control.Plan) -> list[list[int]]:

@@ -55,10 +55,10 @@ class _Snapshot:
 
 
 class Vault:
-    """Of one run. `every_s`: seconds between two snapshots; 0 for none."""
+    """Of one run. `every_s`: seconds between two snapshots; 0 for none. `copies`: servers keep copies, too."""
 
-    def __init__(self, transport: Transport, node: Node, every_s: float) -> None:
-        self._transport, self._node, self._every_s = transport, node, every_s
+    def __init__(self, transport: Transport, node: Node, every_s: float, *, copies: bool = False) -> None:
+        self._transport, self._node, self._every_s, self.copies = transport, node, every_s, copies
         self._snapshot: _Snapshot | None = None
         self._shown: list[str] = []
         self._held = False
@@ -71,14 +71,19 @@ class Vault:
     # ---- for the coordinator -----------------------------------------------------------------------------
     def refuses(self, ready: control.Ready, servers: int) -> str:
         """Also says so in `note`."""
-        why = refuses(Recipe.from_json(ready.optimizer), servers, by_rows=ready.by_rows) if self._every_s else NEVER
+        kept = self._every_s or self.copies
+        why = refuses(Recipe.from_json(ready.optimizer), servers, by_rows=ready.by_rows) if kept else NEVER
         if servers:
             costs = f"costs at most the updates of the last {self._every_s:g} s"
+            if self.copies:
+                costs = "costs nothing: what it answers is copied to the next server first"
             self.note = f"a lost server {f'ends the run: {why}' if why else costs}"
         return why
 
     def begin(self, plan: control.Plan) -> None:
         self._homes = plan.layout.homes()
+        if not self._every_s:
+            return
         self._thread = threading.Thread(target=self._run, name="vault", daemon=True)
         self._thread.start()
 

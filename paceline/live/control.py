@@ -70,7 +70,7 @@ class Plan:
 
     `mean`: who carries the means of this run. `exchange`: how vectors travel. `notes`: what was decided, and why.
     `tensors`: their lengths, where the optimizer needs whole ones; no slice cuts any of them then.
-    `replaced`: is a server that is lost replaced by another one?
+    `replaced`: is a server that is lost replaced by another one? `copied`: is what it answers on the next one first?
     """
 
     workers: int
@@ -86,15 +86,20 @@ class Plan:
     notes: tuple[str, ...] = ()
     tensors: tuple[int, ...] = ()
     replaced: bool = False
+    copied: bool = False
 
 
 @message
 class Prepared:
-    """`view`: of the Restore that it answers; the server is at `version` now, `undone` behind what it was."""
+    """`view`: of the Restore that it answers; the server is at `version` now, `undone` behind what it was.
+
+    failed: it could not; the source had not all of it.
+    """
 
     view: int = 0
     version: int = 0
     undone: int = 0
+    failed: bool = False
 
 
 @message
@@ -177,7 +182,9 @@ class Capture:
 
 @message
 class Restore:
-    """To servers, when one of them was lost: in `view`, be what your slices were in the snapshot that `source` has.
+    """To servers, when one of them was lost: in `view`, be what your slices were in what `source` has kept.
+
+    source: the coordinator, with a snapshot; a server, with copies; nobody: stay as you are.
 
     departed: workers that take no part any more.
     """
@@ -189,7 +196,7 @@ class Restore:
 
 @message
 class Resume:
-    """To everybody else: all servers are there again, in `view`; what was under way to or from them is void.
+    """To everybody: all servers are there again, in `view`; what was under way to or from them is void.
 
     undone: they went back to an earlier state.
     """

@@ -283,6 +283,7 @@ class Coordinator:
             notes=tuple(filter(None, (why, mean.reason, exchange and f"exchange: {exchange}"))),
             tensors=ready[0].tensors,
             replaced=not fixed,
+            copied=not fixed and self._snapshots is not None and self._snapshots.copies,
         )
 
     def _start(self) -> None:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from paceline.core.effects import Mean
 from paceline.core.mean import MeanServer
+from paceline.core.message import message
 from paceline.core.role import Role
 from paceline.live.pending import Pending
 
@@ -33,3 +34,8 @@ class Carrier(Protocol):
     """Who carries `Mean` when the servers do not."""
 
     def begin(self, effect: Mean) -> Pending: ...
+
+
+@message
+class Declined:
+    """In place of an answer: this worker has left."""

@@ -18,14 +18,14 @@ from paceline.codec.stage import Stage
 from paceline.core.effects import SERVERS, Call, Compute, Effect, Mean, Reply, Start, Tell, To, Train, Wait
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, Undone
 from paceline.core.mean import Part
-from paceline.core.message import message, nature_of, scatter, vector_fields
+from paceline.core.message import nature_of, scatter, vector_fields
 from paceline.core.role import Role
 from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory
 from paceline.live import party
 from paceline.live.calls import OpenCalls
 from paceline.live.exhibits import FREIGHT, FREIGHT_LENGTH, PRESENCE, WEIGHTS, Exhibit, Exhibits, Peek
-from paceline.live.hosted import Carrier, Hosted
+from paceline.live.hosted import Carrier, Declined, Hosted
 from paceline.live.looks import Looking
 from paceline.live.packing import Packed, Packer, PackingPost
 from paceline.live.party import Party
@@ -34,11 +34,6 @@ from paceline.live.pending import Pending, rooms_for
 from paceline.live.streams import Streams
 from paceline.live.times import Awaited, Times
 from paceline.live.transport import Envelope, Kind, Post, Transport
-
-
-@message
-class Declined:
-    """In place of an answer: this worker has left."""
 
 
 class Node(Looking):
@@ -66,6 +61,7 @@ class Node(Looking):
         self.view = 0  # grows whenever a server is replaced
         self._anew = False  # is the loop box to start anew?
         self.calls = OpenCalls()
+        self.holds: dict[Role, Callable[[Role, Iterable[Tell | Reply]], Iterable[Tell | Reply]]] = {}  # what may go now
         self._unanswered: dict[tuple[Role, int], deque[int]] = defaultdict(deque)  # calls at us: oldest first
         self._peers: list[int] = []  # the workers that this one can send to
         self._told = 0  # messages sent that nobody answers
@@ -211,6 +207,9 @@ class Node(Looking):
         envelope = self._asking(who, slice, message, pending, 0, self.view)
         self._send(who, envelope, slice)
         return pending
+
+    def tell_slice(self, who: Party, slice: int, message: Any) -> None:
+        self._send(who, Envelope(Kind.TELL, message, slice=slice, view=self.view), slice)
 
     # ---- among workers -----------------------------------------------------------------------------------
     def meet(self, peers: Iterable[int], callers: Iterable[int]) -> None:
@@ -452,6 +451,11 @@ class Node(Looking):
         return role
 
     def _carry_out(self, role: Role, effects: Iterable[Tell | Reply]) -> None:
+        hold = self.holds.get(role)
+        self.release(role, hold(role, effects) if hold else effects)
+
+    def release(self, role: Role, effects: Iterable[Tell | Reply]) -> None:
+        """Carry out what was held; between two messages."""
         for effect in effects:
             try:
                 match effect:

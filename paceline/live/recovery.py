@@ -4,8 +4,10 @@
     the new one says Hello  -> the new one: Roster, Plan, Restore            it takes its slices, and calls everybody
     all servers: Prepared   -> the new one: Go; everybody else: Resume       they ask again for what they waited for
 
-All shards go back to one snapshot together, so that the model is of one piece. Each loss begins a new view; what is of
-an earlier one nobody hears any more, whether it was on its way, held back or being made.
+All shards go back to one snapshot together, so that the model is of one piece. Where servers copy what they answer to
+one another (`paceline.live.copies`), the new one goes on from the copies and the others stay as they are; unless there
+are none, because two neighbours were lost together. Each loss begins a new view; what is of an earlier one nobody hears
+any more, whether it was on its way, held back or being made.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ LIVES_MAX = 4  # of one server in one run
 
 class Snapshots(Protocol):
     """Who keeps what servers that are replaced are made of."""
+
+    copies: bool
+    """Do servers copy what they answer to one another?"""
 
     def refuses(self, ready: control.Ready, servers: int) -> str:
         """Why nothing can be kept of such a run, so that a lost server ends it; nothing when it can."""
@@ -73,6 +78,7 @@ class Recovery:
         self._versions: dict[int, int] = {}  # that each server has told of
         self._view = 0
         self._afterwards: list[Callable[[], None]] = []
+        self._undone = False  # do all go back, this time?
         self.departed: set[int] = set()  # workers
         self.plan: control.Plan | None = None
 
@@ -90,7 +96,7 @@ class Recovery:
             return False
         if who in self._away and self._members.state(who) is State.LOST:
             return True
-        return self._lives[who] < LIVES_MAX and self._snapshots.available
+        return self._lives[who] < LIVES_MAX and (self.plan.copied or self._snapshots.available)
 
     # ---- going -------------------------------------------------------------------------------------------
     def lost(self, who: Party, incarnation: int, view: int, why: str) -> None:
@@ -103,14 +109,28 @@ class Recovery:
         self._node.lost(who, why)
         self._node.go_back(view, undone=False)  # what was being kept for a later snapshot is no more
         self._transport.drop(who, incarnation, why)
+        assert self.plan is not None
+        self._undone = self._undone or not self.plan.copied or any(self._keeper_of(s) in self._away for s in self._away)
+        self._order_all(view)
+
+    def _keeper_of(self, server: Party) -> Party:
+        return self._servers[(server.index + 1) % len(self._servers)]
+
+    def _order_all(self, view: int) -> None:
+        assert self._snapshots is not None
+        if self._undone and not self._snapshots.available:
+            who = min(self._away)
+            self._listener.failed(who, f"lost {who} and the copies of what it held, before the first snapshot", "")
+            return
         self._view, self._prepared = view, {}
-        here = [server for server in self._servers if self._members.state(server) is not State.LOST]
-        self._tell(here, self._order())
+        for server in self._servers:
+            if self._members.state(server) is not State.LOST:
+                self._tell([server], self._order(server))
         self._transport.call_later(PATIENCE_SECONDS, lambda: self._still_waiting(view))
 
-    def _order(self) -> control.Restore:
-        departed = tuple(sorted(self.departed))
-        return control.Restore(view=self._view, source=str(party.COORDINATOR), departed=departed)
+    def _order(self, server: Party) -> control.Restore:
+        source = str(party.COORDINATOR) if self._undone else str(self._keeper_of(server)) * (server in self._away)
+        return control.Restore(view=self._view, source=source, departed=tuple(sorted(self.departed)))
 
     def _still_waiting(self, view: int) -> None:
         if self.under_way and view == self._view:
@@ -125,11 +145,17 @@ class Recovery:
     def hello(self, who: Party, roster: control.Roster) -> None:
         """A new life of a server that was lost."""
         self._members.hello(self._node.now(), who, self._members.incarnation(who) + 1)
-        for message in (roster, self.plan, self._order()):
+        for message in (roster, self.plan, self._order(who)):
             self._tell([who], message)
 
     def prepared(self, who: Party, prepared: control.Prepared) -> None:
-        if self.under_way and prepared.view == self._view:
+        if not self.under_way or prepared.view != self._view:
+            return
+        if prepared.failed:  # its keeper was itself replaced a moment ago
+            self._undone = True
+            self._members.view += 1
+            self._order_all(self._members.view)
+        else:
             self._prepared[who] = prepared
             if len(self._prepared) == len(self._servers):
                 self._go_on()
@@ -142,19 +168,27 @@ class Recovery:
             self._members.ready(now, who)
         for other in self._members.here():  # whoever asks it for something has heard of it by then
             self._members.acknowledged(now, other, self._members.view)
-        version = max(prepared.version for prepared in self._prepared.values())
-        undone = max(prepared.undone for prepared in self._prepared.values())
-        undone = max(undone, *(self._versions.get(who.index, version) - version for who in back))
-        reason = f"all shards went back to version {version:,} ({undone:,} update{'s' * (undone != 1)} undone)"
+        reason = self._reason(back)
         self._versions.clear()
         for who in back:
             self._listener.recorded(Membership(at=now, party=str(who), event="replaced", reason=reason))
         assert self._snapshots is not None
         self._snapshots.release()
-        self._tell(self._others, control.Resume(view=self._view, undone=True))
+        resume = control.Resume(view=self._view, undone=self._undone)
+        self._undone = False
+        self._tell([*(server for server in self._servers if server not in back), *self._others], resume)
         waiting, self._afterwards = self._afterwards, []
         for act in waiting:
             act()
+
+    def _reason(self, back: Sequence[Party]) -> str:
+        """In one line, what became of the updates."""
+        version = max(prepared.version for prepared in self._prepared.values())
+        if not self._undone:
+            return f"it goes on from its copy, at version {self._prepared[back[0]].version:,}; nothing answered is lost"
+        undone = max(prepared.undone for prepared in self._prepared.values())
+        undone = max(undone, *(self._versions.get(who.index, version) - version for who in back))
+        return f"all shards went back to version {version:,} ({undone:,} update{'s' * (undone != 1)} undone)"
 
     def _tell(self, to: Iterable[Party], message: Any) -> None:
         for who in to:

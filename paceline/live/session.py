@@ -8,7 +8,7 @@ import queue
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -37,6 +37,9 @@ class Served(Protocol):
     def restore(self, order: control.Restore) -> None:
         """Some server was lost, and all take up what `order` says."""
 
+    def resume(self) -> None:
+        """All servers have done so."""
+
     def end(self) -> None:
         """Nobody trains any more."""
 
@@ -62,6 +65,7 @@ class Session:
         self._hosts: dict[str, str] = {}
         self.departed: set[int] = set()  # workers that take no further part
         self.lost_ranks: set[int] = set()  # those of them that cannot be asked for anything
+        self.on_lost: Callable[[Party], None] = lambda who: None
         self.on_rate: Callable[[float], None] = lambda lr: None
         self.on_capture: Callable[[int, str], None] = lambda version, purpose: None
 
@@ -104,13 +108,13 @@ class Session:
     def host_of(self, who: Party) -> str:
         return self._hosts.get(str(who), "")
 
-    def reach_all(self) -> None:
-        """Connect to all workers and the evaluator; returns when each that is still there knows."""
-        for who in map(Party.parse, self._addresses):
-            if who.kind in ("worker", "evaluator"):
-                with contextlib.suppress(PeerLost):  # the coordinator will hear of it, too
-                    self.reach(who)
-                    self.node.peek_at(who, PRESENCE)
+    def reach_all(self, servers: Iterable[Party] = ()) -> None:
+        """Connect to all workers and the evaluator, and to these; returns when each that is still there knows."""
+        others = [who for who in map(Party.parse, self._addresses) if who.kind in ("worker", "evaluator")]
+        for who in (*others, *servers):
+            with contextlib.suppress(PeerLost):  # the coordinator will hear of it, too
+                self.reach(who)
+                self.node.peek_at(who, PRESENCE)
 
     def meet_workers(self) -> None:
         """Connect to all other workers: to those of lower rank from here, the others call. Returns when those know."""
@@ -215,6 +219,8 @@ class Session:
                     served.begin()
                 case control.Restore() if served:
                     served.restore(message)
+                case control.Resume() if served:
+                    served.resume()
                 case BaseException() if not isinstance(message, Stopped):
                     raise message
         if served:
@@ -265,7 +271,7 @@ class Session:
                 self.on_rate(lr)
             case control.Capture(version=version, purpose=purpose):
                 self.on_capture(version, purpose)
-            case control.Resume(view=view, undone=undone):
+            case control.Resume(view=view, undone=undone) if self.node.me.kind != "server":
                 self.node.go_back(view, undone=undone)
             case control.Stop(reason=reason):
                 self.stop_reason = reason
@@ -289,6 +295,7 @@ class Session:
         """Losing the coordinator ends this party; losing anybody else only the calls that were open at it."""
         if src != party.COORDINATOR:
             self.node.lost(src, why)
+            self.on_lost(src)
         elif not self._exit.is_set():  # after Exit everybody goes home
             self.failed(PeerLost(f"the coordinator is gone ({why})"))
 

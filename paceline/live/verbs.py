@@ -14,6 +14,7 @@ import functools
 
 from paceline.core.errors import ProtocolError
 from paceline.live import control
+from paceline.live.copies import Complete, Copied, Kept
 from paceline.live.exhibits import Exhibit, Peek
 from paceline.live.meetings import Take
 from paceline.live.party import Party
@@ -35,7 +36,7 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
     control.Rate: (frozenset({WORKER}), frozenset({SERVER})),
     control.Capture: (frozenset({EVALUATOR, COORDINATOR}), frozenset({SERVER})),
     control.Restore: (frozenset({COORDINATOR}), frozenset({SERVER})),
-    control.Resume: (frozenset({COORDINATOR}), frozenset({WORKER, EVALUATOR})),
+    control.Resume: (frozenset({COORDINATOR}), MEMBERS),
     **{
         cls: (frozenset({COORDINATOR}), MEMBERS)
         for cls in (control.Roster, control.Plan, control.Go, control.Gone, control.Finish, control.Exit)
@@ -49,12 +50,13 @@ LOOKS: dict[str, frozenset[str]] = {
     WORKER: frozenset({WORKER, SERVER}),
     EVALUATOR: frozenset({WORKER, SERVER}),
     COORDINATOR: frozenset({SERVER}),
-    SERVER: frozenset({WORKER, EVALUATOR, COORDINATOR}),  # one that takes another's place
+    SERVER: frozenset({WORKER, EVALUATOR, COORDINATOR, SERVER}),  # one that takes another's place
 }
 """At whom each may look."""
 
+COPIES = (Copied, Complete, Kept)
 _MEANS = (Piece, Away, Take)
-_DECLINED = "paceline.live.node"  # a reply of who has left to whatever was asked
+_DECLINED = "paceline.live.hosted"  # a reply of who has left to whatever was asked
 
 
 @functools.cache
@@ -69,6 +71,8 @@ def may_send(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
             return cls.__module__ == control.__name__ and (sender == COORDINATOR) != (receiver == COORDINATOR)
         case Kind.MEAN:
             return sender == receiver == WORKER and cls in _MEANS
+        case Kind.TELL if cls in COPIES:
+            return sender == receiver == SERVER
         case Kind.CALL if cls is Peek:
             return receiver in LOOKS.get(sender, ())
         case Kind.REPLY if cls is Exhibit:

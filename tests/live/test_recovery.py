@@ -18,14 +18,14 @@ from tests.live.doubles import in_background, vector
 from tests.live.stage import LAYOUT, Ask, Loop, Stage, nothing, servers
 from tests.live.test_coordinator import Company, progress
 
-S0, S1, W0, W1 = server(0), server(1), worker(0), worker(1)
+S0, S1, S2, W0, W1 = server(0), server(1), server(2), worker(0), worker(1)
 
 
 class Snapshot:
     """There is one, or not yet."""
 
-    def __init__(self, available: bool = True, refused: str = "") -> None:
-        self.available, self.refused, self.held = available, refused, False
+    def __init__(self, available: bool = True, refused: str = "", copies: bool = False) -> None:
+        self.available, self.refused, self.held, self.copies = available, refused, False, copies
 
     def refuses(self, ready: control.Ready, servers: int) -> str:
         return self.refused
@@ -44,7 +44,7 @@ def companies() -> Iterator[Any]:
     made: list[Company] = []
 
     def make(snapshots: Snapshot | None = None, **more: Any) -> Company:
-        made.append(Company(servers=2, mean="servers", snapshots=snapshots, **more))
+        made.append(Company(**{"servers": 2, "mean": "servers", "snapshots": snapshots, **more}))
         made[-1].train()
         return made[-1]
 
@@ -98,7 +98,7 @@ def test_all_shards_go_back_together_and_then_everybody_asks_again(companies: An
     assert all(company.heard[who].delivered.empty() for who in (W0, W1, EVALUATOR)), "not all servers are there"
     company.say(S0, control.Prepared(view=order.view, version=42))
     assert company.hears(S0).at > 0
-    for who in (W0, W1, EVALUATOR):
+    for who in (S1, W0, W1, EVALUATOR):
         assert company.hears(who) == control.Resume(view=order.view, undone=True)
     company.settled()
     assert not snapshot.held
@@ -233,3 +233,53 @@ def test_what_was_said_in_an_earlier_view_is_not_heard(stage: Stage) -> None:
     node.go_back(3, undone=True)
     with pytest.raises(Undone):
         pending.wait(5.0)
+
+
+# ---- where servers copy what they answer to one another ----------------------------------------------------------
+def test_with_copies_only_the_lost_shard_is_made_anew(companies: Any) -> None:
+    company: Company = companies(Snapshot(available=False, copies=True), servers=3)
+    dies(company, S1)
+    orders = {who: company.hears(who) for who in (S0, S2)}
+    assert {who: order.source for who, order in orders.items()} == {S0: "", S2: ""}
+    starts(company, S1)
+    order = company.hears(S1)
+    assert order.source == "server 2"
+    for who in (S0, S2, S1):
+        company.say(who, control.Prepared(view=order.view, version=62))
+    assert company.hears(W0) == control.Resume(view=order.view, undone=False)
+    company.settled()
+    assert company.ears.records[-1].reason == "it goes on from its copy, at version 62; nothing answered is lost"  # type: ignore[attr-defined]
+
+
+def test_neighbours_that_are_lost_together_take_the_copies_with_them(companies: Any) -> None:
+    company: Company = companies(Snapshot(copies=True), servers=3)
+    dies(company, S0)
+    dies(company, S1)
+    assert [company.hears(S2).source for _ in range(2)] == ["", "coordinator"]
+    for who in (S0, S1):
+        starts(company, who)
+        order = company.hears(who)
+        assert order.source == "coordinator"
+    for who in (S0, S1, S2):
+        company.say(who, control.Prepared(view=order.view, version=40))
+    assert company.hears(W0).undone
+
+
+def test_a_keeper_that_has_not_all_of_it_sends_everybody_to_the_snapshot(companies: Any) -> None:
+    company: Company = companies(Snapshot(copies=True))
+    dies(company, S0)
+    first = company.hears(S1)
+    starts(company, S0)
+    assert company.hears(S0).source == "server 1"
+    company.say(S0, control.Prepared(view=first.view, failed=True))
+    second = company.hears(S1)
+    assert (second.source, second.view > first.view) == ("coordinator", True)
+    assert company.hears(S0) == second
+
+
+def test_without_copy_and_snapshot_the_run_ends(companies: Any) -> None:
+    company: Company = companies(Snapshot(available=False, copies=True))
+    dies(company, S0)
+    starts(company, S0)
+    company.say(S0, control.Prepared(view=company.hears(S1).view, failed=True))
+    assert company.told("failed")[1] == "lost server 0 and the copies of what it held, before the first snapshot"

@@ -64,10 +64,15 @@ def test_the_evaluator_looks_and_does_nothing_else() -> None:
     assert pairs(Exhibit, Kind.REPLY) == {(shown, looks) for looks, shown in pairs(Peek, Kind.CALL)}
 
 
-def test_the_coordinator_looks_at_servers_and_a_server_at_all_but_its_like() -> None:
+def test_the_coordinator_looks_at_servers_and_a_server_at_everybody() -> None:
     looks = pairs(Peek, Kind.CALL)
     assert {to for looker, to in looks if looker == "coordinator"} == {"server"}
-    assert {to for looker, to in looks if looker == "server"} == {"worker", "evaluator", "coordinator"}
+    assert {to for looker, to in looks if looker == "server"} == {"worker", "evaluator", "coordinator", "server"}
+
+
+@pytest.mark.parametrize("cls", verbs.COPIES)
+def test_copies_are_told_among_servers_alone(cls: type) -> None:
+    assert {kind: pairs(cls, kind) for kind in Kind if pairs(cls, kind)} == {Kind.TELL: {("server", "server")}}
 
 
 def test_means_are_among_workers() -> None:
