@@ -211,9 +211,6 @@ class ClockedServer(Role):
         for rank in self.workers:
             self.clocks.tick(rank, version)
 
-    def voided(self) -> None:
-        self.waiting.clear()
-
     def tables(self) -> dict[str, Any]:
         """Who waits for a round is taken back to before its push, which it makes again."""
         clocks = [[rank, clock - (rank in self.homes[rank].came)] for rank, clock in self.clocks.items()]

@@ -105,9 +105,6 @@ class Role:
     def undone(self) -> None:
         """The servers went back to an earlier state: forget what rests on the one that there was."""
 
-    def voided(self) -> None:
-        """Of a server: nobody waits for its answers any more. All who did ask again."""
-
     def tables(self) -> dict[str, Any]:
         """Of a server: what JSON can say of all that has to be kept with the weights."""
         return {}

@@ -169,7 +169,7 @@ class Shard:
         except PeerLost:
             return  # there will be another order, or the run ends
         if states is None:
-            self._session.tell(control.Prepared(view=order.view, failed=True))
+            self._session.tell(control.Prepared(number=order.number, failed=True))
             return
         before = self._version()
         self._node.between_messages(lambda: self._swap(states, order.view))
@@ -178,16 +178,14 @@ class Shard:
         if self._is_later_life:
             self._session.reach_all(self._neighbours if self._copies else ())
         version = self._version()
-        prepared = control.Prepared(view=order.view, version=version, undone=max(0, before - version))
+        prepared = control.Prepared(number=order.number, version=version, undone=max(0, before - version))
         self._session.tell(prepared)
 
     def _states_from(self, source: str) -> list[SliceState] | None:
-        """None where they are not all there; none where this server stays as it is. Raises PeerLost."""
-        who = Party.parse(source) if source else self._session.node.me
+        """None where they are not all there. Raises PeerLost."""
+        who = Party.parse(source)
         if who.kind == "coordinator":
             return fetch(self._node, who, self._slices)
-        if not source:
-            return []
         self._session.reach(who)
         if not self._node.version_of(who, COMPLETE):
             return None
@@ -198,9 +196,6 @@ class Shard:
             captures.want(FORGET)
         for at, state in enumerate(states):
             self._become(at, state)
-        for hosted in self.hosted:
-            if hosted.role is not None:
-                hosted.role.voided()
         if self._copies:
             self._copies.forget()
         self._node.begin_view(view)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 from typing import NamedTuple
 
 from paceline.live.party import Party
 from paceline.live.pending import Pending
+from paceline.live.transport import Envelope
 
 
 class OpenCall(NamedTuple):
@@ -60,6 +62,17 @@ class OpenCalls:
         self._void = next(self._ids)
         asked = [number for number, call in self._calls.items() if call.to.kind == "server"]
         return [self._calls.pop(number).pending for number in asked]
+
+    def asked_again(self, whom: Collection[Party]) -> list[tuple[Party, Envelope]]:
+        """What was asked of these and is not answered, but for what is still held back; it may be answered twice."""
+        self._void = next(self._ids)
+        open_there = [(number, call) for number, call in self._calls.items() if call.to in whom]
+        return [
+            (call.to, envelope)
+            for number, call in open_there
+            for envelope in call.pending.sent
+            if envelope.id == number and envelope.queued_at
+        ]
 
     def is_void(self, number: int) -> bool:
         return number < self._void

@@ -91,12 +91,12 @@ class Plan:
 
 @message
 class Prepared:
-    """`view`: of the Restore that it answers; the server is at `version` now, `undone` behind what it was.
+    """`number`: of the Restore that it answers; the server is at `version` now, `undone` behind what it was.
 
     failed: it could not; the source had not all of it.
     """
 
-    view: int = 0
+    number: int = 0
     version: int = 0
     undone: int = 0
     failed: bool = False
@@ -182,13 +182,15 @@ class Capture:
 
 @message
 class Restore:
-    """To servers, when one of them was lost: in `view`, be what your slices were in what `source` has kept.
+    """To servers, when one of them was lost: be what your slices were in what `source` has kept, and hear `view` alone.
 
-    source: the coordinator, with a snapshot; a server, with copies; nobody: stay as you are.
+    source: the coordinator, with a snapshot for all servers; a server, with copies for the one in the lost one's place.
+    number: of this order.
 
     departed: workers that take no part any more.
     """
 
+    number: int
     view: int
     source: str
     departed: tuple[int, ...]
@@ -196,13 +198,15 @@ class Restore:
 
 @message
 class Resume:
-    """To everybody: all servers are there again, in `view`; what was under way to or from them is void.
+    """To everybody: all servers are there again, some in the place of others.
 
-    undone: they went back to an earlier state.
+    undone: all went back to an earlier state, and what was under way to or from them is void, in `view`. Else what was
+    asked of those that were replaced is asked again.
     """
 
     view: int
     undone: bool
+    replaced: tuple[int, ...]
 
 
 @message

@@ -112,6 +112,8 @@ class Copies(Role):
 
     def lost(self, who: Party) -> None:
         """Between two messages: nobody waits for the dead."""
+        if who == self._before:
+            self._coming.clear()
         if who == self._after:
             self._copied = False
             for at in range(self._own):

@@ -1,4 +1,4 @@
-"""How a party looks at what others hold: past their roles, without any of them noticing."""
+"""What a party asks of single others, past the scheme: mostly to look at what they hold, without their role noticing."""
 
 from __future__ import annotations
 
@@ -7,15 +7,25 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.core.effects import To
+from paceline.core.vector import Memory
 from paceline.live.exhibits import WEIGHTS, Exhibit, Peek
 from paceline.live.party import Party
 from paceline.live.pending import Pending
+from paceline.live.transport import Envelope, Kind
 
 
 class Looking(ABC):
-    """What a node can look at. Each look raises PeerLost or TimedOut when nobody answers."""
+    """A side of a node. Each look raises PeerLost or TimedOut when nobody answers."""
 
     _timeout_s: float
+    _memory: Memory
+    view: int
+
+    @abstractmethod
+    def _asking(self, target: Party, at: int, piece: Any, pending: Pending, part: int, view: int) -> Envelope: ...
+
+    @abstractmethod
+    def _send(self, to: Party, envelope: Envelope, part: int) -> None: ...
 
     @abstractmethod
     def _call(self, to: To, whole: Any, *, streams: bool = False) -> Pending: ...
@@ -53,3 +63,13 @@ class Looking(ABC):
         """The weights of `to`, and what they count in a mean over the workers."""
         exhibit = self._call(to, Peek(what=WEIGHTS)).wait(self._timeout_s)
         return exhibit.v, exhibit.weight
+
+    def ask(self, who: Party, slice: int, message: Any, what: str) -> Pending:
+        """Send `message` to one slice of `who`; `what` is named when its answer is waited for in vain."""
+        pending = Pending(what, 1, self._memory)
+        envelope = self._asking(who, slice, message, pending, 0, self.view)
+        self._send(who, envelope, slice)
+        return pending
+
+    def tell_slice(self, who: Party, slice: int, message: Any) -> None:
+        self._send(who, Envelope(Kind.TELL, message, slice=slice, view=self.view), slice)

@@ -11,7 +11,7 @@ import functools
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from typing import Any, assert_never
 
 from paceline.codec.stage import Stage
@@ -201,16 +201,6 @@ class Node(Looking):
         with self._lock:
             act()
 
-    def ask(self, who: Party, slice: int, message: Any, what: str) -> Pending:
-        """Send `message` to one slice of `who`; `what` is named when its answer is waited for in vain."""
-        pending = Pending(what, 1, self._memory)
-        envelope = self._asking(who, slice, message, pending, 0, self.view)
-        self._send(who, envelope, slice)
-        return pending
-
-    def tell_slice(self, who: Party, slice: int, message: Any) -> None:
-        self._send(who, Envelope(Kind.TELL, message, slice=slice, view=self.view), slice)
-
     # ---- among workers -----------------------------------------------------------------------------------
     def meet(self, peers: Iterable[int], callers: Iterable[int]) -> None:
         """`peers` can be sent to from now on; those among them that called it know it once they answer `callers`."""
@@ -284,18 +274,25 @@ class Node(Looking):
     def go_back(self, view: int, *, undone: bool) -> None:
         """Some server was replaced, and `view` begins: what was under way between this party and servers is void.
 
-        undone: they went back to an earlier state, so that the loop box starts anew on that once it is resumed; else
-        only if it waits for one of them.
+        undone: they went back to an earlier state, so that the loop box starts anew on that once it is resumed.
         """
         with self._lock:
             self.view = view
             calls = self.calls.void()
             role = self._hosted[0].role
-            self._anew = self._anew or undone or bool(calls)
+            self._anew = self._anew or undone
             if role is not None and undone:
                 role.undone()
         for pending in calls:
             pending.fail(Undone("a server was replaced"))
+
+    def ask_again(self, servers: Collection[Party]) -> None:
+        """These are in the place of others, with all that those had answered: ask what is still to be answered."""
+        with self._lock:
+            asked = self.calls.asked_again(servers)
+        for to, envelope in asked:
+            with contextlib.suppress(PeerLost):
+                self._streams.send(to, envelope)  # the very same; whoever encoded it has counted on its arrival
 
     def begin_view(self, view: int) -> None:
         """Of a server, between two messages: from now on what belongs to another view is not heard."""
@@ -415,6 +412,8 @@ class Node(Looking):
                 return
             role = self._role_for(envelope)
             if envelope.kind == Kind.CALL:
+                if envelope.id in self._unanswered[role, src.index]:
+                    return  # asked again, and will be answered
                 self._unanswered[role, src.index].append(envelope.id)
             self._carry_out(role, role.on(self.now(), src.index, envelope.message))
             for after in list(self._hosted[envelope.slice].after.values()):

@@ -1,13 +1,13 @@
 """Servers that are lost and replaced while training goes on.
 
-    a server is lost        -> the other servers: Restore                    a new one is started
+    a server is lost        -> the others, if they go back: Restore          a new one is started
     the new one says Hello  -> the new one: Roster, Plan, Restore            it takes its slices, and calls everybody
-    all servers: Prepared   -> the new one: Go; everybody else: Resume       they ask again for what they waited for
+    these are: Prepared     -> the new one: Go; everybody else: Resume       they ask again for what they waited for
 
-All shards go back to one snapshot together, so that the model is of one piece. Where servers copy what they answer to
-one another (`paceline.live.copies`), the new one goes on from the copies and the others stay as they are; unless there
-are none, because two neighbours were lost together. Each loss begins a new view; what is of an earlier one nobody hears
-any more, whether it was on its way, held back or being made.
+All shards go back to one snapshot together, so that the model is of one piece. That begins a new view; what is of an
+earlier one nobody hears any more, whether it was on its way, held back or being made. Where servers copy what they
+answer to one another (`paceline.live.copies`), the new one goes on from the copies, and the others notice nothing;
+unless there are none, because two neighbours were lost together.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Recovery:
         self._away: set[Party] = set()  # lost, and not training again
         self._prepared: dict[Party, control.Prepared] = {}
         self._versions: dict[int, int] = {}  # that each server has told of
-        self._view = 0
+        self._number = self._view = 0  # of the last order; that counts
         self._afterwards: list[Callable[[], None]] = []
         self._undone = False  # do all go back, this time?
         self.departed: set[int] = set()  # workers
@@ -107,7 +107,7 @@ class Recovery:
         self._lives[who] += 1
         self._listener.recorded(Membership(at=self._node.now(), party=str(who), event="lost", reason=why))
         self._node.lost(who, why)
-        self._node.go_back(view, undone=False)  # what was being kept for a later snapshot is no more
+        self._node.go_back(self._node.view, undone=False)  # what was being kept for a later snapshot is no more
         self._transport.drop(who, incarnation, why)
         assert self.plan is not None
         self._undone = self._undone or not self.plan.copied or any(self._keeper_of(s) in self._away for s in self._away)
@@ -122,19 +122,24 @@ class Recovery:
             who = min(self._away)
             self._listener.failed(who, f"lost {who} and the copies of what it held, before the first snapshot", "")
             return
-        self._view, self._prepared = view, {}
-        for server in self._servers:
+        self._number, self._prepared = view, {}
+        self._view = view if self._undone else self._view
+        for server in self._concerned():
             if self._members.state(server) is not State.LOST:
                 self._tell([server], self._order(server))
         self._transport.call_later(PATIENCE_SECONDS, lambda: self._still_waiting(view))
 
-    def _order(self, server: Party) -> control.Restore:
-        source = str(party.COORDINATOR) if self._undone else str(self._keeper_of(server)) * (server in self._away)
-        return control.Restore(view=self._view, source=source, departed=tuple(sorted(self.departed)))
+    def _concerned(self) -> list[Party]:
+        return [server for server in self._servers if self._undone or server in self._away]
 
-    def _still_waiting(self, view: int) -> None:
-        if self.under_way and view == self._view:
-            who = next(server for server in self._servers if server not in self._prepared)
+    def _order(self, server: Party) -> control.Restore:
+        source = str(party.COORDINATOR if self._undone else self._keeper_of(server))
+        departed = tuple(sorted(self.departed))
+        return control.Restore(number=self._number, view=self._view, source=source, departed=departed)
+
+    def _still_waiting(self, number: int) -> None:
+        if self.under_way and number == self._number:
+            who = next(server for server in self._concerned() if server not in self._prepared)
             self._listener.failed(who, f"waited {PATIENCE_SECONDS:.0f} s for {who} to be back in its place", "")
 
     def recorded(self, record: Record) -> None:
@@ -149,7 +154,7 @@ class Recovery:
             self._tell([who], message)
 
     def prepared(self, who: Party, prepared: control.Prepared) -> None:
-        if not self.under_way or prepared.view != self._view:
+        if not self.under_way or prepared.number != self._number:
             return
         if prepared.failed:  # its keeper was itself replaced a moment ago
             self._undone = True
@@ -157,7 +162,7 @@ class Recovery:
             self._order_all(self._members.view)
         else:
             self._prepared[who] = prepared
-            if len(self._prepared) == len(self._servers):
+            if len(self._prepared) == len(self._concerned()):
                 self._go_on()
 
     def _go_on(self) -> None:
@@ -174,7 +179,8 @@ class Recovery:
             self._listener.recorded(Membership(at=now, party=str(who), event="replaced", reason=reason))
         assert self._snapshots is not None
         self._snapshots.release()
-        resume = control.Resume(view=self._view, undone=self._undone)
+        replaced = tuple(who.index for who in back)
+        resume = control.Resume(view=self._view, undone=self._undone, replaced=replaced)
         self._undone = False
         self._tell([*(server for server in self._servers if server not in back), *self._others], resume)
         waiting, self._afterwards = self._afterwards, []

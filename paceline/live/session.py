@@ -271,6 +271,8 @@ class Session:
                 self.on_rate(lr)
             case control.Capture(version=version, purpose=purpose):
                 self.on_capture(version, purpose)
+            case control.Resume(undone=False, replaced=replaced) if self.node.me.kind == "worker":
+                self.node.ask_again([party.server(server) for server in replaced])
             case control.Resume(view=view, undone=undone) if self.node.me.kind != "server":
                 self.node.go_back(view, undone=undone)
             case control.Stop(reason=reason):

@@ -15,7 +15,7 @@ from paceline.live.coordinator import Phase
 from paceline.live.hub import HubTransport
 from paceline.live.party import EVALUATOR, Party, server, worker
 from tests.live.doubles import in_background, vector
-from tests.live.stage import LAYOUT, Ask, Loop, Stage, nothing, servers
+from tests.live.stage import LAYOUT, Answerer, Ask, Loop, Stage, echo, nothing, servers
 from tests.live.test_coordinator import Company, progress
 
 S0, S1, S2, W0, W1 = server(0), server(1), server(2), worker(0), worker(1)
@@ -90,16 +90,16 @@ def test_all_shards_go_back_together_and_then_everybody_asks_again(companies: An
     assert company.coordinator.phase is Phase.TRAINING
     assert snapshot.held, "the snapshot may not change under those who read it"
     order = company.hears(S1)
-    assert order == control.Restore(view=order.view, source="coordinator", departed=())
+    assert order == control.Restore(number=order.number, view=order.view, source="coordinator", departed=())
     starts(company, S0)
     assert company.hears(S0) == order
-    company.say(S1, control.Prepared(view=order.view, version=42, undone=7))
+    company.say(S1, control.Prepared(number=order.number, version=42, undone=7))
     company.settled()
     assert all(company.heard[who].delivered.empty() for who in (W0, W1, EVALUATOR)), "not all servers are there"
-    company.say(S0, control.Prepared(view=order.view, version=42))
+    company.say(S0, control.Prepared(number=order.number, version=42))
     assert company.hears(S0).at > 0
     for who in (S1, W0, W1, EVALUATOR):
-        assert company.hears(who) == control.Resume(view=order.view, undone=True)
+        assert company.hears(who) == control.Resume(view=order.view, undone=True, replaced=(0,))
     company.settled()
     assert not snapshot.held
     assert events(company) == [("server 0", "lost"), ("server 0", "replaced")]
@@ -112,17 +112,17 @@ def test_another_server_that_is_lost_meanwhile_begins_another_view(companies: An
     first = company.hears(S1)
     starts(company, S0)
     assert company.hears(S0) == first
-    company.say(S0, control.Prepared(view=first.view))
+    company.say(S0, control.Prepared(number=first.number))
     dies(company, S1)
     second = company.hears(S0)
     assert second.view > first.view
     starts(company, S1)
     assert company.hears(S1) == second
-    company.say(S1, control.Prepared(view=second.view))
-    company.say(S0, control.Prepared(view=first.view))
+    company.say(S1, control.Prepared(number=second.number))
+    company.say(S0, control.Prepared(number=first.number))
     company.settled()
     assert company.heard[W0].delivered.empty(), "server 0 has not done what it was told last"
-    company.say(S0, control.Prepared(view=second.view))
+    company.say(S0, control.Prepared(number=second.number))
     assert company.hears(W0).view == second.view
 
 
@@ -138,7 +138,7 @@ def test_a_worker_that_is_lost_meanwhile_is_known_to_the_new_server(companies: A
 def test_the_run_does_not_end_before_its_model_is_whole_again(companies: Any) -> None:
     company: Company = companies(Snapshot())
     dies(company, S0)
-    view = company.hears(S1).view
+    number = company.hears(S1).number
     for who in (W0, W1):
         company.say(who, progress(1))
         company.say(who, control.Left(reason="steps"))
@@ -146,7 +146,7 @@ def test_the_run_does_not_end_before_its_model_is_whole_again(companies: Any) ->
     assert company.coordinator.phase is Phase.TRAINING
     starts(company, S0)
     for who in (S0, S1):
-        company.say(who, control.Prepared(view=view))
+        company.say(who, control.Prepared(number=number))
     assert hears_next(company, EVALUATOR, control.Finish).holder == 1
 
 
@@ -199,8 +199,7 @@ class Restarting(Loop):
         self.forgot += 1
 
 
-@pytest.mark.parametrize("undone", [True, False])
-def test_a_lost_server_is_waited_for_and_asked_again_when_it_was_replaced(stage: Stage, undone: bool) -> None:
+def test_a_lost_server_is_waited_for_and_the_box_begins_anew_on_what_it_went_back_to(stage: Stage) -> None:
     roles = servers(stage, nothing)
     node = stage.node(W0)
     role = Restarting()
@@ -215,11 +214,36 @@ def test_a_lost_server_is_waited_for_and_asked_again_when_it_was_replaced(stage:
     for who in (S0, S1, server(2)):
         stage.nodes[who].begin_view(7)
     assert role.begun == 1
-    node.go_back(7, undone=undone)
+    node.go_back(7, undone=True)
     assert isinstance(waiting(), Compute)
-    assert (role.begun, role.forgot) == (2, int(undone))
+    assert (role.begun, role.forgot) == (2, 1)
     assert role.answers[0].n == 2
     assert [role.came[0][1].n for role in fresh] == [2, 2, 2]
+
+
+def test_what_is_not_answered_is_asked_again_of_the_server_in_the_place(stage: Stage) -> None:
+    roles = servers(stage, nothing)
+    node = stage.node(W0)
+    role = Restarting()
+    node.place(role, LAYOUT)
+    node.calls.patient = True
+    waiting = in_background(node.advance)
+    assert all(role.heard() for role in roles)
+    member = stage.hub.find(S1)
+    assert member is not None
+    member.close()
+    fresh = Answerer(echo)
+    stage.node(S1).place(fresh)
+    for _ in range(2):  # in vain the second time
+        node.ask_again([S1])
+    for who, answer in ((S0, roles[0]), (server(2), roles[2])):
+        for effect in echo(0, answer.came[0][1]):
+            with stage.nodes[who]._lock:
+                stage.nodes[who].release(answer, [effect])
+    assert isinstance(waiting(), Compute)
+    assert (role.begun, role.forgot) == (1, 0), "the box has noticed nothing"
+    assert list(role.answers[0].v) == [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]
+    assert [len(role.came) for role in (roles[0], roles[2])] == [1, 1]
 
 
 def test_what_was_said_in_an_earlier_view_is_not_heard(stage: Stage) -> None:
@@ -239,14 +263,11 @@ def test_what_was_said_in_an_earlier_view_is_not_heard(stage: Stage) -> None:
 def test_with_copies_only_the_lost_shard_is_made_anew(companies: Any) -> None:
     company: Company = companies(Snapshot(available=False, copies=True), servers=3)
     dies(company, S1)
-    orders = {who: company.hears(who) for who in (S0, S2)}
-    assert {who: order.source for who, order in orders.items()} == {S0: "", S2: ""}
     starts(company, S1)
     order = company.hears(S1)
-    assert order.source == "server 2"
-    for who in (S0, S2, S1):
-        company.say(who, control.Prepared(view=order.view, version=62))
-    assert company.hears(W0) == control.Resume(view=order.view, undone=False)
+    assert (order.source, order.view) == ("server 2", 0)
+    company.say(S1, control.Prepared(number=order.number, version=62))
+    assert [company.hears(who) for who in (S0, S2, W0)] == [control.Resume(view=0, undone=False, replaced=(1,))] * 3
     company.settled()
     assert company.ears.records[-1].reason == "it goes on from its copy, at version 62; nothing answered is lost"  # type: ignore[attr-defined]
 
@@ -255,23 +276,23 @@ def test_neighbours_that_are_lost_together_take_the_copies_with_them(companies: 
     company: Company = companies(Snapshot(copies=True), servers=3)
     dies(company, S0)
     dies(company, S1)
-    assert [company.hears(S2).source for _ in range(2)] == ["", "coordinator"]
+    assert company.hears(S2).source == "coordinator"
     for who in (S0, S1):
         starts(company, who)
         order = company.hears(who)
         assert order.source == "coordinator"
     for who in (S0, S1, S2):
-        company.say(who, control.Prepared(view=order.view, version=40))
+        company.say(who, control.Prepared(number=order.number, version=40))
     assert company.hears(W0).undone
 
 
 def test_a_keeper_that_has_not_all_of_it_sends_everybody_to_the_snapshot(companies: Any) -> None:
     company: Company = companies(Snapshot(copies=True))
     dies(company, S0)
-    first = company.hears(S1)
     starts(company, S0)
-    assert company.hears(S0).source == "server 1"
-    company.say(S0, control.Prepared(view=first.view, failed=True))
+    first = company.hears(S0)
+    assert first.source == "server 1"
+    company.say(S0, control.Prepared(number=first.number, failed=True))
     second = company.hears(S1)
     assert (second.source, second.view > first.view) == ("coordinator", True)
     assert company.hears(S0) == second
@@ -281,5 +302,5 @@ def test_without_copy_and_snapshot_the_run_ends(companies: Any) -> None:
     company: Company = companies(Snapshot(available=False, copies=True))
     dies(company, S0)
     starts(company, S0)
-    company.say(S0, control.Prepared(view=company.hears(S1).view, failed=True))
+    company.say(S0, control.Prepared(number=company.hears(S0).number, failed=True))
     assert company.told("failed")[1] == "lost server 0 and the copies of what it held, before the first snapshot"
