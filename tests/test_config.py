@@ -230,6 +230,7 @@ def test_a_flag_that_cannot_be_read_is_refused_by_name(flag: str, text: str) -> 
         ({"schedule": {"name": "cosine"}, "stop": {"epochs": 0, "steps": 5}}, "--schedule cosine needs --epochs"),
         ({"schedule": {"name": "cosine", "warmup": 9}, "stop": {"epochs": 3}}, "--warmup"),
         ({"data": {"directory": "/no/such/folder"}}, "no such folder"),
+        ({"cluster": {"ack": "replica"}}, "--ack replica needs another server to keep the copies, --servers says 1"),
         ({"data": {"shares": "fractions:1,2,3"}}, "--shares names 3 fractions, --workers says 4"),
         ({"data": {"shares": "file:/no/such/file"}}, "cannot read the data_sharding file /no/such/file"),
         ({"run": {"scheme": "gsp"}, "gsp": {"groups": "0,1;2"}}, "each of the workers 0..3 once"),

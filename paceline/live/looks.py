@@ -1,4 +1,4 @@
-"""What a party asks of single others, past the scheme: mostly to look at what they hold, without their role noticing."""
+"""What a party asks of single others, past the scheme: mostly a look at what they hold, unnoticed by their role."""
 
 from __future__ import annotations
 

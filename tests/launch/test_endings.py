@@ -135,6 +135,10 @@ def test_kill_9_of_a_worker_of_servers_leaves_the_others_at_work(train: Callable
         (signal.SIGKILL, ["--scheme", "bsp", "--servers", "2"]),
         (
             signal.SIGKILL,
+            ["--scheme", "asp", "--servers", "2", "--ack", "replica", "--model", "cnn", "--slice-mb", "0.02"],
+        ),
+        (
+            signal.SIGKILL,
             ["--scheme", "asp", "--model", "cnn", "--slice-mb", "0.02", "--optimizer", "adam"],
         ),
         (signal.SIGSTOP, ["--scheme", "bsp", "--dead-after", "1"]),
@@ -144,10 +148,11 @@ def test_a_lost_server_is_replaced_and_nobody_else_is_restarted(
     train: Callable[..., Run], number: signal.Signals, options: list[str]
 ) -> None:
     run = train("--snapshot-every", "0.5", *options)
+    how = "it goes on from its copy" if "replica" in options else "all shards went back to version"
     trace = run.out / "trace.jsonl"
     assert within(2 * BOUND_SECONDS, lambda: trace.read_text().count('"applied"') > 40)  # there is a snapshot by then
     os.kill(run.parties["server 0"], number)
-    assert within(2 * BOUND_SECONDS, lambda: "was replaced: all shards went back to version" in run.errors), run.errors
+    assert within(2 * BOUND_SECONDS, lambda: f"was replaced: {how}" in run.errors), run.errors
     assert not alive(run.parties["server 0"])
     assert all(alive(pid) for name, pid in run.parties.items() if name != "server 0")
     applied = trace.read_text().count('"applied"')
