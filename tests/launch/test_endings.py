@@ -135,7 +135,7 @@ def test_kill_9_of_a_worker_of_servers_leaves_the_others_at_work(train: Callable
         (signal.SIGKILL, ["--scheme", "bsp", "--servers", "2"]),
         (
             signal.SIGKILL,
-            ["--scheme", "asp", "--servers", "2", "--ack", "replica", "--model", "cnn", "--slice-mb", "0.02"],
+            ["--scheme", "asp", "--servers", "2", "--ack", "replica", "--slice-mb", "0.02"],
         ),
         (
             signal.SIGKILL,
