@@ -2,8 +2,9 @@
 
 Runs of `paceline train` on this machine, in turn with `--ack replica` and with `--ack memory`; a server of each is
 killed once training is under way. The stall is the time between the last update of the shard that was lost and the
-next, as the trace has them, less the usual one: what the killed server had not told yet makes it longer. Lost with replicas: updates of versions that the trace has twice, or of one that
-is below an earlier one; undone with snapshots: as many as the run says.
+next, as the trace has them, less the usual one; what the killed server had not told yet makes it longer. Lost with
+replicas: updates whose version the trace has twice, or below an earlier one; with snapshots the run says how many are
+undone.
 
 Claims: with replicas the median stall is at most 2 s and nothing that was answered is lost; with snapshots the median
 stall is at most 5 s. Exit code 1 when one fails. Nobody else publishes such a figure (DLRover shows recovery without

@@ -103,8 +103,9 @@ class Vault:
         """Before the transport is."""
         self._over.set()
         self._node.stop()
-        if self._thread is not None:
-            self._thread.join()
+        while self._thread is not None and self._thread.is_alive():
+            self._node.stop()  # again: one may look at others when a run is over, and so this one may begin to
+            self._thread.join(0.05)
 
     # ---- on its own thread -------------------------------------------------------------------------------
     def _run(self) -> None:
