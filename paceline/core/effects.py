@@ -141,6 +141,8 @@ class Start:
 class Ticket:
     """What `Start` gives and `Wait` takes; each driver has its own kind."""
 
+    __slots__ = ()
+
 
 @record
 class Wait:

@@ -118,19 +118,31 @@ class Errand(Ticket):
     `sending_s`, `receiving_s`: how long question and answer were on their way, the slowest of each.
     """
 
-    # Defaults on the class: an errand is made for every message, and most need none of these.
-    among: tuple[int, ...] = ()
-    parts: list[Any] | None = None
-    missing = 1
-    done = False
-    sending_s = receiving_s = 0.0
-    nbytes = 0
-    gathered = False
-    value: Any = None
-    error: Exception | None = None
+    # One is made for every message: without a table of its own, though most need only a few of these.
+    __slots__ = (
+        "among",
+        "done",
+        "error",
+        "gathered",
+        "life",
+        "missing",
+        "nbytes",
+        "parts",
+        "receiving_s",
+        "sending_s",
+        "value",
+    )
 
     def __init__(self, life: Life) -> None:
         self.life = life
+        self.among: tuple[int, ...] = ()
+        self.parts: list[Any] | None = None
+        self.missing = 1
+        self.nbytes = 0
+        self.gathered = self.done = False
+        self.sending_s = self.receiving_s = 0.0
+        self.value: Any = None
+        self.error: Exception | None = None
 
     @property
     def card(self) -> Card:
