@@ -8,6 +8,7 @@ import queue
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -40,8 +41,8 @@ class RemoteHost:
         self.lines, self._why_gone = lines, why_gone
         self._answers: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._events: Callable[[Event], None] = lambda event: None
-        self._beat = words.Beating(lines)
-        self.alive = True
+        self.alive, self._doubted = True, False
+        self._beat = words.Beating(lines, self._give_up)
         threading.Thread(target=self._read, name=f"agent on {name}", daemon=True).start()
 
     def follow(self, events: Callable[[Event], None]) -> None:
@@ -60,6 +61,14 @@ class RemoteHost:
         if isinstance(event, words.Refused):
             raise ConfigError(event.why)
         return event
+
+    def doubt(self) -> None:
+        """A party there has been given up: if nothing is heard of the host either, all that ran there is lost."""
+        self._doubted = True
+
+    def _give_up(self) -> None:
+        if self._doubted and self.lines.silent:
+            self.lines.close()
 
     def gone(self) -> str:
         """Why nothing is heard from it any more."""
@@ -129,17 +138,26 @@ class RemoteCrew:
         if seat.who.kind == "evaluator":
             self._local.start(config, seat)
             return
-        host = self._hosts[self._placement.host_of(seat.who)]
         self._out = config.run.out
         with self._change:
+            host = self._host_for(seat.who)
             self._at[seat.party] = host
-        if not host.alive:
-            self._lost(host)
-            return
         slot = self._placement.slots[seat.who.index] if seat.who.kind == "worker" else -1
         there = dataclasses.replace(seat, bind=_bind(host.address, seat.bind), slot=slot)
         values = configuration.to_dict(config)
         host.ask(words.Start(config=values, seat=there.to_json(), keys=_keys(seat)))
+
+    def _host_for(self, who: Party) -> RemoteHost:
+        """Where the placement says; if that one is gone, the living one that has the fewest parties."""
+        placed = self._hosts[self._placement.host_of(who)]
+        if placed.alive:
+            return placed
+        numbers = set(self._placement.workers) if who.kind == "worker" else range(len(self._hosts))
+        living = [self._hosts[number] for number in numbers if self._hosts[number].alive]
+        if not living:
+            raise PacelineError(f"{who}: {placed.gone()}, and no other host can take it")
+        load = Counter(self._at.values())
+        return min(living, key=lambda host: load[host])
 
     def busy(self) -> bool:
         """Scripts go on after their training."""
@@ -150,6 +168,7 @@ class RemoteCrew:
             self._local.kill(who)
         elif host := self._at.get(str(who)):
             host.ask(words.Kill(party=str(who)))
+            host.doubt()
 
     def end(self, seconds: float) -> None:
         there = [host for host in self._hosts if host.alive and not host.lines.silent]

@@ -23,6 +23,7 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -30,7 +31,7 @@ import msgspec
 from paceline.live.tls import TlsStream
 
 LINE_BYTES_MAX = 16 << 20
-BEAT_SECONDS = 5.0
+BEAT_SECONDS = 2.0
 SILENCE_SECONDS = 30.0
 
 
@@ -260,16 +261,17 @@ class Lines(Generic[W]):
 
 
 class Beating:
-    """Says Beat until it is closed."""
+    """Says Beat until it is closed; after each, `then` is called."""
 
-    def __init__(self, lines: Lines[Any]) -> None:
-        self._lines, self._over = lines, threading.Event()
+    def __init__(self, lines: Lines[Any], then: Callable[[], None] = lambda: None) -> None:
+        self._lines, self._then, self._over = lines, then, threading.Event()
         self._thread = threading.Thread(target=self._run, name="beat", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         while not self._over.wait(BEAT_SECONDS):
             self._lines.say(Beat())
+            self._then()
 
     def close(self) -> None:
         self._over.set()

@@ -15,7 +15,7 @@ from tests.launch.processes import all_gone, descendants, within
 
 WHY_NOT = missing()
 pytestmark = [pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
-HOSTS = "h1 slots=2 group=fast\nh2 group=slow role=worker\nh3 group=slow role=worker\n"
+HOSTS = "h1 slots=2 group=fast\nh2 group=slow role=worker\nh3 group=slow\n"
 
 
 def over_ssh(lab: Lab, *words: str) -> Launched:
@@ -33,14 +33,18 @@ def test_a_run_over_unlike_hosts_survives_the_death_of_one_and_leaves_nobody_any
     lab.slow("h2", 0.25)
     lab.throttle("h3", "50mbit")
     train = ["paceline", "train", "--data", "digits", "--scheme", "gsp", "--epochs", "0", "--seconds", "600"]
+    train += ["--snapshot-every", "2"]
     launched = over_ssh(lab, "-n", "4", "-s", "2", *train, "--out", "run")
     process = launched.process
     assert launched.says("accuracy", 150), launched.said
+    assert within(30, lambda: launched.said.count("accuracy") > 1), launched.said  # there is a snapshot by now
     assert "security: TLS 1.3 on 10.77.0.1" in launched.said
     family = [process.pid, *descendants(process.pid)]
     lab.die("h3")
     assert launched.says("worker 3 (h3, pid", 30), launched.said
     assert launched.says("3 of 4 continue", 5), launched.said
+    assert launched.says("server 1 (h3, pid", 30), launched.said
+    assert launched.says("was replaced", 30), launched.said  # on a host that is left
     before = launched.said.count("accuracy")
     assert within(30, lambda: launched.said.count("accuracy") > before), launched.said  # they go on
     process.send_signal(signal.SIGINT)
@@ -51,3 +55,22 @@ def test_a_run_over_unlike_hosts_survives_the_death_of_one_and_leaves_nobody_any
     summary = json.loads((lab.folder / "run" / "summary.json").read_text())
     assert len(summary["workers"]) == 4
     assert summary["samples"] > 0
+
+
+def test_what_is_sent_is_run_where_it_arrives_and_who_cannot_be_reached_is_named(lab: Lab) -> None:
+    there = lab.folder.with_name(f"{lab.folder.name}-there")
+    (lab.folder / "where.py").write_text(
+        "import os; print(os.getcwd(), sorted({'key', 'where.py'} & set(os.listdir()))); raise SystemExit('enough')"
+    )
+    (lab.folder / "two").write_text("h2\n")
+    options = ["-H", "two", "--ssh-config", "ssh_config", "--sync-dir", str(there), "--sync-exclude", "key"]
+    launched = Launched(lab, *options, "python", "where.py")
+    assert launched.ends(60) == 1
+    assert f"[worker 0 (h2)] {there} ['where.py']\n" in launched.said
+    assert "ended with exit code 1: enough" in launched.said
+    (lab.folder / "two").write_text("h2\n10.77.0.99\nh99\n")
+    launched = Launched(lab, "-H", "two", "--ssh-config", "ssh_config", "-i", "10.77.0.0/24", "python", "where.py")
+    assert launched.ends(60) == 2
+    assert "paceline: 2 hosts cannot take part:\n" in launched.said
+    assert "10.77.0.99: ssh: connect to host 10.77.0.99 port 22: " in launched.said
+    assert "h99: ssh: Could not resolve hostname h99" in launched.said
