@@ -30,6 +30,7 @@ lab-test: $(READY)  ## tests on several hosts made of network namespaces; instal
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openssh-server openssh-client rsync iproute2 util-linux \
 	  openmpi-bin munge slurm-client slurmctld slurmd slurm-wlm-basic-plugins \
 	  gridengine-master gridengine-exec gridengine-client
+	$(BIN)/pip install --quiet "ray>=2.9"
 	$(BIN)/python -m pytest tests/lab
 
 page-test: $(READY)  ## the live page in a headless browser; installs Debian's chromium where there is none

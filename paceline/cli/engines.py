@@ -1,4 +1,4 @@
-"""`paceline launch --launcher mpi|slurm|sge`: the engine starts an agent a worker, and the run goes on as over ssh."""
+"""`paceline launch --launcher mpi|slurm|sge|ray`: the engine starts an agent a worker; all else is as over ssh."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paceline.cli.running import Losses, ending_in_order, run_and_report, run_sc
 from paceline.cli.watch import page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
-from paceline.launch import mpi, sge, slurm
+from paceline.launch import mpi, ray, sge, slurm
 from paceline.launch.agents import RemoteCrew, begin
 from paceline.launch.called import Engine, called, listening_address, placed_on, plan
 from paceline.launch.environment import split_environment
@@ -28,7 +28,7 @@ from paceline.launch.script import show
 from paceline.live.tcp import is_loopback
 from paceline.observe.progress import make_view
 
-ENGINES = (mpi.NAME, slurm.NAME, sge.NAME)
+ENGINES = (mpi.NAME, slurm.NAME, sge.NAME, ray.NAME)
 
 
 def over_engine(
@@ -99,6 +99,10 @@ def _engine(options: argparse.Namespace, hosts: tuple[Host, ...], folder: Path, 
             return mpi.Mpi(hostfile=str(hostfile) if hosts else "", extra=(*exported, *extra))
         case slurm.NAME:
             return slurm.Slurm(hosts=hosts, inside=slurm.inside(os.environ), extra=extra)
+        case ray.NAME:
+            if hosts:
+                raise ConfigError("--hosts: Ray chooses hosts itself; say by --launcher-args 'GPU=1' what workers need")
+            return ray.configured(extra)
         case _:
             if hosts:
                 raise ConfigError(

@@ -14,6 +14,10 @@ from tests.launch.processes import within
 ROOT = str(Path(__file__).parents[2])
 
 
+def _path() -> str:
+    return os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+
+
 class Launched:
     """`paceline launch` on h1, and what it says."""
 
@@ -22,7 +26,7 @@ class Launched:
         self.process = subprocess.Popen(
             lab.command("h1", *command),
             cwd=lab.folder,
-            env={**os.environ, "PYTHONPATH": ROOT, **environment},
+            env={**os.environ, "PYTHONPATH": _path(), **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

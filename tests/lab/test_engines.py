@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import sge, slurm
+from tests.lab import ray_cluster, sge, slurm
 from tests.lab.lab import INSTALL, Lab, missing, opened
 from tests.lab.launched import Launched
 from tests.launch.processes import all_gone, descendants, within
 
 WHY_NOT = missing()
-pytestmark = [pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
+pytestmark = [pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT), pytest.mark.timeout(400)]
 TRAIN = ["paceline", "train", "--data", "digits", "--scheme", "gsp", "--out", "run"]
 
 
@@ -67,6 +67,17 @@ def test_grid_engine_trains_on_its_hosts_and_a_run_that_is_interrupted_leaves_no
         shutil.rmtree(lab.folder / "run")
         endless = Launched(lab, *by_sge, *TRAIN, "--epochs", "0", "--seconds", "600", **found)
         ends_in_order(lab, endless, [*sge.DAEMONS])
+
+
+@pytest.mark.skipif(bool(ray_cluster.missing()), reason=ray_cluster.missing())
+def test_ray_trains_on_its_nodes_and_a_run_that_is_interrupted_leaves_nobody(lab: Lab) -> None:
+    with ray_cluster.running(lab) as address:
+        by_ray = ["--launcher", "ray", "-n", "2", "--launcher-args", f"address={address}"]
+        quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
+        trains(lab, Launched(lab, *by_ray, *TRAIN, "--seconds", "2", **quiet))
+        shutil.rmtree(lab.folder / "run")
+        endless = Launched(lab, *by_ray, *TRAIN, "--epochs", "0", "--seconds", "600", **quiet)
+        ends_in_order(lab, endless, [*ray_cluster.QUIET])
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason=f"no mpirun; {INSTALL}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.called import TICKET, called, listening_address, placed_on
 from paceline.launch.hosts import parse_hosts
 from paceline.launch.mpi import Mpi, write_hostfile
+from paceline.launch.ray import configured
 from paceline.launch.sge import GridEngine
 from paceline.launch.slurm import Slurm, script
 
@@ -78,6 +80,14 @@ def test_grid_engine_gets_an_array_job_that_is_deleted_by_its_name() -> None:
     assert one.job != other.job
 
 
+def test_ray_gets_an_address_a_strategy_and_what_each_worker_needs() -> None:
+    command = configured(["address=h1:6379", "GPU=1", "strategy=PACK"]).command(2, AGENT)
+    assert command[1:3] == ["-m", "paceline.launch.ray"]
+    assert json.loads(command[command.index("--bundle") + 1]) == {"CPU": 1, "GPU": 1}
+    assert command[command.index("--address") + 1] == "h1:6379"
+    assert command[-4:] == ["--", *AGENT]
+
+
 def test_a_batch_script_passes_the_signal_on_that_comes_before_the_end() -> None:
     text = script(["paceline", "launch", "-n", "2", "python", "my train.py"], 2)
     assert "paceline launch -n 2 python 'my train.py' &\n" in text
@@ -85,7 +95,7 @@ def test_a_batch_script_passes_the_signal_on_that_comes_before_the_end() -> None
     assert "trap 'kill -TERM $!' TERM" in text
 
 
-@pytest.mark.parametrize("launcher", ["mpi", "slurm", "sge"])
+@pytest.mark.parametrize("launcher", ["mpi", "slurm", "sge", "ray"])
 def test_a_dry_run_prints_the_command_and_starts_nothing(
     launcher: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +112,8 @@ def test_a_dry_run_prints_the_command_and_starts_nothing(
     ("words", "expected"),
     [
         ("--launcher sge -H hosts", "Grid Engine chooses hosts itself"),
+        ("--launcher ray -H hosts", "Ray chooses hosts itself"),
+        ("--launcher ray --launcher-args strategy=FAST", "write address=HOST:PORT, strategy=SPREAD|"),
         ("--launcher mpi --sync-dir /tmp/x", "--sync-dir is for --launcher ssh"),
         ("--launcher mpi --launcher-args '", "--launcher-args: No closing quotation"),
         ("--launcher mpi --start-timeout soon", "--start-timeout soon: a number of seconds above 0"),
