@@ -13,6 +13,9 @@ Claim: at most 1.3 times that, plus, for each worker that sends, one receive buf
 shared (`auto`) there is no receive buffer, but a worker reads the weights where the server published them, and has
 none of its own: there, plus one shard for each worker that may be on a version of its own (all under asp, one under
 bsp, where all are on the same).
+
+No snapshots are taken (--snapshot-every 0): for as long as one is kept, the numbers it has are kept too, so that a lost
+server can be replaced, and the model goes on in others. That is at most as much again as the server has to hold.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ from torch import nn
 
 from paceline.config import Config, build
 from paceline.engine.recipes import OptimizerRecipe
-from paceline.job.conductor import Conductor, NoMemory
+from paceline.engine.vector import FlatMemory
+from paceline.job.conductor import Conductor
 from paceline.job.crew import Ended
 from paceline.job.pace import Pace
 from paceline.job.party import take_part
@@ -164,12 +168,13 @@ def measured(case: Case, length: int, rounds: int, slice_mb: float) -> int:
                     "slice_mb": slice_mb,
                     "transport": case.transport,
                     "device": "cpu",
+                    "snapshot_every": 0,
                 },
             }
         )
         conductor = Watched(
             config,
-            lambda token, failed: TcpTransport(party.COORDINATOR, token, NoMemory(), failed=failed, body_bytes_max=0),
+            lambda token, failed: TcpTransport(party.COORDINATOR, token, FlatMemory(), failed=failed),
             crew,
             Silent(),
             evaluator=False,

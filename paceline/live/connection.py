@@ -41,8 +41,13 @@ class Connection:
         closed: Callable[[str], None],
         body_bytes_max: int = 0,
         segments: Segments | None = None,
+        bodies_max: int = 0,
     ) -> None:
-        """`segments`: this process's, to lend from to a process of the same host, over a Unix stream."""
+        """`segments`: this process's, to lend from to a process of the same host, over a Unix stream.
+
+        bodies_max: with as many still to be sent, nothing more is read, so that who takes no answers asks for no more;
+        0 for no limit. One of the two sides must have none, or both could wait for the other to read.
+        """
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -56,6 +61,7 @@ class Connection:
             self._sharing = Sharing(segments, memory, sock, tell=self._tell, later=loop.call_later)
         self._receiver = Receiver(memory, room, arrived, body_bytes_max, self._lanes, self._sharing)
         self._open = True
+        self._bodies_max = bodies_max
         self._sent = 0
         self.idle = threading.Event()  # set while nothing waits to be sent
         self.idle.set()
@@ -163,14 +169,22 @@ class Connection:
                 self._sharing.check()
             if missing is None:
                 self.close("the other side closed the connection")
+            if self._full:
+                self._watch()
+                return
             if missing or not self._open:
                 return
+
+    @property
+    def _full(self) -> bool:
+        """Has the other side to take some of what it was sent before it is heard again?"""
+        return 0 < self._bodies_max <= self._outbox.bodies
 
     # ---- the end -----------------------------------------------------------------------------------------
     def _watch(self) -> None:
         if self._open:
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if len(self._outbox) else 0)
-            self._loop.watch(self._sock, events, self._ready)
+            reading = 0 if self._full else selectors.EVENT_READ
+            self._loop.watch(self._sock, reading | (selectors.EVENT_WRITE if len(self._outbox) else 0), self._ready)
 
     def close(self, why: str) -> None:
         """On the loop's thread. `closed` is told once."""

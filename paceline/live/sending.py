@@ -17,13 +17,14 @@ BATCH_BYTES = 1 << 20  # what one system call is offered, but for a frame that i
 class Outgoing:
     """A frame on its way out; holds the envelope, and so its vectors, until the last byte is gone."""
 
-    __slots__ = ("body", "buffers", "envelope", "left")
+    __slots__ = ("body", "buffers", "envelope", "left", "vectors")
 
     def __init__(self, envelope: Envelope, buffers: list[memoryview], body: Sequence[memoryview] = ()) -> None:
         """The bytes of `envelope` are `buffers`, one after the other; `body` goes over the lanes."""
         self.envelope = envelope
         self.buffers = buffers
         self.body = body
+        self.vectors = len(buffers) > 1 or len(body) > 0
         self.left = sum([buffer.nbytes for buffer in buffers])
 
     def advance(self, sent: int) -> None:
@@ -50,6 +51,7 @@ class Outbox:
         self._ahead = 0  # frames at the front that the next control message may not pass
         self._stripe = stripe
         self._striping = False
+        self.bodies = 0  # frames with vectors of which some are still here
 
     def __len__(self) -> int:
         """Frames that the socket could take now."""
@@ -60,9 +62,11 @@ class Outbox:
         return not self._line and not self._striping
 
     def go_on(self) -> None:
+        self.bodies -= self._striping
         self._striping = False
 
     def put(self, frame: Outgoing) -> None:
+        self.bodies += frame.vectors
         if frame.envelope.kind == Kind.CONTROL:
             self._line.insert(self._ahead, frame)
             self._ahead += 1
@@ -71,7 +75,7 @@ class Outbox:
 
     def clear(self) -> None:
         self._line.clear()
-        self._ahead, self._striping = 0, False
+        self._ahead, self._striping, self.bodies = 0, False, 0
 
     def flush(self, sock: socket.socket) -> int:
         """Hand over what the kernel takes now; returns how many bytes that was. Raises OSError."""
@@ -109,6 +113,7 @@ class Outbox:
                 self._striping = True
                 self._stripe(frame)
             else:
+                self.bodies -= frame.vectors
                 frame.envelope.sent_at = time.monotonic()
         if sent:
             line[0].advance(sent)

@@ -42,6 +42,7 @@ LOOPBACK_BUFFER_BYTES = 4 << 20
 BACKLOG = 256
 STRANGERS_MAX = 256  # connections that have not said yet who they are
 GREETING_SECONDS = 10.0
+ANSWERS_MAX = 2  # with vectors, that a server keeps for a worker before it reads no more of what that sends
 BREATH_SECONDS = 0.1  # before the next try when there is no descriptor left for a connection
 
 
@@ -271,6 +272,7 @@ class TcpTransport:
             room=room,
             closed=closed,
             segments=self._segments,
+            bodies_max=ANSWERS_MAX if self.me.kind == "server" else 0,
         )
         if party:
             connection.admit(self._body_bytes_max)

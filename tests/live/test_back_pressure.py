@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
+import threading
 import tracemalloc
 import weakref
 from collections.abc import Iterator, Sequence
@@ -13,9 +16,9 @@ import pytest
 from paceline.core.clocked import Push
 from paceline.live.party import Party, server, worker
 from paceline.live.receiving import BODIES_MAX
-from paceline.live.tcp import TcpTransport
+from paceline.live.tcp import ANSWERS_MAX, TcpTransport
 from paceline.live.transport import Envelope, Kind
-from tests.live.doubles import NumpyMemory, Recorder, take
+from tests.live.doubles import PATIENCE_SECONDS, NumpyMemory, Recorder, take
 
 TOKEN = "the token of this run"
 SENDERS = 6
@@ -91,6 +94,58 @@ def test_a_server_holds_no_more_slices_than_there_are_senders_and_bodies_begun(
         clocks.setdefault(src, []).append(envelope.message)
     assert list(clocks.values()) == [list(range(SLICES))] * SENDERS
     assert heard.most <= SENDERS * heard.bodies_begun + 1  # the one that is being applied
+
+
+class Answering(Recorder):
+    """Answers every push with a vector of its own, and counts those that are still there."""
+
+    most = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transport: TcpTransport | None = None
+        self.answers: list[weakref.ref[Any]] = []
+
+    def deliver(self, src: Party, envelope: Envelope) -> None:
+        answer = np.zeros(SLICE, np.float32)
+        self.answers.append(weakref.ref(answer))
+        assert self.transport is not None
+        self.transport.send(src, Envelope(Kind.TELL, Push(g=answer, clock=envelope.message.clock, samples=1)))
+        del answer
+        self.most = max(self.most, sum(there() is not None for there in self.answers))
+        self.delivered.put((src, Envelope(envelope.kind, None)))
+
+
+class Stuck(Recorder):
+    """Takes nothing more until it may `go_on`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = threading.Event()
+
+    def deliver(self, src: Party, envelope: Envelope) -> None:
+        self.go_on.wait(PATIENCE_SECONDS)
+        self.delivered.put((src, Envelope(envelope.kind, envelope.message.clock)))
+
+
+def test_who_takes_no_answers_is_not_heard_before_it_does() -> None:
+    served, stuck = Answering(), Stuck()
+    ends = [TcpTransport(who, TOKEN, NumpyMemory()) for who in (server(0), worker(0))]
+    served.transport = ends[0]
+    for end, handler in zip(ends, (served, stuck), strict=True):
+        end.open(handler)
+    ends[1].connect(server(0), ends[0].address)
+    pushes = 4 * SLICES
+    for n in range(pushes):
+        ends[1].send(server(0), push(np.zeros(SLICE // 64, np.float32), n))
+    with contextlib.suppress(queue.Empty):  # what the kernel takes of the answers, and no more
+        for _ in range(pushes):
+            served.delivered.get(timeout=0.5)
+    stuck.go_on.set()
+    assert [take(stuck.delivered)[1].message for _ in range(pushes)] == list(range(pushes))
+    for end in ends:
+        end.close()
+    assert served.most <= ANSWERS_MAX + 1  # the one that is being made
 
 
 def test_what_waits_to_be_sent_is_not_copied(parties: tuple[Counting, list[TcpTransport]]) -> None:
