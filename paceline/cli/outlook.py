@@ -50,8 +50,14 @@ def cluster_of(measured: Sequence[Measured], servers: int) -> Cluster:
     """Every worker on a host of its own."""
     latency_s = min(worker.exchange_s for worker in measured) / 2
     hosts = [
-        Host(name=f"worker-{rank}", devices=(Device(seconds=worker.step_s),)) for rank, worker in enumerate(measured)
+        Host(name=f"worker-{rank}", devices=(Device(seconds=worker.step_s, jitter=_jitter(worker)),))
+        for rank, worker in enumerate(measured)
     ]
     if servers:
         hosts.append(Host(name="servers", count=servers, servers=1))
     return Cluster(hosts=tuple(hosts), step_s=min(w.step_s for w in measured), network=Network(latency_s=latency_s))
+
+
+def _jitter(worker: Measured) -> float:
+    """The sigma of a log-normal factor is about the coefficient of variation, while that is small."""
+    return min(worker.spread_s / worker.step_s, 1.0)

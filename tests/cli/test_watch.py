@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import signal
 import subprocess
@@ -74,6 +75,14 @@ def test_what_other_schemes_would_give_is_what_such_workers_can() -> None:
     assert found["bsp"] == pytest.approx(4 * 32 / 0.081, rel=0.06)
     assert found["asp"] == pytest.approx(3 * 32 / 0.021 + 32 / 0.081, rel=0.06)
     assert found["bsp"] < found["asp"]
+    restless = [Measured(device="cpu", step_s=0.02, spread_s=0.01, samples=32.0, exchange_s=0.001) for _ in range(4)]
+    steady = [dataclasses.replace(worker, spread_s=0.0) for worker in restless]
+    at_ease, harried = (
+        {told.scheme: told.rate for told in outlook_of(of, {"scheme": "bsp", "servers": 1})}
+        for of in (steady, restless)
+    )
+    assert harried["bsp"] < 0.9 * at_ease["bsp"]
+    assert harried["asp"] == pytest.approx(at_ease["asp"], rel=0.1)
     alone = {told.scheme for told in outlook_of(workers, {"scheme": "localsgd", "servers": 0})}
     assert outlook_of(workers, {"scheme": "bsp", "servers": 3})
     assert "localsgd" in alone

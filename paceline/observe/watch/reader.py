@@ -22,12 +22,16 @@ FORETOLD_EVERY_S = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One worker as its latest steps show it: seconds a step, samples a step, seconds an exchange costs beside."""
+    """One worker as its latest steps show it: seconds a step, samples a step, seconds an exchange costs beside.
+
+    spread_s: standard deviation of step_s.
+    """
 
     device: str
     step_s: float
     samples: float
     exchange_s: float
+    spread_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +134,7 @@ class Reader:
                 Measured(
                     device=pace.device,
                     step_s=pace.step_s,
+                    spread_s=pace.spread_s,
                     samples=pace.latest.samples / pace.latest.steps,
                     exchange_s=max(0.0, pace.latest.seconds - pace.latest.computing) / max(1, pace.latest.exchanges),
                 )
