@@ -1,4 +1,4 @@
-"""Every schedule for every number of members up to 64: the sum is exact, and what it costs is what theory says."""
+"""Schedules for every number of members up to 64: the sum is exact, and what it costs is what theory says."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from paceline.core.collective import PEERS, Schedule, schedule_for
 from tests.core.collective.members import average
 
 UP_TO = range(2, 65)
+# A schedule hangs on n's bits and divisors: all small n, then primes, powers of two and their neighbours have every
+# schedule tried; of any other n one is drawn.
+TELLING = [n for n in UP_TO if n <= 16 or n in (32, 33, 63, 64) or all(n % k for k in range(2, n))]
 SOME = [2, 3, 5, 8, 13, 22]
 
 
@@ -29,7 +32,8 @@ def schedules(n: int) -> list[Schedule]:
 @pytest.mark.parametrize("n", UP_TO)
 def test_everybody_ends_with_the_exact_weighted_mean_in_whatever_order_messages_come(n: int) -> None:
     rng = Random(n)
-    for schedule in schedules(n):
+    tried = schedules(n) if n in TELLING else rng.sample(schedules(n), 1)
+    for schedule in tried:
         length = min(rng.choice([1, schedule.pieces - 1, schedule.pieces + 3]), 67)
         weights = [Fraction(rng.choice([0, 1, 1, 3])) for _ in range(n)]
         weights[rng.randrange(n)] = Fraction(2)
@@ -61,7 +65,7 @@ def test_all_members_have_the_same_bits_and_every_order_of_arrival_gives_them(n:
         assert len({result.weight for result in results}) == 1, schedule.name
 
 
-@pytest.mark.parametrize("n", UP_TO)
+@pytest.mark.parametrize("n", TELLING)
 def test_each_member_sends_what_theory_says(n: int) -> None:
     p = 1 << (n.bit_length() - 1)
     optimum = {Fraction(2 * (n - 1), n)}
@@ -91,7 +95,7 @@ def test_what_is_added_up_is_the_least_possible(n: int) -> None:
             assert {result.added for result in results} == {(n - 1) * length // n}
 
 
-@pytest.mark.parametrize("n", UP_TO)
+@pytest.mark.parametrize("n", TELLING)
 def test_the_number_of_steps_is_what_theory_says(n: int) -> None:
     log = n.bit_length() - 1
     extra = 0 if n == 1 << log else 2
@@ -100,14 +104,14 @@ def test_the_number_of_steps_is_what_theory_says(n: int) -> None:
     assert len(schedule_for("blocks", n).steps) == 2 * log + 2 * (n.bit_count() - 1)
 
 
-@pytest.mark.parametrize("n", UP_TO)
+@pytest.mark.parametrize("n", TELLING)
 def test_a_member_sends_and_receives_once_a_step_in_ring_pairwise_and_butterfly(n: int) -> None:
     for name in ("ring", "pairwise", "butterfly"):
         for step in schedule_for(name, n).steps:
             assert max(Counter(t.src for t in step).values()) == max(Counter(t.dst for t in step).values()) == 1
 
 
-@pytest.mark.parametrize("n", UP_TO)
+@pytest.mark.parametrize("n", TELLING)
 def test_in_blocks_a_member_has_one_partner_at_a_time_in_the_larger_of_two_blocks(n: int) -> None:
     """Only between blocks may one send or receive more than once: a member of the smaller block."""
     size: list[int] = []
@@ -119,7 +123,7 @@ def test_in_blocks_a_member_has_one_partner_at_a_time_in_the_larger_of_two_block
         assert all(receives[t.dst] == 1 or size[t.dst] < size[t.src] for t in step)
 
 
-@pytest.mark.parametrize("n", UP_TO)
+@pytest.mark.parametrize("n", TELLING)
 def test_only_one_member_of_a_host_talks_to_other_hosts(n: int) -> None:
     hosts = tuple(tuple(range(h, n, 3)) for h in range(min(3, n)))
     home = {member: host for host in hosts for member in host}
@@ -133,7 +137,7 @@ def test_only_one_member_of_a_host_talks_to_other_hosts(n: int) -> None:
     assert away == {host[0] for host in hosts}
 
 
-@pytest.mark.parametrize("n", UP_TO)
+@pytest.mark.parametrize("n", TELLING)
 def test_a_step_is_one_moment(n: int) -> None:
     """Nothing that a member sends in a step is changed in that step, and no pair talks twice the same way."""
     for schedule in schedules(n):
