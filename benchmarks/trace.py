@@ -1,6 +1,6 @@
 """What the trace costs a worker, against its step.
 
-python benchmarks/trace.py [--steps 40] [--rounds 9] [--models lenet,cnn,resnet18]
+python benchmarks/trace.py [--steps 10] [--rounds 9] [--models lenet,cnn]
 
 A step of BSP leaves three records of the worker (computing, waiting, communicating) and its part of two of the server
 (an update, a decision to wait). In turn, in one process of one thread:
@@ -95,9 +95,9 @@ def coordinator() -> tuple[float, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=40, help="steps of a block")
+    parser.add_argument("--steps", type=int, default=10, help="steps of a block")
     parser.add_argument("--rounds", type=int, default=9, help="pairs of blocks")
-    parser.add_argument("--models", default="lenet,cnn,resnet18", help="names separated by commas")
+    parser.add_argument("--models", default="lenet,cnn", help="names separated by commas")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{conditions()}, one thread, {options.rounds} rounds of {options.steps} steps")

@@ -117,11 +117,12 @@ KINDS: dict[str, type[Record]] = {
 LISTS = ("ranks", "whom")
 
 
+NAMES = {cls: name for name, cls in KINDS.items()}
 DEFAULTS = {cls: tuple((f.name, f.default) for f in dataclasses.fields(cls)) for cls in KINDS.values()}
 
 
 def to_dict(record: Record) -> dict[str, Any]:
-    fields: dict[str, Any] = {"kind": type(record).__name__.lower()}
+    fields: dict[str, Any] = {"kind": NAMES[type(record)]}
     for name, default in DEFAULTS[type(record)]:
         value = getattr(record, name)
         if value != default:
