@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from paceline.cli.launch import main
+from paceline.core.errors import ConfigError
 from tests.launch.processes import all_gone
 from tests.launch.remote import put_ssh
 
@@ -75,8 +77,13 @@ def test_a_script_is_known_by_its_rank_and_host_and_its_failure_by_its_cause(tmp
 @pytest.mark.parametrize(
     ("hosts", "options", "wanted"),
     [
-        ("a\nb", ["--python", "/no/python", "python", "s.py"], "a, b: sh: 1: exec: /no/python: not found"),
-        ("a\nb folder=/no/folder", ["no-program"], "2 hosts cannot take part"),
+        (
+            "a\nb",
+            ["--python", "/no/python", "python", "s.py"],
+            "a, b: env: '/no/python': No such file or directory; name",
+        ),
+        ("a folder=/no/folder\nb python=/no/python", ["python", "s.py"], "2 hosts cannot take part:\n  a: "),
+        ("a\nb", ["no-program"], "a, b: no-program: no such program in "),
         ("a slots=2", ["-n", "3", "python", "s.py"], "3 workers and 2 slots in the hosts file: give -n 2"),
         ("a slot=2", ["python", "s.py"], "hosts, line 1: unknown 'slot=2'; did you mean 'slots'"),
         ("a", ["--env", "NOT_SET", "python", "s.py"], "--env NOT_SET: it is not set here"),
@@ -86,12 +93,16 @@ def test_a_script_is_known_by_its_rank_and_host_and_its_failure_by_its_cause(tmp
     ],
 )
 def test_what_is_wrong_is_said_before_anything_runs(
-    tmp_path: Path, hosts: str, options: list[str], wanted: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: str, options: list[str], wanted: str
 ) -> None:
+    (tmp_path / "hosts").write_text(hosts)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{put_ssh(tmp_path)}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", ROOT)
     interface = [] if "--bind" in options else ["-i", "127.0.0.1"]
-    code, _, err = launch(tmp_path, hosts, *interface, *options)
-    assert code == 2
-    assert wanted in "\n".join(err)
+    with pytest.raises(ConfigError) as caught:
+        main(["-H", "hosts", "--env", "PYTHONPATH", *interface, *options])
+    assert wanted in str(caught.value)
     assert not (tmp_path / "runs").exists()
 
 
