@@ -57,6 +57,8 @@ SETTINGS = (
     "mean",
     "timeout",
     "dead-after",
+    "restarts",
+    "min-workers",
     "out",
 )
 LAUNCHERS = ("local", "ssh", *ENGINES)

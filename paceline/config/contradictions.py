@@ -28,6 +28,8 @@ def check(config: Config) -> None:
             raise ConfigError(f"--{flag} names {len(entries)} workers, --workers says {workers}")
     if config.cluster.slowdown and len(config.cluster.slowdown) != workers:
         raise ConfigError(f"--slowdown names {len(config.cluster.slowdown)} workers, --workers says {workers}")
+    if config.cluster.min_workers > workers:
+        raise ConfigError(f"--min-workers {config.cluster.min_workers}: --workers says {workers}")
     if config.cluster.slowdown and not config.cluster.step_ms:
         raise ConfigError("--slowdown multiplies --step-ms: give that too, e.g. --step-ms 20")
     if not (stop.epochs or stop.seconds or stop.steps or stop.target_accuracy):

@@ -89,6 +89,8 @@ class Cluster:
     mean: str = option("auto", "who averages among equals; see docs/carriers.md", choices=CARRIERS)
     timeout: float = option(600.0, "seconds any single wait may take", low=1)
     dead_after: float = option(5.0, "seconds of silence after which a worker or server is given up", low=1)
+    restarts: int = option(3, "how often each lost worker is started again", low=0)
+    min_workers: int = option(1, "with fewer workers left the run ends", low=1)
     ack: str = option(
         "memory",
         "what was answered is safe: memory: in the server alone, so that all go back to a snapshot when it is lost; "

@@ -13,7 +13,7 @@ late is given half of somebody's.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any, ClassVar
 
 from paceline.core.effects import Call, Effect, Reply, Tell
@@ -128,10 +128,12 @@ class Holder(Role):
         self.away.discard(rank)
         yield from ()
 
-    def adopt(self, peer: Role) -> None:
-        super().adopt(peer)
-        assert isinstance(peer, Holder)
-        self.weight, self.away = 0.0, peer.away - {self.me}
+    def shown(self) -> dict[str, Any]:
+        return {**super().shown(), "away": sorted(self.away)}
+
+    def adopt(self, shown: Mapping[str, Any]) -> None:
+        super().adopt(shown)
+        self.weight, self.away = 0.0, set(shown["away"]) - {self.me}
 
     def leave(self, now: float) -> Iterator[Tell | Reply]:
         self.left = True

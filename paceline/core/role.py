@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import random
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -54,8 +54,8 @@ class Role:
     so what must survive lives on `self`. `on` handles one message to its end and never waits. `gone` says that a
     worker takes no further part, `came` that one comes (back). `self.w` is the model as this party knows it.
 
-    common: names of the attributes that are equal on all workers, such as the number of the round. A worker that
-    comes late takes them over, together with the model.
+    common: names of the attributes that are equal on all workers, such as the number of the round; one vector at most.
+    A worker that comes late takes them over, together with the model.
     goes_back: may the servers go back to an earlier state while this box is in the middle of something? A worker's box
     then hears `undone`, and its `run` starts anew; a server's has `tables`, and takes them up with `restore`.
     """
@@ -97,10 +97,21 @@ class Role:
         """The coordinator hears that the model has been evaluated."""
         yield from ()
 
-    def adopt(self, peer: Role) -> None:
-        """This worker comes late: take over from `peer` what is common to all."""
+    def shown(self) -> dict[str, Any]:
+        """What a worker that comes late takes over from this one: vectors, and what JSON can say.
+
+        What counts how far it is, its round or its clock, comes first: a newcomer follows the one that is least far.
+        """
+        return {name: getattr(self, name) for name in self.common}
+
+    def adopt(self, shown: Mapping[str, Any]) -> None:
+        """This worker comes late: take over what another one has `shown`, which is common to all."""
         for name in self.common:
-            setattr(self, name, getattr(peer, name))
+            setattr(self, name, shown[name])
+
+    @staticmethod
+    def how_far(shown: Mapping[str, Any]) -> list[int]:
+        return [value for value in shown.values() if isinstance(value, int)]
 
     def undone(self) -> None:
         """The servers went back to an earlier state: forget what rests on the one that there was."""

@@ -26,6 +26,7 @@ from paceline.job.crew import Crew, Ended
 from paceline.job.layout import lay_out
 from paceline.job.ledger import Ledger
 from paceline.job.recipe import Recipe, coordinator_role
+from paceline.job.restarts import Restarts
 from paceline.job.resuming import Start, find
 from paceline.job.seat import Seat
 from paceline.job.vault import Vault
@@ -67,9 +68,13 @@ class _Started:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lost:
+class _Member:
+    """`life` of it has come or, `lost`, is over."""
+
     who: Party
+    life: int
     line: str
+    lost: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +127,9 @@ class Conductor:
         cluster, stop = config.cluster, config.stop
         node = Node(self._transport, FlatMemory())
         self._vault = Vault(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")
+        self._restarts = Restarts(cluster.restarts)
         self._seats: dict[Party, Seat] = {}
+        self._newcomers_not = ""  # why nobody can come late
         self._ended: set[Party] = set()  # servers whose process has
         self._given_up: set[Party] = set()
         self._coordinator = Coordinator(
@@ -142,6 +149,7 @@ class Conductor:
             lay_out=functools.partial(lay_out, shards=cluster.shards, slice_mb=cluster.slice_mb),
             seed=config.run.seed,
             dead_after_s=cluster.dead_after,
+            min_workers=cluster.min_workers,
             snapshots=self._vault,
         )
 
@@ -230,10 +238,11 @@ class Conductor:
                     self._view.show(self._ledger.snapshot(self._coordinator.node.now()))
                 case _Started(notes=notes):
                     self._view.begin(notes)
-                case _Lost(who=who, line=line):
-                    self._view.begin((line,))
-                    self._crew.kill(who)
-                    if who.kind == "server":
+                case _Member(who=who):
+                    self._view.begin((event.line,))
+                    if event.lost and event.life == self._seats[who].incarnation:  # the next one may be up by now
+                        self._crew.kill(who)
+                    if event.lost and who.kind == "server":
                         self._given_up.add(who)
                         self._replace(who)
                 case _Replaced(line=line):
@@ -245,6 +254,8 @@ class Conductor:
                     if who.kind == "server":
                         self._ended.add(who)
                         self._replace(who)
+                    else:
+                        self._revive(who)
                 case Ended(who=who, why=why) if why or self._coordinator.phase is not Phase.OVER:
                     self._fail(self._death(who, why or self._too_early(who)))
                 case _Failure():
@@ -259,19 +270,39 @@ class Conductor:
                         raise RunFailed(f"interrupted by {signal}")
                     self._coordinator.stop(f"interrupted by {signal}")
                     deadline.at_most(INTERRUPT_SECONDS)
+            self._start_again()
             if not finished:
                 deadline.check()
             elif deadline.expired:
                 return
+
+    def _revive(self, who: Party) -> None:
+        """`who` is lost, and nothing of its process is left: it is started again, if it may be."""
+        if self._trains:
+            why_not = self._newcomers_not or self._restarts.ended(time.monotonic(), who)
+            if why_not and self._config.cluster.restarts:
+                self._view.begin((why_not,))
+
+    def _start_again(self) -> None:
+        for who in self._restarts.due(time.monotonic()):
+            if self._trains:
+                self._start_life(who)
+
+    @property
+    def _trains(self) -> bool:
+        return self._coordinator.phase is Phase.TRAINING and not self._coordinator.stopping
 
     def _replace(self, who: Party) -> None:
         """Start a server anew that was given up, once its process has ended."""
         if who in self._ended & self._given_up:
             self._ended.remove(who)
             self._given_up.remove(who)
-            seat = self._seats[who]
-            self._seats[who] = dataclasses.replace(seat, incarnation=seat.incarnation + 1, resume="")
-            self._crew.start(self._config, self._seats[who])
+            self._start_life(who)
+
+    def _start_life(self, who: Party) -> None:
+        seat = self._seats[who]
+        self._seats[who] = dataclasses.replace(seat, incarnation=seat.incarnation + 1, resume="")
+        self._crew.start(self._config, self._seats[who])
 
     def _next_event(self, seconds: float) -> Any:
         try:
@@ -318,6 +349,9 @@ class Conductor:
 
     def started(self, plan: Plan) -> None:
         recipe = Recipe.from_json(plan.optimizer)
+        if recipe.codecs.low_rank or recipe.store is not None:
+            lacks = "what the store's other scripts have done" if recipe.store else "the factors of powersgd"
+            self._newcomers_not = f"lost workers are not started again: they would not know {lacks}"
         self._ledger.started(recipe, plan.length, plan.exchange)
         if recipe.scheme != self._config.run.scheme:  # a script has chosen its own
             self._save(recipe.scheme)
@@ -339,11 +373,14 @@ class Conductor:
             self._trace.append(record)
         self._hooks.append(record)
         self._ledger.recorded(record)
-        if isinstance(record, Membership) and record.event == "lost":
+        if isinstance(record, Membership) and record.event in ("lost", "returned"):
             who = Party.parse(record.party)
+            lost = record.event == "lost"
             after = f" after {self._ledger.steps(who)} steps" if who.kind == "worker" else ""
+            what = f"lost{after}" if lost else "is back"
             self._lost_at[who] = self._where[who]
-            self._events.put(_Lost(who, f"{who} ({self._where[who]}) lost{after}: {record.reason}"))
+            line = f"{who} ({self._where[who]}) {what}: {record.reason}"
+            self._events.put(_Member(who, self._coordinator.life_of(who), line, lost))
         elif isinstance(record, Membership) and record.event == "replaced":
             who = Party.parse(record.party)
             self._events.put(_Replaced(f"{who} ({self._lost_at[who]}) was replaced: {record.reason}"))

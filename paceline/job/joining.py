@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from typing import Any
 
 from paceline.codec.means import MeanCoder
 from paceline.core.clocked import ClockedWorker
 from paceline.core.effects import EVERY_BIT, Mean
-from paceline.core.role import Place, Update
+from paceline.core.errors import PeerLost
+from paceline.core.role import Place, Role, Update
 from paceline.engine.adder import FlatAdder
 from paceline.engine.buffers import Buffers
 from paceline.engine.flatten import FlatModel
@@ -20,6 +23,7 @@ from paceline.job.server import INITIAL
 from paceline.live import control, party
 from paceline.live.control import Links
 from paceline.live.models import final_model
+from paceline.live.newcomer import come_late, others
 from paceline.live.peers import PeerCarrier
 from paceline.live.session import Session
 
@@ -44,12 +48,14 @@ class Membership:
         seat, session = self._seat, self._session
         session.connect([party.server(s) for s in range(seat.servers)])
         links = self._meet_workers()
+        if session.late:
+            session.reach_if_there(party.EVALUATOR)
         ready = control.Ready(
             length=len(self._flat),
             fingerprint=f"{self._flat.fingerprint()}/{self._recipe.digest()}",
             seconds_per_step=max(measure(), seat.step_seconds) if measure else seat.step_seconds,
             optimizer=self._recipe.to_json(),
-            links=session.links(seat.servers),
+            links=() if session.late else session.links(seat.servers),
             peers=links,
             by_rows=self._flat.by_rows,
             tensors=self._flat.tensors if self._recipe.optimizer.needs == "tensors" else (),
@@ -58,33 +64,59 @@ class Membership:
         session.tell(ready)
         plan = session.expect(control.Plan)
         self._carrier = self._with_factors(make_carrier(seat, plan, self._node.peers, self._coder()))
-        self._take_up(plan, update, clock)
-        session.tell(control.Prepared())
+        if session.late:
+            self._come_late(plan, update)
+        else:
+            self._take_up(plan, update, clock)
+            session.tell(control.Prepared())
         return plan
 
     def _take_up(self, plan: control.Plan, update: Update, clock: int) -> None:
-        everybody = tuple(range(plan.workers))
+        self._learn_layout(plan)
+        # Worker 0's weights become everybody's: a mean in which nobody else counts.
+        counts, everybody = float(self._rank == 0), tuple(range(plan.workers))
+        first = self._node.mean(Mean(self._flat.weights(), everybody, INITIAL, counts, EVERY_BIT))
+        role = self._role(plan, update, first.v)
+        if isinstance(role, ClockedWorker):
+            role.clock = clock
+        self._node.place(role, plan.layout, self._carrier)
+        self._node.times.reset()
+
+    def _come_late(self, plan: control.Plan, update: Update) -> None:
+        """Nobody takes anything over from this worker."""
+        session = self._session
+        self._learn_layout(plan)
+        self._take_buffers(plan.workers)
+        model_of = self._scheme.model_of(plan.servers)
+        role = come_late(session, model_of, plan.workers, lambda w: self._role(plan, update, w))
+        session.enter(role, plan.layout, self._carrier)
+
+    def _take_buffers(self, workers: int) -> None:
+        """Batch-norm statistics of somebody who has gone on."""
+        for rank in others(self._session, workers) if len(self._buffers) else ():
+            with contextlib.suppress(PeerLost):
+                self._session.reach(party.worker(rank))
+                self._buffers.load(self._node.peek(rank, "buffers"))
+                return
+
+    def _learn_layout(self, plan: control.Plan) -> None:
         memory, tensors, slices = FlatMemory(self._seat.device), self._flat.tensors, plan.layout.slices
         self._node.stage = self._recipe.codecs.stage(memory, self._scheme, tensors=tensors, slices=slices)
         self._node.place(None, plan.layout, None if plan.servers else self._carrier)  # servers begin with them, too
-        # Worker 0's weights become everybody's: a mean in which nobody else counts.
-        first = self._node.mean(Mean(self._flat.weights(), everybody, INITIAL, float(self._rank == 0), EVERY_BIT))
+
+    def _role(self, plan: control.Plan, update: Update, w: Any) -> Role:
         place = Place(
             me=self._rank,
-            workers=everybody,
-            w=first.v,
+            workers=tuple(range(plan.workers)),
+            w=w,
             update=update,
             seed=self._recipe.seed,
             seconds_per_step=plan.seconds_per_step,
             note=self._session.note,
         )
-        box = self._scheme.worker(len(plan.layout.holders))
-        role = box(self._scheme, place)
         self._node.calls.patient = plan.replaced
-        if isinstance(role, ClockedWorker):
-            role.clock = clock
-        self._node.place(role, plan.layout, self._carrier)
-        self._node.times.reset()
+        box: type[Role] = self._scheme.worker(len(plan.layout.holders))
+        return box(self._scheme, place)
 
     def _with_factors(self, carrier: LiveCarrier | None) -> LiveCarrier | None:
         rank = self._recipe.codecs.low_rank
@@ -103,7 +135,7 @@ class Membership:
         if means or self._scheme.connects_workers(seat.servers):
             self._node.peers = PeerCarrier(session.transport, FlatMemory(seat.device), FlatAdder(), coder=self._coder())
             session.meet_workers()
-        return measured_links(session) if means and seat.mean == "auto" else ()
+        return measured_links(session) if means and seat.mean == "auto" and not session.late else ()
 
     # ---- leaving -----------------------------------------------------------------------------------------
     def leave(self, reason: str) -> None:

@@ -7,23 +7,13 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from paceline.config import Config
-from paceline.core.trace import Evaluated, Record
+from paceline.core.trace import Evaluated, Membership, Record
 from paceline.job.recipe import Recipe
-from paceline.live.control import Progress
+from paceline.live.control import NOTHING, Progress
 from paceline.live.party import Party
 from paceline.observe.progress import Snapshot, WorkerRow
-from paceline.observe.summary import Faults, Staleness, Summary, WorkerSummary, seconds_to_target
+from paceline.observe.summary import CHANGES, Change, Faults, Staleness, Summary, WorkerSummary, seconds_to_target
 
-NOTHING = Progress(
-    steps=0,
-    samples=0,
-    exchanges=0,
-    seconds_computing=0.0,
-    seconds_waiting=0.0,
-    seconds_communicating=0.0,
-    bytes_up=0,
-    bytes_down=0,
-)
 WINDOW = 12  # progress reports over which a rate is taken
 
 
@@ -32,6 +22,8 @@ class _Worker:
     device: str = "cpu"
     slowdown: float = 1.0
     latest: Progress = NOTHING
+    state: str = "training"
+    lives: int = 1
     history: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     def samples_per_second(self) -> float:
@@ -53,6 +45,7 @@ class Ledger:
         self._workers = [_Worker() for _ in range(config.cluster.workers)]
         self._staleness, self._faults = Staleness(), Faults()
         self._evaluations: list[Evaluated] = []
+        self._changes: list[Change] = []
         self._reason, self._seconds = "", 0.0
         self._recipe, self._model_length = Recipe(scheme=config.run.scheme), 0
         self._is_started, self._exchange = False, ""
@@ -76,8 +69,21 @@ class Ledger:
     def recorded(self, record: Record) -> None:
         self._staleness.add(record)
         self._faults.add(record)
+        if isinstance(record, Membership) and record.event in CHANGES:
+            self._changed(record)
         if isinstance(record, Evaluated):
             bisect.insort(self._evaluations, record, key=lambda evaluated: evaluated.at)
+
+    def _changed(self, record: Membership) -> None:
+        who = Party.parse(record.party)
+        steps = self.steps(who)
+        self._changes.append(
+            Change(at=record.at, party=record.party, event=record.event, reason=record.reason, steps=steps)
+        )
+        if who.kind == "worker":
+            worker = self._workers[who.index]
+            worker.state = "training" if record.event == "returned" else record.event
+            worker.lives += record.event == "returned"
 
     def finished(self, reason: str, seconds: float) -> None:
         self._reason, self._seconds = reason, seconds
@@ -128,7 +134,7 @@ class Ledger:
             hidden=summary.hidden,
             staleness_mean=summary.staleness_mean,
             staleness_max=summary.staleness_max,
-            state="training" if self._is_started else "joining",
+            state=worker.state if self._is_started else "joining",
         )
 
     # ---- afterwards --------------------------------------------------------------------------------------
@@ -149,6 +155,7 @@ class Ledger:
             staleness_max=self._staleness.max(rank),
             refused=self._faults.refused(rank),
             wild=self._faults.wild(rank),
+            lives=worker.lives,
         )
 
     def summary(self) -> Summary:
@@ -177,4 +184,6 @@ class Ledger:
             learning_rate=self._recipe.optimizer.lr,
             parameters=self._recipe.parameters,
             model_length=self._model_length,
+            faults=tuple(self._changes),
+            views=1 + len(self._changes),
         )

@@ -77,7 +77,9 @@ class Pace:
         self._overlap = self._make_overlap()
         self._work.late = self._overlap is not None
         self._node.times.on_wait = self._waited
-        session.expect(control.Go)
+        self._former_steps = session.expect(control.Go).steps
+        if session.late:
+            self._behind = Behind(batches=self._former_steps)
         session.begin(lambda: self._counts.progress(self._node.times, self._membership.traffic(), session.shared()))
         self._take(self._node.advance)
 
@@ -117,7 +119,8 @@ class Pace:
             stream = self._streams[id(data)] = Batches(data, cutter, self.rank, batch_size, device=self.device)
             if self._behind.batches:
                 stream.skip(self._behind.batches)
-                self._counts.resume(self._behind.batches, stream.samples)
+                if not self._former_steps:  # the coordinator adds up what lives of one worker did in this run
+                    self._counts.resume(self._behind.batches, stream.samples)
                 self._behind = Behind()
         stream.epochs = None if epochs is None else stream.epoch + epochs
         self._own_samples = batch_size
@@ -227,7 +230,7 @@ class Pace:
 
     @property
     def _steps_done(self) -> bool:
-        return 0 < self._seat.steps <= self._counts.steps
+        return 0 < self._seat.steps <= self._counts.steps + self._former_steps
 
     # ---- reports -----------------------------------------------------------------------------------------
     def _waited(self, waiting: float, communicating: float, hidden: float) -> None:

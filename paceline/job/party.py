@@ -31,7 +31,7 @@ def take_part(config: Config, seat: Seat, transport: Transport) -> str:
     try:
         session = seat.session(transport)
         speed = measured_update() if seat.who.kind == "server" and seat.servers > 1 else 0.0
-        session.hello(seat.coordinator, seat.device, bytes_per_second=speed)
+        session.hello(seat.coordinator, seat.device, bytes_per_second=speed, incarnation=seat.incarnation)
         match seat.who.kind:
             case "worker":
                 train(config, seat, session)

@@ -175,6 +175,9 @@ class Shard:
         self._node.between_messages(lambda: self._swap(states, order.view))
         for rank in {*order.departed, *self._session.departed}:
             self._node.gone(rank)
+        for rank in order.returned:  # it begins where the others are, whatever was known of a former life
+            self._node.gone(rank)
+            self._node.came(rank)
         if self._is_later_life:
             self._session.reach_all(self._neighbours if self._copies else ())
         version = self._version()

@@ -12,6 +12,7 @@ PACELINE_STEP_SECONDS emulation: a step lasts at least this long
 PACELINE_TRANSPORT    how vectors pass between processes of one host: auto, shm, tcp
 PACELINE_BIND         address to listen on
 PACELINE_CREDENTIALS  folder with this worker's key and certificate, where connections are under TLS
+PACELINE_INCARNATION  which life of this worker this is, from 0
 PACELINE_MEAN         who averages among equals: auto, servers, gloo, nccl
 """
 
@@ -45,6 +46,7 @@ def environment_of(seat: Seat, token_file: Path) -> dict[str, str]:
         "TRANSPORT": seat.exchange,
         "BIND": seat.bind,
         "CREDENTIALS": seat.credentials,
+        "INCARNATION": seat.incarnation,
         "MEAN": seat.mean,
     }
     return {PREFIX + name: str(value) for name, value in values.items()}
@@ -98,6 +100,7 @@ def seat_from(environment: Mapping[str, str]) -> Seat | None:
             exchange=get("TRANSPORT", "auto"),
             bind=get("BIND", "127.0.0.1"),
             credentials=get("CREDENTIALS", ""),
+            incarnation=int(get("INCARNATION", "0")),
             mean=get("MEAN", "auto"),
         )
     except OSError as error:

@@ -80,7 +80,7 @@ def join(
         device = own if seat.device == "auto" else device_for(seat.device, seat.gpu)
         seat = dataclasses.replace(seat, device=device)
         session = seat.session(seat.transport())
-        session.hello(seat.coordinator, device)
+        session.hello(seat.coordinator, device, incarnation=seat.incarnation)
     seat = dataclasses.replace(seat, overlap=overlap)
     try:
         pace = Pace(model, recipe, seat, session, optimizer=optimizer)

@@ -1,11 +1,12 @@
 """Messages of the control plane: everything between the parties and the coordinator that is not the scheme's.
 
 party -> coordinator                              coordinator -> party
-Hello      I am here, reach me there              Roster   where everybody is
+Hello      I am here, reach me there              Roster   where everybody is, and who is not
 Ready      my model and its speed (workers)       Plan     what each of you does
 Prepared   my role is in place                    Go       training starts now
 Progress   what I have done so far (workers)      Total    samples trained by all workers
 Records    lines of the trace                     Gone     a worker takes no further part
+Aware      I have heard who comes                 Came     a worker takes part (again)
 Judged     an evaluation (evaluator)              Stop     the run is over
 Left       I take no further part (workers)       Finish   evaluate and save the last model (evaluator)
                                                   Restore  be what you were in the snapshot (servers)
@@ -17,6 +18,8 @@ Failed     I cannot go on, because
 
 from __future__ import annotations
 
+import dataclasses
+
 from paceline.core.message import message
 from paceline.core.sharding import Layout
 
@@ -25,21 +28,33 @@ Links = tuple[float, ...]
 
 @message
 class Hello:
-    """`bytes_per_second`: how fast a server applies an update to its weights; 0 when nobody measured."""
+    """`bytes_per_second`: how fast a server applies an update to its weights; 0 when nobody measured.
+
+    `incarnation`: which life of this party it is.
+    """
 
     address: str
     pid: int
     host: str
     device: str
     bytes_per_second: float = 0.0
+    incarnation: int = 0
 
 
 @message
 class Roster:
-    """Addresses and hosts by party."""
+    """Addresses and hosts by party.
+
+    For a newcomer: `lives` says which one each worker has, by rank; `gone` take no further part, and those `lost` among
+    them cannot be asked for anything; `view` of the servers.
+    """
 
     addresses: dict[str, str]
     hosts: dict[str, str]
+    lives: tuple[int, ...] = ()
+    gone: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
+    view: int = 0
 
 
 @message
@@ -104,9 +119,13 @@ class Prepared:
 
 @message
 class Go:
-    """`at`: seconds since training started, for one who comes later."""
+    """For one who comes later: training started `at` seconds ago; all workers have trained `samples` since, and earlier
+    lives of this one made `steps`.
+    """
 
     at: float = 0.0
+    samples: int = 0
+    steps: int = 0
 
 
 @message
@@ -125,6 +144,23 @@ class Progress:
     bytes_down: int
     bytes_shared: int = 0  # of these two together
     seconds_hidden: float = 0.0
+
+    def __add__(self, other: Progress) -> Progress:
+        """Of two lives."""
+        names = [field.name for field in dataclasses.fields(self)]
+        return Progress(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+NOTHING = Progress(
+    steps=0,
+    samples=0,
+    exchanges=0,
+    seconds_computing=0.0,
+    seconds_waiting=0.0,
+    seconds_communicating=0.0,
+    bytes_up=0,
+    bytes_down=0,
+)
 
 
 @message
@@ -187,13 +223,14 @@ class Restore:
     source: the coordinator, with a snapshot for all servers; a server, with copies for the one in the lost one's place.
     number: of this order.
 
-    departed: workers that take no part any more.
+    departed: workers that take no part any more. returned: those in a later life than the snapshot may know.
     """
 
     number: int
     view: int
     source: str
     departed: tuple[int, ...]
+    returned: tuple[int, ...] = ()
 
 
 @message
@@ -216,6 +253,24 @@ class Gone:
     rank: int
     lost: bool = False
     incarnation: int = 0
+
+
+@message
+class Came:
+    """From here on worker `rank` takes part, in that life, which is reached there; `view` counts such changes."""
+
+    rank: int
+    incarnation: int
+    view: int
+    address: str
+    host: str
+
+
+@message
+class Aware:
+    """Of every change up to `view`."""
+
+    view: int
 
 
 @message

@@ -13,22 +13,21 @@ import contextlib
 import enum
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from paceline.core.collective import Choice
-from paceline.core.errors import ConfigError, PeerLost, ProtocolError
-from paceline.core.membership import Decision, Evict, Patience, State
+from paceline.core.errors import PeerLost, ProtocolError
+from paceline.core.membership import Announce, Decision, Enter, Evict, Patience, Refuse, State
 from paceline.core.membership import Membership as Members
 from paceline.core.role import Place, Role
-from paceline.core.sharding import Layout
 from paceline.core.trace import Ended, Evaluated, Membership, Record, from_dict
 from paceline.live import control, party, verbs
 from paceline.live.node import Node
 from paceline.live.party import Party
+from paceline.live.planning import ChooseMean, LayOut, make_plan, other_model
 from paceline.live.recovery import Recovery, Snapshots
-from paceline.live.transport import SHARED, TCP, Envelope, Kind, Transport
+from paceline.live.transport import Envelope, Kind, Transport
 
 TICK_SECONDS = 0.25
 
@@ -63,13 +62,6 @@ class Listener(Protocol):
     def finished(self, reason: str, seconds: float) -> None: ...
 
 
-def exchange_by(ways: Collection[str]) -> str:
-    """How vectors travel in a run whose parties have these ways; nothing when none of them have to."""
-    if SHARED in ways:
-        return f"{SHARED} on one host, {TCP} between hosts" if TCP in ways else f"{SHARED} (same host)"
-    return ", ".join(sorted(ways))
-
-
 class Coordinator:
     """Brings up and ends a run of `workers` workers and `servers` servers, with an evaluator or without."""
 
@@ -84,16 +76,18 @@ class Coordinator:
         evaluator: bool,
         stop_rule: StopRule,
         make_role: Callable[[control.Plan, Place], Role],
-        lay_out: Callable[[Sequence[control.Ready], Sequence[control.Hello]], tuple[Layout, str]],
-        choose_mean: Callable[[Sequence[control.Ready], Sequence[control.Hello], int], Choice],
+        lay_out: LayOut,
+        choose_mean: ChooseMean,
         seed: int = 0,
         dead_after_s: float = math.inf,
+        min_workers: int = 1,
         snapshots: Snapshots | None = None,
     ) -> None:
         """`lay_out` says which server holds what, and why, from what the workers and the servers said of themselves.
 
         `choose_mean` says who carries means, from what the workers said, and how many servers there are.
-        `dead_after_s`: so long a worker or server may be silent while training goes on.
+        `dead_after_s`: so long a worker or server may be silent while training goes on. `min_workers`: with fewer left
+        after a loss the run ends.
         `snapshots`: what servers that are lost are replaced from; without, a lost server ends the run.
         """
         self.node = node
@@ -105,8 +99,11 @@ class Coordinator:
         self._lay_out, self._choose_mean = lay_out, choose_mean
         self.phase = Phase.GATHERING
         self._answers: dict[Party, Any] = {}  # what each party said in this phase
-        self._samples: dict[int, int] = {}
+        self._progress: dict[int, control.Progress] = {}  # of each worker, all its lives together
+        self._former: dict[int, control.Progress] = {}  # the same without the present life, where it is not the first
         self._training = set(self._workers)
+        self._coming: dict[Party, control.Hello] = {}  # newcomers that do not train yet
+        self._min_workers = min_workers
         # Workers and servers, once training has started.
         self._members: Members[Party] = Members(Patience(dead_s=dead_after_s, stuck_s=math.inf))
         self._lost: set[Party] = set()
@@ -124,7 +121,7 @@ class Coordinator:
     @property
     def samples(self) -> int:
         """Trained by all workers together, as far as reported."""
-        return sum(self._samples.values())
+        return sum(progress.samples for progress in self._progress.values())
 
     @property
     def stopping(self) -> bool:
@@ -149,8 +146,14 @@ class Coordinator:
             return
         self._members.heard(self.node.now(), src)
         match envelope.message:
-            case control.Hello() as hello if self.phase in (Phase.TRAINING, Phase.FINISHING):
+            case control.Hello() as hello if self.phase is not Phase.GATHERING:
                 self._came_back(src, hello)
+            case control.Ready() as ready if src in self._coming:
+                self._is_ready(src, ready)
+            case control.Aware(view=view):
+                self._carry_out(self._members.acknowledged(self.node.now(), src, view))
+            case control.Failed(cause=cause) if src in self._coming:
+                self.lost(src, cause)
             case control.Hello() as hello:
                 self._listener.joined(src, hello)
                 device = hello.device if src.kind == "worker" else ""
@@ -163,7 +166,7 @@ class Coordinator:
             case control.Ready() | control.Prepared() | control.Saved() as answer:
                 self._answer(src, answer)
             case control.Progress() as progress:
-                self._progress(src, progress)
+                self._progressed(src, progress)
             case control.Records(lines=lines):
                 for line in lines.split("\n"):
                     record = from_dict(json.loads(line))
@@ -191,7 +194,7 @@ class Coordinator:
         if self.survives(src):
             self._carry_out(self._members.lost(self.node.now(), src, self._members.incarnation(src), why))
         elif self.phase is not Phase.OVER and src not in self._lost:
-            self._listener.failed(src, f"lost {src}: {why}", "")
+            self._listener.failed(src, f"lost {src}: {why}{self._too_few(src)}", "")
 
     def survives(self, who: Party) -> bool:
         """Does the run go on without `who`? Or has it already?
@@ -202,7 +205,12 @@ class Coordinator:
         if who.kind == "server":
             return self.phase is Phase.TRAINING and self._recovery.can_replace(who)
         training = self.phase is Phase.TRAINING and who in self._training
-        return who in self._lost or (training and len(self._training) > 1 and self._plan.mean == "servers")
+        enough = len(self._training) > self._min_workers
+        return who in self._lost or (training and enough and self._plan.mean == "servers")
+
+    def life_of(self, who: Party) -> int:
+        """Its present incarnation, or its last."""
+        return self._members.incarnation(who)
 
     def ended(self, who: Party, why: str) -> None:
         """The process of `who` has ended; from any thread."""
@@ -238,11 +246,19 @@ class Coordinator:
                 self.phase = Phase.READYING
                 self._worker_hellos = [answers[who] for who in self._workers]
                 self._server_hellos = [answers[who] for who in self._servers]
-                self._addresses = {str(who): hello.address for who, hello in answers.items()}
-                self._hosts = {str(who): hello.host for who, hello in answers.items()}
-                self._tell_all(control.Roster(addresses=self._addresses, hosts=self._hosts))
+                self._hellos = answers
+                self._tell_all(self._roster())
             case Phase.READYING:
-                self._plan = self._make_plan([answers[who] for who in self._workers])
+                self._model = answers[self._workers[0]]
+                ready = [answers[who] for who in self._workers]
+                fixed = self._snapshots.refuses(ready[0], len(self._servers)) if self._snapshots else "nothing is kept"
+                self._plan = make_plan(
+                    *(ready, self._worker_hellos, self._server_hellos),
+                    lay_out=self._lay_out,
+                    choose_mean=self._choose_mean,
+                    replaced=not fixed,
+                    copied=not fixed and self._snapshots is not None and self._snapshots.copies,
+                )
                 self.phase = Phase.PLACING_SERVERS
                 self._tell(self._servers, self._plan)
             case Phase.PLACING_SERVERS:
@@ -257,33 +273,15 @@ class Coordinator:
             case _:
                 raise AssertionError(self.phase)
 
-    def _make_plan(self, ready: list[control.Ready]) -> control.Plan:
-        for rank, answer in enumerate(ready):
-            if (answer.fingerprint, answer.length) != (ready[0].fingerprint, ready[0].length):
-                raise ConfigError(
-                    f"worker {rank} trains another model than worker 0 "
-                    f"({answer.length} against {ready[0].length} parameters, or other names or shapes)"
-                )
-        seconds = tuple(answer.seconds_per_step for answer in ready)
-        layout, why = self._lay_out(ready, self._server_hellos)
-        mean = self._choose_mean(ready, self._worker_hellos, len(self._servers))
-        exchange = exchange_by({way for answer in ready for way in answer.ways})
-        fixed = self._snapshots.refuses(ready[0], len(self._servers)) if self._snapshots else "nothing is kept"
-        return control.Plan(
-            workers=len(self._workers),
-            servers=len(self._servers),
-            length=ready[0].length,
-            layout=layout,
-            seconds_per_step=seconds if all(s > 0 for s in seconds) else (),
-            optimizer=ready[0].optimizer,
-            devices=tuple(hello.device for hello in self._worker_hellos),
-            hosts=tuple(hello.host for hello in self._worker_hellos),
-            mean=mean.name,
-            exchange=exchange,
-            notes=tuple(filter(None, (why, mean.reason, exchange and f"exchange: {exchange}"))),
-            tensors=ready[0].tensors,
-            replaced=not fixed,
-            copied=not fixed and self._snapshots is not None and self._snapshots.copies,
+    def _roster(self, late: bool = False) -> control.Roster:
+        gone = [who for who in self._workers if who not in self._training] if late else []
+        return control.Roster(
+            addresses={str(who): hello.address for who, hello in self._hellos.items()},
+            hosts={str(who): hello.host for who, hello in self._hellos.items()},
+            lives=tuple(self._members.incarnation(who) for who in self._workers) if late else (),
+            gone=tuple(who.index for who in gone),
+            lost=tuple(who.index for who in gone if who in self._lost),
+            view=self._recovery.view,
         )
 
     def _start(self) -> None:
@@ -312,8 +310,10 @@ class Coordinator:
             self._transport.call_later(self._stop_rule.seconds, lambda: self._stop("seconds"))
 
     # ---- training ----------------------------------------------------------------------------------------
-    def _progress(self, src: Party, progress: control.Progress) -> None:
-        self._samples[src.index] = progress.samples
+    def _progressed(self, src: Party, progress: control.Progress) -> None:
+        if src.index in self._former:
+            progress = self._former[src.index] + progress
+        self._progress[src.index] = progress
         self._listener.progressed(src.index, progress)
         if self.phase is Phase.TRAINING:
             self._tell([src, *self._evaluator], control.Total(samples=self.samples))
@@ -339,26 +339,108 @@ class Coordinator:
 
     def _carry_out(self, decisions: Iterable[Decision[Party]]) -> None:
         for decision in decisions:
-            if isinstance(decision, Evict) and decision.who.kind == "server" and self.survives(decision.who):
-                self._recovery.lost(decision.who, decision.incarnation, decision.view, decision.reason)
-            elif isinstance(decision, Evict) and self.survives(decision.who):
-                self._evict(decision.who, decision.incarnation, decision.reason)
-            elif isinstance(decision, Evict):
-                self._listener.failed(decision.who, f"lost {decision.who}: {decision.reason}", "")
+            match decision:
+                case Evict(who=who, view=view) if who.kind == "server" and self.survives(who):
+                    self._send_home("a server was lost while it came")
+                    self._recovery.lost(who, decision.incarnation, view, decision.reason)
+                case Evict(who=who) if self.survives(who):
+                    self._evict(decision)
+                case Evict(who=who, reason=reason):
+                    self._listener.failed(who, f"lost {who}: {reason}{self._too_few(who)}", "")
+                case Announce(who=who):
+                    self._announce(who, decision.incarnation, decision.view)
+                case Enter(who=who):
+                    self._enter(who)
+                case Refuse(who=who, incarnation=incarnation, reason=reason):
+                    self._transport.drop(who, incarnation, reason)
 
-    def _evict(self, src: Party, incarnation: int, why: str) -> None:
-        """The others go on: they hear of it once, rounds close without `src`, and what it waited for is dropped."""
-        self._lost.add(src)
-        self._training.discard(src)
-        self._recovery.departed.add(src.index)
-        here = f"{len(self._training)} of {len(self._workers)} continue"
-        record = Membership(at=self.node.now(), party=str(src), event="lost", reason=f"{why}; {here}")
-        self._listener.recorded(record)
-        gone = control.Gone(rank=src.index, lost=True, incarnation=incarnation)
-        self._tell([*self._servers, *self._evaluator, *sorted(self._training)], gone)
-        self.node.lost(src, why)
-        self.node.gone(src.index)
-        self._transport.drop(src, incarnation, why)
+    def _too_few(self, who: Party) -> str:
+        few = who in self._training and 1 < self._min_workers >= len(self._training)
+        return f"; --min-workers {self._min_workers} would not be left" if few else ""
+
+    def _evict(self, decision: Evict[Party]) -> None:
+        """The others go on: they hear of it once, rounds close without it, and what it waited for is dropped."""
+        who, why = decision.who, decision.reason
+        self._lost.add(who)
+        self._training.discard(who)
+        self._recovery.departed.add(who.index)
+        newcomer = self._coming.pop(who, None) is not None
+        if not (newcomer and self._reason):  # one that came too late to be told anything but that
+            before = " before it was back" if newcomer else ""
+            here = f"{len(self._training)} of {len(self._workers)} continue"
+            record = Membership(at=self.node.now(), party=str(who), event="lost", reason=f"{why}{before}; {here}")
+            self._listener.recorded(record)
+        self.node.lost(who, why)
+        if decision.known:
+            self._tell(self._present(), control.Gone(rank=who.index, lost=True, incarnation=decision.incarnation))
+            self.node.gone(who.index)
+        self._transport.drop(who, decision.incarnation, why)
+
+    def _present(self) -> list[Party]:
+        """Who hears of comings and goings."""
+        return [*self._servers, *self._evaluator, *sorted(self._training), *self._coming]
+
+    # ---- coming late -------------------------------------------------------------------------------------
+    def _came_back(self, src: Party, hello: control.Hello) -> None:
+        if src in self._lost:
+            self._comes(src, hello)
+        elif src.kind == "server" and self._members.state(src) is State.LOST:
+            self._listener.joined(src, hello)
+            self._hellos[src] = hello
+            self._recovery.hello(src, self._roster())
+        else:
+            raise ProtocolError(f"{src} says hello while the run is {self.phase.value}")
+
+    def _comes(self, src: Party, hello: control.Hello) -> None:
+        """A later life of a lost worker. It learns where everybody is, and says when it is ready."""
+        if self._recovery.under_way:
+            self._recovery.afterwards(lambda: self._comes(src, hello))
+            return
+        if self.phase is not Phase.TRAINING or self._reason:
+            self._tell([src], control.Stop(reason=self._reason))
+            return
+        self._carry_out(self._members.hello(self.node.now(), src, hello.incarnation))
+        if self._members.state(src) is not State.JOINING:
+            return
+        self._coming[src] = hello
+        self._listener.joined(src, hello)
+        self._tell([src], self._roster(late=True))
+
+    def _is_ready(self, src: Party, ready: control.Ready) -> None:
+        if self._recovery.under_way:
+            self._recovery.afterwards(lambda: self._is_ready(src, ready))
+        elif src not in self._coming:
+            pass  # it is lost again
+        elif other := other_model(src.index, ready, self._model):
+            self.lost(src, other)
+        else:
+            self._carry_out(self._members.ready(self.node.now(), src))
+
+    def _announce(self, who: Party, incarnation: int, view: int) -> None:
+        hello = self._hellos[who] = self._coming[who]
+        came = control.Came(rank=who.index, incarnation=incarnation, view=view, address=hello.address, host=hello.host)
+        self._recovery.came_back(who.index)
+        self._tell([other for other in self._present() if other != who], came)
+        self.node.came(who.index)
+
+    def _send_home(self, why: str) -> None:
+        """Those whom others are being told of: they may try again."""
+        for who in [who for who in self._coming if self._members.state(who) is State.COMING]:
+            self.lost(who, why)
+
+    def _enter(self, who: Party) -> None:
+        """Everybody reckons with it, so it may begin."""
+        del self._coming[who]
+        self._lost.discard(who)
+        self._training.add(who)
+        rank, now = who.index, self.node.now()
+        former = self._former[rank] = self._progress.get(rank, control.NOTHING)
+        here = f"{len(self._training)} of {len(self._workers)} train"
+        life = f"life {self._members.incarnation(who) + 1}"
+        self._listener.recorded(Membership(at=now, party=str(who), event="returned", reason=f"{life}; {here}"))
+        go = control.Go(at=now, samples=self.samples, steps=former.steps)
+        for message in (self._plan, go):
+            self._tell([who], message)
 
     def _left(self, src: Party, reason: str) -> None:
         self._listener.recorded(Membership(at=self.node.now(), party=str(src), event="left", reason=reason))
@@ -366,7 +448,7 @@ class Coordinator:
         self._recovery.departed.add(src.index)
         self._members.left(self.node.now(), src)
         if self.phase is Phase.TRAINING and not self._reason:
-            self._tell([*self._servers, *self._evaluator, *sorted(self._training)], control.Gone(rank=src.index))
+            self._tell(self._present(), control.Gone(rank=src.index))
             self.node.gone(src.index)
         if not self._training:
             self._stop(reason)
@@ -380,20 +462,13 @@ class Coordinator:
         self.phase = Phase.FINISHING
         self._tell_all(control.Finish(holder=holder.index))
 
-    def _came_back(self, src: Party, hello: control.Hello) -> None:
-        if src.kind != "server" or self._members.state(src) is not State.LOST:
-            raise ProtocolError(f"{src} says hello while training goes on")
-        self._listener.joined(src, hello)
-        self._addresses[str(src)], self._hosts[str(src)] = hello.address, hello.host
-        self._recovery.hello(src, control.Roster(addresses=dict(self._addresses), hosts=dict(self._hosts)))
-
     def _stop(self, reason: str) -> None:
         """Workers are told once; what follows waits until the last of them has left."""
         if self._reason or self.phase is not Phase.TRAINING:
             return
         self._reason, self._seconds = reason, self.node.now()
         self._listener.recorded(Ended(at=self._seconds, reason=reason))
-        self._tell(sorted(self._training), control.Stop(reason=reason))
+        self._tell([*sorted(self._training), *self._coming], control.Stop(reason=reason))
 
     def _tell_all(self, message: Any) -> None:
         self._tell([*self._servers, *self._workers, *self._evaluator], message)

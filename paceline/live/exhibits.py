@@ -16,12 +16,13 @@ from paceline.live.transport import Envelope, Kind, Post
 
 WEIGHTS = "weights"
 FINAL = "the final weights"
+COMMON = "what newcomers take over"
 PRESENCE = "that it is there"
 STATE = "state"
 FREIGHT = "some bytes"
 FREIGHT_LENGTH = 1 << 18
 
-WAITED_FOR = frozenset({FINAL, STATE})
+WAITED_FOR = frozenset({WEIGHTS, FINAL, STATE})
 
 Provider = Callable[[int], Any]
 
@@ -35,7 +36,7 @@ class Peek:
 
 @message
 class Exhibit:
-    """`weight`: what a model counts in a mean over the workers. `facts`: JSON, of a state."""
+    """`weight`: what a model counts in a mean over the workers. `facts`: JSON, of a state or of what is common."""
 
     v: Vector
     weight: float = 1.0
@@ -45,7 +46,7 @@ class Exhibit:
 class Exhibits:
     """By name; a provider gives a vector, a vector and its weight, or an Exhibit, for the number of a slice held here.
 
-    Only the final weights and a state that is being kept may be waited for.
+    Weights, those at the end among them, and a state that is being kept may be waited for.
     """
 
     def __init__(self, post: Post) -> None:

@@ -52,6 +52,7 @@ class HubTransport:
         self._sequence = itertools.count()
         self._thread = threading.Thread(target=self._run, name=f"net of {me}", daemon=True)
         self._burnt: dict[Party, int] = {}  # lives up to this one are over
+        self._met: dict[Party, int] = {}  # the life of each that this one speaks with
         self._handler: Handler | None = None
         self._sent = self._received = 0
 
@@ -64,13 +65,16 @@ class HubTransport:
         self._thread.start()
 
     def connect(self, party: Party, address: str, incarnation: int = 0) -> None:
+        self._met.pop(party, None)
         if self._reached(party) is None:
             raise PeerLost(f"{self.me} cannot reach {party}: it is not in this process")
 
     def _reached(self, party: Party) -> HubTransport | None:
-        """None when it is not there, or one of the two has given up on the other."""
+        """None when it is not there, one of the two has given up the other, or it has not called yet in this life."""
         member = self._hub.find(party)
-        return None if member is None or self.refuses(member) or member.refuses(self) else member
+        if member is None or self.refuses(member) or member.refuses(self):
+            return None
+        return member if self._met.setdefault(party, member.incarnation) == member.incarnation else None
 
     def refuses(self, other: HubTransport) -> bool:
         return other.incarnation <= self._burnt.get(other.me, -1)
@@ -97,6 +101,7 @@ class HubTransport:
         assert self._handler is not None
         if self.refuses(src):  # it was on its way
             return
+        self._met[src.me] = src.incarnation
         self._received += size(envelope.message)
         self._handler.deliver(src.me, envelope)
 

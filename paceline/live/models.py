@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 from paceline.core.effects import SERVERS
+from paceline.core.errors import PeerLost
 from paceline.core.mean import mean_model
 from paceline.core.scheme import ModelOf
 from paceline.live import party
@@ -18,9 +20,24 @@ def model_now(session: Session, model_of: ModelOf, workers: int) -> Any:
     if model_of == "servers":
         return session.node.peek(SERVERS, WEIGHTS)
     here = [rank for rank in range(workers) if rank not in session.departed] or [0]
-    if model_of == "any worker":
-        return session.node.peek(here[0], WEIGHTS)
-    return mean_model(session.node.peek_model(rank) for rank in here)
+    models = _models(session, here)
+    return next(models)[0] if model_of == "any worker" else mean_model(models)
+
+
+def _models(session: Session, ranks: list[int]) -> Iterator[tuple[Any, float]]:
+    """One after the other, of those that are not lost meanwhile. Raises PeerLost when all are."""
+    lost: PeerLost | None = None
+    found = False
+    for rank in ranks:
+        try:
+            model = session.node.peek_model(rank)
+        except PeerLost as error:
+            lost = error
+        else:
+            found = True
+            yield model
+    if lost and not found:
+        raise lost
 
 
 def final_model(session: Session, model_of: ModelOf, holder: int, workers: int) -> Any:

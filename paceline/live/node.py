@@ -12,28 +12,32 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 from paceline.codec.stage import Stage
 from paceline.core.effects import SERVERS, Call, Compute, Effect, Mean, Reply, Start, Tell, To, Train, Wait
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, Undone
 from paceline.core.mean import Part
-from paceline.core.message import nature_of, scatter, vector_fields
+from paceline.core.message import nature_of, vector_fields
 from paceline.core.role import Role
 from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory
 from paceline.live import party
 from paceline.live.calls import OpenCalls
-from paceline.live.exhibits import FREIGHT, FREIGHT_LENGTH, PRESENCE, WEIGHTS, Exhibit, Exhibits, Peek
+from paceline.live.cutting import Cut
+from paceline.live.exhibits import COMMON, FREIGHT, FREIGHT_LENGTH, PRESENCE, WEIGHTS, Exhibit, Exhibits, Peek
 from paceline.live.hosted import Carrier, Declined, Hosted
 from paceline.live.looks import Looking
 from paceline.live.packing import Packed, Packer, PackingPost
 from paceline.live.party import Party
 from paceline.live.peers import PeerCarrier
 from paceline.live.pending import Pending, rooms_for
+from paceline.live.picture import picture
 from paceline.live.streams import Streams
 from paceline.live.times import Awaited, Times
 from paceline.live.transport import Envelope, Kind, Post, Transport
+
+T = TypeVar("T")
 
 
 class Node(Looking):
@@ -43,52 +47,47 @@ class Node(Looking):
         self, transport: Transport, memory: Memory, *, timeout_s: float = 600.0, packer: Packer | None = None
     ) -> None:
         """`timeout_s` bounds every single wait."""
-        self.me = transport.me
+        self.me, self.times = transport.me, Times()
         self._packing = PackingPost(transport, packer) if packer else None
-        self.times = Times()
         self._memory, self._timeout_s = memory, timeout_s
         self._post: Post = self._packing or transport
         self._streams = Streams(self._post)
         self._hosted: Sequence[Hosted] = (Hosted(),)
-        self._shards: Sequence[slice] = ()
-        self._edges: Sequence[int] = ()  # where they meet
-        self._sending_order: Sequence[tuple[int, Party, int]] = ()  # number of a slice, who holds it, which of theirs
+        self._cut = Cut(NOWHERE)
         self._carrier: Carrier | None = None
         self.peers: PeerCarrier | None = None  # carries means among the workers, where those reach one another
         self._generator: Generator[Effect, Any, None] | None = None
         self._wanted: Compute | Train | Awaited | None = None  # where the loop box stands
         self._lock = threading.RLock()
         self.view = 0  # grows whenever a server is replaced
-        self._anew = False  # is the loop box to start anew?
         self.calls = OpenCalls()
         self.holds: dict[Role, Callable[[Role, Iterable[Tell | Reply]], Iterable[Tell | Reply]]] = {}  # what may go now
         self._unanswered: dict[tuple[Role, int], deque[int]] = defaultdict(deque)  # calls at us: oldest first
         self._peers: list[int] = []  # the workers that this one can send to
         self._told = 0  # messages sent that nobody answers
         self._away: set[int] = set()  # workers that left or were lost: whatever they still wait for is not answered
-        self._left = False
+        self._left = self._anew = False  # has this worker left; is its loop box to start anew
         self._stopped: BaseException | None = None
         self._began = time.monotonic()
         self.stage = Stage(memory, nature_of, up=None, down=None)  # where vectors become bytes
         self.exhibits = Exhibits(self._streams)
-        self.exhibits[WEIGHTS] = self._model
+        self.exhibits[COMMON] = lambda at: self.between_messages(lambda: picture(self._at(at).role, memory))
         self.exhibits[FREIGHT] = lambda _slice: memory.empty(FREIGHT_LENGTH)
         self.exhibits[PRESENCE] = lambda _slice: memory.empty(0)
 
     # ---- setting up --------------------------------------------------------------------------------------
     def place(self, role: Role | None, layout: Layout = NOWHERE, carrier: Carrier | None = None) -> None:
         """Take up `role`. `layout` says which server holds what; without a carrier the servers carry `Mean`."""
-        order = [(at, server, part) for part, (server, at) in enumerate(layout.homes())]
         with self._lock:
-            self._hosted, self._carrier = (Hosted(layout.length, role),), carrier
-            self._shards, self._edges = layout.slices, layout.edges
-            # The first slices of all servers first, so that none is idle while another one's are sent.
-            self._sending_order = [(part, party.server(server), at) for at, server, part in sorted(order)]
+            self._hosted, self._carrier, self._cut = (Hosted(layout.length, role),), carrier, Cut(layout)
+        if role is not None:
+            self.exhibits[WEIGHTS] = self._model
 
     def host(self, slices: Sequence[Hosted]) -> None:
         """Of a server: take up its slices, in the order of the layout. They may change under `on` only."""
         with self._lock:
             self._hosted = slices
+        self.exhibits[WEIGHTS] = self._model
 
     def forget(self, tag: str) -> None:
         """Of a server: nobody will ask again for what it has averaged under `tag`."""
@@ -196,10 +195,10 @@ class Node(Looking):
         """Carry out one `Mean` outside any scheme, such as that of the initial weights."""
         return self._finish(Awaited(self._mean(effect), time.monotonic()))
 
-    def between_messages(self, act: Callable[[], None]) -> None:
+    def between_messages(self, act: Callable[[], T]) -> T:
         """`act` while no role of this party is at work."""
         with self._lock:
-            act()
+            return act()
 
     # ---- among workers -----------------------------------------------------------------------------------
     def meet(self, peers: Iterable[int], callers: Iterable[int]) -> None:
@@ -231,12 +230,8 @@ class Node(Looking):
 
     def _knock(self, ranks: Iterable[int]) -> None:
         """Until each has answered, hence has taken in all that it was sent before."""
-        asked = []
-        for rank in ranks:
+        for pending in [self._call(rank, Peek(what=PRESENCE)) for rank in ranks]:
             with contextlib.suppress(PeerLost):  # one that is lost has nothing to take in
-                asked.append(self._call(rank, Peek(what=PRESENCE)))
-        for pending in asked:
-            with contextlib.suppress(PeerLost):
                 pending.wait(self._timeout_s)
 
     def _decline(self, to: Party, id: int) -> None:
@@ -244,7 +239,6 @@ class Node(Looking):
             self._streams.send(to, Envelope(Kind.REPLY, Declined(), id))
 
     # ---- the end -----------------------------------------------------------------------------------------
-
     def stop(self, error: BaseException | None = None) -> None:
         """Wake whoever waits with `error` (Stopped by default); every later effect raises it too."""
         with self._lock:
@@ -323,13 +317,6 @@ class Node(Looking):
             self.times.waited(awaited, time.monotonic(), sending)
 
     # ---- sending -----------------------------------------------------------------------------------------
-    def _split(self, to: To, whole: Any) -> list[tuple[int, Party, int, Any]]:
-        """Number of each part, who gets it, for which of their slices, and the part: in the order of sending."""
-        if to == SERVERS:
-            pieces = scatter(whole, self._shards)
-            return [(part, server, at, pieces[part]) for part, server, at in self._sending_order]
-        return [(0, party.COORDINATOR if isinstance(to, str) else party.worker(to), 0, whole)]
-
     def _send(self, to: Party, envelope: Envelope, part: int) -> None:
         """`part` is the number of the slice that the message is for or comes from."""
         encode = vector_fields(type(envelope.message)) and (lambda: self._encode(to, envelope, part))
@@ -346,13 +333,16 @@ class Node(Looking):
 
     def _call(self, to: To, whole: Any, *, streams: bool = False) -> Pending:
         what = f"the answer of {to} to {type(whole).__name__}"
-        return self._ask(self._split(to, whole), what, self._edges if streams else ())
+        return self._ask(self._cut.parts(to, whole), what, self._cut.edges if streams else ())
 
     def _ask(self, parts: list[tuple[int, Party, int, Any]], what: str, edges: Sequence[int] = ()) -> Pending:
         pending = Pending(what, len(parts), self._memory, edges=edges, timeout_s=self._timeout_s)
         view = self.view  # all of it is void when that ends meanwhile
         for part, target, at, piece in parts:
-            self._send(target, self._asking(target, at, piece, pending, part, view), part)
+            try:
+                self._send(target, self._asking(target, at, piece, pending, part, view), part)
+            except PeerLost as error:  # for whoever waits for the answer, now or later
+                pending.fail(error)
         return pending
 
     def _asking(self, target: Party, at: int, piece: Any, pending: Pending, part: int, view: int) -> Envelope:
@@ -375,7 +365,7 @@ class Node(Looking):
 
     def _tell(self, to: To, whole: Any) -> None:
         self._told += 1
-        for part, target, at, piece in self._split(to, whole):
+        for part, target, at, piece in self._cut.parts(to, whole):
             self._send(target, Envelope(Kind.TELL, piece, slice=at, view=self.view), part)
 
     def _reply(self, role: Role, effect: Reply) -> None:
@@ -433,9 +423,19 @@ class Node(Looking):
         """Worker `rank` takes no further part."""
         with self._lock:
             self._away.add(rank)
-            for role in [role for hosted in self._hosted for role in hosted.roles()]:
+            for role in self._roles():
                 self._unanswered.pop((role, rank), None)
                 self._carry_out(role, role.gone(self.now(), rank))
+
+    def came(self, rank: int) -> None:
+        """Worker `rank` takes part from now on, as a newcomer."""
+        with self._lock:
+            self._away.discard(rank)
+            for role in self._roles():
+                self._carry_out(role, role.came(self.now(), rank))
+
+    def _roles(self) -> list[Role]:
+        return [role for hosted in self._hosted for role in hosted.roles()]
 
     def _at(self, slice: int) -> Hosted:
         if slice >= len(self._hosted):
@@ -495,5 +495,5 @@ class Node(Looking):
             raise ProtocolError(f"{src} sends a vector of {max(lengths)} elements, {self.me} expects {longest} at most")
         call = self.calls.find(id) if kind == Kind.REPLY else None
         if call is not None:
-            return call.pending.room(call.part, self._shards, lengths, shared)
+            return call.pending.room(call.part, self._cut.slices, lengths, shared)
         return rooms_for(lengths, shared, self._memory)

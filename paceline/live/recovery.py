@@ -76,10 +76,11 @@ class Recovery:
         self._away: set[Party] = set()  # lost, and not training again
         self._prepared: dict[Party, control.Prepared] = {}
         self._versions: dict[int, int] = {}  # that each server has told of
-        self._number = self._view = 0  # of the last order; that counts
+        self._number = self.view = 0  # of the last order; that counts
         self._afterwards: list[Callable[[], None]] = []
         self._undone = False  # do all go back, this time?
         self.departed: set[int] = set()  # workers
+        self._returned: set[int] = set()  # workers that are in a later life
         self.plan: control.Plan | None = None
 
     @property
@@ -123,7 +124,7 @@ class Recovery:
             self._listener.failed(who, f"lost {who} and the copies of what it held, before the first snapshot", "")
             return
         self._number, self._prepared = view, {}
-        self._view = view if self._undone else self._view
+        self.view = view if self._undone else self.view
         for server in self._concerned():
             if self._members.state(server) is not State.LOST:
                 self._tell([server], self._order(server))
@@ -135,12 +136,18 @@ class Recovery:
     def _order(self, server: Party) -> control.Restore:
         source = str(party.COORDINATOR if self._undone else self._keeper_of(server))
         departed = tuple(sorted(self.departed))
-        return control.Restore(number=self._number, view=self._view, source=source, departed=departed)
+        returned = tuple(sorted(self._returned - self.departed)) if self._undone else ()  # a copy knows them
+        return control.Restore(number=self._number, view=self.view, source=source, departed=departed, returned=returned)
 
     def _still_waiting(self, number: int) -> None:
         if self.under_way and number == self._number:
             who = next(server for server in self._concerned() if server not in self._prepared)
             self._listener.failed(who, f"waited {PATIENCE_SECONDS:.0f} s for {who} to be back in its place", "")
+
+    def came_back(self, rank: int) -> None:
+        """Everybody hears of another life of that worker."""
+        self.departed.discard(rank)
+        self._returned.add(rank)
 
     def recorded(self, record: Record) -> None:
         if isinstance(record, Applied):
@@ -180,7 +187,7 @@ class Recovery:
         assert self._snapshots is not None
         self._snapshots.release()
         replaced = tuple(who.index for who in back)
-        resume = control.Resume(view=self._view, undone=self._undone, replaced=replaced)
+        resume = control.Resume(view=self.view, undone=self._undone, replaced=replaced)
         self._undone = False
         self._tell([*(server for server in self._servers if server not in back), *self._others], resume)
         waiting, self._afterwards = self._afterwards, []

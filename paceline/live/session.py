@@ -14,9 +14,12 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
+from paceline.core.role import Role
+from paceline.core.sharding import Layout
 from paceline.core.trace import Record, to_dict
 from paceline.live import control, party, verbs
-from paceline.live.exhibits import PRESENCE
+from paceline.live.exhibits import PRESENCE, Peek
+from paceline.live.hosted import Carrier
 from paceline.live.links import measure_link
 from paceline.live.node import Node
 from paceline.live.party import Party
@@ -58,11 +61,16 @@ class Session:
         self._exit = threading.Event()
         self._records: deque[Record] = deque()
         self._report: Callable[[], control.Progress] | None = None
+        self._reporting = False
         self._flushing = threading.Lock()
         self._error: BaseException | None = None  # why this party cannot go on
         self._addresses: dict[str, str] = {}
         self._reached: set[Party] = set()
         self._hosts: dict[str, str] = {}
+        self._lives: dict[int, int] = {}  # of workers, by rank, where it is not the first
+        self.late = False  # this party came when the run was going on
+        self._early: list[tuple[Party, Envelope]] | None = None  # what others say to one that has no role yet
+        self._holding = threading.Lock()
         self.departed: set[int] = set()  # workers that take no further part
         self.lost_ranks: set[int] = set()  # those of them that cannot be asked for anything
         self.on_lost: Callable[[Party], None] = lambda who: None
@@ -70,7 +78,9 @@ class Session:
         self.on_capture: Callable[[int, str], None] = lambda version, purpose: None
 
     # ---- setting up --------------------------------------------------------------------------------------
-    def hello(self, coordinator_address: str, device: str, *, bytes_per_second: float = 0.0) -> None:
+    def hello(
+        self, coordinator_address: str, device: str, *, bytes_per_second: float = 0.0, incarnation: int = 0
+    ) -> None:
         """Make this party known. Raises PeerLost when the coordinator cannot be reached."""
         self._transport.open(self)
         self._transport.connect(party.COORDINATOR, coordinator_address)
@@ -80,20 +90,34 @@ class Session:
             host=socket.gethostname(),
             device=device,
             bytes_per_second=bytes_per_second,
+            incarnation=incarnation,
         )
         self.tell(hello)
+        if incarnation:  # the run is going on, and silence is counted
+            self.begin()
 
     def connect(self, parties: Sequence[Party]) -> None:
         """Learn where everybody is, and connect to these."""
         roster = self.expect(control.Roster)
         self._addresses, self._hosts = roster.addresses, roster.hosts
+        self._lives = dict(enumerate(roster.lives))
+        self.late = bool(roster.lives)
+        self._early = [] if self.late else None
+        self.node.view = max(self.node.view, roster.view)
+        self.departed, self.lost_ranks = set(roster.gone), set(roster.lost)
         for other in parties:
             self.reach(other)
 
     def reach(self, other: Party) -> None:
         """Connect to one more party; those who are connected stay so."""
-        self._transport.connect(other, self._addresses[str(other)])
+        life = self._lives.get(other.index, 0) if other.kind == "worker" else 0
+        self._transport.connect(other, self._addresses[str(other)], life)
         self._reached.add(other)
+
+    def reach_if_there(self, other: Party) -> None:
+        """The same, if this run has such a party."""
+        if str(other) in self._addresses:
+            self.reach(other)
 
     def links(self, servers: int) -> tuple[float, ...]:
         """Bytes a second that come from each server, 0 for one on this host; nothing when none is worth measuring."""
@@ -117,13 +141,18 @@ class Session:
                 self.node.peek_at(who, PRESENCE)
 
     def meet_workers(self) -> None:
-        """Connect to all other workers: to those of lower rank from here, the others call. Returns when those know."""
+        """Connect to all other workers: to those of lower rank from here, the others call. Returns when those know.
+
+        A newcomer calls all that are here.
+        """
         me = self.node.me.index
         workers = [who for who in map(Party.parse, self._addresses) if who.kind == "worker" and who.index != me]
-        lower = [who for who in workers if who.index < me]
-        for other in lower:
+        called = [who for who in workers if who.index < me]
+        if self.late:
+            called = [who for who in workers if who.index not in self.departed]
+        for other in called:
             self.reach(other)
-        self.node.meet([who.index for who in workers], [who.index for who in lower])
+        self.node.meet([who.index for who in workers], [who.index for who in called])
 
     def expect(self, wanted: type[M]) -> M:
         """The next message for this party's own thread. Raises Stopped, PeerLost or TimedOut."""
@@ -137,11 +166,28 @@ class Session:
     def begin(self, report: Callable[[], control.Progress] | None = None) -> None:
         """Training starts: from now on report progress, or at least a beat, and records a few times a second."""
         self._report = report
-        self._transport.call_later(REPORT_SECONDS, self._report_again)
+        if not self._reporting:
+            self._reporting = True
+            self._transport.call_later(REPORT_SECONDS, self._report_again)
 
     # ---- reporting ---------------------------------------------------------------------------------------
     def tell(self, message: Any) -> None:
         self._transport.send(party.COORDINATOR, Envelope(Kind.CONTROL, message))
+
+    def enter(self, role: Role, layout: Layout, carrier: Carrier | None = None) -> None:
+        """Of a newcomer: take up `role`, which hears who is gone, and what others have said to it already."""
+
+        def take_up() -> None:
+            self.node.place(role, layout, carrier)
+            for rank in sorted(self.departed):
+                self.node.gone(rank)
+            with self._holding:
+                early, self._early = self._early or [], None
+            for src, envelope in early:
+                self.node.deliver(src, envelope)
+
+        self.node.between_messages(take_up)
+        self.node.times.reset()
 
     def tell_servers(self, count: int, message: Any) -> None:
         """Raises PeerLost where one is lost for good."""
@@ -255,7 +301,8 @@ class Session:
     def deliver(self, src: Party, envelope: Envelope) -> None:
         verbs.check(src, self.node.me, envelope)
         if envelope.kind != Kind.CONTROL:
-            self.node.deliver(src, envelope)
+            if not self._hold(src, envelope):
+                self.node.deliver(src, envelope)
             return
         match envelope.message:
             case control.Total(samples=samples):
@@ -267,6 +314,8 @@ class Session:
                     # It may wake up and go on.
                     self._transport.drop(party.worker(rank), incarnation, "it was given up")
                 self.node.gone(rank)
+            case control.Came() as came:
+                self._meet(came)
             case control.Rate(lr=lr):
                 self.on_rate(lr)
             case control.Capture(version=version, purpose=purpose):
@@ -280,12 +329,31 @@ class Session:
                 self._end(Stopped(reason))
             case control.Go() as go:
                 self.node.start_clock(go.at)  # here, so that no message of a worker is dated by the time before
+                self.total_samples = go.samples
                 self._inbox.put(go)
             case control.Exit():
                 self.over.set()
                 self._exit.set()
             case message:
                 self._inbox.put(message)
+
+    def _hold(self, src: Party, envelope: Envelope) -> bool:
+        """Is it for the role that this newcomer has not taken up yet, and so kept until then?"""
+        with self._holding:
+            held = self._early is not None and envelope.kind != Kind.REPLY and not isinstance(envelope.message, Peek)
+            if held:
+                assert self._early is not None
+                self._early.append((src, envelope))
+            return held
+
+    def _meet(self, came: control.Came) -> None:
+        self._addresses[str(party.worker(came.rank))] = came.address
+        self._hosts[str(party.worker(came.rank))] = came.host
+        self._lives[came.rank] = came.incarnation
+        self.departed.discard(came.rank)
+        self.lost_ranks.discard(came.rank)
+        self.node.came(came.rank)
+        self.tell(control.Aware(view=came.view))
 
     def room_for(
         self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]

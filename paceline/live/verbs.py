@@ -28,7 +28,7 @@ _TRAINING = frozenset({WORKER, SERVER, COORDINATOR})
 CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
     **{
         cls: (MEMBERS, frozenset({COORDINATOR}))
-        for cls in (control.Hello, control.Beat, control.Records, control.Saved, control.Failed)
+        for cls in (control.Hello, control.Beat, control.Records, control.Aware, control.Saved, control.Failed)
     },
     control.Prepared: (frozenset({WORKER, SERVER}), frozenset({COORDINATOR})),
     **{cls: (frozenset({WORKER}), frozenset({COORDINATOR})) for cls in (control.Ready, control.Progress, control.Left)},
@@ -39,7 +39,10 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
     control.Resume: (frozenset({COORDINATOR}), MEMBERS),
     **{
         cls: (frozenset({COORDINATOR}), MEMBERS)
-        for cls in (control.Roster, control.Plan, control.Go, control.Gone, control.Finish, control.Exit)
+        for cls in (
+            *(control.Roster, control.Plan, control.Go, control.Gone, control.Came),
+            *(control.Finish, control.Exit),
+        )
     },
     control.Stop: (frozenset({COORDINATOR}), frozenset({WORKER})),
     control.Total: (frozenset({COORDINATOR}), frozenset({WORKER, EVALUATOR})),

@@ -31,6 +31,7 @@ class WorkerSummary:
 
     `seconds_hidden`: of communication that went on while it computed, besides `seconds_communicating`. `refused`: of
     its contributions, those of which a server used nothing, or not all; `wild`: those noted and used (docs/numbers.md).
+    `lives`: how often it was started; all figures are sums over them.
     """
 
     rank: int
@@ -47,6 +48,7 @@ class WorkerSummary:
     seconds_hidden: float = 0.0
     refused: int = 0
     wild: int = 0
+    lives: int = 1
 
     @property
     def shares(self) -> Shares:
@@ -59,12 +61,27 @@ class WorkerSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Of who takes part, `at` seconds after the start: `event` is lost, returned or drained; after so many `steps`."""
+
+    at: float
+    party: str
+    event: str
+    reason: str
+    steps: int
+
+
+CHANGES = ("lost", "returned", "drained")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """`seconds_to_target` is None when the target was missed or never set, `test_accuracy` without evaluations.
 
     `driver` is live or sim; `step_ms` the step of a worker with slowdown 1; `bytes_up` is what workers sent;
     `bytes_shared` what of both passed by shared memory; `exchange` how vectors travelled, if any did live;
-    `model_length` the parameters of the model, 0 where nobody knows.
+    `model_length` the parameters of the model, 0 where nobody knows. `faults`: who was lost, drained or came back while
+    training went on; `views`: generations of membership, the first among them.
     """
 
     scheme: str
@@ -89,6 +106,8 @@ class Summary:
     model_length: int = 0
     bytes_shared: int = 0
     exchange: str = ""
+    faults: tuple[Change, ...] = ()
+    views: int = 1
 
     @property
     def shares(self) -> Shares:
@@ -114,6 +133,7 @@ class Summary:
         """Raises ValueError, KeyError or TypeError for a text that is not a summary."""
         fields = json.loads(text)
         fields["workers"] = tuple(WorkerSummary(**worker) for worker in fields["workers"])
+        fields["faults"] = tuple(Change(**change) for change in fields.get("faults", ()))
         return cls(**fields)
 
 

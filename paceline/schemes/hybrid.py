@@ -190,10 +190,13 @@ class Hybrid(Scheme):
             elif self.phase + 1 < len(self.scheme.schemes) and self.scheme.schemes[self.phase + 1].needs_peers:
                 self.early.append((src, message))
 
-        def adopt(self, peer: Any) -> None:
-            self.begin(self.now, peer.phase, self.w)
-            self.ended = peer.ended
-            self.inner.adopt(peer.inner)
+        def shown(self) -> dict[str, Any]:
+            return {"phase": self.phase, "ended": self.ended, **self.inner.shown()}
+
+        def adopt(self, shown: Mapping[str, Any]) -> None:
+            self.begin(self.now, shown["phase"], self.w)
+            self.ended = shown["ended"]
+            self.inner.adopt(shown)
 
     class Equals(Worker):
         servers = 0

@@ -103,7 +103,7 @@ class World:
         update = self._update_factory(self._length)
         role = type(old.role)(self.scheme, Place(me=rank, w=w, update=update, **self._place))  # type: ignore[arg-type]
         if peer:
-            role.adopt(peer.role)
+            role.adopt(peer.role.shown())
         party = self.workers[rank] = Party(old.name, role, old.card, old.skew_s, old.speed, old.incarnation + 1)
         party.told_at, party.sent, party.received = old.told_at, old.sent, old.received
         return party
@@ -111,8 +111,7 @@ class World:
     def _furthest_behind(self, but: Party) -> Party | None:
         """Of the other workers that are here, the one with the lowest round, clock or whatever they count."""
         here = [party for party in self.workers if party.here and party is not but]
-        counted = but.role.common[:1]
-        return min(here, key=lambda party: [getattr(party.role, name) for name in counted], default=None)
+        return min(here, key=lambda party: Role.how_far(party.role.shown()), default=None)
 
     def model(self) -> Any:
         """The weights that are evaluated and saved: on the servers, of a worker, or the mean of the workers'."""

@@ -60,6 +60,21 @@ def test_a_worker_that_leaves_does_not_stall_the_others(case: Case, servers: int
     assert max(distance(run.models[rank]) for rank in others) < case.near
 
 
+ROWS_THAT_LOSE = [(case, servers) for case, servers in SAMPLE if servers or case.make().needs_peers]
+"""Where a worker can be lost: means without servers would end with it."""
+
+
+@pytest.mark.parametrize("fabric", [unix])
+@pytest.mark.parametrize(("case", "servers"), ROWS_THAT_LOSE, ids=labels(ROWS_THAT_LOSE))
+def test_a_worker_that_dies_comes_back_and_all_find_the_optimum(case: Case, servers: int, fabric: Fabric) -> None:
+    run = ThreadRun(case, servers, fabric, die_after={1: 10}, enough=far_enough(case)).run()
+    events = [(r.party, r.event) for r in run.records if isinstance(r, Membership)]
+    assert ("worker 1", "lost") in events
+    assert ("worker 1", "returned") in events
+    assert max(distance(model) for model in run.models.values()) < case.near
+    assert len(run.models) == case.workers
+
+
 def apart(rank: int, w: Any) -> Any:
     """Every worker pulls to an optimum of its own, so that it matters who counts, and how much."""
     return w - OPTIMUM * np.float32(1 + rank)

@@ -11,7 +11,7 @@ import queue
 import threading
 import traceback
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from random import Random
 from typing import Any, Protocol
 
@@ -28,6 +28,7 @@ from paceline.live.coordinator import Coordinator, StopRule
 from paceline.live.hosted import Hosted
 from paceline.live.hub import Hub
 from paceline.live.models import final_model
+from paceline.live.newcomer import come_late
 from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.pending import Pending
@@ -44,19 +45,32 @@ DEADLINE_SECONDS = 20.0
 SECONDS = (0.0005, 0.001, 0.0006, 0.0012)
 """Of one step, by rank."""
 
-Fabric = Callable[[], Callable[[Party], Transport]]
+Fabric = Callable[[], "Connect"]
 
 
-def hub() -> Callable[[Party], Transport]:
-    return Hub().transport
+class Connect(Protocol):
+    """The transport of a party, in that life of it."""
+
+    def __call__(self, who: Party, life: int = 0, /) -> Transport: ...
 
 
-def tcp() -> Callable[[Party], Transport]:
-    return lambda who: TcpTransport(who, "the token of this run", NumpyMemory())
+class Dies(Exception):  # noqa: N818
+    """In the middle of everything, without a word."""
 
 
-def unix() -> Callable[[Party], Transport]:
-    return lambda who: TcpTransport(who, "the token of this run", NumpyMemory(), segments=Segments(), shared_only=True)
+def hub() -> Connect:
+    meeting = Hub()
+    return lambda who, life=0: meeting.transport(who, incarnation=life)
+
+
+def tcp() -> Connect:
+    return lambda who, life=0: TcpTransport(who, "the token of this run", NumpyMemory(), incarnation=life)
+
+
+def unix() -> Connect:
+    return lambda who, life=0: TcpTransport(
+        who, "the token of this run", NumpyMemory(), segments=Segments(), shared_only=True, incarnation=life
+    )
 
 
 class Work(Protocol):
@@ -89,7 +103,7 @@ class Rendezvous:
         with self._lock:
             self._answer(self._box.gone(0.0, rank))
 
-    def _answer(self, replies: Iterator[Any]) -> None:
+    def _answer(self, replies: Iterable[Any]) -> None:
         for reply in replies:
             self._waiting[reply.to].popleft().put(0, reply.message, 0.0)
 
@@ -120,7 +134,8 @@ class _Means(MeanServer):
 class ThreadRun:
     """One run. `done`: steps finished by each worker; `models`: what each took home; `records`: the trace.
 
-    leave_after: steps after which a worker leaves by itself, by rank. enough: ends the run, given `done`.
+    leave_after: steps after which a worker leaves by itself, by rank. die_after: after which it dies, and comes back.
+    enough: ends the run, given `done`.
     begins: is called with the rank before every step, under the lock that `done` changes under.
     """
 
@@ -131,6 +146,7 @@ class ThreadRun:
         fabric: Fabric,
         *,
         leave_after: Mapping[int, int] | None = None,
+        die_after: Mapping[int, int] | None = None,
         enough: Callable[[list[int]], bool] = lambda done: False,
         begins: Callable[[int], None] = lambda rank: None,
         work: Work = gradient,
@@ -139,10 +155,12 @@ class ThreadRun:
     ) -> None:
         self.case, self.servers = case, servers
         self._leave_after, self._enough, self._begins = leave_after or {}, enough, begins
+        self._die_after = dict(die_after or {})
         self._samples = samples
         self._slice_length = 0 if case.make().one_gate else slice_length
         self._workload = Steps(lambda rank, _: SECONDS[rank], work, samples=samples, lr=case.lr)
         self.done = [0] * case.workers
+        self._base: dict[int, int] = {}  # steps of earlier lives, as far as they were told
         self.models: dict[int, Any] = {}
         self.records: list[Record] = []
         self.progress: dict[int, control.Progress] = {}
@@ -159,7 +177,7 @@ class ThreadRun:
         transport = self._transport_of(party.COORDINATOR)
         self._coordinator = self._make_coordinator(transport)
         address = self._coordinator.open()
-        threads = [self._start(who, address) for who in self._everybody()]
+        threads = self._threads = [self._start(who, address) for who in self._everybody()]
         try:
             problem = self._outcome.get(timeout=DEADLINE_SECONDS)
             assert not problem, problem
@@ -168,7 +186,7 @@ class ThreadRun:
             raise AssertionError(f"stalled while {self._coordinator.phase.value}: {self.done}; {missing}") from None
         finally:
             transport.close()
-            for thread in threads:
+            for thread in threads:  # it grows by those that come back
                 thread.join(DEADLINE_SECONDS)
         left = [t.name for t in threading.enumerate() if t in threads or t.name.startswith("net of")]
         assert left == [], "threads are left"
@@ -193,15 +211,18 @@ class ThreadRun:
             choose_mean=lambda ready, hellos, servers: Choice("servers", ""),
         )
 
-    def _start(self, who: Party, address: str) -> threading.Thread:
-        transport = self._transport_of(who)
+    def _start(self, who: Party, address: str, incarnation: int = 0) -> threading.Thread:
+        transport = self._transport_of(who, incarnation)
 
         def life() -> None:
             try:
                 node = Node(transport, NumpyMemory(), timeout_s=DEADLINE_SECONDS)
                 session = Session(transport, node, timeout_s=DEADLINE_SECONDS)
-                session.hello(address, "cpu")
+                session.hello(address, "cpu", incarnation=incarnation)
                 (self._serve if who.kind == "server" else self._train)(who.index, session)
+            except Dies:
+                transport.close()
+                self._threads.append(self._start(who, address, incarnation + 1))
             except BaseException:
                 self._outcome.put(f"{who}: {traceback.format_exc()}")
             finally:
@@ -270,19 +291,29 @@ class ThreadRun:
         plan = session.expect(control.Plan)
         carrier = None if self.servers else self._rendezvous.of(rank)
         node.place(None, plan.layout, carrier)
+        if session.late:
+            self._come_late(rank, session, plan)
+            return carrier
         # Only worker 0 has the right weights; the others must get them from it.
         w0 = W0 if rank == 0 else W0 + 100
         first = node.mean(Mean(w0, tuple(range(plan.workers)), INITIAL, float(rank == 0)))
-        node.place(
-            self._scheme.worker(len(plan.layout.holders))(self._scheme, self._place(rank, first.v, session.note, plan)),
-            plan.layout,
-            carrier,
-        )
+        node.place(self._role(rank, first.v, session, plan), plan.layout, carrier)
         node.times.reset()
         session.tell(control.Prepared())
         session.expect(control.Go)
         session.begin(lambda: self._progress_of(rank, session))
         return carrier
+
+    def _role(self, rank: int, w: Any, session: Session, plan: control.Plan) -> Role:
+        box: type[Role] = self._scheme.worker(len(plan.layout.holders))
+        return box(self._scheme, self._place(rank, w, session.note, plan))
+
+    def _come_late(self, rank: int, session: Session, plan: control.Plan) -> None:
+        model_of = self._scheme.model_of(self.servers)
+        role = come_late(session, model_of, self.case.workers, lambda w: self._role(rank, w, session, plan))
+        session.enter(role, plan.layout)
+        self._base[rank] = session.expect(control.Go).steps
+        session.begin(lambda: self._progress_of(rank, session))
 
     def _may_leave(self, rank: int) -> bool:
         with self._lock:
@@ -291,6 +322,9 @@ class ThreadRun:
     def _step(self, rank: int, session: Session, effect: Compute | Train) -> Computed | Trained:
         with self._lock:
             self._begins(rank)
+            if self.done[rank] >= self._die_after.get(rank, 1 << 60):
+                del self._die_after[rank]
+                raise Dies
         result: Computed | Trained
         match effect:
             case Compute():
@@ -306,7 +340,7 @@ class ThreadRun:
 
     def _progress_of(self, rank: int, session: Session) -> control.Progress:
         up, down = session.traffic()
-        times, steps = session.node.times, self.done[rank]
+        times, steps = session.node.times, self.done[rank] - self._base.get(rank, 0)
         return control.Progress(
             steps=steps,
             samples=steps * self._samples(rank),

@@ -107,9 +107,8 @@ def test_kill_9_of_any_party_ends_the_run_within_5_s_and_names_it(
     assert "Traceback" not in run.errors
 
 
-@pytest.mark.parametrize("scheme", ["bsp", "asp"])
-def test_kill_9_of_a_worker_of_servers_leaves_the_others_at_work(train: Callable[..., Run], scheme: str) -> None:
-    run = train("--scheme", scheme)
+def test_kill_9_of_a_worker_of_servers_leaves_the_others_at_work(train: Callable[..., Run]) -> None:
+    run = train("--scheme", "bsp", "--restarts", "0")
     os.kill(run.parties["worker 1"], signal.SIGKILL)
     assert within(BOUND_SECONDS, lambda: "lost after" in run.errors), run.errors
     assert f"pid {run.parties['worker 1']}) lost after" in run.errors
@@ -127,6 +126,34 @@ def test_kill_9_of_a_worker_of_servers_leaves_the_others_at_work(train: Callable
     assert run.ends() < 2 * BOUND_SECONDS
     assert run.process.returncode == 130, run.errors
     assert (run.out / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    "options", [["--scheme", "bsp", "--servers", "2"], ["--scheme", "esync", "--mean", "servers"]], ids=lambda o: o[1]
+)
+def test_a_killed_worker_comes_back_and_its_samples_are_counted(train: Callable[..., Run], options: list[str]) -> None:
+    run = train(*options)
+    for life in (2, 3):
+        (victim,) = (pid for pid in descendants(run.process.pid) if comm(pid) == "pace worker 1")
+        os.kill(victim, signal.SIGKILL)
+        assert within(2 * BOUND_SECONDS, lambda life=life: f"is back: life {life}; 3 of 3 train" in run.errors), (  # type: ignore[misc]
+            run.errors
+        )
+    assert all(alive(pid) for name, pid in run.parties.items() if name != "worker 1")
+    threading.Event().wait(1.0)  # for a few reports of the last life
+    run.process.send_signal(signal.SIGINT)
+    assert run.ends() < 2 * BOUND_SECONDS
+    assert run.process.returncode == 130, run.errors
+    summary = json.loads((run.out / "summary.json").read_text())
+    assert [worker["lives"] for worker in summary["workers"]] == [1, 3, 1]
+    assert [fault["event"] for fault in summary["faults"]] == ["lost", "returned"] * 2
+    assert summary["samples"] == sum(worker["samples"] for worker in summary["workers"])
+    assert summary["workers"][1]["steps"] > summary["faults"][-1]["steps"]  # the last life has added to the others
+    records = [json.loads(line) for line in (run.out / "trace.jsonl").read_text().splitlines()]
+    returned = [record["at"] for record in records if record.get("event") == "returned"]
+    if options[1] == "bsp":  # a mean of all three again
+        after = [record["ranks"] for record in records if record["kind"] == "applied" and record["at"] > returned[-1]]
+        assert [0, 1, 2] in after
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,25 @@ def test_a_script_that_dies_is_named_with_its_signal(launch: Launch) -> None:
     assert "was killed by SIGKILL" in err[0]
 
 
+def test_a_script_that_is_killed_is_started_again_and_goes_on(launch: Launch, tmp_path: Path) -> None:
+    lines = """
+life, i = os.environ["PACELINE_INCARNATION"], 0
+while not pace.over:
+    step()
+    i += 1
+    if i == 20 and pace.rank == 1:
+        print("life", life, flush=True)
+        if life == "0":
+            os.kill(os.getpid(), 9)
+"""
+    process = launch(lines)
+    said(process, "life 1")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert [worker["lives"] for worker in summary["workers"]] == [1, 2]
+
+
 def test_ctrl_c_ends_scripts_that_do_not_listen(launch: Launch) -> None:
     process = launch("step()\nprint('up')\nthreading.Event().wait(1000)\n")
     said(process, "up")

@@ -79,6 +79,7 @@ class Company:
         stop_rule: StopRule | None = None,
         mean: str = "ring",
         dead_after_s: float = math.inf,
+        min_workers: int = 1,
         snapshots: Snapshots | None = None,
     ) -> None:
         self.hub, self.ears = Hub(), Ears()
@@ -101,6 +102,7 @@ class Company:
             choose_mean=lambda ready, hellos, servers: Choice(mean, f"{len(hellos)} workers, {servers} servers"),
             seed=5,
             dead_after_s=dead_after_s,
+            min_workers=min_workers,
             snapshots=snapshots,
         )
         assert self.coordinator.open() == "hub:coordinator"
@@ -450,6 +452,103 @@ def test_a_silent_worker_is_given_up_and_nothing_that_it_says_is_heard(companies
     (told,) = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
     assert told.startswith("silent for 1.")
     assert told.endswith("; 1 of 2 continue")
+
+
+class Back:
+    """Worker 0 of a company of two, killed and in its second life."""
+
+    def __init__(self, company: Company) -> None:
+        self.company = company
+        company.train()
+        company.say(W0, progress(samples=7))
+        company.told("progressed")
+        company.all_hear(control.Total, [W0, *(who for who in company.everybody if who == EVALUATOR)])
+        kill(company, W0)
+        for who in [*company.everybody[:1], W1]:
+            assert company.hears(who) == control.Gone(rank=0, lost=True)
+        self.hello()
+
+    def hello(self, incarnation: int = 1) -> None:
+        heard = self.company.heard[W0] = Recorder()
+        self.company.hub.transport(W0, incarnation=incarnation).open(heard)
+        self.company.say(
+            W0, control.Hello(address="hub:again", pid=2, host="here", device="cpu", incarnation=incarnation)
+        )
+
+
+def kill(company: Company, who: Party) -> None:
+    member = company.hub.find(who)
+    assert member is not None
+    member.close()
+
+
+def test_a_lost_worker_comes_back_once_all_know_of_it_and_goes_on_counting(companies: Any) -> None:
+    company: Company = companies(mean="servers", evaluator=False)
+    Back(company)
+    roster = company.hears(W0)
+    assert (roster.lives, roster.gone, roster.lost) == ((1, 0), (0,), (0,))
+    company.say(W0, ready())
+    came = control.Came(rank=0, incarnation=1, view=3, address="hub:again", host="here")
+    assert [company.hears(who) for who in (S0, W1)] == [came, came]
+    company.say(S0, control.Aware(view=3))
+    company.settled()
+    assert company.heard[W0].delivered.empty()  # not everybody knows
+    company.say(W1, control.Aware(view=3))
+    assert isinstance(company.hears(W0), control.Plan)
+    go = company.hears(W0)
+    assert (go.samples, go.steps) == (7, 1)
+    assert go.at > 0
+    company.say(W0, progress(samples=5))
+    assert company.told("progressed") == (0, 12)
+    assert company.hears(W0) == control.Total(samples=12)
+    (back,) = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "returned"]
+    assert back == "life 2; 2 of 2 train"
+
+
+def test_one_who_is_lost_again_before_it_is_back_is_missed_by_nobody(companies: Any) -> None:
+    company: Company = companies(mean="servers", evaluator=False)
+    back = Back(company)
+    assert isinstance(company.hears(W0), control.Roster)
+    kill(company, W0)
+    back.hello(incarnation=2)
+    assert company.hears(W0).lives == (2, 0)
+    company.settled()
+    assert company.heard[S0].delivered.empty()
+    lost = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    assert lost[1:] == ["it left before it was back; 1 of 2 continue"]
+
+
+def test_a_newcomer_with_another_model_is_not_let_in(companies: Any) -> None:
+    company: Company = companies(mean="servers", evaluator=False)
+    Back(company)
+    company.hears(W0)
+    company.say(W0, ready(fingerprint="another"))
+    assert take(company.heard[W0].losses)[0] == COORDINATOR
+    (_, why) = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    assert why.startswith("worker 0 trains another model than worker 0 ")
+
+
+def test_one_who_comes_when_the_run_is_stopping_is_told_so(companies: Any) -> None:
+    company: Company = companies(mean="servers", evaluator=False)
+    company.train()
+    kill(company, W0)
+    company.coordinator.stop("enough")
+    company.settled()
+    heard = company.heard[W0] = Recorder()
+    company.hub.transport(W0, incarnation=1).open(heard)
+    company.say(W0, control.Hello(address="hub:again", pid=2, host="here", device="cpu", incarnation=1))
+    assert company.hears(W0) == control.Stop(reason="enough")
+
+
+def test_fewer_workers_than_asked_for_end_the_run(companies: Any) -> None:
+    company: Company = companies(workers=3, mean="servers", min_workers=2)
+    company.train()
+    kill(company, W0)
+    company.settled()
+    kill(company, W1)
+    who, cause, _ = company.told("failed")
+    assert who == W1
+    assert cause == "lost worker 1: it left; --min-workers 2 would not be left"
 
 
 def test_the_last_worker_that_is_lost_ends_the_run(companies: Any) -> None:

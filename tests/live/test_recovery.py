@@ -170,7 +170,7 @@ def test_one_that_dies_again_and_again_ends_the_run(companies: Any) -> None:
 def test_nobody_else_may_come_back_by_itself(companies: Any) -> None:
     company: Company = companies(Snapshot())
     company.say(S1, control.Hello(address="elsewhere", pid=1, host="h", device="cpu"))
-    assert "says hello while training goes on" in str(company.escaped.get(timeout=10))
+    assert "says hello while the run is training" in str(company.escaped.get(timeout=10))
 
 
 # ---- a party that asks servers -----------------------------------------------------------------------------------

@@ -1,0 +1,60 @@
+"""How a worker comes (back) to a run that is going on: what it takes over, and from whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from paceline.core.errors import PeerLost
+from paceline.core.role import Role
+from paceline.core.scheme import ModelOf
+from paceline.live import party
+from paceline.live.exhibits import COMMON, WEIGHTS
+from paceline.live.models import model_now
+from paceline.live.picture import shown_in
+from paceline.live.session import Session
+
+Shown = dict[str, Any]
+
+
+def others(session: Session, workers: int) -> list[int]:
+    """Those that take part, this one apart."""
+    return [rank for rank in range(workers) if rank != session.node.me.index and rank not in session.departed]
+
+
+def come_late(session: Session, model_of: ModelOf, workers: int, role_with: Callable[[Any], Role]) -> Role:
+    """A fresh role with the model of the moment and what all workers have in common, as they have it.
+
+    That is of the one that is least far, so that nobody waits for what it has behind it already. Everybody reckons with
+    this worker by now, so nobody leaves it behind. Raises PeerLost when nobody else is left.
+    """
+    while True:
+        rank, shown = _least_far(session, workers)
+        try:
+            w = session.node.peek(rank, WEIGHTS) if model_of == "any worker" else model_now(session, model_of, workers)
+            role = role_with(w)
+            if model_of == "any worker" and Role.how_far(shown) != Role.how_far(_shown(session, rank) or {}):
+                continue  # it has gone on meanwhile
+            role.adopt(shown)
+            return role
+        except PeerLost:
+            continue  # it is lost itself
+
+
+def _least_far(session: Session, workers: int) -> tuple[int, Shown]:
+    found: list[tuple[int, Shown]] = []
+    for rank in others(session, workers):
+        try:
+            session.reach(party.worker(rank))
+            shown = _shown(session, rank)
+        except PeerLost:
+            continue
+        if shown is not None:
+            found.append((rank, shown))
+    if not found:
+        raise PeerLost("nobody is left whom this worker could take its place from")
+    return min(found, key=lambda seen: Role.how_far(seen[1]))
+
+
+def _shown(session: Session, rank: int) -> Shown | None:
+    return shown_in(session.node.exhibit(rank, COMMON))

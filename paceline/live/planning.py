@@ -1,0 +1,72 @@
+"""What the coordinator decides when everybody has said who it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from paceline.core.collective import Choice
+from paceline.core.errors import ConfigError
+from paceline.core.sharding import Layout
+from paceline.live import control
+from paceline.live.transport import SHARED, TCP
+
+LayOut = Callable[[Sequence[control.Ready], Sequence[control.Hello]], tuple[Layout, str]]
+"""Which server holds what, and why, from what the workers and the servers said of themselves."""
+ChooseMean = Callable[[Sequence[control.Ready], Sequence[control.Hello], int], Choice]
+"""Who carries means, from what the workers said, and how many servers there are."""
+
+
+def exchange_by(ways: Collection[str]) -> str:
+    """How vectors travel in a run whose parties have these ways; nothing when none of them have to."""
+    if SHARED in ways:
+        return f"{SHARED} on one host, {TCP} between hosts" if TCP in ways else f"{SHARED} (same host)"
+    return ", ".join(sorted(ways))
+
+
+def other_model(rank: int, ready: control.Ready, first: control.Ready) -> str:
+    """What to say if this worker trains another model than worker 0 did at first."""
+    if (ready.fingerprint, ready.length) == (first.fingerprint, first.length):
+        return ""
+    return (
+        f"worker {rank} trains another model than worker 0 "
+        f"({ready.length} against {first.length} parameters, or other names or shapes)"
+    )
+
+
+def make_plan(
+    ready: Sequence[control.Ready],
+    workers: Sequence[control.Hello],
+    servers: Sequence[control.Hello],
+    *,
+    lay_out: LayOut,
+    choose_mean: ChooseMean,
+    replaced: bool,
+    copied: bool,
+) -> control.Plan:
+    """`replaced`: are servers that are lost; `copied`: from the copy that the next one has?
+
+    Raises ConfigError where workers train different models.
+    """
+    for rank, answer in enumerate(ready):
+        if other := other_model(rank, answer, ready[0]):
+            raise ConfigError(other)
+    seconds = tuple(answer.seconds_per_step for answer in ready)
+    layout, why = lay_out(ready, servers)
+    mean = choose_mean(ready, workers, len(servers))
+    exchange = exchange_by({way for answer in ready for way in answer.ways})
+    return control.Plan(
+        workers=len(workers),
+        servers=len(servers),
+        length=ready[0].length,
+        layout=layout,
+        seconds_per_step=seconds if all(s > 0 for s in seconds) else (),
+        optimizer=ready[0].optimizer,
+        devices=tuple(hello.device for hello in workers),
+        hosts=tuple(hello.host for hello in workers),
+        mean=mean.name,
+        exchange=exchange,
+        notes=tuple(filter(None, (why, mean.reason, exchange and f"exchange: {exchange}"))),
+        tensors=ready[0].tensors,
+        replaced=replaced,
+        copied=copied,
+    )

@@ -1,0 +1,35 @@
+"""How often and when a lost worker is started again."""
+
+from __future__ import annotations
+
+from paceline.job.restarts import PAUSE_SECONDS_MAX, SHORT_SECONDS, Restarts
+from paceline.live.party import worker
+
+
+def test_a_worker_is_started_again_at_once_and_so_often() -> None:
+    restarts = Restarts(2)
+    for now in (100.0, 200.0):
+        assert restarts.ended(now, worker(3)) == ""
+        assert restarts.due(now) == [worker(3)]
+        assert restarts.due(now + 1) == []
+    assert restarts.ended(300.0, worker(3)) == "worker 3 is not started again: --restarts 2"
+    assert restarts.due(400.0) == []
+    assert restarts.ended(300.0, worker(1)) == ""  # each has its own
+
+
+def test_short_lives_make_the_pause_longer_up_to_a_limit_and_a_long_one_shortens_it() -> None:
+    restarts, now, pauses = Restarts(100), 1000.0, []
+    for _ in range(8):
+        restarts.ended(now, worker(0))
+        began = now
+        while not restarts.due(now):
+            now += 0.5
+        pauses.append(now - began)
+        now += 1.0
+    assert pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, PAUSE_SECONDS_MAX, PAUSE_SECONDS_MAX]
+    restarts.ended(now + SHORT_SECONDS, worker(0))
+    assert restarts.due(now + SHORT_SECONDS) == [worker(0)]
+
+
+def test_no_restarts_means_none() -> None:
+    assert Restarts(0).ended(1.0, worker(0)) != ""
