@@ -6,10 +6,10 @@ READY  := $(VENV)/.ready
 # Without a torch there already, this release is installed first, so that no other one is drawn in with it.
 TORCH  ?= torch==2.13.0
 
-.PHONY: help demo test lab-test page-test screenshots check format lint types bench fuzz pages papers clean
+.PHONY: help demo test lab-packages lab-test page-test screenshots check format lint types bench fuzz pages papers clean
 
 help:  ## what there is to make
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(READY): pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "Paceline needs Python 3.11 or later: set PYTHON=..."; exit 1; }
@@ -25,11 +25,13 @@ demo: $(READY)  ## the main job: a race of five schemes on uneven workers, with 
 test: $(READY)  ## all tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-lab-test: $(READY)  ## tests on several hosts made of network namespaces; installs Debian packages, as root
+lab-packages:  ## Debian packages for tests on several hosts made of network namespaces; as root
 	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openssh-server openssh-client rsync iproute2 util-linux \
-	  openmpi-bin munge slurm-client slurmctld slurmd slurm-wlm-basic-plugins \
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openssh-server openssh-client rsync \
+	  iproute2 util-linux openmpi-bin munge slurm-client slurmctld slurmd slurm-wlm-basic-plugins \
 	  gridengine-master gridengine-exec gridengine-client
+
+lab-test: $(READY) lab-packages  ## those tests: ssh, MPI, Slurm, Grid Engine, Ray
 	$(BIN)/pip install --quiet "ray>=2.9"
 	$(BIN)/python -m pytest tests/lab
 
