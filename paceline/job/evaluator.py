@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from paceline.config import Config
-from paceline.core.errors import Undone
+from paceline.core.errors import PeerLost, Undone
 from paceline.engine.buffers import Buffers
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.flatten import FlatModel
@@ -51,6 +51,21 @@ def judge(model: nn.Module, data: Dataset, between: Callable[[], None] = lambda:
             right += int((logits.argmax(1) == y).sum())
             loss += float(nn.functional.cross_entropy(logits, y, reduction="sum"))
     return right / len(data), loss / len(data)
+
+
+def statistics_of(buffers: Buffers, ranks: Iterable[int], peek: Callable[[int], Flat]) -> Flat | None:
+    """What `buffers.policy` makes of the statistics of `ranks`, without those lost meanwhile; None when all are."""
+    found: list[Flat] = []
+    for rank in ranks:
+        try:
+            found.append(peek(rank))
+        except Undone:
+            raise
+        except PeerLost:
+            continue
+        if not buffers.exchanged:
+            break
+    return buffers.average(found, [1.0] * len(found)) if found else None
 
 
 def save_model(model: nn.Module, path: Path) -> None:
@@ -148,13 +163,11 @@ class Evaluator:
         return Snapshot(at=at, samples=samples, weights=weights, buffers=self._look_at_buffers())
 
     def _look_at_buffers(self) -> Flat | None:
-        """Batch-norm statistics: worker 0's, or the mean over the workers, by the policy."""
+        """Batch-norm statistics: the first worker's, or the mean over the workers, by the policy."""
         if not len(self._buffers):
             return None
         here = [rank for rank in range(self._seat.workers) if rank not in self._session.lost_ranks]
-        ranks = here if self._buffers.exchanged else here[:1]
-        snapshots = [self._node.peek(rank, "buffers") for rank in ranks]
-        return self._buffers.average(snapshots, [1.0] * len(snapshots))
+        return statistics_of(self._buffers, here, lambda rank: self._node.peek(rank, "buffers"))
 
     def _judge(self, snapshot: Snapshot, between: Callable[[], None] = lambda: None) -> float:
         """Judge it and tell the coordinator; its accuracy."""
