@@ -24,6 +24,7 @@ from paceline.live.exhibits import STATE, Exhibit
 from paceline.live.node import Node
 from paceline.live.transport import Envelope, Kind, Transport
 
+HELD_SECONDS = 0.1
 NEVER = "it has no snapshot (--snapshot-every 0)"
 
 
@@ -111,6 +112,9 @@ class Vault:
     def _run(self) -> None:
         ahead = 0  # the first one at once: until then a lost server ends the run
         while not self._over.is_set():
+            if self._held:  # a server that is being replaced has nothing to be kept yet
+                self._over.wait(HELD_SECONDS)
+                continue
             with contextlib.suppress(PacelineError, Stopped):  # a server was lost meanwhile
                 self._take(self._capture(ahead))
                 ahead = AHEAD

@@ -41,13 +41,8 @@ class Connection:
         closed: Callable[[str], None],
         body_bytes_max: int = 0,
         segments: Segments | None = None,
-        bodies_max: int = 0,
     ) -> None:
-        """`segments`: this process's, to lend from to a process of the same host, over a Unix stream.
-
-        bodies_max: with as many still to be sent, nothing more is read, so that who takes no answers asks for no more;
-        0 for no limit. One of the two sides must have none, or both could wait for the other to read.
-        """
+        """`segments`: this process's, to lend from to a process of the same host, over a Unix stream."""
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -61,7 +56,7 @@ class Connection:
             self._sharing = Sharing(segments, memory, sock, tell=self._tell, later=loop.call_later)
         self._receiver = Receiver(memory, room, arrived, body_bytes_max, self._lanes, self._sharing)
         self._open = True
-        self._bodies_max = bodies_max
+        self._bodies_max = 0
         self._sent = 0
         self.idle = threading.Event()  # set while nothing waits to be sent
         self.idle.set()
@@ -90,9 +85,14 @@ class Connection:
         """Of vectors that passed by reference, out and in."""
         return (self._sharing.bytes_lent, self._sharing.bytes_borrowed) if self._sharing else (0, 0)
 
-    def admit(self, body_bytes_max: int) -> None:
-        """From now on the other side may send bodies, of at most so many bytes, and share memory."""
+    def admit(self, body_bytes_max: int, bodies_max: int = 0) -> None:
+        """From now on the other side may send bodies, of at most so many bytes, and share memory.
+
+        bodies_max: with as many still to be sent, nothing more is read, so that who takes no answers asks for no more;
+        0 for no limit. One of the two sides must have none, or both could wait for the other to read.
+        """
         self._receiver.body_bytes_max = body_bytes_max
+        self._bodies_max = bodies_max
         if self._sharing:
             self._sharing.admitted = True
 

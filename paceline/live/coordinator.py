@@ -280,7 +280,7 @@ class Coordinator:
             hosts={str(who): hello.host for who, hello in self._hellos.items()},
             lives=tuple(self._members.incarnation(who) for who in self._workers) if late else (),
             gone=tuple(who.index for who in gone),
-            lost=tuple(who.index for who in gone if who in self._lost),
+            lost=tuple(who.index for who in self._workers if who in self._lost),
             view=self._recovery.view,
         )
 

@@ -88,7 +88,10 @@ class Copies(Role):
         node.exhibits[f"{COPY}/{STATE}"] = self._facts
 
     def forget(self) -> None:
-        """Between two messages: what waits to be answered is asked again, and nothing of this server is copied yet."""
+        """Between two messages: what waits to be answered is asked again, nothing of this server is copied yet, and
+        what is kept of another is of a time that is over."""
+        self._coming.clear()
+        self._held.clear()
         self._numbers, self._answered = [0] * self._own, [0] * self._own
         self._versions = [-1] * self._own
         self._waiting: list[deque[tuple[int, Role, list[Tell | Reply]]]] = [deque() for _ in range(self._own)]

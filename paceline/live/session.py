@@ -133,9 +133,13 @@ class Session:
         return self._hosts.get(str(who), "")
 
     def reach_all(self, servers: Iterable[Party] = ()) -> None:
-        """Connect to all workers and the evaluator, and to these; returns when each that is still there knows."""
+        """Connect to all workers and the evaluator, and to these; returns when each that is still there knows.
+
+        Nobody calls the lost: where a whole host is gone, each of them would cost the time of a call.
+        """
         others = [who for who in map(Party.parse, self._addresses) if who.kind in ("worker", "evaluator")]
-        for who in (*others, *servers):
+        there = [who for who in others if who.kind != "worker" or who.index not in self.lost_ranks]
+        for who in (*there, *servers):
             with contextlib.suppress(PeerLost):  # the coordinator will hear of it, too
                 self.reach(who)
                 self.node.peek_at(who, PRESENCE)

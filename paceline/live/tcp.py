@@ -272,11 +272,15 @@ class TcpTransport:
             room=room,
             closed=closed,
             segments=self._segments,
-            bodies_max=ANSWERS_MAX if self.me.kind == "server" else 0,
         )
         if party:
-            connection.admit(self._body_bytes_max)
+            self._admit(connection, party)
         return connection
+
+    def _admit(self, connection: Connection, party: Party) -> None:
+        """Servers copy to one another, both ways at once: between them neither may wait for the other to read."""
+        served = self.me.kind == "server" and party.kind == "worker"
+        connection.admit(self._body_bytes_max, ANSWERS_MAX if served else 0)
 
     def _greeted(self, connection: Connection, envelope: Envelope, certified: Party | None) -> Party | None:
         """Who calls; None for a lane, which is no connection of its own."""
@@ -296,7 +300,7 @@ class TcpTransport:
         else:
             self._make_way(party, greeting.incarnation)
             self._strangers.pop(connection, None)
-            connection.admit(self._body_bytes_max)
+            self._admit(connection, party)
             self._connections[party], self._lives[party] = connection, greeting.incarnation
         if party in self._connections:
             self._adopt(party)

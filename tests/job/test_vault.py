@@ -11,6 +11,7 @@ import torch
 
 from paceline.core.errors import PeerLost
 from paceline.engine.vector import Flat
+from paceline.job import vault
 from paceline.job.capturing import WEIGHTS, SliceState
 from paceline.job.vault import Vault, _Snapshot
 from paceline.live.hub import Hub
@@ -70,6 +71,23 @@ def test_while_servers_read_one_it_stays(room: Room) -> None:
     room.vault.release()
     room.vault._take(snapshot(3.0))
     assert room.seen() == 3.0
+
+
+def test_none_is_begun_while_a_server_is_being_replaced(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = threading.Event()
+
+    def capture(ahead: int) -> _Snapshot:
+        looked.set()
+        return snapshot(1.0)
+
+    monkeypatch.setattr(room.vault, "_capture", capture)
+    monkeypatch.setattr(vault, "HELD_SECONDS", 0.001)
+    room.vault.hold()
+    room.vault._thread = threading.Thread(target=room.vault._run, daemon=True)
+    room.vault._thread.start()
+    assert not looked.wait(0.2)
+    room.vault.release()
+    assert looked.wait(15.0)
 
 
 def test_one_that_a_lost_server_breaks_off_leaves_the_one_before(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:

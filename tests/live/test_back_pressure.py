@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.core.clocked import Push
+from paceline.core.clocked import Pull, Push
 from paceline.live.party import Party, server, worker
 from paceline.live.receiving import BODIES_MAX
 from paceline.live.tcp import ANSWERS_MAX, TcpTransport
@@ -159,3 +159,28 @@ def test_what_waits_to_be_sent_is_not_copied(parties: tuple[Counting, list[TcpTr
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4 * g.nbytes  # what the server receives into; 12 slices were sent
+
+
+def test_servers_that_copy_to_one_another_both_at_once_do_not_wait_for_each_other() -> None:
+    made = [TcpTransport(server(n), TOKEN, NumpyMemory()) for n in range(2)]
+    heard = [Recorder(), Recorder()]
+    for transport, recorder in zip(made, heard, strict=True):
+        transport.open(recorder)
+    made[0].connect(server(1), made[1].address)
+    made[0].send(server(1), Envelope(Kind.TELL, Pull()))
+    assert take(heard[1].delivered)[0] == server(0)  # it has greeted
+    copy = np.zeros(2 * SLICE, np.float32)
+
+    def copies(src: int, to: int) -> None:
+        for n in range(6):
+            made[src].send(server(to), push(copy, n))
+
+    both = [threading.Thread(target=copies, args=way) for way in ((0, 1), (1, 0))]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join(PATIENCE_SECONDS)
+    for recorder in heard:
+        assert [recorder.next()[1].clock for _ in range(6)] == [*range(6)]
+    for transport in made:
+        transport.close()
