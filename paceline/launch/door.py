@@ -28,7 +28,9 @@ from paceline.live.party import COORDINATOR
 from paceline.live.tls import TlsStream, file_of
 
 HANDSHAKE_SECONDS = 10.0
+CALL_SECONDS = 60.0  # an agent's patience: others may be before it
 STRANGERS_MAX = 64
+HELLO_BYTES_MAX = 1 << 16
 LOOK_SECONDS = 0.5  # between two looks whether anybody is still to come
 
 Caller = tuple[Lines[Event], words.Hello]
@@ -98,18 +100,18 @@ class Door:
                 continue
             except OSError:
                 return
-            if self._strangers.acquire(blocking=False):
-                threading.Thread(target=self._hear_out, args=(sock,), name="stranger", daemon=True).start()
-            else:
-                sock.close()
+            self._strangers.acquire()  # further callers wait in the backlog: agents call once
+            threading.Thread(target=self._hear_out, args=(sock,), name="stranger", daemon=True).start()
 
     def _hear_out(self, sock: socket.socket) -> None:
+        """Whoever has not shown a token in time, all in all, makes room for the next."""
+        deadline = time.monotonic() + HANDSHAKE_SECONDS
         try:
             sock.settimeout(HANDSHAKE_SECONDS)
             stream = self._context.wrap_socket(sock, server_side=True)
             assert isinstance(stream, TlsStream)
             lines: Lines[Event] = Lines(SocketStream(stream), Event)
-            hello = lines.hear(HANDSHAKE_SECONDS)
+            hello = lines.hear(deadline=deadline, bytes_max=HELLO_BYTES_MAX)
             if isinstance(hello, words.Hello) and hmac.compare_digest(hello.token.encode(), self._token.encode()):
                 self._agents.put((lines, hello))
             else:
@@ -142,7 +144,7 @@ def dial(ticket: Path) -> tuple[SocketStream, str, str]:
             raise
         raise ConfigError(f"{ticket} is no ticket of a launcher: {error}") from None
     try:
-        stream = context.wrap_socket(socket.create_connection((host, port), timeout=HANDSHAKE_SECONDS))
+        stream = context.wrap_socket(socket.create_connection((host, port), timeout=CALL_SECONDS))
     except OSError as error:
         raise PacelineError(f"the launcher at {host}:{port} cannot be reached: {error}") from None
     assert isinstance(stream, TlsStream)

@@ -18,6 +18,7 @@ ever said but in Start, so that no argument and no environment variable has a ke
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import socket
@@ -221,14 +222,18 @@ class Lines(Generic[W]):
         with self._lock, contextlib.suppress(OSError):
             self._stream.write(data)
 
-    def hear(self, seconds: float = SILENCE_SECONDS) -> W | None:
+    def hear(
+        self, seconds: float = SILENCE_SECONDS, *, deadline: float = math.inf, bytes_max: int = LINE_BYTES_MAX
+    ) -> W | None:
         """The next word but beats; None when the other side is gone, silent for so long, or talks nonsense.
 
-        After that nothing more is heard.
+        None too when the word is not there by `deadline`, of the monotonic clock, or longer than `bytes_max`. After
+        that nothing more is heard.
         """
         while True:
             while not self._whole:
-                if not self._more(seconds):
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._more(min(seconds, left), bytes_max):
                     self._stream.free()
                     return None
             try:
@@ -239,7 +244,7 @@ class Lines(Generic[W]):
             if not isinstance(word, Beat):
                 return word  # type: ignore[no-any-return]
 
-    def _more(self, seconds: float) -> bool:
+    def _more(self, seconds: float, bytes_max: int) -> bool:
         try:
             data = self._stream.read(seconds)
         except OSError:
@@ -248,7 +253,7 @@ class Lines(Generic[W]):
         *whole, rest = (bytes(self._unread) + data).split(b"\n")
         self._whole = whole[::-1]
         self._unread = bytearray(rest)
-        return bool(data) and len(rest) <= LINE_BYTES_MAX
+        return bool(data) and len(rest) <= bytes_max
 
     @property
     def silent(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import signal
@@ -17,6 +18,7 @@ import pytest
 from paceline import config as configuration
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.job.seat import Seat
+from paceline.launch import door as doors
 from paceline.launch import words
 from paceline.launch.agents import RemoteHost
 from paceline.launch.door import Door, dial
@@ -156,6 +158,30 @@ def test_who_has_another_token_or_no_tls_is_no_agent(door: Door, tmp_path: Path)
         plain.sendall(b'{"word":"hello"}\n')
         with pytest.raises(PacelineError, match="0 of 1 agents called back"):
             list(door.agents(1, 0.5))
+
+
+def test_who_comes_while_others_are_heard_out_waits_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doors, "STRANGERS_MAX", 1)
+    monkeypatch.setattr(doors, "HANDSHAKE_SECONDS", 0.3)
+    door = Door("127.0.0.1")
+    told = json.loads(door.ticket)
+    door.write_ticket(tmp_path / "ticket")
+    with socket.create_connection((told["host"], told["port"])):  # says nothing
+        stream, token, _ = dial(tmp_path / "ticket")
+        Lines(stream, Event).say(words.Hello(host="x", pid=1, python="3", paceline="0", torch="2", token=token))
+        [(lines, hello)] = door.agents(1, 20)
+    assert hello.host == "x"
+    stream.free()
+    assert lines.hear(20) is None
+    door.close()
+
+
+@pytest.mark.parametrize(("deadline", "bytes_max"), [(0.0, 99), (math.inf, 5)])
+def test_a_word_that_is_late_or_long_ends_the_stream(deadline: float, bytes_max: int) -> None:
+    ours, theirs = socket.socketpair()
+    theirs.sendall(b'{"word":')
+    assert Lines(SocketStream(ours), Event).hear(20, deadline=deadline, bytes_max=bytes_max) is None
+    theirs.close()
 
 
 def test_an_agent_talks_to_no_launcher_but_its_own(door: Door, tmp_path: Path) -> None:
