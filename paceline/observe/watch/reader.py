@@ -98,8 +98,9 @@ class Reader:
         while not self._over.is_set():
             try:
                 fresh = self._read()
-            except PacelineError as error:
-                self._problem = str(error)
+            except Exception as error:  # whatever it is, the page says why it stands still
+                known = isinstance(error, PacelineError)
+                self._problem = str(error) if known else f"the page stands still: {error!r} while reading the trace"
                 return
             if not fresh:
                 self._foretell()

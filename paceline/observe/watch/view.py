@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -59,11 +60,16 @@ def picture(state: State, query: Query) -> dict[str, Any]:
     }
     if query.curve != document["curve_count"]:
         points = [(e.at, e.accuracy, e.loss, e.samples) for e in state.evaluations]
-        document["curve"] = [[round(value, 4) for value in point] for point in points]
+        document["curve"] = [[_known(value) for value in point] for point in points]
     document["rates"] = rates(state)
     if query.events != state.event_count:
         document["events"] = [event(record) for record in reversed(state.events)]
     return document
+
+
+def _known(value: float) -> float | None:
+    """None for the loss of a model that has diverged: JSON has neither NaN nor infinity."""
+    return round(value, 4) if math.isfinite(value) else None
 
 
 def rates(state: State) -> tuple[float, float, list[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -108,3 +109,13 @@ def test_a_question_that_makes_no_sense_is_answered_as_the_plain_one(client: Bro
     client.get("/", params={"token": TOKEN})
     odd = {"sort": "beauty", "first": "-3", "count": "9" * 30, "curve": "²", "events": "x"}
     assert client.get("/state", params=odd).json() == client.get("/state").json()
+
+
+def test_the_loss_of_a_run_that_diverges_is_left_out_of_the_state(tmp_path: Path) -> None:
+    with TraceWriter(tmp_path / "trace.jsonl") as writer:
+        writer.append(Evaluated(at=0.2, accuracy=0.5, loss=math.nan, samples=32, seconds=0.0))
+    reader = Reader(tmp_path)
+    reader.read_all()
+    client = Browser(make_app(reader, dict, TOKEN, 8123))
+    client.get("/", params={"token": TOKEN})
+    assert client.get("/state").json()["curve"] == [[0.2, 0.5, None, 32]]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
 from paceline.core.errors import PacelineError
-from paceline.core.trace import Ended
+from paceline.core.trace import Ended, Evaluated
+from paceline.observe.store import TraceWriter
 from paceline.observe.watch.follow import Follower
+from paceline.observe.watch.reader import Reader
+from paceline.observe.watch.view import Query
 
 LINE = b'{"kind":"ended","at":1.0,"reason":"steps"}\n'
 
@@ -44,3 +48,25 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path) -> None:
     path.write_bytes(LINE + b'{"kind":"rumour"}\n')
     with pytest.raises(PacelineError, match="line 2"):
         Follower(path).read()
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_a_run_that_diverges_is_read_on(tmp_path: Path, loss: float) -> None:
+    path = tmp_path / "trace.jsonl"
+    with TraceWriter(path) as writer:
+        writer.append(Evaluated(at=1.0, accuracy=0.1, loss=loss, samples=32, seconds=0.0))
+        writer.append(Ended(at=1.0, reason="steps"))
+    first, last = Follower(path).read()
+    assert isinstance(first, Evaluated)
+    assert repr(first.loss) == repr(loss)
+    assert last == Ended(at=1.0, reason="steps")
+
+
+def test_a_page_that_cannot_go_on_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: Follower) -> None:
+        raise ZeroDivisionError("what nobody thought of")
+
+    monkeypatch.setattr(Follower, "read", fails)
+    reader = Reader(tmp_path)
+    reader._follow()
+    assert "what nobody thought of" in reader.picture(Query())["problem"]

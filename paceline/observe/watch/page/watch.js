@@ -143,14 +143,15 @@ function showCharts(state) {
   if (state.curve) page.points = state.curve;
   page.curve = state.curve_count;
   const until = state.now || 1, points = page.points, last = points[points.length - 1];
-  set("accuracy", last ? last[1].toFixed(3) : "\u2013");
+  set("accuracy", last && last[1] !== null ? last[1].toFixed(3) : "\u2013");
   if (points.length) {
     $("curve-card").hidden = false;
+    const known = (at) => points.filter((point) => point[at] !== null).map((point) => [point[0], point[at]]);
     const loss = Math.max(...points.map((point) => point[2]));
     drawChart($("curve"), [
-      { name: "accuracy", high: 1, format: (value) => value.toFixed(1), points: points.map((p) => [p[0], p[1]]) },
-      { name: "loss", high: loss, format: compact, points: points.map((p) => [p[0], p[2]]) },
-    ], until, `Accuracy ${last[1]} and loss ${last[2]} after ${clock(last[0])}`, page.about && page.about.target);
+      { name: "accuracy", high: 1, format: (value) => value.toFixed(1), points: known(1) },
+      { name: "loss", high: loss, format: compact, points: known(2) },
+    ], until, `Accuracy ${last[1] ?? "\u2013"} and loss ${last[2] ?? "\u2013"} after ${clock(last[0])}`, page.about && page.about.target);
   }
   $("curve-card").hidden = !points.length;
   $("rates-card").classList.toggle("wide", !points.length);
