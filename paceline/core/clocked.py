@@ -214,13 +214,15 @@ class ClockedServer(Role):
     def tables(self) -> dict[str, Any]:
         """Who waits for a round is taken back to before its push, which it makes again."""
         clocks = [[rank, clock - (rank in self.homes[rank].came)] for rank, clock in self.clocks.items()]
-        return {"version": self.version, "clocks": clocks, "seen": list(self.seen.items())}
+        seen, shift = list(self.seen.items()), list(self.shift.items())
+        return {"version": self.version, "clocks": clocks, "seen": seen, "shift": shift}
 
     def restore(self, tables: dict[str, Any]) -> None:
         self.version = tables["version"]
         for rank, clock in tables["clocks"]:
             self.clocks.tick(rank, clock)
         self.seen.update(dict(tables["seen"]))
+        self.shift.update(dict(tables["shift"]))
 
     def _answers(self, question: str) -> bool:
         """Does the scheme answer it differently?"""

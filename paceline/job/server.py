@@ -15,7 +15,7 @@ from paceline.core.clocked import ClockedServer
 from paceline.core.errors import PeerLost
 from paceline.core.gate import OFF, Gate
 from paceline.core.mean import Averaged, MeanServer
-from paceline.core.role import Place
+from paceline.core.role import Place, Role
 from paceline.core.trace import Applied, Decision, Record
 from paceline.engine.probe import Probe
 from paceline.engine.vector import FlatMemory
@@ -237,7 +237,7 @@ class Shard:
             counts=(len(self._slices), len(of(before.index)), len(of(after.index))),
             nothing=NOTHING,
             state_of=self._state,
-            version_of=lambda at: getattr(self.hosted[at].role, "version", 0),
+            mark_of=lambda at: mark_of(self.hosted[at].role),
         )
         longest = max(parts[number].stop - parts[number].start for number in of(before.index))
         self._beside = [Hosted(longest, role=copies)]
@@ -264,6 +264,14 @@ def _tensors_by_slice(plan: control.Plan) -> list[list[int]]:
         found[number].append(length)
         at += length
     return found
+
+
+def mark_of(role: Role | None) -> Hashable:
+    """Another one whenever what has to be copied has changed.
+
+    A newcomer changes no version, but a copy that did not know it would count its next push twice, or not at all.
+    """
+    return getattr(role, "version", 0), tuple(getattr(role, "shift", {}).items())
 
 
 def _of_server(record: Record, server: int) -> Record:

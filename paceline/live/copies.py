@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from paceline.core.effects import Reply, Tell
@@ -69,17 +69,18 @@ class Copies(Role):
         counts: Sequence[int],
         nothing: Any,
         state_of: Callable[[int], State],
-        version_of: Callable[[int], int],
+        mark_of: Callable[[int], Hashable],
     ) -> None:
         """`counts`: slices of this server, of the one before, and of the one after.
 
-        Everywhere the slice after a server's own is that of its copies.
+        Everywhere the slice after a server's own is that of its copies. `mark_of` a slice is another one whenever it
+        has to be copied again.
         """
         super().__init__(None, place)
         self._node, self._before, self._after = node, before, after
         self._own, self._kept, self._theirs = counts
         self._nothing = nothing
-        self._state_of, self._version_of = state_of, version_of
+        self._state_of, self._mark_of = state_of, mark_of
         self._copied = False  # is the next server there?
         self._coming: dict[int, dict[str, Any]] = defaultdict(dict)
         self._held: dict[int, State] = {}
@@ -93,7 +94,7 @@ class Copies(Role):
         self._coming.clear()
         self._held.clear()
         self._numbers, self._answered = [0] * self._own, [0] * self._own
-        self._versions = [-1] * self._own
+        self._marks: list[Hashable] = [None] * self._own
         self._waiting: list[deque[tuple[int, Role, list[Tell | Reply]]]] = [deque() for _ in range(self._own)]
 
     # ---- of this server ----------------------------------------------------------------------------------
@@ -106,7 +107,7 @@ class Copies(Role):
         now = list(effects)
         if not self._copied:
             return now
-        if self._version_of(at) != self._versions[at]:
+        if self._mark_of(at) != self._marks[at]:
             self._copy(at)
         if not now or self._answered[at] >= self._numbers[at]:
             return now
@@ -130,7 +131,7 @@ class Copies(Role):
     def _copy(self, at: int) -> None:
         vectors, facts = self._state_of(at)
         self._numbers[at] += 1
-        self._versions[at] = self._version_of(at)
+        self._marks[at] = self._mark_of(at)
         for name, v in vectors.items():
             self._tell(self._after, self._theirs, Copied(slice=at, name=name, v=v))
         self._tell(self._after, self._theirs, Complete(slice=at, number=self._numbers[at], facts=json.dumps(facts)))

@@ -16,6 +16,7 @@ from paceline.engine.rules import Rule, make_rule
 from paceline.engine.vector import Flat
 from paceline.job.capturing import SliceState, revive, state_of
 from paceline.job.recipe import Recipe
+from paceline.job.server import mark_of
 from paceline.job.vault import refuses
 
 LENGTH, WORKERS = 5, 3
@@ -80,6 +81,32 @@ def test_who_waits_for_a_round_makes_its_push_again() -> None:
     for rank in (1, 2):
         answered = push(first, rank, 1)
     assert answered == expected
+
+
+def test_a_copy_knows_what_a_newcomer_calls_its_clock() -> None:
+    """Worker 2 counts from elsewhere: what it asks again is a repeat, and what it has not asked yet is none."""
+    for scheme, counted_from in (("asp", 8), ("bsp", 1)):
+        rule, again = rule_of("sgd"), rule_of("sgd")
+        first = server(scheme, rule, Flat.wrap(torch.ones(LENGTH)))
+        for rank in range(WORKERS):
+            push(first, rank, 1)
+        mark = mark_of(first)
+        list(first.gone(0.0, 2))
+        for rank in (0, 1):
+            push(first, rank, 2)
+        list(first.came(0.0, 2))
+        assert mark_of(first) != mark, "it is copied at once"
+        for clock in (0, 1):
+            for rank in (0, 1):
+                push(first, rank, clock + 3)
+            push(first, 2, clock + counted_from)
+        made = through_json(state_of(first, rule))
+        second = revive(made, again, lambda w, scheme=scheme, rule=again: server(scheme, rule, w))  # type: ignore[misc]
+        push(second, 2, counted_from + 1)
+        assert second.version == first.version, f"{scheme} applies it twice"  # type: ignore[attr-defined]
+        for rank, clock in ((0, 5), (1, 5), (2, counted_from + 2)):
+            assert push(first, rank, clock) == push(second, rank, clock)
+        assert second.version == first.version  # type: ignore[attr-defined]
 
 
 def test_which_schemes_can_go_back_to_a_snapshot() -> None:

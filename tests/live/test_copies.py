@@ -45,7 +45,7 @@ class Server:
             counts=(1, 1, 1),
             nothing=vector(),
             state_of=lambda at: ({"w": self.role.w}, {"version": self.role.version}),
-            version_of=lambda at: self.role.version,
+            mark_of=lambda at: self.role.version,
         )
         self.node.host([Hosted(10, self.role), Hosted(10, self.copies)])
         self.node.holds[self.role] = lambda role, effects: self.copies.hold(0, role, effects)
