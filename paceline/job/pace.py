@@ -222,7 +222,7 @@ class Pace:
         if lr is not None:
             self._update.set_lr(lr)
             if self.rank == 0:
-                self._session.tell_servers(self._seat.servers, control.Rate(lr=lr))
+                self._session.tell_rate(self._seat.servers, lr)
 
     def _samples_seen(self) -> int:
         """By all workers, as far as this one knows: the coordinator's last total, and what came here since."""

@@ -63,6 +63,7 @@ class Session:
         self._report: Callable[[], control.Progress] | None = None
         self._reporting = False
         self._flushing = threading.Lock()
+        self._rate: tuple[int, control.Rate] | None = None  # to so many servers, told by this party
         self._error: BaseException | None = None  # why this party cannot go on
         self._addresses: dict[str, str] = {}
         self._reached: set[Party] = set()
@@ -202,6 +203,11 @@ class Session:
                 if not self.node.calls.waits_for(party.server(shard)):
                     raise
 
+    def tell_rate(self, servers: int, lr: float) -> None:
+        """The learning rate from now on, also of servers that are replaced later; raises as `tell_servers`."""
+        self._rate = servers, control.Rate(lr=lr)
+        self.tell_servers(*self._rate)
+
     def note(self, record: Record) -> None:
         """Keep a trace record until the next report."""
         self._records.append(record)
@@ -325,8 +331,10 @@ class Session:
             case control.Capture(version=version, purpose=purpose):
                 self.on_capture(version, purpose)
             case control.Resume(undone=False, replaced=replaced) if self.node.me.kind == "worker":
+                self._repeat_rate()
                 self.node.ask_again([party.server(server) for server in replaced])
             case control.Resume(view=view, undone=undone) if self.node.me.kind != "server":
+                self._repeat_rate()
                 self.node.go_back(view, undone=undone)
             case control.Stop(reason=reason):
                 self.stop_reason = reason
@@ -340,6 +348,15 @@ class Session:
                 self._exit.set()
             case message:
                 self._inbox.put(message)
+
+    def _repeat_rate(self) -> None:
+        """Servers that go on from an earlier state have the rate of that time; what is pushed next needs today's."""
+        told = None
+        while self._rate is not None and told is not self._rate:  # this party's own thread may tell another meanwhile
+            told = self._rate
+            for server in range(told[0]):
+                with contextlib.suppress(PeerLost):  # there will be another Resume, or the run ends
+                    self._transport.send(party.server(server), Envelope(Kind.CONTROL, told[1]))
 
     def _hold(self, src: Party, envelope: Envelope) -> bool:
         """Is it for the role that this newcomer has not taken up yet, and so kept until then?"""

@@ -227,6 +227,24 @@ def test_a_worker_that_is_gone_is_told_to_the_role_of_a_server(scene: Scene) -> 
     assert scene.session.departed == {3}
 
 
+@pytest.mark.parametrize("undone", [False, True])
+def test_servers_that_go_on_from_an_earlier_state_hear_the_last_learning_rate_again(scene: Scene, undone: bool) -> None:
+    scene.begin()
+    scene.node.place(Answerer(nothing), PLAN.layout)
+    resume = control.Resume(view=3 if undone else 0, undone=undone, replaced=(1,))
+    scene.session.deliver(COORDINATOR, Envelope(Kind.CONTROL, resume))  # none told yet
+    scene.session.tell_rate(2, 0.5)
+    scene.session.tell_rate(2, 0.25)
+    scene.node._call("servers", Ask(v=vector(*range(10)), n=1))
+    heard = scene.heard[server(1)]
+    assert [heard.next()[1] for _ in range(2)] == [control.Rate(lr=0.5), control.Rate(lr=0.25)]
+    assert isinstance(heard.next()[1], Ask)
+    scene.session.deliver(COORDINATOR, Envelope(Kind.CONTROL, resume))
+    assert heard.next()[1] == control.Rate(lr=0.25), "before anything is asked again"
+    if not undone:
+        assert isinstance(heard.next()[1], Ask)
+
+
 def test_stop_ends_the_loop_box_but_not_the_party(scene: Scene) -> None:
     scene.begin(lambda: PROGRESS)
     scene.node.place(None, PLAN.layout)
