@@ -409,8 +409,8 @@ class Coordinator:
     def _is_ready(self, src: Party, ready: control.Ready) -> None:
         if self._recovery.under_way:
             self._recovery.afterwards(lambda: self._is_ready(src, ready))
-        elif src not in self._coming:
-            pass  # it is lost again
+        elif src not in self._coming or self._reason:
+            pass  # it is lost again, or too late
         elif other := other_model(src.index, ready, self._model):
             self.lost(src, other)
         else:
@@ -429,7 +429,9 @@ class Coordinator:
             self.lost(who, why)
 
     def _enter(self, who: Party) -> None:
-        """Everybody reckons with it, so it may begin."""
+        """Everybody reckons with it, so it may begin; unless the run ends, of which it has been told."""
+        if self._reason:
+            return
         del self._coming[who]
         self._lost.discard(who)
         self._training.add(who)

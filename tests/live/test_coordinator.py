@@ -540,6 +540,31 @@ def test_one_who_comes_when_the_run_is_stopping_is_told_so(companies: Any) -> No
     assert company.hears(W0) == control.Stop(reason="enough")
 
 
+@pytest.mark.parametrize("announced", [False, True])
+def test_one_who_is_not_back_when_the_run_ends_does_not_take_part_any_more(companies: Any, announced: bool) -> None:
+    company: Company = companies(mean="servers", evaluator=False)
+    Back(company)
+    assert isinstance(company.hears(W0), control.Roster)
+    if announced:
+        company.say(W0, ready())
+        company.settled()
+    company.coordinator.stop("enough")
+    assert company.hears(W0) == control.Stop(reason="enough")
+    if not announced:
+        company.say(W0, ready())
+    for who in (S0, W1):
+        company.say(who, control.Aware(view=3))
+    company.say(W1, control.Left(reason="enough"))
+    company.settled()
+    assert company.coordinator.phase is Phase.FINISHING
+    kill(company, W0)
+    for who in (S0, W1):
+        company.say(who, control.Saved())
+    assert company.told("finished") == "enough"
+    events = [record.event for record in company.ears.records if isinstance(record, Membership)]
+    assert events == ["joined"] * 3 + ["lost", "left"]
+
+
 def test_fewer_workers_than_asked_for_end_the_run(companies: Any) -> None:
     company: Company = companies(workers=3, mean="servers", min_workers=2)
     company.train()
