@@ -85,6 +85,7 @@ class Membership:
     def _come_late(self, plan: control.Plan, update: Update) -> None:
         """Nobody takes anything over from this worker."""
         session = self._session
+        self._node.calls.patient = plan.replaced  # a server may be lost while it is asked for the model
         self._learn_layout(plan)
         self._take_buffers(plan.workers)
         model_of = self._scheme.model_of(plan.servers)

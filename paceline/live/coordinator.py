@@ -424,13 +424,15 @@ class Coordinator:
         self.node.came(who.index)
 
     def _send_home(self, why: str) -> None:
-        """Those whom others are being told of: they may try again."""
-        for who in [who for who in self._coming if self._members.state(who) is State.COMING]:
-            self.lost(who, why)
+        """Those whom others are being told of, or have all heard of just now: they may try again."""
+        now = self.node.now()
+        for who in [who for who in self._coming if self._members.state(who) is not State.JOINING]:
+            decisions = self._members.lost(now, who, self._members.incarnation(who), why)
+            self._carry_out(decision for decision in decisions if not isinstance(decision, Enter))
 
     def _enter(self, who: Party) -> None:
-        """Everybody reckons with it, so it may begin; unless the run ends, of which it has been told."""
-        if self._reason:
+        """Everybody reckons with it, so it may begin; unless it was sent home, or told that the run ends."""
+        if self._reason or who not in self._coming:
             return
         del self._coming[who]
         self._lost.discard(who)

@@ -16,7 +16,7 @@ from paceline.live.hub import HubTransport
 from paceline.live.party import EVALUATOR, Party, server, worker
 from tests.live.doubles import in_background, vector
 from tests.live.stage import LAYOUT, Answerer, Ask, Loop, Stage, echo, nothing, servers
-from tests.live.test_coordinator import Company, progress
+from tests.live.test_coordinator import Company, progress, ready
 
 S0, S1, S2, W0, W1 = server(0), server(1), server(2), worker(0), worker(1)
 
@@ -148,6 +148,29 @@ def test_the_run_does_not_end_before_its_model_is_whole_again(companies: Any) ->
     for who in (S0, S1):
         company.say(who, control.Prepared(number=number))
     assert hears_next(company, EVALUATOR, control.Finish).holder == 1
+
+
+def test_newcomers_that_only_the_lost_server_had_not_heard_of_are_sent_home(companies: Any) -> None:
+    company: Company = companies(Snapshot(), workers=3)
+    for who in (W0, W1):
+        dies(company, who)
+    for who in (W0, W1):
+        company.hub.transport(who, incarnation=1).open(company.heard[who])
+        company.say(who, control.Hello(address="hub:again", pid=2, host="here", device="cpu", incarnation=1))
+        company.say(who, ready())
+    came = [hears_next(company, S1, control.Came).view for _ in range(2)]
+    for who in (S1, EVALUATOR, worker(2), W0, W1):
+        company.say(who, control.Aware(view=max(came)))
+    company.settled()
+    for who in (W0, W1):
+        assert isinstance(hears_next(company, who, control.Roster), control.Roster)
+    dies(company, S0)
+    order = hears_next(company, S1, control.Restore)
+    assert order.departed == (0, 1)
+    assert events(company)[2:] == [("worker 0", "lost"), ("worker 1", "lost"), ("server 0", "lost")]
+    for who in (W0, W1):
+        heard = company.heard[who].delivered
+        assert not any(isinstance(heard.get()[1].message, control.Plan | control.Go) for _ in range(heard.qsize()))
 
 
 @pytest.mark.parametrize("snapshots", [None, Snapshot(available=False), Snapshot(refused="no")])

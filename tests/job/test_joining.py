@@ -1,0 +1,23 @@
+"""How a worker comes late."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import MagicMock, Mock
+
+import pytest
+
+from paceline.job import joining
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_who_comes_late_waits_for_a_server_that_is_replaced_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    seat, session, plan = Mock(device="cpu"), Mock(), Mock(replaced=replaced)
+    session.node.calls.patient = False
+    patient: list[Any] = []
+    monkeypatch.setattr(joining, "come_late", lambda *_: patient.append(session.node.calls.patient))
+    member = joining.Membership(seat, session, Mock(), Mock(), MagicMock())
+    member._come_late(plan, Mock())
+    assert patient == [replaced], "the model is asked of servers before there is a role"
