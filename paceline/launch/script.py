@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from paceline.launch.environment import Environment, environment_of
 from paceline.launch.forkserver import die_with_parent
 from paceline.launch.local import LocalCrew
 from paceline.live.party import Party
+
+LAST_LINES_SECONDS = 1.0  # for what a process that has ended printed
 
 
 class ScriptCrew:
@@ -36,7 +39,7 @@ class ScriptCrew:
         self._command, self._servers, self._said = list(command), servers, said
         self._environment = dict((environment or {}).get("worker", {}))
         self.ended = servers.ended  # one queue for both, so that the first cause comes first
-        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._processes: dict[str, subprocess.Popen[str]] = {}  # whose end has not been told
         self._threads: list[threading.Thread] = []
         self._ending = False
 
@@ -69,47 +72,62 @@ class ScriptCrew:
         thread.start()
 
     def _follow(self, seat: Seat, process: subprocess.Popen[str]) -> None:
-        """Pass its output on, then tell how it ended."""
-        assert process.stdout is not None
-        last = ""
-        for line in process.stdout:
-            self._said(seat.party, line.removesuffix("\n"))
-            last = line.strip() or last
+        """Tell how it ended, and leave nothing of it: children of its own may hold its output open for ever."""
+        last: deque[str] = deque(maxlen=1)
+        reader = threading.Thread(target=self._pass_on, args=(seat.party, process, last), daemon=True)
+        reader.start()
+        if hasattr(os, "waitid"):
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # until it is reaped its group is no other's
+        else:
+            process.wait()
+        reader.join(LAST_LINES_SECONDS)
+        _kill_group(process, signal.SIGKILL)
+        reader.join(LAST_LINES_SECONDS)
         code = process.wait()
         why = ""
         if code and not self._ending:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            why = f"{seat.party} (pid {process.pid}) {how}" + (f": {last}" if last else "")
+            why = f"{seat.party} (pid {process.pid}) {how}" + "".join(f": {line}" for line in last)
+        if self._processes.get(seat.party) is process:
+            del self._processes[seat.party]
         self.ended.put(Ended(who=seat.who, why=why))
+
+    def _pass_on(self, party: str, process: subprocess.Popen[str], last: deque[str]) -> None:
+        """What it prints, and in `last` the last line that says something."""
+        assert process.stdout is not None
+        with process.stdout as lines:
+            for line in lines:
+                self._said(party, line.removesuffix("\n"))
+                if line.strip():
+                    last.append(line.strip())
 
     def busy(self) -> bool:
         return any(thread.is_alive() for thread in self._threads) or not self.ended.empty()
 
     def kill(self, who: Party) -> None:
-        process = self._processes.get(str(who))
-        if process is not None and process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        if process := self._processes.get(str(who)):
+            _kill_group(process, signal.SIGKILL)
 
     def end(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while self._alive() and time.monotonic() < deadline - seconds * 0.75:
+        while self._processes and time.monotonic() < deadline - seconds * 0.75:
             self._join(deadline - seconds * 0.75)
         self._ending = True
         for number in (signal.SIGTERM, signal.SIGKILL):
-            for process in self._alive():
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, number)
+            for process in list(self._processes.values()):
+                _kill_group(process, number)
             self._join(deadline)
             deadline = time.monotonic() + seconds
         self._servers.end(seconds)
 
-    def _alive(self) -> list[subprocess.Popen[str]]:
-        return [process for process in self._processes.values() if process.poll() is None]
-
     def _join(self, deadline: float) -> None:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _kill_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 def show(party: str, line: str) -> None:

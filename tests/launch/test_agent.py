@@ -114,6 +114,16 @@ def test_an_end_is_told_with_its_cause(led: Callable[[], Led]) -> None:
     assert ended.why.endswith("ended with exit code 3: no such file")
 
 
+def test_a_command_has_ended_when_its_process_has_and_what_that_left_goes_with_it(led: Callable[[], Led]) -> None:
+    agent = led()
+    agent.start("sh", "-c", "sleep 1000 & echo $!; exit 3")  # the child keeps the output open
+    said, ended = agent.hears(), agent.hears()
+    assert isinstance(said, words.Said)
+    assert isinstance(ended, words.Ended)
+    assert "ended with exit code 3" in ended.why
+    assert all_gone([int(said.line)])
+
+
 def test_it_says_what_it_cannot_do(led: Callable[[], Led]) -> None:
     agent = led()
     for begin, why in (
