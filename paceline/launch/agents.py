@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import math
 import queue
 import sys
 import threading
@@ -41,7 +42,7 @@ class RemoteHost:
         self.lines, self._why_gone = lines, why_gone
         self._answers: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._events: Callable[[Event], None] = lambda event: None
-        self.alive, self._doubted = True, False
+        self.alive, self._doubted_at = True, math.inf
         self._beat = words.Beating(lines, self._give_up)
         threading.Thread(target=self._read, name=f"agent on {name}", daemon=True).start()
 
@@ -64,10 +65,12 @@ class RemoteHost:
 
     def doubt(self) -> None:
         """A party there has been given up: if nothing is heard of the host either, all that ran there is lost."""
-        self._doubted = True
+        self._doubted_at = time.monotonic()
 
     def _give_up(self) -> None:
-        if self._doubted and self.lines.silent:
+        if self.lines.heard_at > self._doubted_at:
+            self._doubted_at = math.inf  # it is there
+        elif self._doubted_at < math.inf and self.lines.silent:
             self.lines.close()
 
     def gone(self) -> str:
@@ -161,7 +164,8 @@ class RemoteCrew:
 
     def busy(self) -> bool:
         """Scripts go on after their training."""
-        return (self._scripts and any(party.startswith("worker") for party in self._at)) or not self.ended.empty()
+        with self._change:
+            return (self._scripts and any(party.startswith("worker") for party in self._at)) or not self.ended.empty()
 
     def kill(self, who: Party) -> None:
         if who.kind == "evaluator":
@@ -186,9 +190,9 @@ class RemoteCrew:
                 self._said(f"{party} ({host.name})", line)
             case words.Ended(party=party, why=why, log=log):
                 self._keep(party, log)
-                with self._change:
+                with self._change:  # told and taken away at once: `busy` sees either, and `start` comes after both
+                    self.ended.put(Ended(who=Party.parse(party), why=why.replace("(pid ", f"({host.name}, pid ", 1)))
                     self._at.pop(party, None)
-                self.ended.put(Ended(who=Party.parse(party), why=why.replace("(pid ", f"({host.name}, pid ", 1)))
             case words.Over():
                 if not host.alive:
                     self._lost(host)
@@ -199,11 +203,13 @@ class RemoteCrew:
     def _lost(self, host: RemoteHost) -> None:
         """All that ran there is lost with it."""
         with self._change:
-            there = [party for party, at in self._at.items() if at is host]
-            for party in there:
+            if host not in self._at.values():
+                return
+        why = host.gone()  # takes seconds
+        with self._change:
+            for party in [party for party, at in self._at.items() if at is host]:
+                self.ended.put(Ended(who=Party.parse(party), why=f"{party} is lost: {why}"))
                 del self._at[party]
-        for party in there:
-            self.ended.put(Ended(who=Party.parse(party), why=f"{party} is lost: {host.gone()}"))
 
     def _keep(self, party: str, log: str) -> None:
         """The end of what it printed, where parties of this host have it too."""

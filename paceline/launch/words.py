@@ -214,7 +214,7 @@ class Lines(Generic[W]):
         self._lock = threading.Lock()
         self._unread = bytearray()
         self._whole: list[bytes] = []  # lines that have come, the oldest last
-        self._heard_at = time.monotonic()
+        self.heard_at = time.monotonic()
 
     def say(self, word: Word) -> None:
         """Lost where the other side is gone, as `hear` will tell."""
@@ -249,7 +249,7 @@ class Lines(Generic[W]):
             data = self._stream.read(seconds)
         except OSError:
             return False
-        self._heard_at = time.monotonic()
+        self.heard_at = time.monotonic()
         *whole, rest = (bytes(self._unread) + data).split(b"\n")
         self._whole = whole[::-1]
         self._unread = bytearray(rest)
@@ -258,7 +258,7 @@ class Lines(Generic[W]):
     @property
     def silent(self) -> bool:
         """Has the other side missed a beat or two?"""
-        return time.monotonic() - self._heard_at > 2.5 * BEAT_SECONDS
+        return time.monotonic() - self.heard_at > 2.5 * BEAT_SECONDS
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
