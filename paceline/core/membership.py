@@ -128,11 +128,6 @@ class Membership(Generic[Who]):
         """Those that the others reckon with, in the order of their first hello."""
         return [who for who, member in self._members.items() if member.state in HERE]
 
-    def admits(self, who: Who, incarnation: int) -> bool:
-        """Is what this life of `who` says to be heard?"""
-        member = self._members.get(who)
-        return member is None or incarnation > member.burnt
-
     # ---- coming ------------------------------------------------------------------------------------------
     def hello(self, now: float, who: Who, incarnation: int) -> list[Decision[Who]]:
         """A life says hello. An earlier one that is still here is evicted for it; a burnt one is refused."""

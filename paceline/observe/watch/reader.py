@@ -86,27 +86,8 @@ class Reader:
                 "foretold_at": round(self._told.at, 1),
             }
 
-    def read_all(self) -> None:
-        """What there is now; for a last look, and for tests."""
-        while records := self._follower.read():
-            with self._lock:
-                if self._follower.begun_anew:
-                    self._state.reset()
-                self._state.add_all(records)
-
-    def _follow(self) -> None:
-        while not self._over.is_set():
-            try:
-                fresh = self._read()
-            except Exception as error:  # whatever it is, the page says why it stands still
-                known = isinstance(error, PacelineError)
-                self._problem = str(error) if known else f"the page stands still: {error!r} while reading the trace"
-                return
-            if not fresh:
-                self._foretell()
-                self._over.wait(LOOK_S)
-
-    def _read(self) -> bool:
+    def read(self) -> bool:
+        """Take up what has come; whether there was anything. Raises what `Follower.read` does."""
         records = self._follower.read()
         if self._follower.begun_anew:
             with self._lock:
@@ -115,6 +96,18 @@ class Reader:
             with self._lock:  # for a moment at a time: somebody may be looking
                 self._state.add_all(records[at : at + BATCH])
         return bool(records)
+
+    def _follow(self) -> None:
+        while not self._over.is_set():
+            try:
+                fresh = self.read()
+            except Exception as error:  # whatever it is, the page says why it stands still
+                known = isinstance(error, PacelineError)
+                self._problem = str(error) if known else f"the page stands still: {error!r} while reading the trace"
+                return
+            if not fresh:
+                self._foretell()
+                self._over.wait(LOOK_S)
 
     # ---- what another scheme would give --------------------------------------------------------------------
     def _foretell(self) -> None:

@@ -48,7 +48,7 @@ def client(tmp_path: Path) -> Browser:
         for record in [*records, Evaluated(at=0.2, accuracy=0.5, loss=1.5, samples=32, seconds=0.0)]:
             writer.append(record)
     reader = Reader(tmp_path)
-    reader.read_all()
+    assert reader.read()
     app = make_app(reader, lambda: {"scheme": "bsp", "run": "runs/a"}, TOKEN, 8123)
     return Browser(app)
 
@@ -115,7 +115,7 @@ def test_the_loss_of_a_run_that_diverges_is_left_out_of_the_state(tmp_path: Path
     with TraceWriter(tmp_path / "trace.jsonl") as writer:
         writer.append(Evaluated(at=0.2, accuracy=0.5, loss=math.nan, samples=32, seconds=0.0))
     reader = Reader(tmp_path)
-    reader.read_all()
+    assert reader.read()
     client = Browser(make_app(reader, dict, TOKEN, 8123))
     client.get("/", params={"token": TOKEN})
     assert client.get("/state").json()["curve"] == [[0.2, 0.5, None, 32]]
