@@ -26,7 +26,7 @@ from paceline.job.crew import Crew, Ended
 from paceline.job.layout import lay_out
 from paceline.job.ledger import Ledger
 from paceline.job.recipe import Recipe, coordinator_role
-from paceline.job.restarts import Restarts
+from paceline.job.restarts import Replacements, Restarts
 from paceline.job.resuming import Start, find
 from paceline.job.seat import Seat
 from paceline.job.vault import Vault
@@ -35,6 +35,7 @@ from paceline.live.control import Hello, Plan, Progress
 from paceline.live.coordinator import Coordinator, Phase, StopRule
 from paceline.live.node import Node
 from paceline.live.party import Party
+from paceline.live.recovery import LIVES_MAX
 from paceline.live.told import told
 from paceline.live.transport import Transport
 from paceline.observe.figures import curve
@@ -130,8 +131,7 @@ class Conductor:
         self._restarts = Restarts(cluster.restarts)
         self._seats: dict[Party, Seat] = {}
         self._newcomers_not = ""  # why nobody can come late
-        self._ended: set[Party] = set()  # servers whose process has
-        self._given_up: set[Party] = set()
+        self._replacements = Replacements(LIVES_MAX)
         self._coordinator = Coordinator(
             self._transport,
             node,
@@ -242,20 +242,18 @@ class Conductor:
                     self._view.begin((event.line,))
                     if event.lost and event.life == self._seats[who].incarnation:  # the next one may be up by now
                         self._crew.kill(who)
-                    if event.lost and who.kind == "server":
-                        self._given_up.add(who)
-                        self._replace(who)
+                    if event.lost and who.kind == "server" and self._replacements.given_up(who, event.life):
+                        self._start_life(who)
                 case _Replaced(line=line):
                     self._view.begin((line,))
                 case _Finished():
                     finished = True
-                case Ended(who=who, why=why) if self._coordinator.survives(who):
+                case Ended(who=who, why=why) if self._survives(who):
                     self._coordinator.ended(who, why or self._too_early(who))
-                    if who.kind == "server":
-                        self._ended.add(who)
-                        self._replace(who)
-                    else:
+                    if who.kind == "worker":
                         self._revive(who)
+                    elif self._replacements.ended(who, self._seats[who].incarnation):
+                        self._start_life(who)
                 case Ended(who=who, why=why) if why or self._coordinator.phase is not Phase.OVER:
                     self._fail(self._death(who, why or self._too_early(who)))
                 case _Failure():
@@ -276,6 +274,10 @@ class Conductor:
             elif deadline.expired:
                 return
 
+    def _survives(self, who: Party) -> bool:
+        """Does the run, with what is started in its place?"""
+        return self._coordinator.survives(who) and not self._replacements.hopeless(who, self._seats[who].incarnation)
+
     def _revive(self, who: Party) -> None:
         """`who` is lost, and nothing of its process is left: it is started again, if it may be."""
         if self._trains:
@@ -291,13 +293,6 @@ class Conductor:
     @property
     def _trains(self) -> bool:
         return self._coordinator.phase is Phase.TRAINING and not self._coordinator.stopping
-
-    def _replace(self, who: Party) -> None:
-        """Start a server anew that was given up, once its process has ended."""
-        if who in self._ended & self._given_up:
-            self._ended.remove(who)
-            self._given_up.remove(who)
-            self._start_life(who)
 
     def _start_life(self, who: Party) -> None:
         seat = self._seats[who]
@@ -346,6 +341,8 @@ class Conductor:
         self._where[who] = f"{hello.host}, pid {hello.pid}"
         if who.kind == "worker":
             self._ledger.seated(who.index, hello.device, self._config.slowdown_of(who.index))
+        elif who.kind == "server":
+            self._replacements.joined(who, hello.incarnation)
 
     def started(self, plan: Plan) -> None:
         recipe = Recipe.from_json(plan.optimizer)

@@ -1,4 +1,4 @@
-"""How often a lost worker is started again, and when."""
+"""How often a lost worker or server is started again, and when."""
 
 from __future__ import annotations
 
@@ -44,3 +44,40 @@ class Restarts:
                 lives.again, lives.began, lives.due = lives.again + 1, now, None
                 found.append(who)
         return found
+
+
+class Replacements:
+    """A lost server is started anew once it is given up and its process has ended; one that never joined, at once.
+
+    Each has `most` lives, told apart by their number from 0.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._joined: dict[Party, int] = {}  # the latest life that has
+        self._given_up: dict[Party, int] = {}
+        self._ended: dict[Party, int] = {}  # whose process has, and which is not replaced yet
+
+    def joined(self, who: Party, life: int) -> None:
+        self._joined[who] = life
+
+    def given_up(self, who: Party, life: int) -> bool:
+        """The run goes on without that life. Is it time for the next one?"""
+        self._given_up[who] = life
+        return self._ended.get(who) == life and self._next(who)
+
+    def ended(self, who: Party, life: int) -> bool:
+        """The process of that life has ended. Is it time for the next one?"""
+        self._ended[who] = life
+        return (self._given_up.get(who) == life or self._never_joined(who, life)) and self._next(who)
+
+    def hopeless(self, who: Party, life: int) -> bool:
+        """Has even the last of its lives never joined?"""
+        return self._never_joined(who, life) and life + 1 >= self._most
+
+    def _never_joined(self, who: Party, life: int) -> bool:
+        return life > self._joined.get(who, 0)  # the run began with the first
+
+    def _next(self, who: Party) -> bool:
+        del self._ended[who]  # once only, whatever is still heard of it
+        return True

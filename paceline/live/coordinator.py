@@ -387,7 +387,7 @@ class Coordinator:
         elif src.kind == "server" and self._members.state(src) is State.LOST:
             self._listener.joined(src, hello)
             self._hellos[src] = hello
-            self._recovery.hello(src, self._roster())
+            self._recovery.hello(src, hello.incarnation, self._roster())
         else:
             raise ProtocolError(f"{src} says hello while the run is {self.phase.value}")
 

@@ -154,9 +154,9 @@ class Recovery:
             self._versions[record.shard] = max(record.version, self._versions.get(record.shard, 0))
 
     # ---- coming ------------------------------------------------------------------------------------------
-    def hello(self, who: Party, roster: control.Roster) -> None:
-        """A new life of a server that was lost."""
-        self._members.hello(self._node.now(), who, self._members.incarnation(who) + 1)
+    def hello(self, who: Party, incarnation: int, roster: control.Roster) -> None:
+        """A new life of a server that was lost; lives between them may have ended before they could say hello."""
+        self._members.hello(self._node.now(), who, max(incarnation, self._members.incarnation(who) + 1))
         for message in (roster, self.plan, self._order(who)):
             self._tell([who], message)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from paceline.job.restarts import PAUSE_SECONDS_MAX, SHORT_SECONDS, Restarts
-from paceline.live.party import worker
+from paceline.job.restarts import PAUSE_SECONDS_MAX, SHORT_SECONDS, Replacements, Restarts
+from paceline.live.party import server, worker
 
 
 def test_a_worker_is_started_again_at_once_and_so_often() -> None:
@@ -33,3 +33,27 @@ def test_short_lives_make_the_pause_longer_up_to_a_limit_and_a_long_one_shortens
 
 def test_no_restarts_means_none() -> None:
     assert Restarts(0).ended(1.0, worker(0)) != ""
+
+
+def test_a_server_is_replaced_once_it_is_given_up_and_its_process_has_ended_whichever_is_heard_first() -> None:
+    replacements = Replacements(4)
+    assert not replacements.ended(server(0), 0)
+    assert replacements.given_up(server(0), 0)
+    replacements.joined(server(0), 1)
+    assert not replacements.given_up(server(0), 1)
+    assert replacements.ended(server(0), 1)
+    assert not replacements.given_up(server(0), 1), "there is one in its place already"
+
+
+def test_a_server_that_ends_before_it_joins_is_tried_again_as_long_as_it_has_lives() -> None:
+    replacements = Replacements(4)
+    assert not replacements.given_up(server(1), 0)
+    assert replacements.ended(server(1), 0)
+    for life in (1, 2):
+        assert not replacements.hopeless(server(1), life)
+        assert replacements.ended(server(1), life)
+        assert not replacements.given_up(server(1), life), "its hello was still on its way; the next one is up"
+    assert replacements.hopeless(server(1), 3)
+    replacements.joined(server(1), 3)
+    assert not replacements.hopeless(server(1), 3)
+    assert not replacements.ended(server(1), 3), "it joined: the coordinator has to give it up"

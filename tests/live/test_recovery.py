@@ -126,6 +126,15 @@ def test_another_server_that_is_lost_meanwhile_begins_another_view(companies: An
     assert company.hears(W0).view == second.view
 
 
+def test_lives_that_ended_before_they_said_hello_are_counted(companies: Any) -> None:
+    company: Company = companies(Snapshot())
+    dies(company, S0)
+    company.hub.transport(S0, incarnation=3).open(company.heard[S0])
+    company.say(S0, control.Hello(address="hub:server 0/3", pid=2, host="there", device="cpu", incarnation=3))
+    assert hears_next(company, S0, control.Restore).source == "coordinator"
+    assert company.coordinator.life_of(S0) == 3
+
+
 def test_a_worker_that_is_lost_meanwhile_is_known_to_the_new_server(companies: Any) -> None:
     company: Company = companies(Snapshot())
     dies(company, W1)
