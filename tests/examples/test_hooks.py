@@ -1,4 +1,4 @@
-"""The hooks of examples/hooks.py, with stand-ins for the services they send to: neither is installed here."""
+"""The hooks of examples/tracking/hooks.py, with stand-ins for the services they send to: neither is installed here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from paceline.cli.main import main
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "tracking"
 RUN = ["--scheme", "bsp", "--workers", "2", "--step-ms", "10", "--model", "mlp", "--width", "0.25", "--epochs", "1"]
 
 
