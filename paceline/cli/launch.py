@@ -15,7 +15,7 @@ from paceline import config as configuration
 from paceline.cli import train
 from paceline.cli.engines import ENGINES, over_engine
 from paceline.cli.options import Parser, values_of
-from paceline.cli.running import Losses, run_and_report, run_scripts
+from paceline.cli.running import Losses, ending_in_order, run_and_report, run_scripts
 from paceline.cli.watch import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
@@ -187,15 +187,16 @@ def _over_ssh(
         print("\n".join(_plan(options, ssh, placement, config, script)))
         return 0
     config = new_folder(config)
-    if options.sync_dir:
-        sync(ssh, placement.hosts, options.sync_exclude)
-    with page(options.watch, config.run.out), logins(ssh, placement.hosts) as there, LocalHost() as here:
-        bind = "" if _is_address(options.interface) else options.interface or ""
-        begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
-        crew = RemoteCrew(there, placement, here.crew(by_role), scripts=bool(script), said=show)
-        if script:
-            return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), config.run.out)
-        return run_and_report(conductor_of(config, crew, make_view(sys.stderr)), config.run.out)
+    with ending_in_order():
+        if options.sync_dir:
+            sync(ssh, placement.hosts, options.sync_exclude)
+        with page(options.watch, config.run.out), logins(ssh, placement.hosts) as there, LocalHost() as here:
+            bind = "" if _is_address(options.interface) else options.interface or ""
+            begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
+            crew = RemoteCrew(there, placement, here.crew(by_role), scripts=bool(script), said=show)
+            if script:
+                return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), config.run.out)
+            return run_and_report(conductor_of(config, crew, make_view(sys.stderr)), config.run.out)
 
 
 def _only_used(placed: Placement, workers: int, servers: int) -> Placement:

@@ -27,6 +27,7 @@ from paceline.launch.words import Hello
 from paceline.live.tcp import is_loopback
 
 END_SECONDS = 5.0
+CANCEL_SECONDS = 30.0
 TICKET = "ticket"
 
 
@@ -81,7 +82,10 @@ class Starter:
 
     def close(self) -> None:
         if self._process.poll() is None and (cancel := self._engine.cancel()):
-            subprocess.run(cancel, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=30)
+            with contextlib.suppress(subprocess.TimeoutExpired, OSError):  # the command shall be ended all the same
+                subprocess.run(
+                    cancel, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=CANCEL_SECONDS
+                )
         if not self.done:
             self._process.terminate()
         for end in (self._process.terminate, self._process.kill):

@@ -26,8 +26,10 @@ from paceline.launch.hosts import Host
 from paceline.launch.words import Event, Lines, SocketStream
 
 OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=4")
+FLAGS = tuple(part for option in OPTIONS for part in ("-o", option))
 HELLO_SECONDS = 40.0  # a login, and the start of an interpreter on a busy host
 CLOSE_SECONDS = 4.0
+SYNC_SILENCE_SECONDS = 60
 EXCLUDED = (".git", ".venv", "__pycache__", "runs", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 HINTS = {
     "No module named": "install Paceline there, name its interpreter with --python, or send it with --sync-dir",
@@ -52,8 +54,7 @@ class Ssh:
 
     def login(self, host: Host) -> list[str]:
         """The ssh command up to the name of the host."""
-        flags = ["-T", *(part for option in OPTIONS for part in ("-o", option))]
-        return ["ssh", *flags, *self._way(host), "--", host.name]
+        return ["ssh", "-T", *FLAGS, *self._way(host), "--", host.name]
 
     def _way(self, host: Host) -> list[str]:
         flags = ["-F", self.config] if self.config else []
@@ -67,10 +68,12 @@ class Ssh:
         return [*self.login(host), f"cd {_quoted(self.folder_on(host))} && exec {python}"]
 
     def address_of(self, host: Host) -> str:
-        """What ssh calls when it is told this name."""
-        found = subprocess.run(
-            ["ssh", *self._way(host), "-G", "--", host.name], capture_output=True, text=True, check=False
-        )
+        """What ssh calls when it is told this name. Raises ConfigError without an ssh."""
+        command = ["ssh", *self._way(host), "-G", "--", host.name]
+        try:
+            found = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise _no_client(error) from None
         lines = dict(line.partition(" ")[::2] for line in found.stdout.splitlines())
         return lines.get("hostname", host.name)
 
@@ -79,10 +82,15 @@ class Ssh:
 
     def rsync(self, host: Host, excluded: Sequence[str]) -> list[str]:
         """What is executed here to send this folder there."""
-        flags = [f"--exclude={pattern}" for pattern in (*EXCLUDED, *excluded)]
-        shell = shlex.join(["ssh", "-o", "BatchMode=yes", *self._way(host)])
+        flags = [f"--timeout={SYNC_SILENCE_SECONDS}"]
+        flags += [f"--exclude={pattern}" for pattern in (*EXCLUDED, *excluded)]
+        shell = shlex.join(["ssh", *FLAGS, *self._way(host)])
         name = f"[{host.name}]" if ":" in host.name else host.name
         return ["rsync", "-az", "--mkpath", *flags, "-e", shell, "./", f"{name}:{self.folder_on(host)}/"]
+
+
+def _no_client(error: OSError) -> ConfigError:
+    return ConfigError(f"--launcher ssh needs an ssh client: {error.strerror}")
 
 
 def _quoted(path: str) -> str:
@@ -99,11 +107,15 @@ def sync(ssh: Ssh, hosts: Sequence[Host], excluded: Sequence[str]) -> None:
         for host in hosts
     ]
     problems = []
-    for host, process in zip(hosts, started, strict=True):
-        _, errors = process.communicate()
-        if process.returncode:
-            said = [line for line in errors.splitlines() if line.strip()] or [f"rsync ended with {process.returncode}"]
-            problems.append((str(host), said[0]))
+    try:
+        for host, process in zip(hosts, started, strict=True):
+            _, errors = process.communicate()
+            if code := process.returncode:
+                said = [line for line in errors.splitlines() if line.strip()] or [f"rsync ended with {code}"]
+                problems.append((str(host), said[0]))
+    finally:
+        for process in started:
+            process.kill()  # nothing where it has ended
     raise_all(problems, "did not get the folder")
 
 
@@ -124,7 +136,7 @@ class Login:
                 start_new_session=True,
             )
         except OSError as error:
-            raise ConfigError(f"--launcher ssh needs an ssh client: {error.strerror}") from None
+            raise _no_client(error) from None
         finally:
             theirs.close()
         self._errors: deque[str] = deque(maxlen=20)

@@ -13,7 +13,7 @@ import pytest
 
 from paceline.cli.main import main
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.launch.called import TICKET, called, listening_address, placed_on
+from paceline.launch.called import TICKET, Starter, called, listening_address, placed_on
 from paceline.launch.hosts import parse_hosts
 from paceline.launch.mpi import Mpi, write_hostfile
 from paceline.launch.ray import configured
@@ -169,6 +169,18 @@ def test_a_start_that_fails_says_what_the_engine_said_and_leaves_no_ticket(
     ):
         pass
     assert not (tmp_path / TICKET).exists()
+
+
+def test_a_cancel_that_hangs_or_is_not_there_keeps_no_command_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paceline.launch.called.CANCEL_SECONDS", 0.1)
+    engine = Here(program="import threading; threading.Event().wait(1000)")
+    for cancel in (["sleep", "1000"], [str(tmp_path / "qdel")]):
+        monkeypatch.setattr(Here, "cancel", lambda self, cancel=cancel: cancel)
+        starter = Starter(engine, engine.command(1, AGENT))
+        starter.close()
+        assert "ended with -15" in starter.why()
 
 
 def test_an_engine_that_is_not_there_is_told_with_the_way_out(tmp_path: Path) -> None:

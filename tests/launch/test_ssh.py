@@ -12,6 +12,8 @@ import pytest
 
 from paceline.cli.launch import main
 from paceline.core.errors import ConfigError
+from paceline.launch.hosts import Host
+from paceline.launch.ssh import Ssh
 from tests.launch.processes import all_gone
 from tests.launch.remote import put_ssh
 
@@ -129,3 +131,15 @@ def test_a_dry_run_shows_what_would_be_executed_where_and_does_nothing(tmp_path:
     assert "'[fd00::7]:/srv/it'\"'\"'s/'" in out
     assert out.count("  there: python s.py\n") == 1  # servers are ours
     assert not (tmp_path / "runs").exists()
+
+
+def test_without_an_ssh_client_the_way_out_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match="--launcher ssh needs an ssh client"):
+        Ssh(folder="/f", python="python").address_of(Host(name="a"))
+
+
+def test_a_folder_is_sent_with_the_limits_in_time_of_a_login() -> None:
+    command = Ssh(folder="/f", python="python").rsync(Host(name="a"), [])
+    assert "--timeout=60" in command
+    assert {"ConnectTimeout=10", "ServerAliveInterval=5"} <= {*command[command.index("-e") + 1].split()}
