@@ -14,6 +14,7 @@ PACELINE_BIND         address to listen on
 PACELINE_CREDENTIALS  folder with this worker's key and certificate, where connections are under TLS
 PACELINE_INCARNATION  which life of this worker this is, from 0
 PACELINE_MEAN         who averages among equals: auto, servers, gloo, nccl
+PACELINE_TIMEOUT      bound of every wait, in seconds
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def environment_of(seat: Seat, token_file: Path) -> dict[str, str]:
         "CREDENTIALS": seat.credentials,
         "INCARNATION": seat.incarnation,
         "MEAN": seat.mean,
+        "TIMEOUT": seat.timeout_s,
     }
     return {PREFIX + name: str(value) for name, value in values.items()}
 
@@ -102,6 +104,7 @@ def seat_from(environment: Mapping[str, str]) -> Seat | None:
             credentials=get("CREDENTIALS", ""),
             incarnation=int(get("INCARNATION", "0")),
             mean=get("MEAN", "auto"),
+            timeout_s=float(get("TIMEOUT", "600")),
         )
     except OSError as error:
         raise ConfigError(f"{PREFIX}TOKEN_FILE: {error.filename}: {error.strerror}") from None

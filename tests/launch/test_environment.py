@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,13 @@ def test_every_variable_is_documented(environment: dict[str, str]) -> None:
 
     assert module.__doc__ is not None
     assert [name for name in environment if name not in module.__doc__] == []
+
+
+def test_the_bound_of_every_wait_reaches_a_script(environment: dict[str, str], tmp_path: Path) -> None:
+    seat = seat_from(environment)
+    assert seat is not None
+    told = environment_of(dataclasses.replace(seat, timeout_s=7.5), tmp_path / "token")
+    assert seat_from(told) == dataclasses.replace(seat, timeout_s=7.5)
 
 
 def test_without_a_coordinator_a_process_is_alone() -> None:
