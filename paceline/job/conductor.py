@@ -47,7 +47,7 @@ from paceline.observe.summary import Summary, write_summary
 PHASE_SECONDS = 120.0
 GRACE_SECONDS = 0.4  # between the first sign of a failure and the search for its cause
 END_SECONDS = 0.8
-INTERRUPT_SECONDS = 3.0  # with END_SECONDS: Ctrl-C ends within 5 s even those who do not answer
+INTERRUPT_SECONDS = 2.5  # with END_SECONDS: Ctrl-C ends within 5 s even those who do not answer
 SHOW_SECONDS = 0.25
 
 
