@@ -57,5 +57,11 @@ def _print_workers(groups: Sequence[runs.Group]) -> None:
     console = Console()
     for run in (run for group in groups for run in group.runs):
         s = run.summary
-        console.print(f"\n{run.path}: {counted(len(s.workers), 'worker')}", style="bold", highlight=False, markup=False, soft_wrap=True)
+        console.print(
+            f"\n{run.path}: {counted(len(s.workers), 'worker')}",
+            style="bold",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
         console.print(workers_table(tuple(comparison.row_of(w, s.seconds) for w in s.workers)))
