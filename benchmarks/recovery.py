@@ -27,23 +27,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from _processes import pid_of
+
 WORKERS = 4
 PAUSE_SECONDS = 2.0  # between a return and the next loss
-
-
-def pid_of(root: int, name: str) -> int:
-    """Of the process of that name among the descendants of `root`."""
-    for path in Path("/proc").iterdir():
-        try:
-            if path.name.isdigit() and (path / "comm").read_text().strip() == name:
-                pid = int(path.name)
-                while pid > 1 and pid != root:
-                    pid = int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
-                if pid == root:
-                    return int(path.name)
-        except OSError:  # it has ended meanwhile
-            continue
-    raise SystemExit(f"found no {name}: is this Linux?")
 
 
 def run(out: Path, losses: int, number: signal.Signals, dead_after_s: float) -> list[dict[str, Any]]:

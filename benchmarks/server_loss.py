@@ -27,19 +27,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from _processes import pid_of
+
 BARS = {"replica": 2.0, "memory": 5.0}
-
-
-def server_pid(root: int, name: str) -> int:
-    """Of the server of that name among the descendants of `root`."""
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit() and (path / "comm").read_text().strip() == name:
-            pid = int(path.name)
-            while pid > 1 and pid != root:
-                pid = int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
-            if pid == root:
-                return int(path.name)
-    raise SystemExit(f"found no {name}: is this Linux?")
 
 
 def of_the_lost(out: Path) -> tuple[float, list[dict[str, Any]]]:
@@ -60,7 +50,7 @@ def one(ack: str, scheme: str, out: Path, seconds: float) -> tuple[float, int, s
         if process.poll() is not None or time.monotonic() - began > 120:
             raise SystemExit("the run did not get under way")
         threading.Event().wait(0.05)
-    os.kill(server_pid(process.pid, "pace server 1"), signal.SIGKILL)
+    os.kill(pid_of(process.pid, "pace server 1"), signal.SIGKILL)
     said = process.communicate(timeout=120)[1]
     line = next((line for line in said.splitlines() if "was replaced" in line), "")
     if not line:

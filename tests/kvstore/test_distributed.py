@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from torch import Tensor
 from paceline.core.errors import ConfigError, PacelineError, TimedOut
 from paceline.kvstore import KVStore, create
 from tests.kvstore.together import run
+from tests.launch.processes import within
 
 
 def random(seed: int, *shape: int) -> Tensor:
@@ -276,10 +276,7 @@ def test_a_worker_that_is_lost_is_counted_and_waited_for_no_longer() -> None:
             kv._session.close()  # as a process that is killed
             raise KeyboardInterrupt
         kv.pushpull("w", value := torch.ones(1))
-        for _ in range(1000):  # the servers may have heard of it before this worker
-            if kv.num_dead_nodes:
-                break
-            time.sleep(0.005)
+        within(5.0, lambda: kv.num_dead_nodes > 0)  # the servers may have heard of it before this worker
         return kv.num_dead_nodes, float(value)
 
     def life(kv: Any) -> Any:

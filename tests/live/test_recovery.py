@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -13,10 +13,11 @@ from paceline.core.trace import Applied, Membership
 from paceline.live import control
 from paceline.live.coordinator import Phase
 from paceline.live.hub import HubTransport
+from paceline.live.node import Node
 from paceline.live.party import EVALUATOR, Party, server, worker
+from tests.live.company import Company, progress, ready
 from tests.live.doubles import in_background, vector
 from tests.live.stage import LAYOUT, Answerer, Ask, Loop, Stage, echo, nothing, servers
-from tests.live.test_coordinator import Company, progress, ready
 
 S0, S1, S2, W0, W1 = server(0), server(1), server(2), worker(0), worker(1)
 
@@ -40,23 +41,19 @@ class Snapshot:
 
 
 @pytest.fixture
-def companies() -> Iterator[Any]:
-    made: list[Company] = []
+def companies(companies: Callable[..., Company]) -> Callable[..., Company]:
+    """Of two servers, in training."""
 
     def make(snapshots: Snapshot | None = None, **more: Any) -> Company:
-        made.append(Company(**{"servers": 2, "mean": "servers", "snapshots": snapshots, **more}))
-        made[-1].train()
-        return made[-1]
+        company = companies(**{"servers": 2, "mean": "servers", "snapshots": snapshots, **more})
+        company.train()
+        return company
 
-    yield make
-    for company in made:
-        company.close()
+    return make
 
 
 def dies(company: Company, who: Party) -> None:
-    member = company.hub.find(who)
-    assert member is not None
-    member.close()
+    company.kill(who)
     company.settled()
 
 
@@ -231,7 +228,8 @@ class Restarting(Loop):
         self.forgot += 1
 
 
-def test_a_lost_server_is_waited_for_and_the_box_begins_anew_on_what_it_went_back_to(stage: Stage) -> None:
+def without_server_1(stage: Stage) -> tuple[list[Answerer], Node, Restarting, Callable[[], Any]]:
+    """Servers that never answer, of which one is lost; the worker that has asked them, and what it waits for."""
     roles = servers(stage, nothing)
     node = stage.node(W0)
     role = Restarting()
@@ -242,6 +240,11 @@ def test_a_lost_server_is_waited_for_and_the_box_begins_anew_on_what_it_went_bac
     member = stage.hub.find(S1)
     assert member is not None
     member.close()
+    return roles, node, role, waiting
+
+
+def test_a_lost_server_is_waited_for_and_the_box_begins_anew_on_what_it_went_back_to(stage: Stage) -> None:
+    _, node, role, waiting = without_server_1(stage)
     fresh = servers(stage)  # in all places
     for who in (S0, S1, server(2)):
         stage.nodes[who].begin_view(7)
@@ -254,16 +257,7 @@ def test_a_lost_server_is_waited_for_and_the_box_begins_anew_on_what_it_went_bac
 
 
 def test_what_is_not_answered_is_asked_again_of_the_server_in_the_place(stage: Stage) -> None:
-    roles = servers(stage, nothing)
-    node = stage.node(W0)
-    role = Restarting()
-    node.place(role, LAYOUT)
-    node.calls.patient = True
-    waiting = in_background(node.advance)
-    assert all(role.heard() for role in roles)
-    member = stage.hub.find(S1)
-    assert member is not None
-    member.close()
+    roles, node, role, waiting = without_server_1(stage)
     fresh = Answerer(echo)
     stage.node(S1).place(fresh)
     for _ in range(2):  # in vain the second time

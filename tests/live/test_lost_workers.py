@@ -1,0 +1,203 @@
+"""Workers that the coordinator loses while a run goes on, and those that come back."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from typing import Any
+
+import pytest
+
+from paceline.core.errors import PeerLost
+from paceline.core.trace import Membership
+from paceline.live import control
+from paceline.live.coordinator import Phase
+from paceline.live.party import COORDINATOR, EVALUATOR
+from tests.live.company import S0, W0, W1, Company, finish, progress, ready
+from tests.live.doubles import Recorder, take
+
+
+@pytest.mark.parametrize("while_training", [False, True])
+def test_who_is_lost_is_told_and_the_others_hear_what_they_must(companies: Any, while_training: bool) -> None:
+    company: Company = companies()
+    if while_training:
+        company.train()
+    else:
+        company.hello()
+    company.kill(W0)
+    assert company.told("failed") == (W0, "lost worker 0: it left", "")
+    company.coordinator.stop("enough")
+    if while_training:
+        assert company.hears(W1) == control.Stop(reason="enough")
+    company.settled()
+    assert company.escaped.empty()
+
+
+def test_the_others_go_on_without_a_worker_that_is_lost(companies: Any) -> None:
+    company: Company = companies(mean="servers")
+    company.train()
+    company.kill(W0)
+    for who in (S0, EVALUATOR, W1):
+        assert company.hears(who) == control.Gone(rank=0, lost=True)
+    company.coordinator.ended(W0, "it was killed")  # its process is heard of as well
+    company.settled()
+    told = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    assert told == ["it left; 1 of 2 continue"]
+    company.say(W1, control.Left(reason="steps"))
+    for who in (S0, EVALUATOR, W1):
+        while not isinstance(heard := company.hears(who), control.Finish):
+            assert isinstance(heard, control.Gone | control.Stop)
+        assert heard.holder == 1
+        company.say(who, control.Saved())
+    assert company.told("finished") == "steps"
+
+
+def test_a_silent_worker_is_given_up_and_nothing_that_it_says_is_heard(companies: Any) -> None:
+    company: Company = companies(workers=2, servers=0, evaluator=False, mean="servers", dead_after_s=1.0)
+    company.train()
+    told: list[Any] = []
+    while not told:
+        company.say(W1, control.Beat())
+        with contextlib.suppress(queue.Empty):
+            told.append(company.heard[W1].delivered.get(timeout=0.1)[1].message)
+    assert told == [control.Gone(rank=0, lost=True)]
+    with pytest.raises(PeerLost):
+        company.say(W0, control.Beat())
+    assert take(company.heard[W0].losses)[0] == COORDINATOR
+    (told,) = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    assert told.startswith("silent for 1.")
+    assert told.endswith("; 1 of 2 continue")
+
+
+class Back:
+    """Worker 0 of a company of two, killed and in its second life."""
+
+    def __init__(self, company: Company) -> None:
+        self.company = company
+        company.train()
+        company.say(W0, progress(samples=7))
+        company.told("progressed")
+        company.all_hear(control.Total, [W0, *(who for who in company.everybody if who == EVALUATOR)])
+        company.kill(W0)
+        for who in [*company.everybody[:1], W1]:
+            assert company.hears(who) == control.Gone(rank=0, lost=True)
+        self.hello()
+
+    def hello(self, incarnation: int = 1) -> None:
+        heard = self.company.heard[W0] = Recorder()
+        self.company.hub.transport(W0, incarnation=incarnation).open(heard)
+        self.company.say(
+            W0, control.Hello(address="hub:again", pid=2, host="here", device="cpu", incarnation=incarnation)
+        )
+
+
+def test_a_lost_worker_comes_back_once_all_know_of_it_and_goes_on_counting(companies: Any) -> None:
+    company: Company = companies(mean="servers", evaluator=False)
+    Back(company)
+    roster = company.hears(W0)
+    assert (roster.lives, roster.gone, roster.lost) == ((1, 0), (0,), (0,))
+    company.say(W0, ready())
+    came = control.Came(rank=0, incarnation=1, view=3, address="hub:again", host="here")
+    assert [company.hears(who) for who in (S0, W1)] == [came, came]
+    company.say(S0, control.Aware(view=3))
+    company.settled()
+    assert company.heard[W0].delivered.empty()  # not everybody knows
+    company.say(W1, control.Aware(view=3))
+    assert isinstance(company.hears(W0), control.Plan)
+    go = company.hears(W0)
+    assert (go.samples, go.steps) == (7, 1)
+    assert go.at > 0
+    company.say(W0, progress(samples=5))
+    assert company.told("progressed") == (0, 12)
+    assert company.hears(W0) == control.Total(samples=12)
+    (back,) = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "returned"]
+    assert back == "life 2; 2 of 2 train"
+
+
+def test_one_who_is_lost_again_before_it_is_back_is_missed_by_nobody(companies: Any) -> None:
+    company: Company = companies(mean="servers", evaluator=False)
+    back = Back(company)
+    assert isinstance(company.hears(W0), control.Roster)
+    company.kill(W0)
+    back.hello(incarnation=2)
+    assert company.hears(W0).lives == (2, 0)
+    company.settled()
+    assert company.heard[S0].delivered.empty()
+    lost = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    assert lost[1:] == ["it left before it was back; 1 of 2 continue"]
+
+
+def test_a_newcomer_with_another_model_is_not_let_in(companies: Any) -> None:
+    company: Company = companies(mean="servers", evaluator=False)
+    Back(company)
+    company.hears(W0)
+    company.say(W0, ready(fingerprint="another"))
+    assert take(company.heard[W0].losses)[0] == COORDINATOR
+    (_, why) = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    assert why.startswith("worker 0 trains another model than worker 0 ")
+
+
+def test_one_who_comes_when_the_run_is_stopping_is_told_so(companies: Any) -> None:
+    company: Company = companies(mean="servers", evaluator=False)
+    company.train()
+    company.kill(W0)
+    company.coordinator.stop("enough")
+    company.settled()
+    heard = company.heard[W0] = Recorder()
+    company.hub.transport(W0, incarnation=1).open(heard)
+    company.say(W0, control.Hello(address="hub:again", pid=2, host="here", device="cpu", incarnation=1))
+    assert company.hears(W0) == control.Stop(reason="enough")
+
+
+@pytest.mark.parametrize("announced", [False, True])
+def test_one_who_is_not_back_when_the_run_ends_does_not_take_part_any_more(companies: Any, announced: bool) -> None:
+    company: Company = companies(mean="servers", evaluator=False)
+    Back(company)
+    assert isinstance(company.hears(W0), control.Roster)
+    if announced:
+        company.say(W0, ready())
+        company.settled()
+    company.coordinator.stop("enough")
+    assert company.hears(W0) == control.Stop(reason="enough")
+    if not announced:
+        company.say(W0, ready())
+    for who in (S0, W1):
+        company.say(who, control.Aware(view=3))
+    company.say(W1, control.Left(reason="enough"))
+    company.settled()
+    assert company.coordinator.phase is Phase.FINISHING
+    company.kill(W0)
+    for who in (S0, W1):
+        company.say(who, control.Saved())
+    assert company.told("finished") == "enough"
+    events = [record.event for record in company.ears.records if isinstance(record, Membership)]
+    assert events == ["joined"] * 3 + ["lost", "left"]
+
+
+def test_fewer_workers_than_asked_for_end_the_run(companies: Any) -> None:
+    company: Company = companies(workers=3, mean="servers", min_workers=2)
+    company.train()
+    company.kill(W0)
+    company.settled()
+    company.kill(W1)
+    who, cause, _ = company.told("failed")
+    assert who == W1
+    assert cause == "lost worker 1: it left; --min-workers 2 would not be left"
+
+
+def test_the_last_worker_that_is_lost_ends_the_run(companies: Any) -> None:
+    company: Company = companies(workers=1, mean="servers")
+    company.train()
+    company.kill(W0)
+    assert company.told("failed") == (W0, "lost worker 0: it left", "")
+
+
+def test_who_leaves_after_the_end_is_not_lost(companies: Any) -> None:
+    company: Company = companies()
+    company.train()
+    company.coordinator.stop("enough")
+    finish(company, "enough")
+    for who in company.everybody:
+        company.kill(who)
+    company.settled()
+    assert company.ears.told.empty()
