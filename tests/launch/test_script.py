@@ -186,6 +186,7 @@ print("the sum is", v.item(), "without", kv.num_dead_nodes)
     assert code == 0, err
     assert "[worker 0] the sum is 1.0 without 1\n" in out
     lost, *rest = err
-    assert lost.startswith("paceline: worker 1 (") and "1 of 2 continue" in lost
+    assert lost.startswith("paceline: worker 1 (")
+    assert "1 of 2 continue" in lost
     # Said unless the run was over before the end of that process was noticed.
     assert [line for line in rest if not line.startswith("paceline: lost workers are not started again")] == []
