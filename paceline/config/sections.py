@@ -13,7 +13,7 @@ from typing import Any
 from paceline.codec import read
 from paceline.codec.policy import EXACT_BELOW
 from paceline.core.collective import PEERS
-from paceline.core.gate import OFF, REJECT, WARN
+from paceline.core.gate import OFF, REJECT, STRIKES_OF, WARN
 from paceline.core.scheme import Limits, lookup
 from paceline.core.sharding import parse_shards
 from paceline.engine import recipes
@@ -30,6 +30,11 @@ def check_device(text: str) -> None:
     for device in text.split(","):
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
             raise ValueError(f"{device!r} is no device; there are auto, cpu, cuda and cuda:N")
+
+
+def check_strikes(strikes: int) -> None:
+    if strikes == 1:
+        raise ValueError("one refused contribution is no habit: give 2 or more, or 0 to put nobody out")
 
 
 TORCH_CARRIERS = ("gloo", "nccl", "mpi")
@@ -178,6 +183,14 @@ class Gate:
     )
     factor: float = option(
         3.0, "wild is a norm above this many times the running median of all workers'", flag="gate-factor", low=1.01
+    )
+    strikes: int = option(
+        10,
+        "so many refused of a worker's last 100 contributions, while those of others pass, put it out; 0: never",
+        flag="gate-strikes",
+        low=0,
+        high=STRIKES_OF,
+        check=check_strikes,
     )
 
 

@@ -8,6 +8,8 @@ finite numbers whose squares overflow it is not either; they are refused too.) T
 everybody, so that one worker that is always wild does not become its own measure; it moves on when all norms do.
 
 The gate sees what a server sees: a slice of the model. Each slice is judged by itself.
+
+A worker that is refused again and again while the others are not is to be put out of the run (`Strikes`).
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ OFF, WARN, REJECT = "off", "warn", "reject"
 JUDGED_FROM = 4
 """Norms that have to be known before one can be called wild."""
 WINDOW_MIN = 64
+STRIKES_OF = 100
+"""Contributions of one worker among which its refused ones are counted."""
 REFUSED_IN_A_ROW = 8
 """Pushes a worker, all refused, none accepted in between, after which nobody can believe in a passing fault."""
 
@@ -38,10 +42,14 @@ class Norm(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatePolicy:
-    """`mode`: off lets everything pass, warn refuses what is not finite, reject what is wild, too."""
+    """`mode`: off lets everything pass, warn refuses what is not finite, reject what is wild, too.
+
+    `strikes`: so many refused of its last STRIKES_OF contributions put a worker out of the run; 0: never.
+    """
 
     mode: str = WARN
     factor: float = 3.0
+    strikes: int = 10
 
     def __post_init__(self) -> None:
         if self.mode not in (OFF, WARN, REJECT):
@@ -51,9 +59,52 @@ class GatePolicy:
                 f"a gate factor of {self.factor:g} refuses half of all pushes: give one above 1, such as 3"
             )
 
-    def gate(self, norm: Norm, workers: int, shard: int, note: Callable[[Record], None] | None) -> Gate | None:
-        """The gate of one slice; None where everything passes."""
-        return None if self.mode == OFF else Gate(self, norm, workers, shard, note)
+    def gate(
+        self,
+        norm: Norm,
+        workers: int,
+        shard: int,
+        note: Callable[[Record], None] | None,
+        expel: Callable[[int, str], None] | None = None,
+    ) -> Gate | None:
+        """The gate of one slice; None where everything passes. expel: takes a rank to put out of the run, and why."""
+        return None if self.mode == OFF else Gate(self, norm, workers, shard, note, expel)
+
+
+@dataclass(frozen=True, slots=True)
+class _Strike:
+    """Contribution `number` of a worker was refused; of the others' had passed, and been refused, so many by then."""
+
+    number: int
+    passed: int
+    refused: int
+
+
+class Strikes:
+    """Who is refused so often that it must be the machine: `most` times among its last STRIKES_OF contributions.
+
+    What is refused of everybody is the model's fault, or the gate's, and no reason to put anybody out: since the first
+    of those strikes more of what the others sent has to have passed than been refused.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._refused: Counter[int] = Counter()
+        self._of: dict[int, deque[_Strike]] = {}
+
+    def refused(self, rank: int, came: Counter[int]) -> str | None:
+        """The newest of what `came` of worker `rank` was refused. Why it is to be put out, or None."""
+        self._refused[rank] += 1
+        refused = self._refused.total() - self._refused[rank]
+        last = _Strike(came[rank], came.total() - came[rank] - refused, refused)
+        strikes = self._of.setdefault(rank, deque(maxlen=self._most))
+        strikes.append(last)
+        first, of = strikes[0], last.number - strikes[0].number + 1
+        if len(strikes) < self._most or of > STRIKES_OF or last.passed - first.passed <= refused - first.refused:
+            return None
+        strikes.clear()  # should it stay all the same, it is told again after as many more
+        which = f"{self._most} of its last {of}" if of > self._most else f"all of its last {of}"
+        return f"bad numbers: {which} contributions were refused"
 
 
 class Gate:
@@ -66,7 +117,10 @@ class Gate:
         workers: int,
         shard: int,
         note: Callable[[Record], None] | None,
+        expel: Callable[[int, str], None] | None = None,
     ) -> None:
+        self._strikes = Strikes(policy.strikes) if policy.strikes and expel else None
+        self._expel = expel
         self._rejects, self._factor = policy.mode == REJECT, policy.factor
         self._norm, self._shard, self._note = norm, shard, note
         self._workers = workers
@@ -128,3 +182,6 @@ class Gate:
         if self._note is not None:
             number = self._came[rank]
             self._note(Gated(at=now, shard=self._shard, rank=rank, number=number, refused=refused, reason=reason))
+        if refused and self._strikes and (why := self._strikes.refused(rank, self._came)):
+            assert self._expel is not None
+            self._expel(rank, why)

@@ -280,7 +280,7 @@ class Conductor:
 
     def _revive(self, who: Party) -> None:
         """`who` is lost, and nothing of its process is left: it is started again, if it may be."""
-        if self._trains:
+        if self._trains and who not in self._coordinator.barred:
             why_not = self._newcomers_not or self._restarts.ended(time.monotonic(), who)
             if why_not and self._config.cluster.restarts:
                 self._view.begin((why_not,))

@@ -6,6 +6,7 @@ the next is still coming in; for the scheme each is a shard.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable
@@ -109,8 +110,15 @@ class Shard:
         return int(self._parts[number].stop - self._parts[number].start)
 
     def _make_gates(self) -> dict[int, Gate | None]:
-        workers, note = self._plan.workers, self._session.note
-        return {n: self._recipe.gate.gate(Probe(self._length(n)), workers, self._server, note) for n in self._slices}
+        def made(number: int) -> Gate | None:
+            norm, note = Probe(self._length(number)), self._session.note
+            return self._recipe.gate.gate(norm, self._plan.workers, self._server, note, self._expel)
+
+        return {number: made(number) for number in self._slices}
+
+    def _expel(self, rank: int, reason: str) -> None:
+        with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
+            self._session.tell(control.Unfit(rank=rank, reason=reason))
 
     def _host(self, at: int, number: int) -> Hosted:
         start = self._start

@@ -8,6 +8,7 @@ Progress   what I have done so far (workers)      Total    samples trained by al
 Records    lines of the trace                     Gone     a worker takes no further part
 Aware      I have heard who comes                 Came     a worker takes part (again)
 Judged     an evaluation (evaluator)              Stop     the run is over
+Unfit      what a worker sends is no good (servers)
 Left       I take no further part (workers)       Finish   evaluate and save the last model (evaluator)
                                                   Restore  be what you were in the snapshot (servers)
                                                   Resume   all servers are there again (the others)
@@ -253,6 +254,14 @@ class Gone:
     rank: int
     lost: bool = False
     incarnation: int = 0
+
+
+@message
+class Unfit:
+    """Worker `rank` is to be put out of the run, for that reason."""
+
+    rank: int
+    reason: str
 
 
 @message

@@ -107,6 +107,7 @@ class Coordinator:
         # Workers and servers, once training has started.
         self._members: Members[Party] = Members(Patience(dead_s=dead_after_s, stuck_s=math.inf))
         self._lost: set[Party] = set()
+        self.barred: set[Party] = set()  # those of them that are not let in again
         others = [*self._workers, *self._evaluator]
         self._snapshots = snapshots
         self._recovery = Recovery(transport, node, listener, self._members, self._servers, others, snapshots)
@@ -176,6 +177,8 @@ class Coordinator:
                 self._judged(judged)
             case control.Left(reason=reason):
                 self._left(src, reason)
+            case control.Unfit(rank=rank, reason=reason):
+                self._put_out(party.worker(rank), reason)
             case control.Beat():
                 pass
             case control.Failed(cause=cause, details=details):
@@ -207,6 +210,12 @@ class Coordinator:
         training = self.phase is Phase.TRAINING and who in self._training
         enough = len(self._training) > self._min_workers
         return who in self._lost or (training and enough and self._plan.mean == "servers")
+
+    def _put_out(self, who: Party, why: str) -> None:
+        """For good. One whom the run could not do without stays: the servers go on refusing what it sends."""
+        if who in self._training and self.survives(who):
+            self.barred.add(who)
+            self.lost(who, f"{why}; it is not started again")
 
     def life_of(self, who: Party) -> int:
         """Its present incarnation, or its last."""
@@ -396,8 +405,8 @@ class Coordinator:
         if self._recovery.under_way:
             self._recovery.afterwards(lambda: self._comes(src, hello))
             return
-        if self.phase is not Phase.TRAINING or self._reason:
-            self._tell([src], control.Stop(reason=self._reason))
+        if self.phase is not Phase.TRAINING or self._reason or src in self.barred:
+            self._tell([src], control.Stop(reason=self._reason or "it was put out of the run"))
             return
         self._carry_out(self._members.hello(self.node.now(), src, hello.incarnation))
         if self._members.state(src) is not State.JOINING:

@@ -33,6 +33,7 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
     control.Prepared: (frozenset({WORKER, SERVER}), frozenset({COORDINATOR})),
     **{cls: (frozenset({WORKER}), frozenset({COORDINATOR})) for cls in (control.Ready, control.Progress, control.Left)},
     control.Judged: (frozenset({EVALUATOR}), frozenset({COORDINATOR})),
+    control.Unfit: (frozenset({SERVER}), frozenset({COORDINATOR})),
     control.Rate: (frozenset({WORKER}), frozenset({SERVER})),
     control.Capture: (frozenset({EVALUATOR, COORDINATOR}), frozenset({SERVER})),
     control.Restore: (frozenset({COORDINATOR}), frozenset({SERVER})),

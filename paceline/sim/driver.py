@@ -164,8 +164,13 @@ class Simulation:
         self.members.crash(rank)
 
     def join(self, rank: int) -> None:
-        """Worker `rank` comes (back): a fresh role that begins with the current model."""
-        self.members.join(rank)
+        """Worker `rank` comes (back): a fresh role that begins with the current model; not if it was put out."""
+        if rank not in self.members.barred:
+            self.members.join(rank)
+
+    def expel(self, rank: int, reason: str) -> None:
+        """Worker `rank` is put out of the run for good, once what happens now is over."""
+        self.heap.push(self.now, self.members.expel, rank, reason)
 
     def restart(self, rank: int) -> None:
         """Worker `rank` loses its `run` and all it waited for, and starts anew; what lives on its role survives."""

@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 
 
 class Members:
-    """Ends and begins the lives of the workers of `sim`. `leaving`: who shall leave at its next step."""
+    """Ends and begins the lives of the workers of `sim`. `leaving`: who shall leave at its next step.
+
+    barred: those who were put out and do not come back.
+    """
 
     def __init__(self, sim: Simulation) -> None:
         self.leaving: set[int] = set()
+        self.barred: set[int] = set()
         self._sim = sim
         self._lost: set[Party] = set()  # crashed, and nobody knows yet
 
@@ -44,6 +48,13 @@ class Members:
         if self._sim.invariants:
             self._sim.invariants.crashed()
         self._sim.heap.push(self._sim.now + self._sim.cluster.lease_s, self._lease_ends, party)
+
+    def expel(self, rank: int, reason: str) -> None:
+        party = self._sim.world.workers[rank]
+        if party.here:
+            self.barred.add(rank)
+            self.crash(rank)
+            self._evict(party, reason)
 
     def suspect(self, rank: int) -> None:
         """Nothing was heard of worker `rank` for a lease; here that is no reason to think that it is dead."""

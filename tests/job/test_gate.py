@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -19,7 +20,7 @@ from paceline.config import build
 from paceline.core.effects import Compute, Computed
 from paceline.core.errors import ConfigError
 from paceline.core.gate import GatePolicy
-from paceline.core.trace import Gated
+from paceline.core.trace import Gated, Membership
 from paceline.engine.precision import Precision
 from paceline.engine.vector import Flat, norm
 from paceline.job.conductor import RunFailed
@@ -103,6 +104,44 @@ def test_a_live_run_counts_what_it_refuses(monkeypatch: pytest.MonkeyPatch, thre
     assert {(r.rank, r.number) for r in refused} == {(r.rank, r.number) for r in refused if r.shard == 0}
     assert sum(w.refused for w in summary.workers) == len({(r.rank, r.number) for r in refused}) >= 3
     assert len(refused) > sum(w.refused for w in summary.workers), "each slice speaks for itself"
+    assert all(torch.isfinite(v).all() for v in saved(config).values())
+
+
+def nan_of_worker_3(rank: int, g: Flat) -> Flat:
+    return g * math.nan if rank == 3 else g
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp"])
+def test_a_worker_that_sends_nothing_else_is_put_out_and_does_not_come_back(
+    monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    summary = simulated(monkeypatch, scheme, 4, nan_of_worker_3, "warn")
+    (lost,) = summary.faults
+    assert lost.party == "worker 3"
+    assert "bad numbers: all of its last 10 contributions were refused; it does not come back" in lost.reason
+    assert 10 <= summary.workers[3].refused <= 12
+    assert all(w.refused == 0 for w in summary.workers[:3])
+    assert summary.test_accuracy is not None
+    assert summary.test_accuracy > 0.85
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp"])
+def test_a_live_worker_that_sends_nothing_else_is_put_out_for_good(
+    monkeypatch: pytest.MonkeyPatch, threads: Runner, tmp_path: Path, scheme: str
+) -> None:
+    backward = Precision.backward
+
+    def faulty(self: Precision, loss_of: Callable[..., Tensor], *batch: Tensor) -> None:
+        factor = math.nan if threading.current_thread().name == "worker 3" else 1.0
+        backward(self, lambda *batch: loss_of(*batch) * factor, *batch)
+
+    monkeypatch.setattr(Precision, "backward", faulty)
+    config = config_for(tmp_path, steps=60, scheme=scheme, workers=4, servers=2, cluster={"restarts": 3, "step_ms": 5})
+    summary = threads(config)
+    members = [r for r in read_trace(tmp_path / "trace.jsonl") if isinstance(r, Membership) and r.party == "worker 3"]
+    assert [r.event for r in members] == ["joined", "lost"]
+    assert "its last 10 contributions were refused; it is not started again; 3 of 4 continue" in members[1].reason
+    assert [w.steps for w in summary.workers[:3]] == [60, 60, 60]
     assert all(torch.isfinite(v).all() for v in saved(config).values())
 
 

@@ -69,6 +69,25 @@ def test_a_silent_worker_is_given_up_and_nothing_that_it_says_is_heard(companies
     assert told.endswith("; 1 of 2 continue")
 
 
+def test_one_whose_numbers_are_bad_is_put_out_for_good(companies: Any) -> None:
+    company: Company = companies(mean="servers")
+    company.train()
+    company.say(S0, control.Unfit(rank=0, reason="bad numbers: why"))
+    for who in (S0, EVALUATOR, W1):
+        assert company.hears(who) == control.Gone(rank=0, lost=True)
+    company.say(S0, control.Unfit(rank=0, reason="another slice says so, too"))
+    company.say(S0, control.Unfit(rank=1, reason="and the last one stays: the run could not do without it"))
+    company.settled()
+    told = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    assert told == ["bad numbers: why; it is not started again; 1 of 2 continue"]
+    assert company.coordinator.barred == {W0}
+    company.kill(W0)  # which ends itself, cut off as it is
+    company.heard[W0] = Recorder()
+    company.hub.transport(W0, incarnation=1).open(company.heard[W0])
+    company.say(W0, control.Hello(address="hub:again", pid=2, host="here", device="cpu", incarnation=1))
+    assert company.hears(W0) == control.Stop(reason="it was put out of the run")
+
+
 class Back:
     """Worker 0 of a company of two, killed and in its second life."""
 

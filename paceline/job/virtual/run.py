@@ -144,7 +144,8 @@ class VirtualRun:
         at = sim.now
         if not self._reason:
             stop = self._config.stop
-            if stop.steps and all(meter.steps >= stop.steps for meter in self._meters.of):
+            barred = sim.members.barred
+            if stop.steps and all(m.steps >= stop.steps or r in barred for r, m in enumerate(self._meters.of)):
                 self._reason = "steps"
             elif sim.events >= (self._setting.events_max or math.inf):
                 self._reason = "events"
@@ -249,7 +250,10 @@ class VirtualRun:
     def _gate(self, shard: int) -> Gate | None:
         if self._setting.timing_only:
             return None
-        return self._recipe.gate.gate(norm, self._setting.cluster.workers, shard, self._note)
+        return self._recipe.gate.gate(norm, self._setting.cluster.workers, shard, self._note, self._expel)
+
+    def _expel(self, rank: int, reason: str) -> None:
+        self.simulation.expel(rank, f"{reason}; it does not come back")
 
     def _encoding(self) -> Encoding:
         servers, length = self._setting.cluster.servers, len(self._w0)
