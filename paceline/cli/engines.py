@@ -16,6 +16,7 @@ from paceline.cli.running import Losses, ending_in_order, run_and_report, run_sc
 from paceline.cli.watch import page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
+from paceline.job.standing import starting
 from paceline.launch import mpi, ray, sge, slurm
 from paceline.launch.agents import RemoteCrew, begin
 from paceline.launch.called import Engine, called, listening_address, placed_on, plan
@@ -24,7 +25,7 @@ from paceline.launch.hosts import Host
 from paceline.launch.interface import address_towards, addresses, resolve
 from paceline.launch.local import LocalHost
 from paceline.launch.run import conductor_of, new_folder
-from paceline.launch.script import show
+from paceline.launch.script import Output
 from paceline.live.tcp import is_loopback
 from paceline.observe.progress import make_view
 
@@ -49,7 +50,7 @@ def over_engine(
             print(_plan(engine, options, config, script))
             return 0
         config = new_folder(config)
-        with ending_in_order():
+        with ending_in_order(), starting(config.run.out, config.run.scheme):
             return _run(engine, options, config, script, everybody, by_role)
 
 
@@ -79,7 +80,7 @@ def _run(
         there = [host for _, host in callers]
         bind = options.interface if "/" in (options.interface or "") else ""
         begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
-        crew = RemoteCrew(there, placement, here.crew(by_role), scripts=bool(script), said=show)
+        crew = RemoteCrew(there, placement, here.crew(by_role), scripts=bool(script), said=Output(config.run.out))
         if script:
             return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), config.run.out)
         return run_and_report(conductor_of(config, crew, make_view(sys.stderr)), config.run.out)

@@ -19,6 +19,7 @@ from paceline.cli.running import Losses, ending_in_order, run_and_report, run_sc
 from paceline.cli.watch import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
+from paceline.job.standing import starting
 from paceline.launch.agents import RemoteCrew, begin
 from paceline.launch.environment import split_environment
 from paceline.launch.hosts import Host, parse_hosts, slots_of
@@ -26,7 +27,7 @@ from paceline.launch.interface import address_towards, resolve
 from paceline.launch.local import LocalHost
 from paceline.launch.placement import Placement, place
 from paceline.launch.run import conductor_of, new_folder, next_folder
-from paceline.launch.script import ScriptCrew, show
+from paceline.launch.script import Output, ScriptCrew
 from paceline.launch.ssh import Ssh, logins, sync
 from paceline.live.tcp import is_loopback
 from paceline.observe.progress import make_view
@@ -160,7 +161,7 @@ def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, 
         local = host.crew(by_role)
         if not script:
             return run_and_report(conductor_of(config, local, make_view(sys.stderr)), config.run.out)
-        crew = ScriptCrew(script, local, show, by_role)
+        crew = ScriptCrew(script, local, Output(config.run.out), by_role)
         return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), config.run.out)
 
 
@@ -187,13 +188,13 @@ def _over_ssh(
         print("\n".join(_plan(options, ssh, placement, config, script)))
         return 0
     config = new_folder(config)
-    with ending_in_order():
+    with ending_in_order(), starting(config.run.out, config.run.scheme):
         if options.sync_dir:
             sync(ssh, placement.hosts, options.sync_exclude)
         with page(options.watch, config.run.out), logins(ssh, placement.hosts) as there, LocalHost() as here:
             bind = "" if _is_address(options.interface) else options.interface or ""
             begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
-            crew = RemoteCrew(there, placement, here.crew(by_role), scripts=bool(script), said=show)
+            crew = RemoteCrew(there, placement, here.crew(by_role), scripts=bool(script), said=Output(config.run.out))
             if script:
                 return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), config.run.out)
             return run_and_report(conductor_of(config, crew, make_view(sys.stderr)), config.run.out)

@@ -29,6 +29,7 @@ from paceline.job.recipe import Recipe, coordinator_role
 from paceline.job.restarts import Replacements, Restarts
 from paceline.job.resuming import Start, find
 from paceline.job.seat import Seat
+from paceline.job.standing import Standing
 from paceline.job.vault import Vault
 from paceline.live import party
 from paceline.live.control import Hello, Plan, Progress
@@ -123,6 +124,7 @@ class Conductor:
         self._transport = self._tells(transport(self._token, self._coordinator_failed))
         self._trace: TraceWriter | None = None
         self._interrupted = ""
+        self._standing = Standing(self._out, config.run.scheme)
         self._where: dict[Party, str] = {}
         self._lost_at: dict[Party, str] = {}
         cluster, stop = config.cluster, config.stop
@@ -162,6 +164,7 @@ class Conductor:
         except OSError as error:
             raise ConfigError(f"--out {self._out}: {error.strerror}") from None
         with (
+            self._standing.kept(),
             tempfile.TemporaryDirectory(prefix="paceline-") as rendezvous,
             self._hooks,
             TraceWriter(self._out / "trace.jsonl", bytes_max=self._config.run.trace_bytes) as trace,
@@ -233,6 +236,7 @@ class Conductor:
         finished = False
         while not finished or self._crew.busy():
             event = self._next_event(SHOW_SECONDS)
+            self._standing.write(self._coordinator.phase.value)
             match event:
                 case None if self._coordinator.phase in (Phase.TRAINING, Phase.FINISHING):
                     self._view.show(self._ledger.snapshot(self._coordinator.node.now()))
@@ -339,6 +343,7 @@ class Conductor:
     # ---- what the coordinator tells, on its own thread ---------------------------------------------------
     def joined(self, who: Party, hello: Hello) -> None:
         self._where[who] = f"{hello.host}, pid {hello.pid}"
+        self._standing.joined(who, hello)
         if who.kind == "worker":
             self._ledger.seated(who.index, hello.device, self._config.slowdown_of(who.index))
         elif who.kind == "server":
@@ -351,6 +356,7 @@ class Conductor:
             self._newcomers_not = f"lost workers are not started again: they would not know {lacks}"
         self._ledger.started(recipe, plan.length, plan.exchange)
         if recipe.scheme != self._config.run.scheme:  # a script has chosen its own
+            self._standing.scheme = recipe.scheme
             self._save(recipe.scheme)
         begun = (*self._refused, *filter(None, [self._start.note]))
         vault = filter(None, [self._vault.note])
@@ -364,11 +370,13 @@ class Conductor:
 
     def progressed(self, rank: int, progress: Progress) -> None:
         self._ledger.progressed(rank, progress, self._coordinator.node.now())
+        self._standing.progressed(party.worker(rank), progress)
 
     def recorded(self, record: Record) -> None:
         if self._trace is not None:
             self._trace.append(record)
         self._hooks.append(record)
+        self._standing.recorded(record)
         self._ledger.recorded(record)
         if isinstance(record, Membership) and record.event in ("lost", "returned"):
             who = Party.parse(record.party)
@@ -388,6 +396,7 @@ class Conductor:
 
     def finished(self, reason: str, seconds: float) -> None:
         self._ledger.finished(reason, seconds)
+        self._standing.finished(reason)
         self._events.put(_Finished())
 
     def _coordinator_failed(self, error: BaseException) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from paceline.config import Config
 from paceline.core.errors import ConfigError
+from paceline.core.paths import safe_join
 from paceline.job.crew import Ended
 from paceline.job.seat import Seat
 from paceline.launch.environment import Environment, environment_of
@@ -130,10 +131,21 @@ def _kill_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
         os.killpg(process.pid, number)
 
 
-def show(party: str, line: str) -> None:
-    """On the terminal, behind the name of who printed it."""
-    sys.stdout.write(f"[{party}] {line}\n")
-    sys.stdout.flush()
+class Output:
+    """What scripts print: on the terminal, behind the name of who printed it, and in the run's logs."""
+
+    def __init__(self, out: str) -> None:
+        self._logs = Path(out) / "logs"
+
+    def __call__(self, party: str, line: str) -> None:
+        """`party` may have its host behind it, in brackets."""
+        sys.stdout.write(f"[{party}] {line}\n")
+        sys.stdout.flush()
+        who = Party.parse(party.partition(" (")[0])
+        with contextlib.suppress(OSError):  # a full disk ends no run
+            self._logs.mkdir(parents=True, exist_ok=True)
+            with safe_join(self._logs, f"{str(who).replace(' ', '-')}.log").open("a", encoding="utf-8") as log:
+                log.write(line + "\n")
 
 
 def _token_file(seat: Seat) -> Path:

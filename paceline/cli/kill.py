@@ -1,0 +1,94 @@
+"""`paceline kill`: end a run, on all its machines, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from pathlib import Path
+
+from paceline.cli.options import Parser
+from paceline.cli.started import add_run, elsewhere, found, who_leads
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.job.standing import Status, read_status
+
+EPILOG = """examples:
+  paceline kill runs/a                as Ctrl-C would: the run ends in order, and what there is is kept
+  paceline kill runs/a --force        at once
+
+The process that leads the run is asked, and ends all others on all machines; it has to run on this one. It is told by
+its number, the time it began and the run's folder, so nobody else is ever hit. `paceline kill` once more, while the
+run is still ending, is as good as a second Ctrl-C.
+"""
+SECONDS = 15.0
+FORCED_SECONDS = 5.0
+
+
+def main(arguments: list[str]) -> int:
+    parser = Parser(prog="paceline kill", usage="paceline kill [RUN] [--force]", description=__doc__, epilog=EPILOG)
+    add_run(parser)
+    parser.add_argument("--force", action="store_true", help="do not wait for an end in order")
+    options = parser.parse_all(arguments)
+    folder = found(options.run)
+    leader = _leader(folder, read_status(folder))
+    try:
+        ended = _force(leader) if options.force else _ask(leader)
+    finally:
+        os.close(leader)
+    if not ended:
+        print(f"{folder} is still ending; once more ends it at once", file=sys.stderr)
+        return 1
+    print(f"{folder} has ended: {read_status(folder).reason or 'at once'}")
+    return 0
+
+
+def _leader(folder: Path, status: Status) -> int:
+    """The process that leads the run, as a descriptor: that never becomes another's. Raises ConfigError."""
+    if status.ended:
+        raise ConfigError(f"{folder} has ended already: {status.state}{f', {status.reason}' if status.reason else ''}")
+    if Path(status.folder) != folder.resolve():
+        raise ConfigError(f"{folder} is a copy of {status.folder}: that is the folder of the run; name it")
+    if elsewhere(status):
+        raise ConfigError(f"{folder} is led by {who_leads(status)}: run `paceline kill` there")
+    if not hasattr(os, "pidfd_open"):
+        raise ConfigError(f"{folder} is led by {who_leads(status)}: send it SIGTERM; this system cannot tell it apart")
+    gone = ConfigError(f"{folder} is gone already: its process {status.pid} was ended without a word")
+    try:
+        leader = os.pidfd_open(status.pid)
+    except ProcessLookupError:
+        raise gone from None
+    if not status.here or not status.listens:
+        os.close(leader)
+        if status.here:
+            raise ConfigError(f"{folder} is part of a program, {who_leads(status)}, that does not end it at SIGTERM")
+        raise gone
+    return leader
+
+
+def _ask(leader: int) -> bool:
+    return _send(leader, signal.SIGTERM) or _waited(leader, SECONDS)
+
+
+def _force(leader: int) -> bool:
+    """A second SIGTERM ends it at once; the kernel ends one that does not even hear that."""
+    for number, seconds in ((signal.SIGTERM, 0.2), (signal.SIGTERM, FORCED_SECONDS), (signal.SIGKILL, FORCED_SECONDS)):
+        if _send(leader, number) or _waited(leader, seconds):
+            return True
+    return False
+
+
+def _send(leader: int, number: signal.Signals) -> bool:
+    """Has it ended? Raises PacelineError where that is somebody else's."""
+    try:
+        signal.pidfd_send_signal(leader, number)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        raise PacelineError("it is another user's run: ask them, or be root") from None
+    return False
+
+
+def _waited(leader: int, seconds: float) -> bool:
+    """Has it ended within so many seconds?"""
+    return bool(select.select([leader], [], [], seconds)[0])
