@@ -283,13 +283,13 @@ class Coordinator:
                 raise AssertionError(self.phase)
 
     def _roster(self, late: bool = False) -> control.Roster:
-        gone = [who for who in self._workers if who not in self._training] if late else []
+        away = set(self._workers).difference(self._members.here())  # one that others are being told of is here
         return control.Roster(
             addresses={str(who): hello.address for who, hello in self._hellos.items()},
             hosts={str(who): hello.host for who, hello in self._hellos.items()},
             lives=tuple(self._members.incarnation(who) for who in self._workers) if late else (),
-            gone=tuple(who.index for who in gone),
-            lost=tuple(who.index for who in self._workers if who in self._lost),
+            gone=tuple(sorted(who.index for who in away)) if late else (),
+            lost=tuple(sorted(who.index for who in away & self._lost)),
             view=self._recovery.view,
         )
 
@@ -349,9 +349,9 @@ class Coordinator:
     def _carry_out(self, decisions: Iterable[Decision[Party]]) -> None:
         for decision in decisions:
             match decision:
-                case Evict(who=who, view=view) if who.kind == "server" and self.survives(who):
+                case Evict(who=who) if who.kind == "server" and self.survives(who):
                     self._send_home("a server was lost while it came")
-                    self._recovery.lost(who, decision.incarnation, view, decision.reason)
+                    self._recovery.lost(who, decision.incarnation, decision.reason)
                 case Evict(who=who) if self.survives(who):
                     self._evict(decision)
                 case Evict(who=who, reason=reason):
@@ -433,9 +433,9 @@ class Coordinator:
         self.node.came(who.index)
 
     def _send_home(self, why: str) -> None:
-        """Those whom others are being told of, or have all heard of just now: they may try again."""
+        """All newcomers, since nobody connects them to the server that comes: they may try again."""
         now = self.node.now()
-        for who in [who for who in self._coming if self._members.state(who) is not State.JOINING]:
+        for who in list(self._coming):
             decisions = self._members.lost(now, who, self._members.incarnation(who), why)
             self._carry_out(decision for decision in decisions if not isinstance(decision, Enter))
 

@@ -100,8 +100,11 @@ class Recovery:
         return self._lives[who] < LIVES_MAX and (self.plan.copied or self._snapshots.available)
 
     # ---- going -------------------------------------------------------------------------------------------
-    def lost(self, who: Party, incarnation: int, view: int, why: str) -> None:
-        """It has been evicted, in `view`."""
+    def lost(self, who: Party, incarnation: int, why: str) -> None:
+        """It has been evicted."""
+        if self._lives[who] >= LIVES_MAX:  # one that fell silent on its way back, about whom nobody has asked
+            self._listener.failed(who, f"lost {who}: {why}", "")
+            return
         assert self._snapshots is not None
         self._snapshots.hold()
         self._away.add(who)
@@ -112,23 +115,26 @@ class Recovery:
         self._transport.drop(who, incarnation, why)
         assert self.plan is not None
         self._undone = self._undone or not self.plan.copied or any(self._keeper_of(s) in self._away for s in self._away)
-        self._order_all(view)
+        self._order_all()
 
     def _keeper_of(self, server: Party) -> Party:
         return self._servers[(server.index + 1) % len(self._servers)]
 
-    def _order_all(self, view: int) -> None:
+    def _order_all(self) -> None:
+        """A new number each time, so that no answer to an earlier order counts, nor the time that one took."""
         assert self._snapshots is not None
         if self._undone and not self._snapshots.available:
             who = min(self._away)
             self._listener.failed(who, f"lost {who} and the copies of what it held, before the first snapshot", "")
             return
-        self._number, self._prepared = view, {}
-        self.view = view if self._undone else self.view
+        self._members.view += 1
+        number = self._number = self._members.view
+        self._prepared = {}
+        self.view = number if self._undone else self.view
         for server in self._concerned():
             if self._members.state(server) is not State.LOST:
                 self._tell([server], self._order(server))
-        self._transport.call_later(PATIENCE_SECONDS, lambda: self._still_waiting(view))
+        self._transport.call_later(PATIENCE_SECONDS, lambda: self._still_waiting(number))
 
     def _concerned(self) -> list[Party]:
         return [server for server in self._servers if self._undone or server in self._away]
@@ -165,8 +171,7 @@ class Recovery:
             return
         if prepared.failed:  # its keeper was itself replaced a moment ago
             self._undone = True
-            self._members.view += 1
-            self._order_all(self._members.view)
+            self._order_all()
         else:
             self._prepared[who] = prepared
             if len(self._prepared) == len(self._concerned()):

@@ -99,13 +99,7 @@ class Session:
 
     def connect(self, parties: Sequence[Party]) -> None:
         """Learn where everybody is, and connect to these."""
-        roster = self.expect(control.Roster)
-        self._addresses, self._hosts = roster.addresses, roster.hosts
-        self._lives = dict(enumerate(roster.lives))
-        self.late = bool(roster.lives)
-        self._early = [] if self.late else None
-        self.node.view = max(self.node.view, roster.view)
-        self.departed, self.lost_ranks = set(roster.gone), set(roster.lost)
+        self.expect(control.Roster)
         for other in parties:
             self.reach(other)
 
@@ -324,6 +318,9 @@ class Session:
                     # It may wake up and go on.
                     self._transport.drop(party.worker(rank), incarnation, "it was given up")
                 self.node.gone(rank)
+            case control.Roster() as roster:
+                self._learn(roster)
+                self._inbox.put(roster)
             case control.Came() as came:
                 self._meet(came)
             case control.Rate(lr=lr):
@@ -366,6 +363,15 @@ class Session:
                 assert self._early is not None
                 self._early.append((src, envelope))
             return held
+
+    def _learn(self, roster: control.Roster) -> None:
+        """Here, so that what is heard of others after it is not forgotten when it is looked at."""
+        self._addresses, self._hosts = dict(roster.addresses), dict(roster.hosts)
+        self._lives = dict(enumerate(roster.lives))
+        self.late = bool(roster.lives)
+        self._early = [] if self.late else None
+        self.node.view = roster.view
+        self.departed, self.lost_ranks = set(roster.gone), set(roster.lost)
 
     def _meet(self, came: control.Came) -> None:
         self._addresses[str(party.worker(came.rank))] = came.address

@@ -12,7 +12,7 @@ from paceline.core.errors import PeerLost
 from paceline.core.trace import Membership
 from paceline.live import control
 from paceline.live.coordinator import Phase
-from paceline.live.party import COORDINATOR, EVALUATOR
+from paceline.live.party import COORDINATOR, EVALUATOR, Party
 from tests.live.company import S0, W0, W1, Company, finish, progress, ready
 from tests.live.doubles import Recorder, take
 
@@ -102,11 +102,11 @@ class Back:
             assert company.hears(who) == control.Gone(rank=0, lost=True)
         self.hello()
 
-    def hello(self, incarnation: int = 1) -> None:
-        heard = self.company.heard[W0] = Recorder()
-        self.company.hub.transport(W0, incarnation=incarnation).open(heard)
+    def hello(self, incarnation: int = 1, who: Party = W0) -> None:
+        heard = self.company.heard[who] = Recorder()
+        self.company.hub.transport(who, incarnation=incarnation).open(heard)
         self.company.say(
-            W0, control.Hello(address="hub:again", pid=2, host="here", device="cpu", incarnation=incarnation)
+            who, control.Hello(address="hub:again", pid=2, host="here", device="cpu", incarnation=incarnation)
         )
 
 
@@ -131,6 +131,18 @@ def test_a_lost_worker_comes_back_once_all_know_of_it_and_goes_on_counting(compa
     assert company.hears(W0) == control.Total(samples=12)
     (back,) = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "returned"]
     assert back == "life 2; 2 of 2 train"
+
+
+def test_a_newcomer_knows_of_another_that_everybody_is_being_told_of(companies: Any) -> None:
+    company: Company = companies(workers=3, mean="servers", evaluator=False)
+    back = Back(company)
+    company.kill(W1)
+    company.settled()
+    company.say(W0, ready())
+    company.settled()
+    back.hello(who=W1)
+    roster = company.hears(W1)
+    assert (roster.gone, roster.lost, roster.addresses["worker 0"]) == ((1,), (1,), "hub:again")
 
 
 def test_one_who_is_lost_again_before_it_is_back_is_missed_by_nobody(companies: Any) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
 
 from paceline.core.effects import SERVERS, Call, Compute, Effect
-from paceline.core.errors import Undone
+from paceline.core.errors import PeerLost, Undone
 from paceline.core.trace import Applied, Membership
 from paceline.live import control
 from paceline.live.coordinator import Phase
@@ -156,20 +157,36 @@ def test_the_run_does_not_end_before_its_model_is_whole_again(companies: Any) ->
     assert hears_next(company, EVALUATOR, control.Finish).holder == 1
 
 
-def test_newcomers_that_only_the_lost_server_had_not_heard_of_are_sent_home(companies: Any) -> None:
-    company: Company = companies(Snapshot(), workers=3)
+def workers_come_back(company: Company) -> None:
+    """Two of three were lost, and say hello in their second lives."""
     for who in (W0, W1):
         dies(company, who)
     for who in (W0, W1):
         company.hub.transport(who, incarnation=1).open(company.heard[who])
         company.say(who, control.Hello(address="hub:again", pid=2, host="here", device="cpu", incarnation=1))
+        assert hears_next(company, who, control.Roster).lives
+
+
+def test_newcomers_whom_nobody_would_connect_to_the_new_server_are_sent_home(companies: Any) -> None:
+    company: Company = companies(Snapshot(), workers=3)
+    workers_come_back(company)
+    dies(company, S0)
+    assert hears_next(company, S1, control.Restore).departed == (0, 1)
+    assert events(company)[2:] == [("worker 0", "lost"), ("worker 1", "lost"), ("server 0", "lost")]
+    for who in (W0, W1):
+        with pytest.raises(PeerLost):
+            company.say(who, ready())
+
+
+def test_newcomers_that_only_the_lost_server_had_not_heard_of_are_sent_home(companies: Any) -> None:
+    company: Company = companies(Snapshot(), workers=3)
+    workers_come_back(company)
+    for who in (W0, W1):
         company.say(who, ready())
     came = [hears_next(company, S1, control.Came).view for _ in range(2)]
     for who in (S1, EVALUATOR, worker(2), W0, W1):
         company.say(who, control.Aware(view=max(came)))
     company.settled()
-    for who in (W0, W1):
-        assert isinstance(hears_next(company, who, control.Roster), control.Roster)
     dies(company, S0)
     order = hears_next(company, S1, control.Restore)
     assert order.departed == (0, 1)
@@ -194,6 +211,38 @@ def test_one_that_dies_again_and_again_ends_the_run(companies: Any) -> None:
         starts(company, S0, life)
         dies(company, S0)
     assert company.told("failed")[0] == S0
+
+
+def test_one_that_falls_silent_again_and_again_ends_the_run_too(companies: Any) -> None:
+    company: Company = companies(Snapshot())
+    dies(company, S0)
+    coordinator = company.coordinator
+    for life in (1, 2, 3):
+        silent_one = starts(company, S0, life)
+        silent = coordinator._members.lost(0.0, S0, life, "silent")
+        coordinator._transport.call_later(0.0, functools.partial(coordinator._carry_out, silent))
+        company.settled()
+        silent_one.close()
+    assert company.told("failed")[:2] == (S0, "lost server 0: silent")
+
+
+def test_nothing_of_an_earlier_order_counts_when_the_server_that_came_is_lost_as_well(companies: Any) -> None:
+    company: Company = companies(Snapshot())
+    dies(company, S0)
+    first = company.hears(S1)
+    starts(company, S0)
+    company.say(S1, control.Prepared(number=first.number))
+    dies(company, S0)
+    second = company.hears(S1)
+    starts(company, S0, life=2)
+    company.say(S0, control.Prepared(number=second.number))
+    company.coordinator._recovery._still_waiting(first.number)
+    company.settled()
+    assert company.heard[W0].delivered.empty(), "server 1 has not gone back a second time"
+    company.say(S1, control.Prepared(number=second.number))
+    assert company.hears(W0).view == second.view
+    told = company.ears.told
+    assert "failed" not in [told.get()[0] for _ in range(told.qsize())], "the time of the second order has just begun"
 
 
 def test_nobody_else_may_come_back_by_itself(companies: Any) -> None:

@@ -93,6 +93,23 @@ def test_it_says_hello_and_connects_to_whom_it_is_told(scene: Scene) -> None:
     assert scene.session.expect(control.Plan) == PLAN
 
 
+def test_what_is_heard_after_the_roster_is_known_when_a_newcomer_has_made_its_model(scene: Scene) -> None:
+    scene.session.hello("hub:coordinator", "cpu")
+    roster = control.Roster(
+        addresses={"worker 1": "hub:one", "worker 2": "hub:two"}, hosts={}, lives=(1, 0, 0), gone=(2,), lost=(2,)
+    )
+    came = control.Came(rank=2, incarnation=3, view=5, address="hub:two again", host="there")
+    for message in (roster, control.Gone(rank=1, lost=True), came):
+        scene.session.deliver(COORDINATOR, Envelope(Kind.CONTROL, message))
+    session = scene.session
+    session.connect(())
+    assert (session.departed, session.lost_ranks, session.late) == ({1}, {1}, True)
+    assert (session._addresses["worker 2"], session._lives[2], session.host_of(worker(2))) == (
+        *("hub:two again", 3),
+        "there",
+    )
+
+
 @pytest.mark.parametrize(
     ("hosts", "measured"),
     [
