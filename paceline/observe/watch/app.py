@@ -13,6 +13,7 @@ and it brings the token. The token is compared in constant time and written to n
 from __future__ import annotations
 
 import json
+import math
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -115,4 +116,20 @@ def _query(get: Callable[[str], str | None]) -> Query:
 
 
 def _json(document: dict[str, Any]) -> Response:
-    return Response(json.dumps(document, separators=(",", ":"), allow_nan=False), media_type="application/json")
+    """NaN and infinity, which JSON has not, are null: in a run that diverges they may be anywhere."""
+    try:
+        text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(document), separators=(",", ":"))
+    return Response(text, media_type="application/json")
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _finite(part) for key, part in value.items()}
+        case list() | tuple():
+            return [_finite(part) for part in value]
+        case float() if not math.isfinite(value):
+            return None
+    return value

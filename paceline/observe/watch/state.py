@@ -10,6 +10,7 @@ The trace of a run in which one worker computes 60 ms of every 80, and waits for
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -81,6 +82,10 @@ class State:
             self.add(record)
 
     def add(self, record: Record) -> None:
+        """A record whose time or length is no number belongs to no moment, and is passed over."""
+        length = record.seconds if isinstance(record, Span) else 0.0
+        if not math.isfinite(record.at + length):
+            return
         match record:
             case Membership(event="joined") if self.ended:
                 self.reset()
@@ -111,7 +116,9 @@ class State:
         begin = span.at - span.seconds
         self.strips.add(span.rank, ACTIVITIES.index(span.activity), begin, span.at, span.seconds)
         if span.activity == "computing":
-            self.waits.pop(span.rank, None)
+            wait = self.waits.get(span.rank)
+            if wait and wait.at <= begin:  # a server may be heard before the step that its decision followed
+                del self.waits[span.rank]
             self.rates.add(0, 0, begin, span.at, span.samples)
             self.strips.span_s = max(self.strips.span_s, STEPS_SHOWN * pace.step_s)
 

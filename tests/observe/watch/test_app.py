@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import itertools
+import json
 import math
 import re
 from pathlib import Path
@@ -12,7 +15,7 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from paceline.core.trace import Evaluated, Record, Span
+from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
 from paceline.observe.store import TraceWriter
 from paceline.observe.watch.app import FILES, HEADERS, PAGE, make_app
 from paceline.observe.watch.reader import Reader
@@ -119,3 +122,34 @@ def test_the_loss_of_a_run_that_diverges_is_left_out_of_the_state(tmp_path: Path
     client = Browser(make_app(reader, dict, TOKEN, 8123))
     client.get("/", params={"token": TOKEN})
     assert client.get("/state").json()["curve"] == [[0.2, 0.5, None, 32]]
+
+
+EVERY_KIND: list[Record] = [
+    Span(at=2.0, rank=0, activity="computing", seconds=0.1, steps=1, samples=4),
+    Span(at=2.0, rank=0, activity="waiting", seconds=0.1, hidden=0.1),
+    Applied(at=2.0, shard=0, ranks=(0,), version=1, staleness=0, weight=1.0, samples=4),
+    Decision(at=2.0, party="server 0", rank=0, verdict="go", reason="x"),
+    Gated(at=2.0, shard=0, rank=0, number=1, refused=True, reason="x"),
+    Evaluated(at=2.0, accuracy=0.5, loss=1.5, samples=32, seconds=0.1),
+    Membership(at=2.0, party="worker 0", event="left"),
+    Ended(at=2.0, reason="steps"),
+]
+
+
+@pytest.mark.parametrize("record", EVERY_KIND, ids=lambda record: type(record).__name__)
+def test_whatever_in_a_record_is_no_number_the_state_is_told(record: Record, tmp_path: Path) -> None:
+    whole = [Span(at=0.1 * n, rank=0, activity="computing", seconds=0.1, steps=1, samples=4) for n in range(1, 9)]
+    fields = [field.name for field in dataclasses.fields(record) if isinstance(getattr(record, field.name), float)]
+    with TraceWriter(tmp_path / "trace.jsonl") as writer:
+        for name, value in itertools.product(fields, (math.nan, math.inf, -math.inf)):
+            broken: dict[str, Any] = {name: value}
+            writer.append(dataclasses.replace(record, **broken))
+        for span in whole:
+            writer.append(span)
+    reader = Reader(tmp_path)
+    assert reader.read()
+    client = Browser(make_app(reader, lambda: {"target": math.nan}, TOKEN, 8123))
+    client.get("/", params={"token": TOKEN})
+    state = json.loads(client.get("/state").text, parse_constant=pytest.fail)
+    assert state["rows"][0]["step_ms"] == 100.0
+    assert client.get("/about").json() == {"target": None}

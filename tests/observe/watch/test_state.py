@@ -137,6 +137,15 @@ def test_the_trace_names_whom_a_worker_waits_for() -> None:
     assert simulated("ssp", (1, 1, 1, 4)).waits[2].whom == (3,)
 
 
+def test_a_wait_that_is_heard_of_before_the_step_it_follows_goes_on_until_the_next_step() -> None:
+    state = State(2)
+    state.add(Decision(at=0.101, party="server 0", rank=0, verdict="wait", reason="waits for worker 1", whom=(1,)))
+    state.add(Span(at=0.1, rank=0, activity="computing", seconds=0.1, steps=1, samples=4))
+    assert (state.standing(0), state.waits[0].reason) == ("waiting", "waits for worker 1")
+    state.add(Span(at=0.6, rank=0, activity="computing", seconds=0.1, steps=1, samples=4))
+    assert 0 not in state.waits
+
+
 def test_servers_count_what_they_applied_and_what_they_dropped() -> None:
     state = State(2)
     good = Applied(at=1.0, shard=0, ranks=(0, 1), version=1, staleness=3, weight=1.0, samples=8)

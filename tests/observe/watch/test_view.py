@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from paceline.cli import catalogue
+from paceline.cli.main import main
 from paceline.core.scheme import names
-from paceline.core.trace import Membership, Span
+from paceline.core.trace import Decision, Membership, Span
 from paceline.observe.watch.box import box
+from paceline.observe.watch.follow import Follower
 from paceline.observe.watch.pace import ACTIVITIES
 from paceline.observe.watch.state import State
 from paceline.observe.watch.view import Query, picture, strip
@@ -34,6 +38,22 @@ def test_the_straggler_is_named_with_its_place_and_its_cost() -> None:
     assert "the other 3 would do 300 samples/s; now all together do 100. That costs 200 samples/s, 67%" in " ".join(
         told["sentence"].split()
     )
+
+
+def test_at_every_moment_a_row_says_for_whom_its_worker_waits(tmp_path: Path) -> None:
+    """A run of bsp, read from its trace and stopped after every record."""
+    words = "simulate --scheme bsp --workers 2 --slowdown 1,5 --step-ms 20 --timing-only --seconds 2 --epochs 0"
+    assert main([*words.split(), "--out", str(tmp_path / "run")]) == 0
+    state, said = State(0), []
+    for record in Follower(tmp_path / "run" / "trace.jsonl").read():
+        state.add(record)
+        of_the_fast = [(r["at"], r["why"]) for r in picture(state, Query(sort="rank", count=1))["rows"]]
+        if isinstance(record, Decision) and record.verdict == "wait":
+            assert (record.rank, of_the_fast) == (0, [("waiting", "waits for worker 1 of its group")])
+            said.append(record.at)
+        elif isinstance(record, Span) and (record.rank, record.activity) == (0, "computing"):
+            assert of_the_fast[0][1] == ""  # it has gone on
+    assert len(said) in (state.paces[1].steps, state.paces[1].steps + 1)  # the last may still be going on
 
 
 def test_several_are_named_by_number() -> None:
