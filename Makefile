@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 # Without a torch there already, this release is installed first, so that no other one is drawn in with it.
 TORCH  ?= torch==2.13.0
 
-.PHONY: help demo test lab-packages lab-test page-test screenshots check format lint types bench fuzz pages papers clean
+.PHONY: help demo test lab-packages lab-test page-test metrics-test screenshots check format lint types bench fuzz pages papers clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,6 +38,10 @@ lab-test: $(READY) lab-packages  ## those tests: ssh, MPI, Slurm, Grid Engine, R
 page-test: $(READY)  ## the live page in a headless browser; installs Debian's chromium where there is none
 	@command -v chromium >/dev/null || apt-get install -y --no-install-recommends chromium fonts-dejavu-core
 	$(BIN)/python -m pytest tests/observe/watch/test_page.py
+
+metrics-test: $(READY)  ## /metrics before Prometheus' own promtool; installs Debian's prometheus where there is none, as root
+	@command -v promtool >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus
+	$(BIN)/python -m pytest tests/observe/export
 
 screenshots: $(READY)  ## pictures of the live page for docs/images
 	$(BIN)/python -m scripts.screenshots

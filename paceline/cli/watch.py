@@ -28,6 +28,7 @@ address that is printed has a token in it, and only who has it may look. From an
 examples:
   paceline watch runs/20260101-120000-bsp
   paceline train --scheme bsp --slowdown 1,1,1,4 --step-ms 20 --watch       the page comes and goes with the run
+  paceline watch runs/a --port 8123 --metrics-open      and Prometheus scrapes http://127.0.0.1:8123/metrics
 """
 OWNED = "--until-stdin-closes"
 NICENESS = 10
@@ -37,6 +38,7 @@ def main(arguments: list[str]) -> int:
     parser = Parser(prog="paceline watch", usage="paceline watch RUN [options]", description=__doc__, epilog=EPILOG)
     parser.add_argument("run", metavar="RUN", help="folder of a run: what --out said, or runs/...")
     parser.add_argument("--port", default="0", help="to listen on (default: any free one)")
+    parser.add_argument("--metrics-open", action="store_true", help="/metrics, for Prometheus, asks for no token")
     parser.add_argument(OWNED, action="store_true", help="end with whoever started this")
     namespace = parser.parse_all(arguments)
     run, owned = Path(namespace.run), namespace.until_stdin_closes
@@ -56,6 +58,7 @@ def main(arguments: list[str]) -> int:
             outlook=lambda measured: outlook_of(measured, about(run)),
             owner=sys.stdin.buffer if owned else None,
             ready=lambda address: print(f"watch the run at {address}", flush=True),
+            metrics_open=namespace.metrics_open,
         )
     return 0
 

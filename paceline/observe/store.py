@@ -7,6 +7,7 @@ writer's own turns them into text, so that a worker or server pays for one list 
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from paceline.core.errors import PacelineError
-from paceline.core.trace import Record, from_dict, to_dict
+from paceline.core.trace import Record, Span, from_dict, to_dict
 from paceline.observe.thinning import Thinner
 
 TRACE = "trace.jsonl"
@@ -126,6 +127,11 @@ def read_trace(path: str | os.PathLike[str]) -> Iterator[Record]:
                     raise PacelineError(f"{path}, line {number}: not a trace record ({_what(error)})") from error
     except OSError as error:
         raise PacelineError(f"{path}: the trace cannot be read ({error.strerror})") from error
+
+
+def is_timed(record: Record) -> bool:
+    """Whether its moment, and its length if it has one, are numbers: not so in what is left of a run gone wrong."""
+    return math.isfinite(record.at + record.seconds if isinstance(record, Span) else record.at)
 
 
 def _encode(record: Record) -> bytes:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
+from paceline.observe.store import is_timed
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STALENESS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
@@ -68,6 +69,9 @@ class Metrics:
             self.add(record)
 
     def add(self, record: Record) -> None:
+        """One whose time or length is no number is passed over: a counter would be none ever after."""
+        if not is_timed(record):
+            return
         match record:
             case Span():
                 self._span(record)
@@ -87,8 +91,9 @@ class Metrics:
         seconds = self._families["run_seconds"].values
         self._set("run_seconds", max(record.at, seconds[()]))
 
-    def text(self) -> str:
-        """The whole exposition; ends with a line's end, as the format wants it."""
+    def text(self, **labels: str) -> str:
+        """The whole exposition, with `labels` besides those of all; ends with a line's end, as the format wants it."""
+        self._labels |= labels
         lines: list[str] = []
         for name, family in self._families.items():
             if family.values:

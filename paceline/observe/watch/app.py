@@ -5,9 +5,11 @@
     GET /about          what the run is
     GET /state          what is known of it now; see `view.Query`
     GET /watch.css ...  what the page is made of
+    GET /metrics        what is known of it now, for Prometheus; takes the token as a bearer's too, or from its address
 
 A request is refused unless its Host is this machine's own name (a page elsewhere may make a name of its own lead here)
-and it brings the token. The token is compared in constant time and written to no log.
+and it brings the token. The token is compared in constant time and written to no log. `metrics_open`: numbers, which
+/metrics has and nothing else, are for every program on this machine.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from starlette.responses import FileResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from paceline.observe.export import prometheus
 from paceline.observe.watch.reader import Reader
 from paceline.observe.watch.view import ROWS_MAX, Query
 
@@ -40,10 +43,17 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 COOKIE = "paceline-watch"
+METRICS = "/metrics"
+REFUSED_METRICS = (
+    "/metrics needs the token that paceline has printed, as `Authorization: Bearer ...` or as ?token=...; "
+    "`paceline watch --metrics-open` asks for none.\n"
+)
 REFUSED = "This page is for whoever started it: open the address that paceline has printed, with its token.\n"
 
 
-def make_app(reader: Reader, about: Callable[[], dict[str, Any]], token: str, port: int) -> ASGIApp:
+def make_app(
+    reader: Reader, about: Callable[[], dict[str, Any]], token: str, port: int, *, metrics_open: bool = False
+) -> ASGIApp:
     """`about` is asked whenever a page is loaded. Cookies know no ports, so the cookie's name has it."""
 
     def state(request: Request) -> Response:
@@ -55,15 +65,19 @@ def make_app(reader: Reader, about: Callable[[], dict[str, Any]], token: str, po
     def page(request: Request) -> Response:
         return FileResponse(PAGE / FILES[request.url.path])
 
-    routes = [Route("/state", state), Route("/about", told), *(Route(path, page) for path in FILES)]
-    return Guard(Starlette(routes=routes), token, f"{COOKIE}-{port}")
+    def metrics(_: Request) -> Response:
+        return Response(reader.metrics(about().get("scheme", "")), headers={"Content-Type": prometheus.CONTENT_TYPE})
+
+    routes = [Route("/state", state), Route("/about", told), Route(METRICS, metrics)]
+    pages = [Route(path, page) for path in FILES]
+    return Guard(Starlette(routes=[*routes, *pages]), token, f"{COOKIE}-{port}", (METRICS,) if metrics_open else ())
 
 
 class Guard:
     """Lets in who may look, and says on every answer what a browser may do with it."""
 
-    def __init__(self, app: ASGIApp, token: str, cookie: str) -> None:
-        self._app, self._token, self._cookie = app, token.encode(), cookie
+    def __init__(self, app: ASGIApp, token: str, cookie: str, is_open: tuple[str, ...]) -> None:
+        self._app, self._token, self._cookie, self._open = app, token.encode(), cookie, is_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -87,6 +101,10 @@ class Guard:
             return PlainTextResponse("This page is at 127.0.0.1.\n", 421)
         if request.method not in ("GET", "HEAD"):
             return PlainTextResponse("This page is for reading.\n", 405)
+        if request.url.path in self._open:
+            return None
+        if request.url.path == METRICS:
+            return None if self._is_scraper(request) else PlainTextResponse(REFUSED_METRICS, 403)
         if self._is_token(request.cookies.get(self._cookie, "")):
             return RedirectResponse("/", 303) if "token" in request.query_params else None
         if request.url.path == "/" and self._is_token(request.query_params.get("token", "")):
@@ -94,6 +112,15 @@ class Guard:
             answer.set_cookie(self._cookie, self._token.decode(), httponly=True, samesite="lax", path="/")
             return answer
         return PlainTextResponse(REFUSED, 403)
+
+    def _is_scraper(self, request: Request) -> bool:
+        how, _, said = request.headers.get("authorization", "").partition(" ")
+        brought = (
+            said.strip() if how.lower() == "bearer" else "",
+            request.query_params.get("token", ""),
+            request.cookies.get(self._cookie, ""),
+        )
+        return any(map(self._is_token, brought))
 
     def _is_token(self, text: str) -> bool:
         return secrets.compare_digest(text.encode(), self._token)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import PacelineError
+from paceline.observe.export.prometheus import Metrics
 from paceline.observe.store import TRACE
 from paceline.observe.watch.follow import Follower
 from paceline.observe.watch.state import State
@@ -61,6 +62,7 @@ class Reader:
     def __init__(self, run: Path, outlook: Outlook | None = None) -> None:
         self._follower = Follower(run / TRACE)
         self._state, self._outlook = State(workers=0), outlook
+        self._name, self._metrics = str(run), Metrics(run=str(run))
         self._lock, self._over = threading.Lock(), threading.Event()
         self._told, self._problem = _Told(), ""
         self._asked: threading.Thread | None = None
@@ -86,15 +88,22 @@ class Reader:
                 "foretold_at": round(self._told.at, 1),
             }
 
+    def metrics(self, scheme: str) -> str:
+        """What Prometheus scrapes: the run so far, in its text format."""
+        with self._lock:
+            return self._metrics.text(scheme=scheme)
+
     def read(self) -> bool:
         """Take up what has come; whether there was anything. Raises what `Follower.read` does."""
         records = self._follower.read()
         if self._follower.begun_anew:
             with self._lock:
                 self._state.reset()
+                self._metrics = Metrics(run=self._name)
         for at in range(0, len(records), BATCH):
             with self._lock:  # for a moment at a time: somebody may be looking
                 self._state.add_all(records[at : at + BATCH])
+                self._metrics.add_all(records[at : at + BATCH])
         return bool(records)
 
     def _follow(self) -> None:

@@ -27,6 +27,7 @@ def serve(
     outlook: Outlook | None = None,
     owner: BinaryIO | None = None,
     ready: Callable[[str], None] = print,
+    metrics_open: bool = False,
 ) -> None:
     """Blocks until Ctrl-C, or until `owner`, a pipe, is closed at its other end.
 
@@ -40,9 +41,8 @@ def serve(
         raise ConfigError(f"--port {port}: {error.strerror}; leave it out for a free one") from None
     port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
     reader = Reader(run, outlook)
-    config = uvicorn.Config(
-        make_app(reader, about, token, port), access_log=False, log_level="error", lifespan="off", server_header=False
-    )
+    app = make_app(reader, about, token, port, metrics_open=metrics_open)
+    config = uvicorn.Config(app, access_log=False, log_level="error", lifespan="off", server_header=False)
     server = Server(config, lambda: ready(f"http://127.0.0.1:{port}/?token={token}"))
     if owner is not None:
         threading.Thread(target=_end_with, args=(owner, server), daemon=True).start()

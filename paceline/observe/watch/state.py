@@ -10,12 +10,12 @@ The trace of a run in which one worker computes 60 ms of every 80, and waits for
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
+from paceline.observe.store import is_timed
 from paceline.observe.watch.bins import Bins
 from paceline.observe.watch.holdup import Holdup, Rider, holdup
 from paceline.observe.watch.pace import ACTIVITIES, Pace
@@ -83,8 +83,7 @@ class State:
 
     def add(self, record: Record) -> None:
         """A record whose time or length is no number belongs to no moment, and is passed over."""
-        length = record.seconds if isinstance(record, Span) else 0.0
-        if not math.isfinite(record.at + length):
+        if not is_timed(record):
             return
         match record:
             case Membership(event="joined") if self.ended:

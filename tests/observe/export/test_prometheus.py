@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,12 @@ def test_prometheus_own_parser_reads_it_back_whatever_the_names() -> None:
     assert families["paceline_samples"].type == "counter"
     assert {s.labels["run"] for f in families.values() for s in f.samples} == {name}
     assert all(f.documentation for f in families.values())
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="there is no promtool here: see make metrics-test")
+def test_promtool_finds_nothing_to_complain_of() -> None:
+    done = subprocess.run(["promtool", "check", "metrics"], input=exposed('a "b"'), capture_output=True, text=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def test_the_board_asks_for_metrics_that_there_are() -> None:

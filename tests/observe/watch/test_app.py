@@ -71,6 +71,39 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(client: Browser) -> N
     assert TOKEN not in client.get("/").text + client.get("/state").text + client.get("/about").text
 
 
+def test_prometheus_brings_the_token_in_a_header_or_in_the_address_and_gets_the_numbers_of_the_run(
+    client: Browser,
+) -> None:
+    for refused in ({}, {"params": {"token": "b"}}, {"headers": {"authorization": f"Basic {TOKEN}"}}):
+        assert client.get("/metrics", **refused).status_code == 403
+    for told in ({"params": {"token": TOKEN}}, {"headers": {"authorization": f"Bearer {TOKEN}"}}):
+        answer = client.get("/metrics", **told)
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+        assert "set-cookie" not in answer.headers
+        assert re.search(r'paceline_samples_total\{run=".*",scheme="bsp",rank="0"\} 32\n', answer.text)
+    # The token of a scraper, in a header, opens nothing else.
+    assert client.get("/state", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 403
+
+
+def test_open_metrics_ask_for_no_token_and_the_rest_still_does(tmp_path: Path) -> None:
+    client = Browser(make_app(Reader(tmp_path), dict, TOKEN, 8123, metrics_open=True))
+    assert client.get("/metrics").status_code == 200
+    assert client.get("/metrics", headers={"host": "evil.example:8123"}).status_code == 421
+    assert {client.get(path).status_code for path in [*FILES, "/state", "/about"]} == {403}
+
+
+def test_metrics_begin_anew_with_another_run_in_the_same_folder(tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    for samples in (32, 8):
+        (tmp_path / "trace.jsonl").unlink(missing_ok=True)
+        with TraceWriter(tmp_path / "trace.jsonl") as writer:
+            writer.append(Span(at=0.1, rank=0, activity="computing", seconds=0.1, steps=1, samples=samples))
+            writer.append(Evaluated(at=math.nan, accuracy=0.5, loss=0.5, samples=1, seconds=0.0))
+        assert reader.read()
+        assert f'rank="0"}} {samples}\n' in reader.metrics("bsp")
+        assert "NaN" not in reader.metrics("bsp")
+
+
 def test_a_name_from_elsewhere_that_leads_here_is_refused(client: Browser) -> None:
     client.get("/", params={"token": TOKEN})
     for host in ("evil.example:8123", "evil.example", "127.0.0.1.evil.example:8123", ""):
