@@ -142,7 +142,7 @@ def _carried(me: int, workers: int, transport: str, credentials: str, talk: Talk
     addresses = talk.hear()
     for other in range(me):
         way.connect(party.worker(other), addresses[other])
-    node.meet([other for other in range(workers) if other != me], range(me))
+    node.neighbours.meet([other for other in range(workers) if other != me], range(me))
     count, everybody = itertools.count(), tuple(range(workers))
 
     def mean(carrier: str, v: Any) -> Any:

@@ -54,10 +54,14 @@ class ArrivalServer(Role):
 
     def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.clocks.pop(rank, None)
+        if self.gate is not None:
+            self.gate.gone(rank)
         yield from ()
 
     def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.clocks[rank] = 0
+        if self.gate is not None:
+            self.gate.came(rank)
         self.seen[rank] = self.version
         yield from ()
 

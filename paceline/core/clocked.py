@@ -286,6 +286,8 @@ class ClockedServer(Role):
     def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         if rank not in self.clocks:
             return
+        if self.gate is not None:
+            self.gate.gone(rank)
         self.clocks.drop(rank)
         self.waiting.pop(rank, None)
         self.own.pop(rank, None)
@@ -299,6 +301,8 @@ class ClockedServer(Role):
         """The newcomer takes part in its old group, if it had one, from its open round on."""
         if rank in self.clocks:
             return
+        if self.gate is not None:
+            self.gate.came(rank)
         self.clocks.add(rank)
         self.shift[rank] = None
         self.seen[rank] = self.version

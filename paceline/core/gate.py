@@ -126,6 +126,7 @@ class Gate:
         self._workers = workers
         self._came: Counter[int] = Counter()  # contributions judged so far, by rank
         self._in_a_row: Counter[int] = Counter()  # those among them that were refused since one was not
+        self._gone: set[int] = set()  # ranks that take no further part
         self._last: deque[float] = deque()
         self._sorted: list[float] = []  # the same norms
         self._kept_at_most = max(WINDOW_MIN, 4 * workers)
@@ -154,6 +155,15 @@ class Gate:
         self._passes(rank)
         return None
 
+    def gone(self, rank: int) -> None:
+        """Worker `rank` takes no further part: nobody waits for its numbers to find that the others have none."""
+        self._gone.add(rank)
+        self._in_a_row.pop(rank, None)
+
+    def came(self, rank: int) -> None:
+        """It takes part again."""
+        self._gone.discard(rank)
+
     def _passes(self, rank: int) -> None:
         self._came[rank] += 1
         if self._in_a_row:
@@ -165,7 +175,8 @@ class Gate:
         reason = "not finite: it has NaN, infinity, or numbers whose squares overflow"
         self._tell(now, rank, True, reason)
         refused = self._in_a_row.total()
-        if refused >= REFUSED_IN_A_ROW * self._workers and len(self._in_a_row) == len(self._came):
+        workers = self._workers - len(self._gone)
+        if refused >= REFUSED_IN_A_ROW * workers and self._in_a_row.keys() >= self._came.keys() - self._gone:
             raise Diverged(
                 f"the model has diverged: server {self._shard} refused the last {refused} contributions, of every "
                 f"worker, because none was finite (the last: number {self._came[rank]} of worker {rank}); lower --lr"

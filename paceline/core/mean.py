@@ -56,6 +56,7 @@ class _Meeting:
     sum: Any = None
     weight: float = 0.0
     counted: set[int] = field(default_factory=set)
+    refused: bool = False  # was anything that has a weight?
     present: dict[int, None] = field(default_factory=dict)  # who waits for the result, in order of arrival
     result: Averaged | None = None
 
@@ -70,6 +71,7 @@ class _Meeting:
         self.absent.discard(rank)
         self.counted.add(rank)
         if fault(rank, part, self.sum) is not None:
+            self.refused = True
             return
         weighted = part.v * part.weight
         self.sum = weighted if self.sum is None else self.sum + weighted
@@ -130,6 +132,8 @@ class MeanServer(Role):
 
     def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.left.add(rank)
+        if self.gate is not None:
+            self.gate.gone(rank)
         self.closed.pop(rank, None)
         self.missed.pop(rank, None)
         self.asked.pop(rank, None)
@@ -140,6 +144,8 @@ class MeanServer(Role):
 
     def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.left.discard(rank)
+        if self.gate is not None:
+            self.gate.came(rank)
         # Whom it takes its round over from may itself be a newcomer that lags behind.
         known = itertools.chain(*self.missed.values(), *self.closed.values())
         self.missed[rank] = list({id(meeting): meeting for meeting in known}.values())
@@ -170,7 +176,8 @@ class MeanServer(Role):
     def _close(self, meeting: _Meeting) -> Iterator[Reply]:
         if meeting.absent:
             return
-        if meeting.sum is None and meeting.present:
+        nothing = meeting.sum is None or (meeting.refused and not meeting.weight)
+        if nothing and meeting.present:
             raise Diverged(f"the model has diverged: nobody's part of the mean {meeting.tag} is finite; lower --lr")
         same_tag = self.meetings[meeting.tag]
         same_tag.remove(meeting)

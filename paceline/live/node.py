@@ -28,6 +28,7 @@ from paceline.live.cutting import Cut
 from paceline.live.exhibits import COMMON, FREIGHT, FREIGHT_LENGTH, PRESENCE, WEIGHTS, Exhibit, Exhibits, Peek
 from paceline.live.hosted import Carrier, Declined, Hosted
 from paceline.live.looks import Looking
+from paceline.live.neighbours import Neighbours
 from paceline.live.packing import Packed, Packer, PackingPost
 from paceline.live.party import Party
 from paceline.live.peers import PeerCarrier
@@ -59,12 +60,12 @@ class Node(Looking):
         self._generator: Generator[Effect, Any, None] | None = None
         self._wanted: Compute | Train | Awaited | None = None  # where the loop box stands
         self._lock = threading.RLock()
-        self.view = 0  # grows whenever a server is replaced
+        self.view = 0  # grows whenever the servers go back
+        self._resumed_in = 0  # the view that the loop box knows of
         self.calls = OpenCalls()
         self.holds: dict[Role, Callable[[Role, Iterable[Tell | Reply]], Iterable[Tell | Reply]]] = {}  # what may go now
         self._unanswered: dict[tuple[Role, int], deque[int]] = defaultdict(deque)  # calls at us: oldest first
-        self._peers: list[int] = []  # the workers that this one can send to
-        self._told = 0  # messages sent that nobody answers
+        self.neighbours = Neighbours(self._call, timeout_s)
         self._away: set[int] = set()  # workers that left or were lost: whatever they still wait for is not answered
         self._left = self._anew = False  # has this worker left; is its loop box to start anew
         self._stopped: BaseException | None = None
@@ -175,7 +176,7 @@ class Node(Looking):
                 began = time.monotonic()
                 return Awaited(self._begin(effect), began)
             case Tell():
-                return self._tell(effect.to, effect.message)
+                return self._tell(effect.to, effect.message, self._resumed_in)
             case Reply():
                 return self._reply(self.role, effect)
             case Start(effect=inner):
@@ -189,7 +190,7 @@ class Node(Looking):
     def _begin(self, effect: Call | Mean) -> Pending:
         if isinstance(effect, Mean):
             return self._mean(effect)
-        return self._call(effect.to, effect.message, streams=effect.streams)
+        return self._call(effect.to, effect.message, streams=effect.streams, view=self._resumed_in)
 
     def mean(self, effect: Mean) -> Any:
         """Carry out one `Mean` outside any scheme, such as that of the initial weights."""
@@ -200,12 +201,7 @@ class Node(Looking):
         with self._lock:
             return act()
 
-    # ---- among workers -----------------------------------------------------------------------------------
-    def meet(self, peers: Iterable[int], callers: Iterable[int]) -> None:
-        """`peers` can be sent to from now on; those among them that called it know it once they answer `callers`."""
-        self._peers = list(peers)
-        self._knock(callers)
-
+    # ---- the end -----------------------------------------------------------------------------------------
     def leave(self) -> None:
         """Take no further part: the role says its last words, and Calls of others are declined.
 
@@ -220,25 +216,12 @@ class Node(Looking):
                     for id in ids:
                         self._decline(party.worker(rank), id)
                 self._unanswered.clear()
-        told = -1
-        while self._peers and told != self._told:
-            told = self._told
-            try:
-                self._knock(self._peers)
-            except Stopped:  # the run ended meanwhile, and with it all calls; what was sent is under way all the same
-                told = -1
-
-    def _knock(self, ranks: Iterable[int]) -> None:
-        """Until each has answered, hence has taken in all that it was sent before."""
-        for pending in [self._call(rank, Peek(what=PRESENCE)) for rank in ranks]:
-            with contextlib.suppress(PeerLost):  # one that is lost has nothing to take in
-                pending.wait(self._timeout_s)
+        self.neighbours.settle()
 
     def _decline(self, to: Party, id: int) -> None:
         with contextlib.suppress(PeerLost):
             self._streams.send(to, Envelope(Kind.REPLY, Declined(), id))
 
-    # ---- the end -----------------------------------------------------------------------------------------
     def stop(self, error: BaseException | None = None) -> None:
         """Wake whoever waits with `error` (Stopped by default); every later effect raises it too."""
         with self._lock:
@@ -266,8 +249,9 @@ class Node(Looking):
             self.peers.lost(src, why)
 
     def go_back(self, view: int, *, undone: bool) -> None:
-        """Some server was replaced, and `view` begins: what was under way between this party and servers is void.
+        """Servers were replaced: what was under way between this party and servers is void.
 
+        view: the one that there is now; another one than before if the servers went back.
         undone: they went back to an earlier state, so that the loop box starts anew on that once it is resumed.
         """
         with self._lock:
@@ -301,6 +285,7 @@ class Node(Looking):
         with self._lock:
             if self._stopped is not None:
                 raise self._stopped
+            self._resumed_in = self.view
             if self._anew:
                 self._anew, self._generator, lost = False, None, None
             if self._generator is None:
@@ -331,13 +316,16 @@ class Node(Looking):
             envelope.message = self.stage.outgoing(to, part, envelope.message)
             self._post.send(to, envelope)
 
-    def _call(self, to: To, whole: Any, *, streams: bool = False) -> Pending:
+    def _call(self, to: To, whole: Any, *, streams: bool = False, view: int | None = None) -> Pending:
         what = f"the answer of {to} to {type(whole).__name__}"
-        return self._ask(self._cut.parts(to, whole), what, self._cut.edges if streams else ())
+        return self._ask(self._cut.parts(to, whole), what, self._cut.edges if streams else (), view)
 
-    def _ask(self, parts: list[tuple[int, Party, int, Any]], what: str, edges: Sequence[int] = ()) -> Pending:
+    def _ask(
+        self, parts: list[tuple[int, Party, int, Any]], what: str, edges: Sequence[int] = (), view: int | None = None
+    ) -> Pending:
+        """`view`: in which it is asked, the present one by default; all of it is void when that ends meanwhile."""
         pending = Pending(what, len(parts), self._memory, edges=edges, timeout_s=self._timeout_s)
-        view = self.view  # all of it is void when that ends meanwhile
+        view = self.view if view is None else view
         for part, target, at, piece in parts:
             try:
                 self._send(target, self._asking(target, at, piece, pending, part, view), part)
@@ -346,10 +334,12 @@ class Node(Looking):
         return pending
 
     def _asking(self, target: Party, at: int, piece: Any, pending: Pending, part: int, view: int) -> Envelope:
-        """The question, whose answer is part `part` of `pending`."""
+        """The question, whose answer is part `part` of `pending`. Raises Undone if `view` is over."""
         with self._lock:
             if self._stopped is not None and not isinstance(piece, Peek):
                 raise self._stopped
+            if target.kind == "server" and view != self.view and not isinstance(piece, Peek):
+                raise Undone("a server was replaced")  # those servers would not hear it
             envelope = Envelope(Kind.CALL, piece, self.calls.open(pending, part, target), at, view)
         pending.sent.append(envelope)
         return envelope
@@ -363,10 +353,11 @@ class Node(Looking):
         """A mean that the servers carry, whoever carries others."""
         return self._call(SERVERS, Part.of(effect))
 
-    def _tell(self, to: To, whole: Any) -> None:
-        self._told += 1
+    def _tell(self, to: To, whole: Any, view: int | None = None) -> None:
+        view = self.view if view is None else view
+        self.neighbours.told += 1
         for part, target, at, piece in self._cut.parts(to, whole):
-            self._send(target, Envelope(Kind.TELL, piece, slice=at, view=self.view), part)
+            self._send(target, Envelope(Kind.TELL, piece, slice=at, view=view), part)
 
     def _reply(self, role: Role, effect: Reply) -> None:
         calls = self._unanswered.get((role, effect.to))
@@ -389,7 +380,7 @@ class Node(Looking):
             envelope.message = self.stage.incoming(src, envelope.message, room, from_server=src.kind == "server")
         between = "server" in (src.kind, self.me.kind) and not isinstance(envelope.message, Peek | Exhibit)
         if between and envelope.view != self.view:
-            return  # it is of before a server was replaced
+            return  # it is of before the servers went back
         if envelope.kind == Kind.REPLY:
             self._answered(src, envelope)
             return
@@ -397,6 +388,8 @@ class Node(Looking):
             self.exhibits.show(src, envelope)
             return
         with self._lock:
+            if between and envelope.view != self.view:
+                return  # the servers went back while it waited for its turn
             if self._left and envelope.kind == Kind.CALL:
                 self._decline(src, envelope.id)
                 return

@@ -151,7 +151,7 @@ class Session:
             called = [who for who in workers if who.index not in self.departed]
         for other in called:
             self.reach(other)
-        self.node.meet([who.index for who in workers], [who.index for who in called])
+        self.node.neighbours.meet([who.index for who in workers], [who.index for who in called])
 
     def expect(self, wanted: type[M]) -> M:
         """The next message for this party's own thread. Raises Stopped, PeerLost or TimedOut."""

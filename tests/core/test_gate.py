@@ -12,12 +12,12 @@ from paceline.core.clocked import ClockedServer
 from paceline.core.effects import Reply
 from paceline.core.elastic import Replica
 from paceline.core.errors import ConfigError, Diverged
-from paceline.core.gate import Gate, GatePolicy
+from paceline.core.gate import REFUSED_IN_A_ROW, Gate, GatePolicy
 from paceline.core.mean import MeanServer, Part
 from paceline.core.role import Place
 from paceline.core.scheme import make, names
 from paceline.core.trace import Gated, Record
-from tests.drive import server
+from tests.drive import ByHand, server
 
 CLOCKED = [name for name in names() if issubclass(make(name, {}).Server or object, ClockedServer)]
 
@@ -108,6 +108,14 @@ def test_a_mean_without_a_single_number_ends_the_run() -> None:
         list(means.on(0.0, 2, part(math.nan)))
 
 
+def test_those_who_count_nothing_do_not_make_a_mean_of_what_was_refused() -> None:
+    means = mean_server()
+    list(means.on(0.0, 1, part(5.0, weight=0.0)))
+    list(means.on(0.0, 0, part(math.inf)))  # the only one that counts, as in the mean of the initial weights
+    with pytest.raises(Diverged, match="nobody's part of the mean t is finite"):
+        list(means.on(0.0, 2, part(5.0, weight=0.0)))
+
+
 def test_wild_norms_are_noted_and_refused_only_where_asked() -> None:
     for mode, refused in (("warn", False), ("reject", True)):
         records: list[Record] = []
@@ -143,6 +151,24 @@ def test_when_nobody_has_numbers_any_more_the_run_ends_and_says_what_to_do() -> 
         assert one.push(0.0, 1, np.array([math.nan])) is not None
     with pytest.raises(Diverged, match=r"server 0 refused the last 101 .*lower --lr"):
         one.push(0.0, 0, np.array([math.nan]))
+
+
+@pytest.mark.parametrize("box", ["bsp", "easgd", "a mean"])
+def test_whoever_has_left_does_not_keep_the_others_from_diverging(box: str) -> None:
+    one = gate(workers=3)
+    place = {"gate": one, "w": np.ones(1)}
+    role = ByHand(MeanServer, None, 3, **place) if box == "a mean" else server(box, 3, place=place)
+    for rank in range(3):
+        one.push(0.0, rank, np.ones(1))
+    one.push(0.0, 2, np.array([math.nan]))
+    role.gone(2)
+    for number in range(REFUSED_IN_A_ROW * 2 - 1):
+        assert one.push(0.0, number % 2, np.array([math.nan])) is not None
+    list(role.role.came(0.0, 2))
+    one.push(0.0, 0, np.array([math.nan]))  # worker 2 may still have numbers
+    role.gone(2)
+    with pytest.raises(Diverged, match=f"refused the last {REFUSED_IN_A_ROW * 2 + 1} "):
+        one.push(0.0, 1, np.array([math.nan]))
 
 
 def test_off_means_no_gate_and_a_factor_has_a_floor() -> None:

@@ -27,7 +27,7 @@ def peers(stage: Stage, *roles: Any) -> list[Node]:
     nodes = [stage.node(worker(rank)) for rank in range(len(roles))]
     for rank, (node, role) in enumerate(zip(nodes, roles, strict=True)):
         node.place(role, WHOLE)
-        node.meet([other for other in range(len(roles)) if other != rank], range(rank))
+        node.neighbours.meet([other for other in range(len(roles)) if other != rank], range(rank))
     return nodes
 
 

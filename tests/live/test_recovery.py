@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paceline.core.effects import SERVERS, Call, Compute, Effect
+from paceline.core.effects import SERVERS, Call, Compute, Effect, Tell
 from paceline.core.errors import PeerLost, Undone
 from paceline.core.trace import Applied, Membership
 from paceline.live import control
@@ -16,6 +16,7 @@ from paceline.live.coordinator import Phase
 from paceline.live.hub import HubTransport
 from paceline.live.node import Node
 from paceline.live.party import EVALUATOR, Party, server, worker
+from paceline.live.transport import Envelope, Kind
 from tests.live.company import Company, progress, ready
 from tests.live.doubles import in_background, vector
 from tests.live.stage import LAYOUT, Answerer, Ask, Loop, Stage, echo, nothing, servers
@@ -332,6 +333,48 @@ def test_what_was_said_in_an_earlier_view_is_not_heard(stage: Stage) -> None:
     node.go_back(3, undone=True)
     with pytest.raises(Undone):
         pending.wait(5.0)
+
+
+class TurnAfterGoingBack:
+    """The lock of a server, which is given to a message when the server has gone back."""
+
+    def __init__(self, node: Node) -> None:
+        self._node, self._lock = node, node._lock
+
+    def __enter__(self) -> None:
+        self._lock.__enter__()
+        self._node.begin_view(1)
+
+    def __exit__(self, *error: Any) -> None:
+        self._lock.__exit__(*error)
+
+
+def test_what_waited_while_a_server_went_back_is_not_heard(stage: Stage) -> None:
+    (role,) = servers(stage, nothing, count=1)
+    node = stage.nodes[S0]
+    node._lock = TurnAfterGoingBack(node)  # type: ignore[assignment]
+    node.deliver(W0, Envelope(Kind.CALL, Ask(v=vector(1), n=1), id=1))
+    assert (role.came, dict(node._unanswered)) == ([], {})
+
+
+def test_what_a_box_said_before_it_heard_that_servers_went_back_is_not_said_after_it(stage: Stage) -> None:
+    roles = servers(stage, lambda src, ask: echo(src, ask) if ask.n > 0 else nothing(src, ask))
+    node = stage.node(W0)
+
+    def run() -> Generator[Effect, Any, None]:
+        told.append(len(told) + 1)
+        if told == [1]:
+            node.go_back(7, undone=True)
+        yield Tell(SERVERS, Ask(v=vector(*range(10)), n=-told[-1]))
+        yield Call(SERVERS, Ask(v=vector(*range(10)), n=told[-1]))
+        yield Compute(vector(1.0))
+
+    told: list[int] = []
+    node.place(Loop(run), LAYOUT)
+    for who in (S0, S1, S2):
+        stage.nodes[who].begin_view(7)
+    assert isinstance(node.advance(), Compute)
+    assert [[ask.n for _, ask in role.came] for role in roles] == [[-2, 2]] * 3
 
 
 # ---- where servers copy what they answer to one another ----------------------------------------------------------
