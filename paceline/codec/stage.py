@@ -86,7 +86,8 @@ class Stage:
         self._up, self._down, self._of_server, self._exact_below = up, down, of_server, exact_below
         self._sends = down if of_server else up
         self._small = small or {}
-        self._rows: dict[Hashable, _Row] = {}
+        self._rows: dict[tuple[Any, ...], _Row] = {}
+        self._recalled: dict[tuple[int, str], Residual] = {}  # of an earlier life of the run, until a row takes it
         self._numbers = 0
         self._held: dict[Hashable, dict[int, tuple[int, Any]]] = defaultdict(dict)  # by sender and row: number, vector
         self._locks: dict[Hashable, threading.Lock] = defaultdict(threading.Lock)
@@ -99,8 +100,18 @@ class Stage:
         """The connection to `other` is gone, and so is the knowledge of what either side holds."""
         self._held.pop(other, None)
         for key, row in list(self._rows.items()):
-            if isinstance(key, tuple) and key[0] == other:
+            if key[0] == other:
                 row.held = None
+
+    # ---- for those who keep it ---------------------------------------------------------------------------
+    def residuals(self) -> dict[tuple[int, str], Residual]:
+        """What has not been sent yet, by number of the slice and name of the row; as it is, no copy."""
+        kept = [(key, row.residual) for key, row in list(self._rows.items()) if not row.number]
+        return {_named(key): residual for key, residual in kept if residual is not None}
+
+    def recall(self, residuals: Mapping[tuple[int, str], Residual]) -> None:
+        """Begin with what `residuals` gave, here or in an earlier life of the run."""
+        self._recalled.update(residuals)
 
     # ---- out ---------------------------------------------------------------------------------------------
     def outgoing(self, to: Hashable, slice: int, message: Any) -> Any:
@@ -118,7 +129,7 @@ class Stage:
         small = self._small.get(slice, ()) if nature == INCREMENT and self._sends.feedback else ()
         return _with(message, {f: self._encoded((*row, f), getattr(message, f), nature, small) for f in fields})
 
-    def _encoded(self, key: Hashable, v: Any, nature: Nature, small: Parts) -> Any:
+    def _encoded(self, key: tuple[Any, ...], v: Any, nature: Nature, small: Parts) -> Any:
         codec = self._sends
         assert codec is not None
         if len(v) < max(1, self._exact_below) or hasattr(v, "tables"):  # rows of tables are few numbers already
@@ -126,7 +137,7 @@ class Stage:
         small = small if small and len(v) >= small[-1].stop else ()
         row = self._rows.get(key)
         if row is None:
-            row = self._rows[key] = _Row()
+            row = self._rows[key] = _Row(self._recalled.pop(_named(key), None))
         if isinstance(v, Ghost):
             whole = not row.count and nature == STATE and codec.weights == "by difference"
             row.count += 1
@@ -229,6 +240,11 @@ class Stage:
 
     def _numbers_of(self, v: Any) -> Floats:
         return np.frombuffer(self._memory.bytes_of(v), np.float32)
+
+
+def _named(key: tuple[Any, ...]) -> tuple[int, str]:
+    _, number, cls, series, field = key
+    return number, f"{cls.__name__}.{series}.{field}"
 
 
 def _with(message: Any, vectors: dict[str, Any]) -> Any:

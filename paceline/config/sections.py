@@ -138,6 +138,7 @@ class Data:
 class Model:
     name: str = option("mlp", "network", flag="model", choices=recipes.MODELS)
     width: float = option(1.0, "multiplies the network's channels or hidden units", low=1e-3, high=64)
+    dropout: float = option(0.0, "part of the last layer's inputs that is dropped while training", low=0, high=0.99)
     buffers: str = option("average", "batch-norm statistics of the workers' models", choices=("average", "local"))
     precision: str = option(
         "fp32",

@@ -139,10 +139,11 @@ class RefreshingWorker(ClockedWorker):
 class Round:
     """The contributions of one group that wait to become one update; `count` of them.
 
-    `came`: of whom no more is expected; `refused`: those among them whose contribution does not count.
+    `came`: of whom no more is expected; `refused`: those among them whose contribution does not count; `first`: whose
+    came first.
     """
 
-    __slots__ = ("came", "count", "members", "refused", "samples", "sum")
+    __slots__ = ("came", "count", "first", "members", "refused", "samples", "sum")
 
     def __init__(self, members: Iterable[int]) -> None:
         self.members = set(members)
@@ -151,17 +152,18 @@ class Round:
     def reset(self) -> None:
         self.came: set[int] = set()
         self.refused: set[int] = set()
-        self.count = 0
+        self.count = self.first = 0
         self.samples = 0
         self.sum: Any = None  # None when there is none
 
     def add(self, rank: int, g: Any, samples: int) -> None:
-        if self.count:
-            if self.count == 1:
-                self.sum = self.sum * float(self.samples)
+        if self.count == 1:  # of two, whoever comes first, the sum has the same bits
+            first, second = self.sum * float(self.samples), g * float(samples)
+            self.sum = first + second if self.first < rank else second + first
+        elif self.count:
             self.sum = self.sum + g * float(samples)
         else:
-            self.sum = g
+            self.sum, self.first = g, rank
         self.samples += samples
         self.count += 1
         self.came.add(rank)
@@ -204,12 +206,6 @@ class ClockedServer(Role):
         self._asks_corrected, self._asks_ticked = self._answers("corrected"), self._answers("ticked")
         self._asks_may_go = self._answers("may_go")
         self._one_for_all = self.payload != WEIGHTS and not self._answers("answer")
-
-    def resume(self, version: int) -> None:
-        """Go on after so many rounds of everybody's."""
-        self.version = version
-        for rank in self.workers:
-            self.clocks.tick(rank, version)
 
     def tables(self) -> dict[str, Any]:
         """Who waits for a round is taken back to before its push, which it makes again."""

@@ -51,6 +51,8 @@ class Centre:
 class ElasticWorker(Trainer):
     """Asynchronous."""
 
+    private = ("x",)
+
     def __init__(self, scheme: Any, place: Place) -> None:
         super().__init__(scheme, place)
         self.x: Any = place.w

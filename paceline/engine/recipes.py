@@ -28,10 +28,14 @@ class DataRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRecipe:
-    """Which network. `width` multiplies the channels or hidden units of the standard one."""
+    """Which network. `width` multiplies the channels or hidden units of the standard one.
+
+    dropout: the part of what goes into its last layer that is dropped while it trains.
+    """
 
     name: str = "mlp"
     width: float = 1.0
+    dropout: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,12 +97,15 @@ class SGD(Rule):
         return w - (d + self.v * mu if self.recipe.nesterov else self.v) * lr
 
     def state(self) -> dict[str, Tensor | float | int]:
-        return super().state() | ({"momentum": self.v.value().clone()} if self.v is not None else {})
+        """The number that `v` is multiplied with stays apart: multiplied out it would be rounded."""
+        if self.v is None:
+            return super().state() | {"scale": 1.0}
+        return super().state() | {"momentum": self.v.tensor.clone(), "scale": self.v.scale}
 
     def load_state(self, state: dict[str, Tensor | float | int]) -> None:
         super().load_state(state)
         v = state.get("momentum")
-        self.v = Flat.copy_of(v) if isinstance(v, Tensor) else None
+        self.v = Flat.copy_of(v) * float(state.get("scale", 1.0)) if isinstance(v, Tensor) else None
 
 
 class TorchRule(Rule):

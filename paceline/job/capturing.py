@@ -24,7 +24,7 @@ from paceline.live.hosted import Hosted
 from paceline.live.node import Node
 from paceline.live.party import Party
 
-VERSION = "version"
+VERSION, LOCK_STEP = "version", "lock-step"
 WEIGHTS = "weights"
 CHECKPOINT, SNAPSHOT = "", "snapshot"
 """For whom something is kept: for the evaluator, or for a server that may have to be replaced."""
@@ -56,6 +56,7 @@ class Captures:
         self._kept: dict[int, SliceState] = {}
         self._shown: list[str] = []
         node.exhibits[VERSION] = lambda _slice: (NOTHING, float(max(map(_version, hosted))))
+        node.exhibits[LOCK_STEP] = lambda _slice: (NOTHING, float(all(_lock_step(of.role) for of in hosted)))
 
     def want(self, version: int) -> None:
         """Keep each slice once it is there; FORGET what was kept."""
@@ -111,6 +112,12 @@ def _version(hosted: Hosted) -> int:
     return int(getattr(hosted.role, "version", 1 << 52))
 
 
+def _lock_step(role: Role | None) -> bool:
+    """Does everybody wait for one round of all?"""
+    clocked = isinstance(role, ClockedServer) and role.waits_for_round
+    return clocked and len(set(map(id, role.homes.values()))) == 1  # type: ignore[union-attr]
+
+
 def state_of(role: Role, rule: Rule) -> SliceState:
     """Contributions that wait for their round are not in it: they are made again."""
     w, _ = role.model()
@@ -120,8 +127,7 @@ def state_of(role: Role, rule: Rule) -> SliceState:
     scalars = {name: float(v) for name, v in state.items() if name not in (*long, "lr") and _is_number(v)}
     facts: dict[str, Any] = {"numbers": scalars, "lr": rule.lr, "tables": role.tables()}
     if isinstance(role, ClockedServer):
-        one_round = len(set(map(id, role.homes.values()))) == 1
-        facts |= {"version": role.version, "lock_step": role.waits_for_round and one_round}
+        facts |= {"version": role.version, "lock_step": _lock_step(role)}
     return SliceState({WEIGHTS: w, **{name: Flat.wrap(v) for name, v in long.items()}}, facts)
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paceline.job.belongings import Memories
 from paceline.live.control import Progress
 from paceline.live.times import Times
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What an earlier life of the run has behind it: exchanges and mini-batches of a worker, samples of all."""
+    """What an earlier life of the run has behind it: exchanges and mini-batches of a worker, samples of all.
+
+    memories: what the worker remembers of it.
+    """
 
     clock: int = 0
     batches: int = 0
     samples: int = 0
+    memories: Memories | None = None
 
 
 class Counts:

@@ -23,7 +23,9 @@ from paceline.engine.data.batches import Batches, MapStyle
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.shares import make_shares
 from paceline.engine.flatten import FlatModel
+from paceline.job.belongings import Belongings
 from paceline.job.counts import Behind, Counts
+from paceline.job.diary import Diary, Kept, set_generators
 from paceline.job.joining import Membership
 from paceline.job.overlap import Overlap
 from paceline.job.rate import Rate
@@ -72,6 +74,17 @@ class Pace:
         self._counts = Counts()
         self._closed = False
         self._behind = behind
+        self._belongings = Belongings(
+            self._node,
+            recipe.make_scheme(),
+            seat.servers,
+            length=len(self._flat),
+            work=self._work,
+            buffers=buffers,
+            update=self._update,
+        )
+        self._diary = Diary(self._node, self.device, self._take_stock)
+        session.on_capture = lambda contributions, _purpose: self._diary.want(contributions)
         self._membership = Membership(seat, session, recipe, self._flat, buffers)
         self.plan = self._membership.join(self._update, measure, behind.clock)
         self._overlap = self._make_overlap()
@@ -80,6 +93,7 @@ class Pace:
         self._former_steps = session.expect(control.Go).steps
         if session.late:
             self._behind = Behind(batches=self._former_steps)
+        self._remember()
         session.begin(lambda: self._counts.progress(self._node.times, self._membership.traffic(), session.shared()))
         self._take(self._node.advance)
 
@@ -117,7 +131,11 @@ class Pace:
             labels = data.y.cpu().numpy() if isinstance(data, Dataset) else None
             cutter = make_shares(shares, len(data), self.workers, labels, self.recipe.seed, self.plan.seconds_per_step)
             stream = self._streams[id(data)] = Batches(data, cutter, self.rank, batch_size, device=self.device)
-            if self._behind.batches:
+            if self._behind.memories is not None:
+                stream.go_on(self._behind.memories.entry.position)
+                self._counts.resume(self._behind.memories.entry.steps, stream.samples)
+                self._behind = Behind()
+            elif self._behind.batches:
                 stream.skip(self._behind.batches)
                 if not self._former_steps:  # the coordinator adds up what lives of one worker did in this run
                     self._counts.resume(self._behind.batches, stream.samples)
@@ -149,6 +167,8 @@ class Pace:
         self._counts.add(samples, seconds)
         self._note("computing", seconds, steps=1, samples=samples, exchanges=self._exchanges)
         self._exchanges = 0
+        if early or result is not None:
+            self._diary.contributed(self._counts.steps, self._position)
         if early:
             self._take(early.finish)
         elif result is not None:
@@ -164,6 +184,7 @@ class Pace:
             self._closed = True
             if self._overlap:
                 self._overlap.end()
+            self._diary.end()
             reason = self._session.stop_reason or ("steps" if self._steps_done else "every worker was done")
             self._membership.leave(reason)
 
@@ -200,9 +221,30 @@ class Pace:
             except Undone:  # the weights will not all come: a server was replaced meanwhile
                 advance = self._node.advance
         self._counts.exchanges += self._exchanges
+        self._diary.between()
         if self._overlap:
             self._overlap.prepare(wanted)
         self._watch.begin()
+
+    @property
+    def _position(self) -> int:
+        """Samples of its share that are behind this worker."""
+        return next((stream.samples for stream in self._streams.values()), 0)
+
+    def _take_stock(self) -> Kept:
+        return self._belongings.take(self.plan.layout.slices)
+
+    def _remember(self) -> None:
+        """Go on with what an earlier life of the run has left, if that is how this one begins."""
+        memories, role = self._behind.memories, self._node.role
+        if memories is not None:
+            self._belongings.give_back(memories, self.plan.layout.slices)
+            set_generators(memories.entry.generators, self.device)
+        clock = next(iter(role.how_far(role.shown())), 0)
+        if memories is None:
+            self._diary.begin(clock, self._behind.batches, 0)
+        else:
+            self._diary.begin(clock, memories.entry.steps, memories.entry.position)
 
     def _make_overlap(self) -> Overlap | None:
         """None where there is nothing to gain, and in a step that is drawn out: nothing leaves before it is over."""

@@ -5,22 +5,37 @@ The conductor finds the checkpoint and reads all of it once; everybody else read
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, load_file
+from safetensors.torch import load, load_file, save
 from torch import Tensor, nn
 
 from paceline.checkpoint.folder import Folder
 from paceline.checkpoint.manifest import Damaged, Manifest
 from paceline.config import Config
 from paceline.core.errors import ConfigError
+from paceline.job.belongings import COMMON, Memories
+from paceline.job.diary import Entry
 
 CHECKPOINTS = "checkpoints"
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
+
+
+def worker_names(rank: int) -> tuple[str, str]:
+    """The files with what a worker remembers, in JSON and in tensors."""
+    return f"worker-{rank:05d}.json", f"worker-{rank:05d}.safetensors"
+
+
+def worker_files(rank: int, facts: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Iterable[bytes]]:
+    """The second only where there is any."""
+    said, numbers = worker_names(rank)
+    return {said: [json.dumps(facts).encode()], **({numbers: [save(tensors)]} if tensors else {})}
 
 
 def identity(config: Config) -> dict[str, Any]:
@@ -30,8 +45,10 @@ def identity(config: Config) -> dict[str, Any]:
         "parameters": config.scheme().parameters(),
         "seed": config.run.seed,
         "workers": config.cluster.workers,
+        "servers": config.cluster.servers > 0,
         "data": [config.data.name, config.data.samples, config.data.shares, config.data.batch_size],
         "optimizer": config.optimizer.name,
+        "dropout": config.model.dropout,
     }
 
 
@@ -58,24 +75,74 @@ class Start:
         return int(self.facts.get("samples", 0))
 
     @property
+    def same(self) -> bool:
+        """Is it the same run, with as many workers? Then they go on with what they remember."""
+        return self.folder is not None and self.facts.get("identity") == identity(self.config)
+
+    @property
     def version(self) -> int:
-        """Of the servers; 0 where they begin anew."""
-        return int(self.facts.get("version", 0)) if self.exact else 0
+        """Updates, or rounds of all; 0 where they are counted anew."""
+        return int(self.facts.get("version", 0)) if self.same else 0
 
     @property
     def exact(self) -> bool:
-        """Does it go on just where it was? Lock-step rounds of gradients, the same numbers, nothing kept by codecs."""
+        """Does it go on just where it was? Lock-step rounds of gradients, kept at one round, nothing kept by codecs."""
         scheme, compression = self.config.scheme(), self.config.compression
-        same = self.facts.get("identity") == identity(self.config)
         plain = compression.up == compression.down == "none"
-        return bool(same and plain and self.facts.get("lock_step") and scheme.computes and not scheme.trains_locally)
+        kept = self.same and self.facts.get("lock_step") and self.facts.get("aligned")
+        return bool(kept and plain and scheme.computes and not scheme.trains_locally)
 
     @property
     def batches(self) -> int:
-        """Mini-batches that each worker has behind it."""
-        if self.exact:
-            return self.version * int(getattr(self.config.scheme(), "steps", 1))
+        """Mini-batches of each worker, where nobody remembers its own."""
         return self.samples // (self.config.cluster.workers * self.config.data.batch_size)
+
+    @property
+    def tables(self) -> dict[str, Any] | None:
+        """Clocks and versions for a slice of a server; a worker that was lost begins with the slowest."""
+        kept = self.facts.get("tables") if self.same else None
+        if not kept:
+            return None
+        clocks, seen = dict(kept["clocks"]), dict(kept["seen"])
+        low = min(clocks.values(), default=0)
+        ranks = range(self.config.cluster.workers)
+        return {
+            "version": kept["version"],
+            "clocks": [[rank, clocks.get(rank, low)] for rank in ranks],
+            "seen": [[rank, seen.get(rank, kept["version"])] for rank in ranks],
+            "shift": [],
+        }
+
+    def clock(self, rank: int) -> int:
+        """Exchanges of a worker, as the servers know it."""
+        return dict(self.tables["clocks"]).get(rank, 0) if self.tables else 0
+
+    def memories(self, rank: int) -> Memories | None:
+        """What worker `rank` remembers; None where it begins anew. Raises ConfigError."""
+        said, numbers = worker_names(rank)
+        names = {entry.name for entry in self.manifest.files}
+        lead = self.facts.get("lead")  # of workers that hold the model, and apply its optimizer
+        there = said in names  # else that worker was lost, but what is common it has to know all the same
+        if not self.same or (lead is None and not there):
+            return None
+        facts = self._json(said if there else worker_names(int(lead or 0))[0])
+        tensors = self.tensors(numbers) if there and numbers in names else {}
+        return Memories(
+            entry=Entry.from_json(facts["entry"]),
+            rng=facts.get("rng") if there else None,
+            tensors={name: v for name, v in tensors.items() if not name.startswith(f"{COMMON}.")},
+            counts=facts["counts"] if there else {},
+            common=None if lead is None else self._common(),
+            numbers=None if lead is None else self.facts["numbers"],
+            optimizer={} if lead is None else self.tensors(OPTIMIZER),
+        )
+
+    def _common(self) -> dict[str, Any]:
+        said, numbers = worker_names(self.facts["lead"])
+        tensors = self.tensors(numbers) if any(entry.name == numbers for entry in self.manifest.files) else {}
+        head = f"{COMMON}."
+        vectors = {name.removeprefix(head): v for name, v in tensors.items() if name.startswith(head)}
+        return {**self._json(said)["common"], **vectors}
 
     @property
     def note(self) -> str:
@@ -85,6 +152,8 @@ class Start:
         if self.exact:
             return f"{head}: just where it was"
         kept = "weights, optimizer and samples" if self.optimizer_fits else "weights and samples"
+        if self.same:
+            return f"{head}: {kept} go on, and so does what each worker remembers"
         return f"{head}: {kept} go on, clocks and what workers remember begin anew"
 
     @property
@@ -94,13 +163,26 @@ class Start:
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """Those of one of its files. Raises ConfigError."""
+        try:
+            return dict(load(self._bytes(name)))
+        except SafetensorError as error:
+            raise ConfigError(f"{self.path}: {name}: {error}") from None
+
+    def _json(self, name: str) -> dict[str, Any]:
+        try:
+            found = json.loads(self._bytes(name))
+        except ValueError as error:
+            raise ConfigError(f"{self.path}: {name}: {error}") from None
+        return dict(found)
+
+    def _bytes(self, name: str) -> bytes:
         assert self.folder is not None
         entry = next((entry for entry in self.manifest.files if entry.name == name), None)
         try:
             if entry is None:
                 raise ConfigError(f"{self.path} has no {name}")
-            return dict(load(self.folder.load(self.number, entry)))
-        except (Damaged, SafetensorError) as error:
+            return self.folder.load(self.number, entry)
+        except Damaged as error:
             raise ConfigError(f"{self.path}: {error}") from None
 
     def load_into(self, model: nn.Module) -> None:

@@ -1,7 +1,9 @@
 """Writes the checkpoints of a run, in the evaluator's process: nobody stops for them.
 
 Where servers hold the model they are asked for one version, two ahead of the one they are at; each keeps it when it
-comes by. Elsewhere the weights are those that the evaluator has looked at last.
+comes by, and so does each worker what it remembers. A worker that was past that already when it heard of it has all try
+again further ahead. Where the workers hold one model, one of them shows its own; where each has another, the weights
+are those that the evaluator has looked at last.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +23,30 @@ from torch import Tensor, nn
 from paceline.checkpoint.folder import Folder
 from paceline.config import Config
 from paceline.core.effects import SERVERS
-from paceline.core.errors import Undone
+from paceline.core.errors import PeerLost, Undone
 from paceline.engine.flatten import FlatModel
 from paceline.engine.vector import Flat
-from paceline.job.capturing import CHECKPOINT, FORGET, VERSION, WEIGHTS, kept
-from paceline.job.resuming import CHECKPOINTS, MODEL, OPTIMIZER, identity
+from paceline.job.belongings import by_round
+from paceline.job.capturing import CHECKPOINT, FORGET, LOCK_STEP, VERSION, WEIGHTS, kept
+from paceline.job.diary import AT_ONCE
+from paceline.job.resuming import CHECKPOINTS, MODEL, OPTIMIZER, identity, worker_files
 from paceline.live import control, party
 from paceline.live.exhibits import STATE
 from paceline.live.session import Session
 
 AHEAD = 2  # versions: in lock-step no server is further than one from another
+AHEAD_MAX = 128
+Vectors = dict[str, Tensor]
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """What was kept: of the model, and of each worker. `aligned`: all of one round."""
+
+    facts: Facts
+    workers: dict[int, Facts]
+    aligned: bool
 
 
 class Keeper:
@@ -38,10 +56,12 @@ class Keeper:
         self, config: Config, session: Session, servers: int, flat: FlatModel, module: nn.Module, begun_at: int
     ) -> None:
         """`servers`: that hold the model; 0 where the workers do. `begun_at`: samples of an earlier life of the run."""
-        self._config, self._session, self._servers = config, session, servers
+        self._config, self._session, self._node, self._servers = config, session, session.node, servers
         self._flat, self._module, self._samples = flat, module, begun_at
+        self._by_round = by_round(config.scheme(), config.cluster.servers)
         self._folder = Folder(Path(config.run.out) / CHECKPOINTS)
         self._last = time.monotonic()
+        self._offsets: dict[int, int] = {}  # of what each worker calls its clock from the version of the servers
 
     @property
     def wanted(self) -> bool:
@@ -56,38 +76,156 @@ class Keeper:
         if not self.wanted:
             return
         try:
-            vectors, facts = self._captured() if self._servers else ({}, {})
+            moment = self._moment()
+            vectors = self._model_vectors(moment)
+            workers = {rank: self._vectors_of(rank, facts) for rank, facts in moment.workers.items()}
         except Undone:  # a server was replaced meanwhile; what was to be kept is no more
             return
+        finally:
+            self._forget()
+        self._write(accuracy, moment, vectors, workers)
+        self._last = time.monotonic()
+
+    def _write(self, accuracy: float, moment: _Moment, vectors: Vectors, workers: dict[int, Vectors]) -> None:
+        facts = moment.facts
         if WEIGHTS in vectors:
             self._flat.load(Flat.wrap(vectors.pop(WEIGHTS)))
-        samples = round(facts.get("numbers", {}).get("samples_seen", 0)) or max(
-            self._samples, self._session.total_samples
-        )
+        samples = round(facts.get("numbers", {}).get("samples_seen", 0))
+        samples = samples or max(self._samples, self._session.total_samples)
         model = {name: tensor.clone().contiguous() for name, tensor in self._module.state_dict().items()}
-        contents = {MODEL: [save(model)], **({OPTIMIZER: [save(vectors)]} if "numbers" in facts else {})}
+        contents: dict[str, Iterable[bytes]] = {
+            MODEL: [save(model)],
+            **({OPTIMIZER: [save(vectors)]} if "numbers" in facts else {}),
+        }
+        for rank, of in moment.workers.items():
+            contents |= worker_files(rank, of, workers[rank])
         finite = all(bool(torch.isfinite(tensor).all()) for tensor in [*model.values(), *vectors.values()])
         number = max(self._folder.numbers(), default=0) + 1
         facts |= {"samples": samples, "accuracy": accuracy, "identity": identity(self._config)}
+        facts["aligned"] = moment.aligned
         try:
             self._folder.save(number, contents, finite=finite, **facts)
             self._folder.rotate(self._config.checkpoint.keep_last)
         except OSError as error:
             print(f"checkpoint {number} failed, training goes on: {error.strerror}", file=sys.stderr, flush=True)
-        self._last = time.monotonic()
 
-    def _captured(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Vectors as long as the model, and what else the servers remember, all of one version."""
-        node, session = self._session.node, self._session
+    # ---- one moment --------------------------------------------------------------------------------------
+    def _moment(self) -> _Moment:
+        """Raises Undone."""
+        ahead = AHEAD
+        while True:
+            moment = self._attempt(ahead)
+            lock_step = moment.facts.get("lock_step", False)
+            if moment.aligned or not lock_step or ahead >= AHEAD_MAX or len(moment.workers) < self._workers:
+                return moment
+            ahead *= 4
+            self._forget()
+
+    def _attempt(self, ahead: int) -> _Moment:
+        facts = self._of_servers(ahead) if self._servers else {}
+        if not self._servers:
+            self._ask_workers(self._next_round(ahead) if self._by_round else None)
+        workers = self._of_workers()
+        if self._by_round and workers:
+            lead = min(workers)
+            facts = {name: workers[lead][name] for name in ("numbers", "lock_step")}
+            facts |= {"vectors": workers[lead]["model"], "version": workers[lead]["clock"], "lead": lead}
+        clocks = self._clocks(facts, workers) if facts.get("lock_step") else {}
+        self._offsets |= {rank: clock - facts["version"] for rank, clock in clocks.items()}
+        found = [_choose(of, clocks.get(rank)) for rank, of in workers.items()]
+        if "tables" in facts:
+            _complete(facts["tables"], workers)
+        return _Moment(facts, workers, aligned=all(found) and len(found) == self._workers)
+
+    def _clocks(self, facts: Facts, workers: dict[int, Facts]) -> dict[int, int]:
+        """What each worker calls its clock at the version that was kept; servers forget those who have left."""
+        version: int = facts["version"]
+        clocks = {rank: version + self._offsets.get(rank, 0) for rank in workers}
+        if "tables" in facts:
+            shift: dict[int, int] = dict(facts["tables"]["shift"])
+            clocks |= {rank: clock - (shift.get(rank) or 0) for rank, clock in facts["tables"]["clocks"]}
+        return clocks
+
+    def _of_servers(self, ahead: int) -> Facts:
         everyone = [party.server(shard) for shard in range(self._servers)]
-        ahead = max(node.version_of(server, VERSION) for server in everyone) + AHEAD
-        session.tell_servers(self._servers, control.Capture(version=int(ahead)))
-        facts: dict[str, Any] = json.loads(node.exhibit(SERVERS, kept(CHECKPOINT, STATE)).facts)
-        del facts["tables"], facts["lr"]  # a later run goes on by its own
-        vectors = {}
-        for name in facts.pop("vectors"):
-            v: Any = node.exhibit(SERVERS, kept(CHECKPOINT, name)).v
-            vectors[name] = torch.empty(len(v))
-            v.copy_into(vectors[name])
-        session.tell_servers(self._servers, control.Capture(version=FORGET))
-        return vectors, facts
+        version = int(max(self._node.version_of(server, VERSION) for server in everyone)) + ahead
+        lock_step = all(self._node.version_of(server, LOCK_STEP) for server in everyone)
+        self._session.tell_servers(self._servers, control.Capture(version=version))
+        self._ask_workers(version if lock_step else None)
+        facts: Facts = json.loads(self._node.exhibit(SERVERS, kept(CHECKPOINT, STATE)).facts)
+        del facts["lr"]  # a later run goes on by its own
+        return facts
+
+    def _ask_workers(self, version: int | None) -> None:
+        """For what they have at that version, or as soon as they can."""
+        for rank in self._here:
+            at = AT_ONCE if version is None else max(AT_ONCE, version + self._offsets.get(rank, 0))
+            self._session.tell_worker(rank, control.Capture(version=at))
+
+    def _forget(self) -> None:
+        self._session.tell_servers(self._servers, control.Capture(version=FORGET))
+        for rank in self._here:
+            self._session.tell_worker(rank, control.Capture(version=FORGET))
+
+    @property
+    def _workers(self) -> int:
+        return self._config.cluster.workers
+
+    @property
+    def _here(self) -> list[int]:
+        return [rank for rank in range(self._workers) if rank not in self._session.lost_ranks]
+
+    def _next_round(self, ahead: int) -> int:
+        """Raises PeerLost where nobody is left."""
+        met = []
+        for rank in self._here:
+            try:
+                met.append(self._node.version_of(party.worker(rank), VERSION))
+            except PeerLost:
+                continue
+        return int(max(met, default=0)) + ahead
+
+    def _of_workers(self) -> dict[int, Facts]:
+        found = {}
+        for rank in self._here:
+            try:
+                found[rank] = json.loads(self._node.exhibit(rank, kept(CHECKPOINT, STATE)).facts)
+            except Undone:
+                raise
+            except PeerLost:  # the others go on without it
+                continue
+        return found
+
+    def _model_vectors(self, moment: _Moment) -> Vectors:
+        """As long as the model; nothing where each worker has a model of its own."""
+        to = moment.facts.get("lead", SERVERS)
+        return {name: self._numbers(to, name) for name in moment.facts.pop("vectors", ())}
+
+    def _vectors_of(self, rank: int, facts: Facts) -> Vectors:
+        """Those of a worker that are not the model's; nothing of one that is lost meanwhile."""
+        try:
+            return {name: self._numbers(rank, name) for name in facts["vectors"] if name not in facts.get("model", ())}
+        except Undone:
+            raise
+        except PeerLost:
+            return {}
+
+    def _numbers(self, to: Any, name: str) -> Tensor:
+        v: Any = self._node.exhibit(to, kept(CHECKPOINT, name)).v
+        numbers = torch.empty(len(v))
+        v.copy_into(numbers)
+        return numbers
+
+
+def _choose(facts: Facts, clock: int | None) -> bool:
+    """Of the places where a worker stood, keep that of `clock` or the last. Was it that one?"""
+    entries = {int(at): entry for at, entry in facts.pop("entries").items()}
+    chosen = clock if clock in entries else max(entries)
+    facts |= {"clock": chosen, "entry": entries[chosen]}
+    return clock == chosen
+
+
+def _complete(tables: Facts, workers: dict[int, Facts]) -> None:
+    """A server has forgotten those who have left, and a later run begins with all."""
+    known = {rank for rank, _ in tables["clocks"]}
+    tables["clocks"] += [[rank, of["clock"]] for rank, of in workers.items() if rank not in known]

@@ -12,7 +12,6 @@ import functools
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from paceline.core.clocked import ClockedServer
 from paceline.core.errors import PeerLost
 from paceline.core.gate import OFF, Gate
 from paceline.core.mean import Averaged, MeanServer
@@ -125,8 +124,8 @@ class Shard:
 
         def initial(w: Any) -> None:
             mine.role = self._box(self._scheme, self._place(at, w)) if self._box else None
-            if start is not None and isinstance(mine.role, ClockedServer):
-                mine.role.resume(start.version)
+            if start is not None and start.tables and mine.role is not None and mine.role.goes_back:
+                mine.role.restore(start.tables)
 
         mine = Hosted(self._length(number), mean_server=_Means(self._scheme, self._place(at, None), initial))
         return mine

@@ -71,6 +71,14 @@ class Steps:
                 return Trained(self._ended, self._samples, self._seconds, memory)
         return None
 
+    def memory(self) -> Flat | None:
+        """What the worker's own optimizer remembers, a copy; None for that of a user, who keeps it."""
+        return self._local.show() if self._local.own else None
+
+    def recall(self, memory: Flat) -> None:
+        """Begin with what `memory` gave in an earlier life of the run."""
+        self._local.recall(memory)
+
     def _add(self, samples: int) -> AnyFlat:
         """The gradients so far, averaged as those of one large batch would be."""
         g = self._flat.gradient()
@@ -86,6 +94,7 @@ class Local:
 
     def __init__(self, flat: FlatModel, recipe: Recipe, given: torch.optim.Optimizer | None) -> None:
         self._flat, self._recipe, self._given = flat, recipe, given
+        self.own = given is None
 
     @functools.cached_property
     def _made(self) -> LocalOptimizer:

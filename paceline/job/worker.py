@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 
 import torch
@@ -33,7 +34,7 @@ def load_data(config: Config) -> Splits:
 
 def build_model(config: Config, splits: Splits) -> nn.Module:
     """The same weights in every process, by the run's seed."""
-    recipe = ModelRecipe(name=config.model.name, width=config.model.width)
+    recipe = ModelRecipe(name=config.model.name, width=config.model.width, dropout=config.model.dropout)
     channels, height, width = splits.train.x.shape[1:]
     with _building:
         return models.build(recipe, (channels, height, width), splits.train.classes, config.run.seed)
@@ -71,9 +72,15 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
     )
 
 
+def seed_generators(seed: int, rank: int, life: int) -> None:
+    """Each worker draws numbers of its own, such as those of dropout, the same in every run."""
+    with _building:
+        torch.manual_seed(random.Random(f"{seed}/{rank}/{life}").getrandbits(63))
+
+
 def train(config: Config, seat: Seat, session: Session) -> None:
     """Train until the run is over."""
-    splits = load_data(config)
+    splits, rank = load_data(config), seat.who.index
     model, start = build_model(config, splits), open_at(config, seat.resume)
     start.load_into(model)
     model.to(seat.device)
@@ -90,8 +97,10 @@ def train(config: Config, seat: Seat, session: Session) -> None:
             torch.cuda.synchronize()
 
     recipe = recipe_of(config, len(splits.train))
-    behind = Behind(start.version, start.batches, start.samples)
+    behind = Behind(start.clock(rank), start.batches, start.samples, start.memories(rank))
     with Pace(model, recipe, seat, session, measure=lambda: measured_step(trial), behind=behind) as pace:
+        if behind.memories is None:
+            seed_generators(config.run.seed, rank, seat.incarnation)
         for x_batch, y_batch in pace.batches(
             splits.train, config.data.batch_size, epochs=None, shares=config.data.shares
         ):

@@ -211,7 +211,10 @@ class Rate:
 
 @message
 class Capture:
-    """Keep the state of each slice as it is once it has reached `version`, for that purpose; below 0: forget it."""
+    """Keep the state of each slice as it is once it has reached `version`, for that purpose; below 0: forget it.
+
+    To workers: what they have after so many contributions, or as soon after that as can be.
+    """
 
     version: int
     purpose: str = ""

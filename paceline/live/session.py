@@ -197,6 +197,11 @@ class Session:
                 if not self.node.calls.waits_for(party.server(shard)):
                     raise
 
+    def tell_worker(self, rank: int, message: Any) -> None:
+        """If it is still there."""
+        with contextlib.suppress(PeerLost):
+            self._transport.send(party.worker(rank), Envelope(Kind.CONTROL, message))
+
     def tell_rate(self, servers: int, lr: float) -> None:
         """The learning rate from now on, also of servers that are replaced later; raises as `tell_servers`."""
         self._rate = servers, control.Rate(lr=lr)

@@ -35,7 +35,7 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
     control.Judged: (frozenset({EVALUATOR}), frozenset({COORDINATOR})),
     control.Unfit: (frozenset({SERVER}), frozenset({COORDINATOR})),
     control.Rate: (frozenset({WORKER}), frozenset({SERVER})),
-    control.Capture: (frozenset({EVALUATOR, COORDINATOR}), frozenset({SERVER})),
+    control.Capture: (frozenset({EVALUATOR, COORDINATOR}), frozenset({SERVER, WORKER})),
     control.Restore: (frozenset({COORDINATOR}), frozenset({SERVER})),
     control.Resume: (frozenset({COORDINATOR}), MEMBERS),
     **{

@@ -81,6 +81,13 @@ class Batches(Iterator[tuple[Tensor, Tensor]]):
             for _ in range(rest):
                 self._some(self.batch_size)
 
+    def go_on(self, samples: int) -> None:
+        """As if so many samples had been handed out; to be called before any is."""
+        if self.share_size:
+            self.samples = samples
+            self.epoch, self._at = divmod(samples, self.share_size)
+            self._order = self._draw() if self._at else None
+
     def take(self, samples: int) -> tuple[Tensor, Tensor] | None:
         """A batch of just that size: what an epoch lacks comes from the next one.
 

@@ -1,0 +1,86 @@
+"""What workers remember goes on with the run: to the last bit where rounds are in lock-step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from paceline.config import Config
+from paceline.job.belongings import residuals
+from paceline.job.resuming import find
+from tests.job.conftest import Runner
+from tests.job.reference import Weights, config_for, saved
+
+MOMENTUM = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
+
+
+def config(out: Path, steps: int, resume: str = "never", **sections: Any) -> Config:
+    return config_for(out, steps=steps, checkpoint={"resume": resume}, **sections)
+
+
+def in_two(run: Runner, out: Path, first: dict[str, Any], second: dict[str, Any], *, exact: bool = True) -> Weights:
+    """The weights after 15 steps with `first` and 15 more with `second`, which have to be a run in one go."""
+    run(config(out, 15, **first))
+    again = config(out, 30, "auto", **second)
+    start, _ = find(again)
+    assert start.exact == exact
+    summary = run(again)
+    assert [worker.steps for worker in summary.workers] == [30, 30]
+    return saved(again)
+
+
+def in_one(run: Runner, out: Path, how: dict[str, Any]) -> Weights:
+    whole = config(out / "whole", 30, **how)
+    run(whole)
+    return saved(whole)
+
+
+def differing(got: Weights, wanted: Weights) -> list[str]:
+    return [name for name, tensor in wanted.items() if not torch.equal(got[name], tensor)]
+
+
+ADAM = {"name": "adam", "lr": 0.002}
+FABRICS: dict[str, list[dict[str, Any]]] = {
+    "one server": [{"servers": 1, "optimizer": MOMENTUM}] * 2,
+    "two servers become three": [
+        {"servers": 2, "cluster": {"slice_mb": 0.002}, "optimizer": ADAM},
+        {"servers": 3, "cluster": {"slice_mb": 0.003}, "optimizer": ADAM},
+    ],
+    "no server": [{"servers": 0, "optimizer": MOMENTUM}] * 2,
+}
+
+
+@pytest.mark.parametrize("fabric", FABRICS)
+def test_bsp_goes_on_to_the_last_bit(threads: Runner, out: Path, fabric: str) -> None:
+    first, second = ({"schedule": {"name": "step", "every": 0.5}, **part} for part in FABRICS[fabric])
+    assert differing(in_two(threads, out, first, second), in_one(threads, out, first)) == []
+
+
+def test_local_optimizers_and_rounds_go_on_to_the_last_bit(threads: Runner, out: Path) -> None:
+    how: dict[str, Any] = {"scheme": "localsgd", "servers": 0, "optimizer": MOMENTUM, "localsgd": {"tau": 5}}
+    assert differing(in_two(threads, out, how, how, exact=False), in_one(threads, out, how)) == []
+
+
+def test_workers_keep_their_residuals_clocks_and_places_in_the_data(threads: Runner, out: Path) -> None:
+    how: dict[str, Any] = {"scheme": "asp", "compression": {"up": "topk(ratio=0.1)", "exact_below": 0}}
+    threads(config(out, 7, **how, servers=2))
+    start, _ = find(config(out, 12, "auto", **how))
+    memories = start.memories(1)
+    assert memories is not None
+    assert (memories.entry.steps, memories.entry.position, start.clock(1)) == (7, 7 * 32, 7)
+    residual = memories.tensors["residual.Push.0.g"]
+    assert residual.count_nonzero() > 0
+    for slices in ([slice(0, len(residual))], [slice(0, 100), slice(100, len(residual))]):
+        cut = residuals(memories, slices)
+        assert [len(of.left) for of in cut.values()] == [part.stop - part.start for part in slices]
+    summary = threads(config(out, 12, "auto", **how))  # with one server
+    assert [worker.steps for worker in summary.workers] == [12, 12]
+
+
+def test_dropout_goes_on_to_the_last_bit(processes: Runner, out: Path) -> None:
+    how: dict[str, Any] = {"optimizer": MOMENTUM, "model": {"dropout": 0.3}}
+    whole = in_one(processes, out, {**how, "servers": 2})
+    assert differing(in_two(processes, out, {**how, "servers": 2}, {**how, "servers": 3}), whole) == []
