@@ -60,7 +60,7 @@ def test_the_evaluator_looks_and_does_nothing_else() -> None:
     told = {(cls, kind, to) for cls, kind, to in calls if kind != Kind.CONTROL}
     assert told == {(Peek, Kind.CALL, "worker"), (Peek, Kind.CALL, "server"), (Exhibit, Kind.REPLY, "server")}
     assert {to for cls, kind, to in calls if kind == Kind.CONTROL and cls is not Capture} == {"coordinator"}
-    assert {to for cls, _, to in calls if cls is Capture} == {"server"}  # for checkpoints
+    assert {to for cls, _, to in calls if cls is Capture} == {"server", "worker"}  # for checkpoints
     assert pairs(Exhibit, Kind.REPLY) == {(shown, looks) for looks, shown in pairs(Peek, Kind.CALL)}
 
 
