@@ -27,11 +27,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "observe": {"core.trace", "core.errors", "observe"},
     "config": BELOW_CONFIG | {"config"},
     "job": BELOW_CONFIG | {"config", "job"},
+    "chaos": BELOW_CONFIG | {"config", "job", "chaos"},
     "launch": BELOW_CONFIG | {"config", "job", "launch"},
     "bench": BELOW_CONFIG | {"config", "job", "launch", "bench"},
     "kvstore": {"job", "launch"},
     "compat": BELOW_CONFIG | {"config", "job", "launch", "cli", "compat"},
-    "cli": BELOW_CONFIG | {"config", "job", "launch", "compat", "bench", "cli"},
+    "cli": BELOW_CONFIG | {"config", "job", "launch", "compat", "bench", "chaos", "cli"},
 }
 """What each part of the package may import of the package; `core.trace` is that module only."""
 

@@ -10,7 +10,7 @@ import queue
 import secrets
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,11 @@ from paceline.live.coordinator import Coordinator, Phase, StopRule
 from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.recovery import LIVES_MAX
+from paceline.live.session import COORDINATOR_GONE
 from paceline.live.told import told
 from paceline.live.transport import Transport
 from paceline.observe.figures import curve
-from paceline.observe.hooks import Hooks, load
+from paceline.observe.hooks import Hook, Hooks, load
 from paceline.observe.progress import View
 from paceline.observe.store import TraceWriter
 from paceline.observe.summary import Summary, write_summary
@@ -106,13 +107,14 @@ class Conductor:
         *,
         evaluator: bool = True,
         credentials: Credentials | None = None,
+        hooks: Sequence[Hook] = (),
     ) -> None:
         """`transport` makes the coordinator's from the run's token and a place to report errors to.
 
-        `credentials` of all parties, if connections are under TLS; they end with the run.
+        `credentials` of all parties, if connections are under TLS; they end with the run. `hooks` besides --hook.
         Raises ConfigError when the data, or a hook, cannot be had.
         """
-        self._hooks = Hooks(load(config.run.hook, config.run.out))
+        self._hooks = Hooks([*load(config.run.hook, config.run.out), *hooks])
         train_samples = crew.prepare(config)
         self._config, self._crew, self._view = config, crew, view
         self._out = Path(config.run.out)
@@ -199,6 +201,10 @@ class Conductor:
     def interrupted(self) -> str:
         """The signal that ended the run, if one did."""
         return self._interrupted
+
+    def elapsed_s(self) -> float:
+        """Since training started, on the coordinator's clock."""
+        return self._coordinator.node.now()
 
     def _make_seats(self, address: str, rendezvous: str) -> list[Seat]:
         cluster, config = self._config.cluster, self._config
@@ -338,7 +344,9 @@ class Conductor:
     def _death(self, who: Party, why: str) -> _Failure:
         steps = self._ledger.steps(who)
         after = f" after {steps} steps" if steps else ""
-        return _Failure(who=who, cause=f"{why}{after}", details="", rank=0)
+        # Who ended because the coordinator had is no cause of that; it may be heard of before the coordinator's own.
+        last = self._coordinator.why_last(who)
+        return _Failure(who=who, cause=f"{why}{after}{last}", details="", rank=2 if COORDINATOR_GONE in why else 0)
 
     # ---- what the coordinator tells, on its own thread ---------------------------------------------------
     def joined(self, who: Party, hello: Hello) -> None:

@@ -49,7 +49,8 @@ class Restarts:
 class Replacements:
     """A lost server is started anew once it is given up and its process has ended; one that never joined, at once.
 
-    Each has `most` lives, told apart by their number from 0.
+    Lives are told apart by their number from 0; of those that never join, a server has so many in a row that with the
+    one before them they are `most`.
     """
 
     def __init__(self, most: int) -> None:
@@ -72,8 +73,10 @@ class Replacements:
         return (self._given_up.get(who) == life or self._never_joined(who, life)) and self._next(who)
 
     def hopeless(self, who: Party, life: int) -> bool:
-        """Has even the last of its lives never joined?"""
-        return self._never_joined(who, life) and life + 1 >= self._most
+        """Has even the last of a server's lives never joined? Of workers nobody hears here: the run goes on without."""
+        return (
+            who.kind == "server" and self._never_joined(who, life) and life - self._joined.get(who, 0) + 1 >= self._most
+        )
 
     def _never_joined(self, who: Party, life: int) -> bool:
         return life > self._joined.get(who, 0)  # the run began with the first

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
-import signal
+import signal as signals
 import socket
 import subprocess
 import sys
@@ -138,17 +138,21 @@ class LocalCrew:
         return False
 
     def kill(self, who: Party) -> None:
-        if str(who) in self._alive:
-            self._signal(str(who), signal.SIGKILL)
+        self.signal(who, signals.SIGKILL)
 
-    def _signal(self, party: str, number: signal.Signals) -> None:
+    def signal(self, who: Party, number: signals.Signals) -> None:
+        """To its present process, if there is one."""
+        if str(who) in self._alive:
+            self._signal(str(who), number)
+
+    def _signal(self, party: str, number: signals.Signals) -> None:
         self._host.ask(do="signal", pid=self._pids.get(party, 0), number=int(number))
 
     def end(self, seconds: float) -> None:
         if self._wait(0.2):
             return  # they all have ended by themselves
         self._ending = True
-        for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, 2.0)):
+        for number, patience in ((signals.SIGTERM, seconds), (signals.SIGKILL, 2.0)):
             for party in sorted(self._alive):
                 self._signal(party, number)
             if self._wait(patience):
@@ -166,7 +170,7 @@ def death(party: str, pid: int, code: int, log: Path) -> str:
     if code == 0:
         return ""
     if code < 0:
-        return f"{party} (pid {pid}) was killed by {signal.Signals(-code).name}"
+        return f"{party} (pid {pid}) was killed by {signals.Signals(-code).name}"
     return f"{party} (pid {pid}) ended with exit code {code}{last_words(log)}"
 
 

@@ -26,6 +26,7 @@ from paceline.live import party
 from paceline.live.segments import segments_for
 from paceline.live.tcp import TcpTransport
 from paceline.live.transport import Transport
+from paceline.observe.hooks import Hook
 from paceline.observe.progress import Snapshot, View, make_view
 from paceline.observe.summary import Summary
 
@@ -76,8 +77,16 @@ def _numbered(stem: str) -> Iterator[str]:
         yield f"{stem}-{n}"
 
 
-def conductor_of(config: Config, crew: Crew, view: View, *, evaluator: bool = True) -> Conductor:
-    """A conductor for processes of this host."""
+def conductor_of(
+    config: Config,
+    crew: Crew,
+    view: View,
+    *,
+    evaluator: bool = True,
+    hooks: Sequence[Hook] = (),
+    around: Callable[[Transport], Transport] = lambda transport: transport,
+) -> Conductor:
+    """A conductor for processes of this host. `around` may put something around the coordinator's transport."""
 
     credentials = credentials_for(config)
     tls = credentials.tls(party.COORDINATOR) if credentials else None
@@ -85,7 +94,7 @@ def conductor_of(config: Config, crew: Crew, view: View, *, evaluator: bool = Tr
     def transport(token: str, failed: Callable[[BaseException], None]) -> Transport:
         segments, host = segments_for(config.cluster.transport), config.cluster.bind
         try:
-            return TcpTransport(
+            transport = TcpTransport(
                 party.COORDINATOR,
                 token,
                 FlatMemory(),
@@ -96,8 +105,9 @@ def conductor_of(config: Config, crew: Crew, view: View, *, evaluator: bool = Tr
             )
         except OSError as error:
             raise ConfigError(f"--bind {host}: {error.strerror}; give an address of this machine") from None
+        return around(transport)
 
-    return Conductor(config, transport, crew, view, evaluator=evaluator, credentials=credentials)
+    return Conductor(config, transport, crew, view, evaluator=evaluator, credentials=credentials, hooks=hooks)
 
 
 def train(*, progress: bool = True, host: LocalHost | None = None, **options: Any) -> Summary:

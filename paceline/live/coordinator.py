@@ -189,7 +189,8 @@ class Coordinator:
     def room_for(
         self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]
     ) -> list[Any]:
-        if kind != Kind.REPLY or self.node.calls.find(id) is None or max(lengths) > self._plan.layout.length:
+        asked = self.node.calls.find(id) is not None or self.node.calls.is_void(id)  # of what is void, nobody was told
+        if kind != Kind.REPLY or not asked or max(lengths) > self._plan.layout.length:
             raise ProtocolError(f"{src} sends vectors to the coordinator")
         return self.node.room_for(src, kind, id, lengths, shared)
 
@@ -197,7 +198,7 @@ class Coordinator:
         if self.survives(src):
             self._carry_out(self._members.lost(self.node.now(), src, self._members.incarnation(src), why))
         elif self.phase is not Phase.OVER and src not in self._lost:
-            self._listener.failed(src, f"lost {src}: {why}{self._too_few(src)}", "")
+            self._listener.failed(src, f"lost {src}: {why}{self.why_last(src)}", "")
 
     def survives(self, who: Party) -> bool:
         """Does the run go on without `who`? Or has it already?
@@ -355,7 +356,7 @@ class Coordinator:
                 case Evict(who=who) if self.survives(who):
                     self._evict(decision)
                 case Evict(who=who, reason=reason):
-                    self._listener.failed(who, f"lost {who}: {reason}{self._too_few(who)}", "")
+                    self._listener.failed(who, f"lost {who}: {reason}{self.why_last(who)}", "")
                 case Announce(who=who):
                     self._announce(who, decision.incarnation, decision.view)
                 case Enter(who=who):
@@ -363,9 +364,11 @@ class Coordinator:
                 case Refuse(who=who, incarnation=incarnation, reason=reason):
                     self._transport.drop(who, incarnation, reason)
 
-    def _too_few(self, who: Party) -> str:
+    def why_last(self, who: Party) -> str:
+        """Why the run could otherwise go on without it, but ends; for the end of a line."""
         few = who in self._training and 1 < self._min_workers >= len(self._training)
-        return f"; --min-workers {self._min_workers} would not be left" if few else ""
+        why = f"--min-workers {self._min_workers} would not be left" if few else self._recovery.exhausted(who)
+        return f"; {why}" if why else ""
 
     def _evict(self, decision: Evict[Party]) -> None:
         """The others go on: they hear of it once, rounds close without it, and what it waited for is dropped."""

@@ -13,6 +13,7 @@ unless there are none, because two neighbours were lost together.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -26,7 +27,9 @@ from paceline.live.party import Party
 from paceline.live.transport import Envelope, Kind, Transport
 
 PATIENCE_SECONDS = 60.0
-LIVES_MAX = 4  # of one server in one run
+LIVES_MAX = 4  # of one server, each of them short
+SHORT_SECONDS = 5.0
+"""A life that lasted longer says that whatever ended it may be over: one counts anew after it."""
 
 
 class Snapshots(Protocol):
@@ -72,7 +75,8 @@ class Recovery:
         self._others = others
         self._transport, self._node, self._listener = transport, node, listener
         self._members, self._servers, self._snapshots = members, servers, snapshots
-        self._lives = dict.fromkeys(servers, 1)
+        self._lives = dict.fromkeys(servers, 1)  # each server's short ones in a row, with the present one
+        self._began = dict.fromkeys(servers, 0.0)  # when that one began to train; none has while it is lost
         self._away: set[Party] = set()  # lost, and not training again
         self._prepared: dict[Party, control.Prepared] = {}
         self._versions: dict[int, int] = {}  # that each server has told of
@@ -97,18 +101,28 @@ class Recovery:
             return False
         if who in self._away and self._members.state(who) is State.LOST:
             return True
-        return self._lives[who] < LIVES_MAX and (self.plan.copied or self._snapshots.available)
+        return not self.exhausted(who) and (self.plan.copied or self._snapshots.available)
+
+    def exhausted(self, who: Party) -> str:
+        """Why that server has had its last life; nothing while it has not."""
+        if self._lives.get(who, 0) < LIVES_MAX or self._short_lives(who) < LIVES_MAX:
+            return ""
+        return f"it has died {LIVES_MAX} times in a row within {SHORT_SECONDS:g} s"
+
+    def _short_lives(self, who: Party) -> int:
+        """In a row, if the present one ended now; 1 where that was a long one."""
+        return self._lives[who] if self._node.now() - self._began[who] < SHORT_SECONDS else 1
 
     # ---- going -------------------------------------------------------------------------------------------
     def lost(self, who: Party, incarnation: int, why: str) -> None:
         """It has been evicted."""
-        if self._lives[who] >= LIVES_MAX:  # one that fell silent on its way back, about whom nobody has asked
-            self._listener.failed(who, f"lost {who}: {why}", "")
+        if exhausted := self.exhausted(who):  # one that fell silent on its way back, about whom nobody has asked
+            self._listener.failed(who, f"lost {who}: {why}; {exhausted}", "")
             return
         assert self._snapshots is not None
         self._snapshots.hold()
         self._away.add(who)
-        self._lives[who] += 1
+        self._lives[who], self._began[who] = self._short_lives(who) + 1, math.inf
         self._listener.recorded(Membership(at=self._node.now(), party=str(who), event="lost", reason=why))
         self._node.lost(who, why)
         self._node.go_back(self._node.view, undone=False)  # what was being kept for a later snapshot is no more
@@ -183,6 +197,7 @@ class Recovery:
         for who in back:
             self._tell([who], control.Go(at=now))
             self._members.ready(now, who)
+            self._began[who] = now
         for other in self._members.here():  # whoever asks it for something has heard of it by then
             self._members.acknowledged(now, other, self._members.view)
         reason = self._reason(back)

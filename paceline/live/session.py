@@ -28,6 +28,7 @@ from paceline.live.transport import Envelope, Kind, Transport
 M = TypeVar("M")
 
 REPORT_SECONDS = 0.25
+COORDINATOR_GONE = "the coordinator is gone"
 RECORDS_BYTES = 32 * 1024  # a header holds twice that
 
 
@@ -399,7 +400,7 @@ class Session:
             self.node.lost(src, why)
             self.on_lost(src)
         elif not self._exit.is_set():  # after Exit everybody goes home
-            self.failed(PeerLost(f"the coordinator is gone ({why})"))
+            self.failed(PeerLost(f"{COORDINATOR_GONE} ({why})"))
 
     def failed(self, error: BaseException) -> None:
         """Wakes this party's own thread with `error`, wherever it waits."""

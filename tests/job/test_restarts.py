@@ -57,3 +57,10 @@ def test_a_server_that_ends_before_it_joins_is_tried_again_as_long_as_it_has_liv
     replacements.joined(server(1), 3)
     assert not replacements.hopeless(server(1), 3)
     assert not replacements.ended(server(1), 3), "it joined: the coordinator has to give it up"
+    assert not replacements.hopeless(server(1), 5), "what counts is how often it did not join since it last did"
+    assert replacements.hopeless(server(1), 6)
+
+
+def test_a_worker_may_die_as_often_as_it_is_started_again() -> None:
+    replacements = Replacements(4)
+    assert not any(replacements.hopeless(worker(0), life) for life in range(10))

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from paceline.core.effects import SERVERS, Call, Compute, Effect, Tell
-from paceline.core.errors import PeerLost, Undone
+from paceline.core.errors import PeerLost, ProtocolError, Undone
 from paceline.core.trace import Applied, Membership
-from paceline.live import control
+from paceline.live import control, recovery
 from paceline.live.coordinator import Phase
+from paceline.live.exhibits import Exhibit
 from paceline.live.hub import HubTransport
 from paceline.live.node import Node
 from paceline.live.party import EVALUATOR, Party, server, worker
@@ -205,13 +206,41 @@ def test_without_a_snapshot_a_lost_server_ends_the_run(companies: Any, snapshots
     assert (who, cause) == (S0, "lost server 0: it left")
 
 
+def test_an_answer_on_its_way_when_its_question_became_void_is_no_offence(companies: Any) -> None:
+    company: Company = companies(Snapshot())
+    asked = in_background(lambda: company.coordinator.node.version_of(S1, "version"))
+    number = company.heard[S1].delivered.get(timeout=10)[1].id
+    dies(company, S0)
+    with pytest.raises(Undone):
+        asked()
+    assert company.coordinator.room_for(S1, Kind.REPLY, number, Exhibit, [4], []) != []
+    with pytest.raises(ProtocolError, match="sends vectors to the coordinator"):
+        company.coordinator.room_for(S1, Kind.REPLY, number + 1000, Exhibit, [4], [])
+
+
 def test_one_that_dies_again_and_again_ends_the_run(companies: Any) -> None:
     company: Company = companies(Snapshot())
     dies(company, S0)
     for life in (1, 2, 3):
         starts(company, S0, life)
         dies(company, S0)
-    assert company.told("failed")[0] == S0
+    who, cause, _ = company.told("failed")
+    assert who == S0
+    assert cause.endswith("; it has died 4 times in a row within 5 s")
+
+
+def test_one_whose_lives_are_long_may_die_as_often_as_it_likes(companies: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "SHORT_SECONDS", 0.0)
+    company: Company = companies(Snapshot())
+    dies(company, S0)
+    for life in range(1, 2 * recovery.LIVES_MAX):
+        order = hears_next(company, S1, control.Restore)
+        starts(company, S0, life)
+        for who in (S0, S1):
+            company.say(who, control.Prepared(number=order.number))
+        hears_next(company, S0, control.Go)
+        dies(company, S0)
+    assert events(company).count(("server 0", "lost")) == 2 * recovery.LIVES_MAX
 
 
 def test_one_that_falls_silent_again_and_again_ends_the_run_too(companies: Any) -> None:
@@ -224,7 +253,7 @@ def test_one_that_falls_silent_again_and_again_ends_the_run_too(companies: Any) 
         coordinator._transport.call_later(0.0, functools.partial(coordinator._carry_out, silent))
         company.settled()
         silent_one.close()
-    assert company.told("failed")[:2] == (S0, "lost server 0: silent")
+    assert company.told("failed")[:2] == (S0, "lost server 0: silent; it has died 4 times in a row within 5 s")
 
 
 def test_nothing_of_an_earlier_order_counts_when_the_server_that_came_is_lost_as_well(companies: Any) -> None:

@@ -1,0 +1,137 @@
+"""Ways between parties that can be cut: what one sends another passes through this process.
+
+Each ordered pair of parties has a relay of its own on the loopback address, which the one that calls is told instead of
+the other's address. While a party is cut off its relays hold what they have and read no more, as a network does that
+loses everything: nobody's connection is closed, and when the way is free again all of it arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Coroutine
+from typing import Any, cast
+
+from paceline.live import party
+from paceline.live.control import Came, Roster
+from paceline.live.party import Party
+from paceline.live.transport import Envelope, Transport
+
+LOOPBACK = "127.0.0.1"
+PIECE_BYTES = 1 << 18
+OPEN_SECONDS = 10.0
+
+
+class Relays:
+    """Of one run. Everything that moves bytes happens on one thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._cut: set[Party] = set()
+        self._free = asyncio.Condition()
+        self._ways: dict[tuple[Party, str], str] = {}  # from a caller to an address: the relay's
+        self._servers: list[asyncio.Server] = []
+        self._thread = threading.Thread(target=self._loop.run_forever, name="relays", daemon=True)
+        self._thread.start()
+
+    def way(self, caller: Party, to: Party, address: str) -> str:
+        """Where `caller` reaches `to`, whose own address that is; only ways over TCP are kept."""
+        address = address.partition(" ")[0]
+        if (caller, address) not in self._ways:
+            self._ways[caller, address] = self._wait_for(self._open(caller, to, address))
+        return self._ways[caller, address]
+
+    def cut_off(self, whom: Party) -> None:
+        self._loop.call_soon_threadsafe(self._cut.add, whom)
+
+    def let_through(self, whom: Party) -> None:
+        self._wait_for(self._let_through(whom))
+
+    def close(self) -> None:
+        """Ends every connection."""
+        self._wait_for(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(OPEN_SECONDS)
+        self._loop.close()
+
+    def _wait_for(self, act: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(act, self._loop).result(OPEN_SECONDS)
+
+    # ---- on the thread of the relays ---------------------------------------------------------------------
+    async def _open(self, caller: Party, to: Party, address: str) -> str:
+        async def called(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._join({caller, to}, reader, writer, address)
+
+        server = await asyncio.start_server(called, LOOPBACK, 0)
+        self._servers.append(server)
+        return f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}"
+
+    async def _join(
+        self, ends: set[Party], reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str
+    ) -> None:
+        host, _, port = address.rpartition(":")
+        writers = [writer]
+        try:
+            await self._passable(ends)
+            onwards = await asyncio.open_connection(host.strip("[]"), int(port))
+            writers.append(onwards[1])
+            await asyncio.gather(self._carry(ends, reader, onwards[1]), self._carry(ends, onwards[0], writer))
+        except OSError:  # nobody is there
+            writer.close()
+        except asyncio.CancelledError:
+            for one in writers:
+                one.transport.abort()
+
+    async def _carry(self, ends: set[Party], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One direction. What was read is held while the way is cut, and so is the end of the stream."""
+        with contextlib.suppress(OSError):
+            while data := await reader.read(PIECE_BYTES):
+                await self._passable(ends)
+                writer.write(data)
+                await writer.drain()
+        await self._passable(ends)
+        writer.close()
+
+    async def _passable(self, ends: set[Party]) -> None:
+        async with self._free:
+            await self._free.wait_for(lambda: not ends & self._cut)
+
+    async def _let_through(self, whom: Party) -> None:
+        async with self._free:
+            self._cut.discard(whom)
+            self._free.notify_all()
+
+    async def _close(self) -> None:
+        for server in self._servers:
+            server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)  # in which what was aborted is closed
+
+
+class Detour:
+    """The coordinator's transport, which tells everybody relays instead of addresses; the rest is the transport's."""
+
+    def __init__(self, transport: Transport, relays: Relays) -> None:
+        self._transport, self._relays, self.me = transport, relays, transport.me
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def send(self, to: Party, envelope: Envelope) -> None:
+        match envelope.message:
+            case Roster(addresses=addresses) as roster:
+                ways = {name: self._relays.way(to, Party.parse(name), where) for name, where in addresses.items()}
+                envelope = dataclasses.replace(envelope, message=dataclasses.replace(roster, addresses=ways))
+            case Came(rank=rank, address=address) as came:
+                way = self._relays.way(to, party.worker(rank), address)
+                envelope = dataclasses.replace(envelope, message=dataclasses.replace(came, address=way))
+        self._transport.send(to, envelope)
+
+
+def detour(transport: Transport, relays: Relays) -> Transport:
+    return cast(Transport, Detour(transport, relays))

@@ -1,0 +1,223 @@
+"""The thread that carries a plan out, and hears what the run makes of it.
+
+The rule of this file: everything happens on the storm's thread, at its time, by the clock of the coordinator; records
+come from another thread and are looked at here.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from paceline.chaos.plan import Fault
+from paceline.core.trace import Applied, Membership, Record, Span
+from paceline.live.party import Party
+
+TURN_SECONDS = 0.05  # of one who is slowed down: stopped, and going on
+AGAIN_SECONDS = 0.2  # before somebody is looked for again who can be spared
+CALM_SECONDS = 1.0  # after the end of a fault, in which its loss may still be noticed; and for one who came back
+
+
+class Victims(Protocol):
+    def signal(self, who: Party, number: signal.Signals) -> None: ...
+    def cut_off(self, who: Party) -> None: ...
+    def let_through(self, who: Party) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What came of a fault; seconds on the coordinator's clock. `whom`: another than planned, if that was away.
+
+    ended_s: when nobody was held any more. lost_s, back_s: None while, or because, it was not given up, or not back.
+    """
+
+    fault: Fault
+    whom: Party
+    at_s: float
+    ended_s: float | None = None
+    lost_s: float | None = None
+    back_s: float | None = None
+
+    def settled(self, now: float) -> bool:
+        if self.ended_s is None or (self.lost_s is not None and self.back_s is None):
+            return False
+        return self.lost_s is not None or (not self.kills and now > self.ended_s + CALM_SECONDS)
+
+    @property
+    def kills(self) -> bool:
+        return self.fault.kind in ("kill", "server")
+
+    def __str__(self) -> str:
+        instead = "" if self.whom == self.fault.whom else f" ({self.whom} instead)"
+        return f"{self.fault}{instead}: {self._what_came()}"
+
+    def _what_came(self) -> str:
+        if self.lost_s is None:
+            return "not heard of when the run ended" if self.ended_s is None or self.kills else "it went on"
+        lost = f"given up after {max(0.0, self.lost_s - self.at_s):.2f} s"
+        if self.back_s is None:
+            return f"{lost}, not back when the run ended"
+        return f"{lost}, back after {self.back_s - self.at_s:.2f} s"
+
+
+class Storm:
+    """`clock`: seconds since training began. `tell` is called with a line for each fault, once it is over."""
+
+    def __init__(
+        self,
+        plan: Sequence[Fault],
+        parties: Sequence[Party],
+        victims: Victims,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._parties, self._victims, self._tell = parties, victims, tell
+        self.outcomes: list[Outcome] = []
+        self.unasked: list[Membership] = []  # losses of those whom no fault had touched
+        self._away: set[Party] = set()
+        self._held: set[Party] = set()
+        self._told: set[int] = set()
+        self._records: deque[Record] = deque()
+        self._changed = threading.Condition()
+        self._begun = self._over = False
+        self._sequence = itertools.count()
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._clock: Callable[[], float] = lambda: 0.0
+        self._thread = threading.Thread(target=self._run, name="storm", daemon=True)
+        for fault in plan:
+            self._at(fault.at_s, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
+
+    def start(self, clock: Callable[[], float]) -> None:
+        """It waits for the first step before anything happens."""
+        self._clock = clock
+        self._thread.start()
+
+    def heard(self, record: Record) -> None:
+        """From any thread."""
+        if not self._begun and isinstance(record, Applied | Span):
+            self._begun = True
+        elif not isinstance(record, Membership):
+            return
+        with self._changed:
+            self._records.append(record)
+            self._changed.notify()
+
+    def end(self) -> None:
+        """The run is over: whoever is held is let go, and what has not been told is."""
+        with self._changed:
+            self._over = True
+            self._changed.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+        for outcome in self.outcomes:
+            if outcome.ended_s is None:
+                self._let_go(outcome.fault, outcome.whom)
+            self._tell_of(outcome)
+
+    # ---- on the storm's thread ---------------------------------------------------------------------------
+    def _run(self) -> None:
+        while self._wait():
+            while self._records:
+                record = self._records.popleft()
+                if isinstance(record, Membership):
+                    self._changes(record)
+            while self._begun and self._agenda and self._agenda[0][0] <= self._clock():
+                heapq.heappop(self._agenda)[2]()
+            for outcome in self.outcomes:
+                if outcome.settled(self._clock()):
+                    self._tell_of(outcome)
+
+    def _wait(self) -> bool:
+        """Until something is to be done; False when the run is over."""
+        with self._changed:
+            due = self._agenda[0][0] - self._clock() if self._begun and self._agenda else None
+            self._changed.wait_for(lambda: self._records or self._over, due if due is None else max(0.0, due))
+            return not self._over
+
+    def _at(self, when: float, act: Callable[[], None]) -> None:
+        heapq.heappush(self._agenda, (when, next(self._sequence), act))
+
+    def _changes(self, record: Membership) -> None:
+        who = Party.parse(record.party)
+        now = self._clock()
+        mine = next((o for o in reversed(self.outcomes) if o.whom == who and not o.settled(now)), None)
+        if record.event == "lost":
+            self._away.add(who)
+            if mine is None:
+                self.unasked.append(record)
+            elif mine.lost_s is None:
+                mine.lost_s = record.at
+                if mine.ended_s is None:  # who comes in its place has no part in what held it
+                    self._ends(mine)
+        elif record.event in ("returned", "replaced"):
+            self._at(now + CALM_SECONDS, lambda: self._away.discard(who))
+            if mine is not None and mine.lost_s is not None:
+                mine.back_s = record.at
+
+    def _tell_of(self, outcome: Outcome) -> None:
+        if outcome.fault.number not in self._told:
+            self._told.add(outcome.fault.number)
+            self._tell(str(outcome))
+
+    # ---- what is done ------------------------------------------------------------------------------------
+    def _strike(self, fault: Fault) -> None:
+        now = self._clock()
+        whom = self._spared(fault)
+        if whom is None:
+            self._at(now + AGAIN_SECONDS, lambda: self._strike(fault))
+            return
+        outcome = Outcome(fault=fault, whom=whom, at_s=now)
+        self.outcomes.append(outcome)
+        if outcome.kills:
+            self._away.add(whom)
+            self._victims.signal(whom, signal.SIGKILL)
+            outcome.ended_s = now
+            return
+        self._held.add(whom)
+        if fault.kind == "slow":
+            self._slow_down(outcome, now + fault.for_s)
+            return
+        if fault.kind == "stop":
+            self._victims.signal(whom, signal.SIGSTOP)
+        else:
+            self._victims.cut_off(whom)
+        self._at(now + fault.for_s, lambda: self._ends(outcome))
+
+    def _spared(self, fault: Fault) -> Party | None:
+        """Whom it is for, or the next of its kind that is there and untouched; a run needs one worker at least."""
+        kind = fault.whom.kind
+        alike = [who for who in self._parties if who.kind == kind]
+        fit = [who for who in alike if who not in self._away | self._held]
+        if not fit or (kind == "worker" and len(fit) < 2):
+            return None
+        return next((who for who in fit if who >= fault.whom), fit[0])
+
+    def _slow_down(self, outcome: Outcome, until: float) -> None:
+        """One turn: stopped for most of it."""
+        now, whom = self._clock(), outcome.whom
+        if now >= until or outcome.ended_s is not None:
+            self._ends(outcome)
+            return
+        self._victims.signal(whom, signal.SIGSTOP)
+        at_rest = TURN_SECONDS * (outcome.fault.times - 1)
+        self._at(now + at_rest, lambda: self._victims.signal(whom, signal.SIGCONT))
+        self._at(now + at_rest + TURN_SECONDS, lambda: self._slow_down(outcome, until))
+
+    def _ends(self, outcome: Outcome) -> None:
+        if outcome.ended_s is not None:
+            return
+        outcome.ended_s = self._clock()
+        self._held.discard(outcome.whom)
+        self._let_go(outcome.fault, outcome.whom)
+        self._at(outcome.ended_s + 1.1 * CALM_SECONDS, lambda: None)  # to look whether it is settled
+
+    def _let_go(self, fault: Fault, whom: Party) -> None:
+        if fault.kind == "partition":
+            self._victims.let_through(whom)
+        elif fault.kind != "server":
+            self._victims.signal(whom, signal.SIGCONT)

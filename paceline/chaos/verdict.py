@@ -1,0 +1,105 @@
+"""What a run made of its faults: pauses as the trace has them, the table, and whether the bounds held."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from paceline.chaos.plan import KINDS
+from paceline.chaos.storm import Outcome
+from paceline.core.trace import Applied, Ended, Record, Span
+
+Pause = tuple[float, float]  # from, to
+HEADINGS = ("fault", "times", "given up", "back", "back p50", "back max", "pause p50", "pause max")
+
+
+def pauses(records: Iterable[Record]) -> list[Pause]:
+    """Between two updates of one shard; where the scheme has none, between any two steps of anybody.
+
+    The last one is to the end of training. Each is by the clock of one shard.
+    """
+    moments: dict[int, list[float]] = defaultdict(list)
+    steps, end = [], None
+    for record in records:
+        match record:
+            case Applied(at=at, shard=shard):
+                moments[shard].append(at)
+            case Span(at=at, steps=count) if count:
+                steps.append(at)
+            case Ended(at=at):
+                end = at
+    series = list(moments.values()) or [steps]
+    found: list[Pause] = []
+    for one in series:
+        found += itertools.pairwise(sorted([*one, *([] if end is None else [max(end, *one)])]))
+    return found
+
+
+def longest(among: Iterable[Pause]) -> float:
+    return max((end - begin for begin, end in among), default=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """`accuracy` and `quiet`: of the model at the end, with the faults and without; None where nobody knows."""
+
+    outcomes: Sequence[Outcome]
+    planned: int
+    unasked: int
+    pauses: Sequence[Pause]
+    accuracy: float | None
+    quiet: float | None
+    hang_s: float
+    points: float
+
+    def table(self) -> str:
+        """A row for each kind of fault."""
+        rows: list[tuple[str, ...]] = [HEADINGS]
+        rows += [self._row(kind) for kind in KINDS if any(o.fault.kind == kind for o in self.outcomes)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            row[0].ljust(widths[0])
+            + "".join(f"  {cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))
+            for row in rows
+        )
+
+    def _row(self, kind: str) -> tuple[str, ...]:
+        mine = [o for o in self.outcomes if o.fault.kind == kind]
+        lost = [o for o in mine if o.lost_s is not None]
+        backs = [o.back_s - o.at_s for o in lost if o.back_s is not None]
+        stood = [self._pause_around(o) for o in mine]
+        return (
+            *(kind, str(len(mine)), str(len(lost)), str(len(backs))),
+            *(f"{f(backs):.2f} s" if backs else "-" for f in (statistics.median, max)),
+            *(f"{f(stood):.2f} s" for f in (statistics.median, max)),
+        )
+
+    def _pause_around(self, outcome: Outcome) -> float:
+        """The longest that began or went on while the fault and the return from it did; others may share in it."""
+        end = max(filter(None, (outcome.at_s, outcome.ended_s, outcome.back_s)))
+        return longest(pause for pause in self.pauses if pause[1] > outcome.at_s and pause[0] < end)
+
+    def broken(self) -> list[str]:
+        """What was promised and not kept, a line each."""
+        found = []
+        if len(self.outcomes) < self.planned:
+            found.append(f"the run ended before {self.planned - len(self.outcomes)} of {self.planned} faults")
+        if (pause := longest(self.pauses)) > self.hang_s:
+            found.append(f"it stood still for {pause:.1f} s (bound {self.hang_s:g} s)")
+        if self.accuracy is not None and self.quiet is not None and self.quiet - self.accuracy > self.points / 100:
+            found.append(f"accuracy {self.accuracy:.3f}, quiet {self.quiet:.3f} (bound {self.points:g} points)")
+        return found
+
+    def __str__(self) -> str:
+        hangs = sum(end - begin > self.hang_s for begin, end in self.pauses)
+        known = "" if self.accuracy is None else f"; accuracy {self.accuracy:.3f}"
+        known += "" if self.quiet is None else f", without faults {self.quiet:.3f}"
+        broken = self.broken()
+        return (
+            f"{len(self.outcomes)} of {self.planned} faults; longest pause of all {longest(self.pauses):.2f} s; "
+            f"{hangs} over {self.hang_s:g} s; lost without a fault: {self.unasked}{known}\n"
+            + ("the run came through" if not broken else "NOT as it should be: " + "; ".join(broken))
+        )
