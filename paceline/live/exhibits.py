@@ -43,6 +43,10 @@ class Exhibit:
     facts: str = ""
 
 
+PAST_ROLES = (Peek, Exhibit)
+"""Messages that roles do not see."""
+
+
 class Exhibits:
     """By name; a provider gives a vector, a vector and its weight, or an Exhibit, for the number of a slice held here.
 

@@ -25,7 +25,7 @@ from paceline.core.vector import Memory
 from paceline.live import party
 from paceline.live.calls import OpenCalls
 from paceline.live.cutting import Cut
-from paceline.live.exhibits import COMMON, FREIGHT, FREIGHT_LENGTH, PRESENCE, WEIGHTS, Exhibit, Exhibits, Peek
+from paceline.live.exhibits import COMMON, FREIGHT, FREIGHT_LENGTH, PAST_ROLES, PRESENCE, WEIGHTS, Exhibits, Peek
 from paceline.live.hosted import Carrier, Declined, Hosted
 from paceline.live.looks import Looking
 from paceline.live.neighbours import Neighbours
@@ -378,7 +378,7 @@ class Node(Looking):
         if vector_fields(type(envelope.message)):
             room = functools.partial(self.room_for, src, envelope.kind, envelope.id)
             envelope.message = self.stage.incoming(src, envelope.message, room, from_server=src.kind == "server")
-        between = "server" in (src.kind, self.me.kind) and not isinstance(envelope.message, Peek | Exhibit)
+        between = "server" in (src.kind, self.me.kind) and not isinstance(envelope.message, PAST_ROLES)
         if between and envelope.view != self.view:
             return  # it is of before the servers went back
         if envelope.kind == Kind.REPLY:
@@ -393,13 +393,14 @@ class Node(Looking):
             if self._left and envelope.kind == Kind.CALL:
                 self._decline(src, envelope.id)
                 return
-            role = self._role_for(envelope)
+            hosted, role = self._role_for(envelope)
             if envelope.kind == Kind.CALL:
-                if envelope.id in self._unanswered[role, src.index]:
+                unanswered = self._unanswered[role, src.index]
+                if envelope.id in unanswered:
                     return  # asked again, and will be answered
-                self._unanswered[role, src.index].append(envelope.id)
+                unanswered.append(envelope.id)
             self._carry_out(role, role.on(self.now(), src.index, envelope.message))
-            for after in list(self._hosted[envelope.slice].after.values()):
+            for after in list(hosted.after.values()) if hosted.after else ():
                 after()
 
     def _carrier_of_peers(self, src: Party) -> PeerCarrier:
@@ -435,12 +436,12 @@ class Node(Looking):
             raise ProtocolError(f"{self.me} is asked for its slice {slice} and has {len(self._hosted)}")
         return self._hosted[slice]
 
-    def _role_for(self, envelope: Envelope) -> Role:
+    def _role_for(self, envelope: Envelope) -> tuple[Hosted, Role]:
         hosted = self._at(envelope.slice)
         role = hosted.mean_server if isinstance(envelope.message, Part) and hosted.mean_server else hosted.role
         if role is None:
             raise ProtocolError(f"{self.me} got {type(envelope.message).__name__} before it had a role")
-        return role
+        return hosted, role
 
     def _carry_out(self, role: Role, effects: Iterable[Tell | Reply]) -> None:
         hold = self.holds.get(role)
