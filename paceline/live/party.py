@@ -10,7 +10,7 @@ KINDS = ("worker", "server", "coordinator", "evaluator")
 
 class Party(NamedTuple):  # a tuple, whose hash costs no call of Python: every message is looked up by its party
     kind: str
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]  # nobody looks for the place of something in a party
 
     def __str__(self) -> str:
         return f"{self.kind} {self.index}" if self.kind in ("worker", "server") else self.kind
