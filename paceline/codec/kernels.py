@@ -22,7 +22,13 @@ ABSOLUTE = 0x7FFFFFFF
 BIN_BITS = 19  # of the 31 bits of a magnitude, those below tell no histogram bins apart
 F = np.float32
 
-kernel: Callable[..., Any] = numba.njit(nogil=True, cache=True, error_model="numpy")
+
+def kernel(loop: Callable[..., Any]) -> Any:
+    """`loop`, compiled when it is called first. Where no folder may be written, it is compiled anew in every run."""
+    try:
+        return numba.njit(nogil=True, cache=True, error_model="numpy")(loop)
+    except RuntimeError:  # there is nowhere to keep machine code, neither beside the source nor in the user's cache
+        return numba.njit(nogil=True, error_model="numpy")(loop)
 
 
 # ---- thresholds: MXNet's 2bit and 1bit ---------------------------------------------------------------------------

@@ -30,6 +30,10 @@ class Codecs:
     exact_below: int = EXACT_BELOW
 
     @property
+    def any(self) -> bool:
+        return read(self.up) is not None or read(self.down) is not None
+
+    @property
     def in_messages(self) -> bool:
         """Are vectors of messages encoded?"""
         return read(self.down) is not None or (read(self.up) is not None and not self.low_rank)

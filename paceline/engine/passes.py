@@ -14,14 +14,18 @@ import numpy as np
 
 BLOCK = 4096
 
-# The order of a block's sum is the compiler's, so that it becomes vector instructions. Nothing is assumed to be finite.
-measured: Callable[..., Any] = numba.njit(
-    "float64(float32[::1], float32[::1], float32, float32[::1], float32[::1])",
-    nogil=True,
-    cache=True,
-    error_model="numpy",
-    fastmath={"reassoc", "contract", "nsz"},
-)
+
+def measured(loop: Callable[..., Any]) -> Any:
+    """`loop`, compiled at once; anew in every process where no folder may be written.
+
+    The order of a block's sum is the compiler's, so that it becomes vector instructions. Nothing is assumed to be finite.
+    """
+    signature = "float64(float32[::1], float32[::1], float32, float32[::1], float32[::1])"
+    fast = {"reassoc", "contract", "nsz"}
+    try:
+        return numba.njit(signature, nogil=True, cache=True, error_model="numpy", fastmath=fast)(loop)
+    except RuntimeError:  # there is nowhere to keep machine code, neither beside the source nor in the user's cache
+        return numba.njit(signature, nogil=True, error_model="numpy", fastmath=fast)(loop)
 
 
 @measured

@@ -22,7 +22,7 @@ from paceline.job.crew import Ended
 from paceline.job.seat import Seat
 from paceline.launch import words
 from paceline.launch.environment import Environment
-from paceline.launch.local import PREPARE_SECONDS, LocalCrew
+from paceline.launch.local import LocalCrew, prepare_seconds
 from paceline.launch.placement import Placement
 from paceline.launch.words import Event, Lines
 from paceline.live.party import Party
@@ -128,7 +128,7 @@ class RemoteCrew:
         problems = []
         for host in workers:
             try:
-                answer = host.answer(PREPARE_SECONDS)
+                answer = host.answer(prepare_seconds(config))
             except PacelineError as error:
                 problems.append((host.name, str(error)))
                 continue

@@ -24,6 +24,12 @@ from paceline.launch.environment import Environment
 from paceline.live.party import Party
 
 PREPARE_SECONDS = 120.0
+COMPILE_SECONDS = 780.0  # more, for codecs: they are compiled once on a machine, and on a busy one that takes minutes
+
+
+def prepare_seconds(config: Config) -> float:
+    """How long a host may take to get ready for this run."""
+    return PREPARE_SECONDS + (COMPILE_SECONDS if config.codecs().any else 0.0)
 
 
 class LocalHost:
@@ -54,11 +60,11 @@ class LocalHost:
         except OSError as error:
             raise PacelineError(f"the process that starts the others is gone ({error})") from None
 
-    def answer(self) -> dict[str, Any]:
+    def answer(self, seconds: float) -> dict[str, Any]:
         try:
-            return self._answers.get(timeout=PREPARE_SECONDS)
+            return self._answers.get(timeout=seconds)
         except queue.Empty:
-            raise PacelineError(f"waited {PREPARE_SECONDS:.0f} s for the process that starts the others") from None
+            raise PacelineError(f"waited {seconds:.0f} s for the process that starts the others") from None
 
     def close(self) -> None:
         """Ends the fork server and whoever it still has."""
@@ -103,7 +109,7 @@ class LocalCrew:
 
     def prepare(self, config: Config) -> int:
         self._host.ask(do="prepare", config=configuration.to_dict(config))
-        answer = self._host.answer()
+        answer = self._host.answer(prepare_seconds(config))
         if answer["event"] == "error":
             raise ConfigError(answer["why"])
         return int(answer["train_samples"])

@@ -18,7 +18,7 @@ import pytest
 from paceline.config import Config, build
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.job.seat import Seat
-from paceline.launch.local import LocalHost, death, last_words
+from paceline.launch.local import COMPILE_SECONDS, LocalHost, death, last_words, prepare_seconds
 from tests.launch.processes import alive, all_gone, comm, descendants, stat, within
 
 pytestmark = pytest.mark.skipif(not Path("/proc/1/stat").exists(), reason="reads /proc")
@@ -26,6 +26,11 @@ pytestmark = pytest.mark.skipif(not Path("/proc/1/stat").exists(), reason="reads
 
 def config_for(out: Path, **sections: Any) -> Config:
     return build({"run": {"scheme": "bsp", "out": str(out)}, "cluster": {"workers": 1}, **sections})
+
+
+def test_a_host_has_more_time_to_get_ready_where_it_has_codecs_to_compile(tmp_path: Path) -> None:
+    plain, coded = (config_for(tmp_path, comm={"codec": name}) for name in ("none", "topk"))
+    assert prepare_seconds(coded) == prepare_seconds(plain) + COMPILE_SECONDS
 
 
 @pytest.fixture(scope="module")
