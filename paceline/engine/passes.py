@@ -18,7 +18,8 @@ BLOCK = 4096
 def measured(loop: Callable[..., Any]) -> Any:
     """`loop`, compiled at once; anew in every process where no folder may be written.
 
-    The order of a block's sum is the compiler's, so that it becomes vector instructions. Nothing is assumed to be finite.
+    The order of a block's sum is the compiler's, so that it becomes vector instructions. Nothing is
+    assumed to be finite.
     """
     signature = "float64(float32[::1], float32[::1], float32, float32[::1], float32[::1])"
     fast = {"reassoc", "contract", "nsz"}
