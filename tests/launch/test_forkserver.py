@@ -29,7 +29,7 @@ def config_for(out: Path, **sections: Any) -> Config:
 
 
 def test_a_host_has_more_time_to_get_ready_where_it_has_codecs_to_compile(tmp_path: Path) -> None:
-    plain, coded = (config_for(tmp_path, codec={"up": name}) for name in ("none", "topk"))
+    plain, coded = (config_for(tmp_path, compression={"up": name}) for name in ("none", "topk"))
     assert prepare_seconds(coded) == prepare_seconds(plain) + COMPILE_SECONDS
 
 
