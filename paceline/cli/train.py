@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from typing import Any
 
-from paceline.cli.options import Parser, add_settings, config_of
+from paceline import config as configuration
+from paceline.cli.options import Parser, add_settings, config_of, values_of
 from paceline.cli.running import run_and_report
 from paceline.cli.watch import add_watch, page
 from paceline.launch.local import LocalHost
 from paceline.launch.run import conductor_of, new_folder
+from paceline.launch.starters import SCHEDULER, Hand, by_hand
 from paceline.observe.progress import make_view
 
 EPILOG = """examples:
@@ -38,6 +42,20 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     namespace = parse(arguments)
+    if (hand := by_hand(os.environ)) is not None:
+        return _by_hand(hand, values_of(namespace))
     config = new_folder(config_of(namespace))
     with page(namespace.watch, config.run.out), LocalHost() as host:
         return run_and_report(conductor_of(config, host.crew(), make_view(sys.stderr)), config.run.out)
+
+
+def _by_hand(hand: Hand, values: dict[str, dict[str, Any]]) -> int:
+    """One party of a run, whose processes torchrun, Slurm, MPI or somebody's hand starts."""
+    from paceline.launch import byhand
+
+    configuration.build(values)
+    if hand.kind == SCHEDULER:
+        return byhand.lead(hand, values, trains=True, run=run_and_report, view=make_view(sys.stderr))
+    if hand.leads:
+        byhand.start_leader(hand, values, trains=True)
+    return byhand.take_part(byhand.come(hand))

@@ -16,6 +16,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from paceline.core.errors import ConfigError
@@ -26,15 +27,18 @@ from paceline.live.tls import file_of, identity
 LIFETIME = datetime.timedelta(days=30)  # for as long as a run may take newcomers
 CLOCK_SKEW = datetime.timedelta(days=1)  # between the clocks of two machines
 
+P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+
 PEM = serialization.Encoding.PEM
 
 
 class Authority:
     """Of the run `job`."""
 
-    def __init__(self) -> None:
-        self.job = secrets.token_hex(8)
-        self._key = ec.generate_private_key(ec.SECP256R1())
+    def __init__(self, secret: str = "") -> None:
+        """`secret`: who has the same has the same authority; without one it is new."""
+        self.job = derived(secret, "job", 8).hex() if secret else secrets.token_hex(8)
+        self._key = _key_of(secret) if secret else ec.generate_private_key(ec.SECP256R1())
         usage = x509.KeyUsage(
             digital_signature=False,
             content_commitment=False,
@@ -75,6 +79,18 @@ class Authority:
         for party in parties:
             key = new_key()
             write_secret(folder, file_of(party), self.issue(party, key.public_key()) + private(key))
+
+
+def derived(secret: str, purpose: str, length: int) -> bytes:
+    """Bytes for one purpose, which tell nothing of the secret nor of those for another (HKDF, RFC 5869)."""
+    return HKDF(hashes.SHA256(), length, salt=None, info=f"paceline {purpose}".encode()).derive(secret.encode())
+
+
+def _key_of(secret: str) -> ec.EllipticCurvePrivateKey:
+    """NIST SP 800-186: 64 bits more than the order has, so that no key is likelier than another."""
+    return ec.derive_private_key(
+        int.from_bytes(derived(secret, "authority", 40)) % (P256_ORDER - 1) + 1, ec.SECP256R1()
+    )
 
 
 def pin_of(certificate: x509.Certificate) -> str:

@@ -148,7 +148,7 @@ class RemoteCrew:
         slot = self._placement.slots[seat.who.index] if seat.who.kind == "worker" else -1
         there = dataclasses.replace(seat, bind=_bind(host.address, seat.bind), slot=slot)
         values = configuration.to_dict(config)
-        host.ask(words.Start(config=values, seat=there.to_json(), keys=_keys(seat)))
+        host.ask(words.Start(config=values, seat=there.to_json(), keys=keys_of(seat)))
 
     def _host_for(self, who: Party) -> RemoteHost:
         """Where the placement says; if that one is gone, the living one that has the fewest parties."""
@@ -275,7 +275,7 @@ def _bind(there: str, here: str) -> str:
     return here if is_loopback(there) else there
 
 
-def _keys(seat: Seat) -> dict[str, str]:
+def keys_of(seat: Seat) -> dict[str, str]:
     """The files that `seat` finds in its folder of credentials, by name."""
     if not seat.credentials:
         return {}

@@ -39,28 +39,32 @@ Caller = tuple[Lines[Event], words.Hello]
 class Door:
     """Open until it is closed."""
 
-    def __init__(self, address: str) -> None:
-        """Listens on `address` of this machine. Raises ConfigError."""
-        from paceline.job.authority import Authority
+    def __init__(self, address: str, port: int = 0, secret: str = "") -> None:
+        """Listens on `address` of this machine; `port` 0 is any. Raises ConfigError.
+
+        `secret`: whoever has the same can make the ticket (`ticket_from`); without one it is known by its text only.
+        """
+        from paceline.job.authority import Authority, derived
 
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
-            self._listener = socket.create_server((address, 0), family=family, backlog=256)
+            self._listener = socket.create_server((address, port), family=family, backlog=256)
         except OSError as error:
-            raise ConfigError(f"--interface {address}: {error.strerror}; give an address of this machine") from None
-        authority = Authority()
+            what, way_out = f"--interface {address}", "give an address of this machine"
+            if port:
+                what, way_out = f"{address}, port {port}", "give an address of this machine and a port that is free"
+            raise ConfigError(f"{what}: {error.strerror}; {way_out}") from None
+        authority = Authority(secret)
         with tempfile.TemporaryDirectory(prefix="paceline-door-") as folder:
             place = Path(folder, "credentials")
             authority.write(place, [COORDINATOR])
             self._context = _context(ssl.PROTOCOL_TLS_SERVER)
             self._context.load_cert_chain(place / file_of(COORDINATOR))
         port = self._listener.getsockname()[1]
-        self._token = secrets.token_hex(16)
-        self.ticket = json.dumps(
-            {"host": address, "port": port, "token": self._token, "authority": authority.certificate.decode()}
-        )
+        self._token = derived(secret, "token", 16).hex() if secret else secrets.token_hex(16)
+        self.ticket = _ticket(address, port, self._token, authority.certificate)
         self._strangers = threading.BoundedSemaphore(STRANGERS_MAX)
-        self._agents: queue.SimpleQueue[Caller] = queue.SimpleQueue()
+        self._agents: queue.SimpleQueue[Caller | None] = queue.SimpleQueue()
         threading.Thread(target=self._accept, name="door", daemon=True).start()
 
     def write_ticket(self, path: Path) -> None:
@@ -87,7 +91,12 @@ class Door:
             return self._agents.get_nowait()
         return None
 
+    def caller(self) -> Caller | None:
+        """The next who calls; None once the door is closed."""
+        return self._agents.get()
+
     def close(self) -> None:
+        self._agents.put(None)
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -126,6 +135,17 @@ def _missing(came: int, count: int, why: str) -> NoReturn:
     raise PacelineError(f"{came} of {count} agents called back: {why}")
 
 
+def _ticket(host: str, port: int, token: str, authority: bytes) -> str:
+    return json.dumps({"host": host, "port": port, "token": token, "authority": authority.decode()})
+
+
+def ticket_from(secret: str, host: str, port: int) -> str:
+    """To the door that was opened there with the same secret."""
+    from paceline.job.authority import Authority, derived
+
+    return _ticket(host, port, derived(secret, "token", 16).hex(), Authority(secret).certificate)
+
+
 def dial(ticket: Path) -> tuple[SocketStream, str, str]:
     """Call the launcher that wrote `ticket`: the stream, the token to show, and this host's address on that way.
 
@@ -134,15 +154,20 @@ def dial(ticket: Path) -> tuple[SocketStream, str, str]:
     try:
         if os.stat(ticket).st_mode & 0o077:
             raise ConfigError(f"{ticket} can be read by others: give it mode 0600")
-        told = json.loads(ticket.read_text(encoding="utf-8"))
-        context = _context(ssl.PROTOCOL_TLS_CLIENT)
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(cadata=told["authority"])
-        host, port, token = str(told["host"]), int(told["port"]), str(told["token"])
+        return call(ticket.read_text(encoding="utf-8"))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, ConfigError):
+        if isinstance(error, PacelineError):
             raise
         raise ConfigError(f"{ticket} is no ticket of a launcher: {error}") from None
+
+
+def call(ticket: str) -> tuple[SocketStream, str, str]:
+    """As `dial`, by the text of a ticket. Raises ValueError, KeyError and TypeError for one that is none."""
+    told = json.loads(ticket)
+    context = _context(ssl.PROTOCOL_TLS_CLIENT)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=told["authority"])
+    host, port, token = str(told["host"]), int(told["port"]), str(told["token"])
     try:
         stream = context.wrap_socket(socket.create_connection((host, port), timeout=CALL_SECONDS))
     except OSError as error:

@@ -22,7 +22,9 @@ from paceline.job.alone import sit_alone
 from paceline.job.pace import Pace
 from paceline.job.party import device_for
 from paceline.job.recipe import Recipe
+from paceline.job.seat import Seat
 from paceline.launch.environment import seat_from
+from paceline.launch.starters import by_hand
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +45,8 @@ def join(
 ) -> Pace:
     """Take this process's part in a run; returns when training starts.
 
-    The place is read from the environment that `paceline launch` sets; without one this process is the only worker.
+    The place is read from the environment that `paceline launch` sets, or torchrun, Slurm, MPI and MXNet's manual starts
+    (docs/launch.md); without one this process is the only worker.
     The model's parameters become views of one buffer, and worker 0's weights everybody's. Where the scheme updates on
     the servers, `optimizer` says how (its kind and numbers; its state lives there); where it trains locally,
     `optimizer` itself makes the local steps. `parameters` are those of the scheme; `codec` compresses what workers
@@ -69,7 +72,7 @@ def join(
         seed=seed,
         codecs=Codecs(up=codec, down=codec_down),
     )
-    seat = seat_from(os.environ)
+    seat = seat_from(os.environ) or place_by_hand()
     if seat is not None:
         recipe.make_scheme().check(seat.workers, seat.servers)
         recipe.codecs.check(recipe.make_scheme(), seat.servers, recipe.optimizer.momentum)
@@ -89,6 +92,19 @@ def join(
         raise
     atexit.register(leave, pace)
     return pace
+
+
+def place_by_hand() -> Seat | None:
+    """The seat of a process that torchrun, Slurm or MPI has started, or somebody by MXNet's variables."""
+    if by_hand(os.environ) is None:
+        return None
+    from paceline.launch.byhand import find_place
+
+    place = find_place()
+    if place is None:
+        return None
+    atexit.register(lambda: None if getattr(sys, "last_value", None) else place.leave())
+    return place.seat
 
 
 class Member(Protocol):

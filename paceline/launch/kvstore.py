@@ -17,7 +17,7 @@ from paceline.job.kvstore.local import LocalStore
 from paceline.job.kvstore.store import BOUND, SCHEMES, Store
 from paceline.job.recipe import Recipe
 from paceline.launch.environment import seat_from
-from paceline.launch.join import leave
+from paceline.launch.join import leave, place_by_hand
 
 LOCAL = ("local", "device")
 
@@ -56,7 +56,7 @@ def create(
 
 
 def _distributed(store: Store, timeout_s: float) -> DistributedStore:
-    seat = seat_from(os.environ)
+    seat = seat_from(os.environ) or place_by_hand()
     store.check(seat.workers if seat else 1, seat.servers if seat else 1)
     if seat is None:
         seat, session = sit_alone(Recipe(scheme=store.scheme).make_scheme(), device="cpu", servers=1)

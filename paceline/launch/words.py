@@ -79,6 +79,7 @@ class Hello(Word, frozen=True, kw_only=True, tag="hello"):
     """`token`: of the ticket, from an agent that dialled back. `task`: the number its engine gave it, or -1.
 
     `gpus`: which its engine lets it see, as CUDA_VISIBLE_DEVICES has them; empty where nothing is said.
+    `kind`: as what it takes part, where it is no agent but a party that was started by hand; `task` is its number then.
     """
 
     host: str
@@ -89,6 +90,7 @@ class Hello(Word, frozen=True, kw_only=True, tag="hello"):
     token: str = ""
     task: int = -1
     gpus: str = ""
+    kind: str = ""
 
 
 class Begun(Word, frozen=True, kw_only=True, tag="begun"):

@@ -1,0 +1,158 @@
+"""Processes that somebody else starts, one by one: what torchrun, Slurm, MPI and Grid Engine tell each of its number,
+and what MXNet's and ESync's manuals have one set by hand.
+
+Pure: from an environment to a `Hand`, or to what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paceline.core.errors import ConfigError
+
+SCHEDULER, SERVER, WORKER = "scheduler", "server", "worker"
+PORT = 29400  # where nobody says another: one below torchrun's own
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Under which names a starter tells a process of its rank, of how many, and of that among those of its host.
+
+    first: the number of rank 0. hosts: how many take part, where that is told; otherwise all are on this one when
+    `count_here` is `count`. job: something that no other job has at the same time.
+    """
+
+    starter: str
+    rank: str
+    count: str
+    rank_here: str = ""
+    count_here: str = ""
+    hosts: str = ""
+    job: tuple[str, ...] = ()
+    first: int = 0
+
+
+STARTERS = (
+    Names(
+        "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", job=("MASTER_PORT", "TORCHELASTIC_RUN_ID")
+    ),
+    Names(
+        "slurm",
+        "SLURM_PROCID",
+        "SLURM_STEP_NUM_TASKS",
+        "SLURM_LOCALID",
+        hosts="SLURM_STEP_NUM_NODES",
+        job=("SLURM_JOB_ID", "SLURM_STEP_ID"),
+    ),
+    Names(
+        "mpi",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+        job=("PMIX_NAMESPACE",),
+    ),
+    Names("mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", job=("PMI_ID", "HYDI_CONTROL_FD")),
+    Names("sge", "SGE_TASK_ID", "SGE_TASK_LAST", job=("JOB_ID",), first=1),
+)
+"""In the order in which they are looked for: torchrun may run within Slurm, and its numbers are the finer ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hand:
+    """A process that was started by hand, or by somebody who knows nothing of Paceline.
+
+    kind: scheduler, server or worker; number: its rank or shard, -1 where it is to be given one. leads: it brings the
+    coordinator, and with `own_servers` the servers, too. host, port: where it is led from; no host: from this one,
+    found by `job`. slot: its number among the workers of its host, or -1. interface: where to listen.
+    """
+
+    starter: str
+    kind: str
+    number: int
+    workers: int
+    servers: int
+    host: str
+    port: int
+    job: str
+    slot: int = -1
+    own_servers: bool = True
+    interface: str = ""
+    verbose: int = 0
+
+    @property
+    def leads(self) -> bool:
+        return self.kind == SCHEDULER or (self.own_servers and self.number == 0)
+
+
+def by_hand(environment: Mapping[str, str]) -> Hand | None:
+    """How this process was started; None for one that is alone, or was started by Paceline. Raises ConfigError."""
+    if "PACELINE_COORDINATOR" in environment:
+        return None
+    if "DMLC_ROLE" in environment:
+        return _of_mxnet(environment)
+    for names in STARTERS:
+        if environment.get(names.rank, "").isdecimal() and environment.get(names.count, "").isdecimal():
+            return _of_rank(names, environment)
+    return None
+
+
+def _of_rank(names: Names, environment: Mapping[str, str]) -> Hand | None:
+    workers = int(environment[names.count])
+    if workers < 2:
+        return None
+    here = environment.get(names.hosts) == "1" if names.hosts else environment.get(names.count_here) == str(workers)
+    host = "" if here else environment.get("MASTER_ADDR", "")
+    if not here and not host:
+        raise ConfigError(
+            f"{workers} processes by {names.starter}, maybe on several hosts: set MASTER_ADDR to the host of rank 0"
+        )
+    # torchrun listens on MASTER_PORT itself.
+    port = _number(environment, "MASTER_PORT", PORT) + (names.starter == "torchrun")
+    return Hand(
+        starter=names.starter,
+        kind=WORKER,
+        number=int(environment[names.rank]) - names.first,
+        workers=workers,
+        servers=_number(environment, "PACELINE_SERVERS", 1),
+        host=host,
+        port=_number(environment, "PACELINE_PORT", port),
+        job="-".join([names.starter, *(environment.get(name, "") for name in names.job)]),
+        slot=_number(environment, names.rank_here, -1),
+        interface=environment.get("PACELINE_BIND", ""),
+    )
+
+
+def _of_mxnet(environment: Mapping[str, str]) -> Hand:
+    role = environment["DMLC_ROLE"]
+    if role not in (SCHEDULER, SERVER, WORKER):
+        raise ConfigError(f"DMLC_ROLE={role}: must be scheduler, server or worker")
+    for name in ("DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER"):
+        if not environment.get(name):
+            raise ConfigError(f"DMLC_ROLE is set, so {name} must be too; docs/launch.md has the table")
+    port = _number(environment, "DMLC_PS_ROOT_PORT", 0)
+    return Hand(
+        starter="mxnet",
+        kind=role,
+        number=-1 if role == SCHEDULER else _number(environment, f"DMLC_{role.upper()}_ID", -1),
+        workers=_number(environment, "DMLC_NUM_WORKER", 1, least=1),
+        servers=_number(environment, "DMLC_NUM_SERVER", 1),
+        host=environment["DMLC_PS_ROOT_URI"],
+        port=port,
+        job=f"mxnet-{port}",
+        own_servers=False,
+        interface=environment.get("DMLC_NODE_HOST") or environment.get("DMLC_INTERFACE", ""),
+        verbose=min(2, _number(environment, "PS_VERBOSE", 0)),
+    )
+
+
+def _number(environment: Mapping[str, str], name: str, default: int, least: int = 0) -> int:
+    text = environment.get(name) or str(default)
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least and text != str(default):
+        raise ConfigError(f"{name}={text}: must be a whole number, {least} or more")
+    return number
