@@ -1,4 +1,4 @@
-"""`paceline launch --launcher mpi|slurm|sge|ray`: the engine starts an agent a worker; all else is as over ssh."""
+"""`paceline launch --launcher mpi|slurm|sge|ray|...`: the engine starts an agent a worker; all else is as over ssh."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paceline.cli.watch import page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.job.standing import starting
-from paceline.launch import mpi, ray, sge, slurm
+from paceline.launch import mpi, ray, sge, slurm, torchrun
 from paceline.launch.agents import RemoteCrew, begin
 from paceline.launch.called import Engine, called, listening_address, placed_on, plan
 from paceline.launch.environment import split_environment
@@ -29,7 +29,7 @@ from paceline.launch.script import Output
 from paceline.live.tcp import is_loopback
 from paceline.observe.progress import make_view
 
-ENGINES = (mpi.NAME, slurm.NAME, sge.NAME, ray.NAME)
+ENGINES = (mpi.NAME, slurm.NAME, sge.NAME, ray.NAME, torchrun.NAME)
 
 
 def over_engine(
@@ -104,6 +104,12 @@ def _engine(options: argparse.Namespace, hosts: tuple[Host, ...], folder: Path, 
             if hosts:
                 raise ConfigError("--hosts: Ray chooses hosts itself; say by --launcher-args 'GPU=1' what workers need")
             return ray.configured(extra)
+        case torchrun.NAME:
+            if hosts:
+                raise ConfigError(
+                    "--hosts: torchrun starts processes here; start it on each host by hand (docs/launch.md)"
+                )
+            return torchrun.Torchrun(extra=extra)
         case _:
             if hosts:
                 raise ConfigError(
@@ -118,6 +124,8 @@ def _listens_on(options: argparse.Namespace, hosts: tuple[Host, ...]) -> str:
         return resolve(options.interface)
     if options.bind:
         return str(options.bind)
+    if options.launcher == torchrun.NAME:
+        return "127.0.0.1"
     if options.launcher == mpi.NAME:
         others = [address for host in hosts if not is_loopback(address := address_towards(host.name))]
         return others[0] if others else "127.0.0.1"

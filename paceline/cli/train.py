@@ -56,6 +56,5 @@ def _by_hand(hand: Hand, values: dict[str, dict[str, Any]]) -> int:
     configuration.build(values)
     if hand.kind == SCHEDULER:
         return byhand.lead(hand, values, trains=True, run=run_and_report, view=make_view(sys.stderr))
-    if hand.leads:
-        byhand.start_leader(hand, values, trains=True)
-    return byhand.take_part(byhand.come(hand))
+    leader = byhand.start_leader(hand, values, trains=True) if hand.leads else None
+    return byhand.take_part(byhand.come(hand, leader))

@@ -39,7 +39,7 @@ from paceline.launch.words import Lines, Request
 from paceline.live.party import Party
 
 LOG_BYTES_MAX = 64 * 1024
-TASKS = ("PACELINE_TASK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SGE_TASK_ID")
+TASKS = ("PACELINE_TASK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SGE_TASK_ID", "RANK")
 
 
 class Agent:

@@ -3,13 +3,14 @@
     python -m paceline.launch.byhand     leads a run: the coordinator, and servers where nobody starts them
 
 Who leads opens a door (`paceline.launch.door`); over the same words as an agent a caller says as what it comes, and
-hears Start. On one host the ticket to the door lies in a folder that only this user can enter. Beyond it, everybody who
-has the token in PACELINE_TOKEN_FILE can make the ticket, and nobody else can. A caller whose stream ends is lost; who is
-started again calls again, and takes the seat over.
+hears Start. On one host the ticket to the door lies in a folder that only this user can enter. Beyond it, everybody
+who has the token in PACELINE_TOKEN_FILE can make the ticket, and nobody else can. A caller whose stream ends is lost;
+who is started again calls again, and takes the seat over.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
 import os
@@ -45,11 +46,13 @@ from paceline.launch.starters import SCHEDULER, Hand, by_hand
 from paceline.launch.words import Beating, Event, Lines, Request
 from paceline.live.party import Party
 from paceline.live.tcp import is_loopback
+from paceline.observe.progress import View, make_view
 
 TOKEN = "PACELINE_TOKEN_FILE"
 TOKEN_CHARACTERS_MIN = 32
 CALLING_SECONDS = 300.0
 AGAIN_SECONDS = 0.2
+LAST_SECONDS = 30.0
 HOW = "make one by `openssl rand -hex 32 > token; chmod 600 token`, copy it to every host, and set " + TOKEN
 
 
@@ -137,7 +140,7 @@ def lead(
     *,
     trains: bool,
     run: Callable[[Any, str], int],
-    view: Any = None,
+    view: View,
 ) -> int:
     """Lead the run until it is over, as `run` has it, who is given the conductor and the folder; the exit code.
 
@@ -161,7 +164,7 @@ def lead(
             stack.callback(path.unlink, missing_ok=True)
         host = stack.enter_context(LocalHost()) if trains or hand.own_servers else None
         crew = HandCrew(door, hand, host.crew() if host else None)
-        conductor = conductor_of(config, crew, view or Silent(), evaluator=trains)
+        conductor = conductor_of(config, crew, view, evaluator=trains)
         return run(conductor, config.run.out)
 
 
@@ -189,9 +192,12 @@ class Place:
         self.lines.say(words.Over())
 
 
-def come(hand: Hand) -> Place:
-    """Call who leads, who may not be there yet, and take a seat. Raises ConfigError, PacelineError."""
-    stream, token, address = _call(hand)
+def come(hand: Hand, leader: subprocess.Popen[bytes] | None = None) -> Place:
+    """Call who leads, who may not be there yet, and take a seat; `leader` is its process, where that is known.
+
+    Raises ConfigError, PacelineError.
+    """
+    stream, token, address = _call(hand, leader)
     lines: Lines[Request] = Lines(stream, Request)
     lines.say(msgspec.structs.replace(hello(token), kind=hand.kind, task=hand.number))
     Beating(lines)
@@ -222,7 +228,7 @@ def _at_home(seat: Seat, keys: Mapping[str, str]) -> Seat:
 _FOLDERS: list[Any] = []  # removed when the process ends
 
 
-def _call(hand: Hand) -> tuple[words.SocketStream, str, str]:
+def _call(hand: Hand, leader: subprocess.Popen[bytes] | None) -> tuple[words.SocketStream, str, str]:
     secret = _secret(hand)
     deadline = time.monotonic() + CALLING_SECONDS
     waiting = threading.Event()
@@ -231,6 +237,8 @@ def _call(hand: Hand) -> tuple[words.SocketStream, str, str]:
             ticket = ticket_from(secret, hand.host, hand.port) if secret else _ticket(hand).read_text(encoding="utf-8")
             return call(ticket)
         except (PacelineError, OSError, ValueError) as error:  # not there yet, or what an earlier run has left
+            if leader is not None and leader.poll() is not None:
+                raise PacelineError("the process that was to lead the run has ended; it says why above") from None
             if time.monotonic() > deadline:
                 leads = "its scheduler" if not hand.own_servers else "rank 0"
                 raise PacelineError(
@@ -286,9 +294,7 @@ def find_place() -> Place | None:
         return None
     if hand.kind == SCHEDULER:
         sys.exit(led(hand, {}, trains=False))
-    if hand.leads:
-        start_leader(hand, {}, trains=False)
-    place = come(hand)
+    place = come(hand, start_leader(hand, {}, trains=False) if hand.leads else None)
     if place.seat.who.kind == "server":
         sys.exit(take_part(place))
     return place
@@ -304,17 +310,22 @@ def take_part(place: Place) -> int:
     return code
 
 
-def start_leader(hand: Hand, values: Mapping[str, Any], *, trains: bool) -> None:
+def start_leader(hand: Hand, values: Mapping[str, Any], *, trains: bool) -> subprocess.Popen[bytes]:
     """A process beside rank 0, which waits for it at its own end."""
-    import atexit
-
     process = subprocess.Popen(
         [sys.executable, "-m", "paceline.launch.byhand"], stdin=subprocess.PIPE, preexec_fn=die_with_parent
     )
     assert process.stdin is not None
     with process.stdin as pipe:
         pipe.write(msgspec.json.encode({"hand": hand, "values": values, "trains": trains}))
-    atexit.register(process.wait, 30.0)
+    atexit.register(_wait_for, process)
+    return process
+
+
+def _wait_for(process: subprocess.Popen[bytes]) -> None:
+    """It has some things to write when the last worker has left."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(LAST_SECONDS)
 
 
 def led(hand: Hand, values: Mapping[str, Any], *, trains: bool) -> int:
@@ -330,7 +341,7 @@ def led(hand: Hand, values: Mapping[str, Any], *, trains: bool) -> int:
         return 0
 
     try:
-        return lead(hand, values, trains=trains, run=run)
+        return lead(hand, values, trains=trains, run=run, view=make_view(sys.stderr) if trains else Silent())
     except PacelineError as error:
         print(f"paceline: {error}", file=sys.stderr, flush=True)
         return 2 if isinstance(error, ConfigError) else 1

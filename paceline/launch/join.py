@@ -45,8 +45,8 @@ def join(
 ) -> Pace:
     """Take this process's part in a run; returns when training starts.
 
-    The place is read from the environment that `paceline launch` sets, or torchrun, Slurm, MPI and MXNet's manual starts
-    (docs/launch.md); without one this process is the only worker.
+    The place is read from the environment that `paceline launch` sets, or torchrun, Slurm, MPI or somebody with MXNet's
+    variables (docs/launch.md); without one this process is the only worker.
     The model's parameters become views of one buffer, and worker 0's weights everybody's. Where the scheme updates on
     the servers, `optimizer` says how (its kind and numbers; its state lives there); where it trains locally,
     `optimizer` itself makes the local steps. `parameters` are those of the scheme; `codec` compresses what workers

@@ -1,0 +1,209 @@
+"""Parties that somebody else starts find who leads, take seats, and are missed when they go."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paceline.config import Config
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.job.seat import Seat
+from paceline.launch import byhand
+from paceline.launch.byhand import HandCrew, Place, come
+from paceline.launch.door import Door, call, ticket_from
+from paceline.launch.starters import Hand
+from paceline.live.party import Party
+
+SECRET = "0123456789abcdef" * 4
+WORKER = Hand(starter="mxnet", kind="worker", number=-1, workers=2, servers=1, host="127.0.0.1", port=0, job="mxnet-0")
+SCRIPT = """
+import torch, paceline
+from torch import nn
+torch.set_num_threads(1)
+model = nn.Linear(3, 2)
+pace = paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme="bsp")
+for _ in range(6):
+    model(torch.randn(4, 3)).square().sum().backward()
+    pace.step(4)
+pace.close()
+print("rank", pace.rank, "did", pace.steps, "of", pace.plan.workers, flush=True)
+"""
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for tickets of this test's own."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def crew(alone: Path) -> Iterator[HandCrew]:
+    """Of who leads, who waits behind an open door."""
+    door = Door("127.0.0.1")
+    door.write_ticket(byhand._ticket(WORKER))
+    crew = HandCrew(door, dataclasses.replace(WORKER, own_servers=False), None)
+    yield crew
+    crew.end(0.0)
+
+
+def seat(party: str, life: int = 0) -> Seat:
+    return Seat(
+        party=party, workers=2, servers=1, coordinator="127.0.0.1:1", token="t", rendezvous="/", incarnation=life
+    )
+
+
+def test_seats_go_to_who_asks_for_that_number_or_to_the_first_who_asks_for_none(crew: HandCrew) -> None:
+    for party in ("server 0", "worker 0", "worker 1"):
+        crew.start(Config(), seat(party))
+    second = come(dataclasses.replace(WORKER, number=1, slot=3))
+    first, server = come(WORKER), come(dataclasses.replace(WORKER, kind="server"))
+    assert [place.seat.party for place in (second, first, server)] == ["worker 1", "worker 0", "server 0"]
+    assert (second.seat.slot, second.seat.bind, second.seat.token) == (3, "127.0.0.1", "t")
+
+
+def test_who_comes_first_waits_for_a_seat_and_who_is_gone_is_missed_and_comes_back(crew: HandCrew) -> None:
+    places: list[Place] = []
+    early = threading.Thread(target=lambda: places.append(come(WORKER)))
+    early.start()
+    crew.start(Config(), seat("worker 0"))
+    early.join(10)
+    places[0].lines.close()
+    ended = crew.ended.get(timeout=10)
+    assert ended.who == Party("worker", 0)
+    assert f"worker 0 ({os.uname().nodename}, pid {os.getpid()}) is gone" in ended.why
+    crew.start(Config(), seat("worker 0", life=1))
+    again = come(WORKER)
+    assert again.seat.incarnation == 1
+    again.leave()
+    again.lines.close()
+    assert crew.ended.get(timeout=10).why == ""
+
+
+def test_when_the_run_is_over_whoever_waits_for_a_seat_hears_it(crew: HandCrew) -> None:
+    failures: list[str] = []
+
+    def late() -> None:
+        with pytest.raises(PacelineError) as error:
+            come(WORKER)
+        failures.append(str(error.value))
+
+    crew.start(Config(), seat("worker 0"))
+    place = come(WORKER)
+    waiting = threading.Thread(target=late)
+    waiting.start()
+    threading.Event().wait(0.3)
+    crew.end(0.0)
+    waiting.join(10)
+    place.lines.close()
+    assert "is over, or all its seats as worker are taken" in failures[0]
+
+
+def test_whoever_has_the_token_finds_the_door_and_nobody_else_does() -> None:
+    door = Door("127.0.0.1", secret=SECRET)
+    port = int(door.ticket.split('"port": ')[1].split(",")[0])
+    stream, token, address = call(ticket_from(SECRET, "127.0.0.1", port))
+    assert (token in door.ticket, SECRET in door.ticket, address) == (True, False, "127.0.0.1")
+    stream.close()
+    with pytest.raises(PacelineError, match="cannot be reached: .*certificate verify failed"):
+        call(ticket_from("another" * 8, "127.0.0.1", port))
+    door.close()
+
+
+def test_beyond_this_host_a_token_is_asked_for_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = dataclasses.replace(WORKER, host="10.1.2.3")
+    monkeypatch.delenv(byhand.TOKEN, raising=False)
+    with pytest.raises(ConfigError, match="10.1.2.3 is beyond this host.*openssl rand.*PACELINE_TOKEN_FILE"):
+        byhand._secret(far)
+    token = tmp_path / "token"
+    monkeypatch.setenv(byhand.TOKEN, str(token))
+    with pytest.raises(ConfigError, match="No such file"):
+        byhand._secret(far)
+    token.write_text("short\n")
+    with pytest.raises(ConfigError, match="can be read by others: give it mode 0600"):
+        byhand._secret(far)
+    token.chmod(0o600)
+    with pytest.raises(ConfigError, match="5 characters can be guessed"):
+        byhand._secret(far)
+    token.write_text(SECRET + "\n")
+    assert byhand._secret(far) == SECRET
+    assert byhand._secret(WORKER) == ""
+
+
+def test_a_folder_of_tickets_that_others_can_enter_is_not_used(alone: Path) -> None:
+    (alone / f"paceline-{os.getuid()}").mkdir(mode=0o755)
+    with pytest.raises(ConfigError, match="is not a folder of yours alone"):
+        byhand._ticket(WORKER)
+
+
+def test_nobody_there_is_told_with_who_is_missing(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(byhand, "CALLING_SECONDS", 0.3)
+    with pytest.raises(PacelineError, match=r"waited 0 s for its scheduler at 127.0.0.1, port 0: is it started\?"):
+        come(dataclasses.replace(WORKER, own_servers=False))
+
+
+# ---- real processes --------------------------------------------------------------------------------------
+def started(folder: Path, *environments: dict[str, str]) -> list[str]:
+    """What the same script says under each of these; all end well."""
+    (folder / "train.py").write_text(SCRIPT)
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("DMLC_", "OMPI_", "SLURM_", "PACELINE_"))}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "train.py"],
+            cwd=folder,
+            env={**clean, "TMPDIR": str(folder), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for environment in environments
+    ]
+    try:
+        said = [process.communicate(timeout=150)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0] * len(processes), said
+    return said
+
+
+def free_port() -> str:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return str(listener.getsockname()[1])
+
+
+def test_a_manual_start_of_mxnet_role_by_role_trains(tmp_path: Path) -> None:
+    """mxnet.md: 'set 5 env vars per process and run the same command'."""
+    root = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": free_port()}
+    job = {**root, "DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1"}
+    roles = ("worker", "server", "worker", "scheduler")
+    one, server, other, scheduler = started(tmp_path, *({**job, "DMLC_ROLE": role} for role in roles))
+    assert sorted([one, other]) == ["rank 0 did 6 of 2\n", "rank 1 did 6 of 2\n"]
+    assert server == ""
+    assert "bsp: " in scheduler
+    assert "48 samples; steps by worker: 0: 6, 1: 6" in scheduler
+
+
+def test_ranks_that_mpi_gives_train_and_rank_0_brings_the_rest(tmp_path: Path) -> None:
+    names = ("RANK", "LOCAL_RANK", "SIZE", "LOCAL_SIZE")
+
+    def rank(number: int) -> dict[str, str]:
+        values = dict(zip(names, (number, number, 2, 2), strict=True))
+        return {f"OMPI_COMM_WORLD_{name}": str(value) for name, value in values.items()}
+
+    first, second = started(tmp_path, rank(0), rank(1))
+    assert second == "rank 1 did 6 of 2\n"
+    assert "rank 0 did 6 of 2\n" in first
+    assert "steps by worker: 0: 6, 1: 6" in first
+    assert list((tmp_path / "runs").glob("*-mpi/summary.json"))
