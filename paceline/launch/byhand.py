@@ -96,8 +96,11 @@ class HandCrew:
 
     def end(self, seconds: float) -> None:
         self._door.close()
-        for lines in [*self._taken.values(), *(lines for lines, _ in self._callers)]:
+        for lines in list(self._taken.values()):
             lines.close()
+        with self._lock:
+            while self._callers:
+                _hang_up(self._callers.pop()[0])
         if self._local:
             self._local.end(seconds)
 
@@ -132,6 +135,12 @@ class HandCrew:
         if self._taken.get(seat.party) is lines:
             del self._taken[seat.party]
         self.ended.put(Ended(who=seat.who, why=why))
+
+
+def _hang_up(lines: Lines[Any]) -> None:
+    lines.close()
+    while lines.hear() is not None:  # until nothing is left to be heard, which frees the socket
+        pass
 
 
 def lead(
@@ -186,10 +195,16 @@ class Place:
     config: dict[str, dict[str, Any]]
     seat: Seat
     lines: Lines[Request]
+    beat: Beating
 
     def leave(self) -> None:
         """All went well."""
         self.lines.say(words.Over())
+        self.close()
+
+    def close(self) -> None:
+        self.beat.close()
+        _hang_up(self.lines)
 
 
 def come(hand: Hand, leader: subprocess.Popen[bytes] | None = None) -> Place:
@@ -200,16 +215,17 @@ def come(hand: Hand, leader: subprocess.Popen[bytes] | None = None) -> Place:
     stream, token, address = _call(hand, leader)
     lines: Lines[Request] = Lines(stream, Request)
     lines.say(msgspec.structs.replace(hello(token), kind=hand.kind, task=hand.number))
-    Beating(lines)
+    beat = Beating(lines)
     start = lines.hear(CALLING_SECONDS)
     if not isinstance(start, words.Start):
+        beat.close()
         raise PacelineError(f"the run at {_where(hand)} is over, or all its seats as {hand.kind} are taken")
     seat = Seat.from_json(start.seat)
     bind = resolve(hand.interface, "the interface") if hand.interface else address
     seat = dataclasses.replace(seat, bind=bind if not is_loopback(seat.bind) else seat.bind, slot=hand.slot)
     if start.keys or not Path(seat.rendezvous).is_dir():
         seat = _at_home(seat, start.keys)
-    return Place(start.config, seat, lines)
+    return Place(start.config, seat, lines, beat)
 
 
 def _at_home(seat: Seat, keys: Mapping[str, str]) -> Seat:

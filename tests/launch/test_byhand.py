@@ -67,6 +67,8 @@ def test_seats_go_to_who_asks_for_that_number_or_to_the_first_who_asks_for_none(
     first, server = come(WORKER), come(dataclasses.replace(WORKER, kind="server"))
     assert [place.seat.party for place in (second, first, server)] == ["worker 1", "worker 0", "server 0"]
     assert (second.seat.slot, second.seat.bind, second.seat.token) == (3, "127.0.0.1", "t")
+    for place in (first, second, server):
+        place.close()
 
 
 def test_who_comes_first_waits_for_a_seat_and_who_is_gone_is_missed_and_comes_back(crew: HandCrew) -> None:
@@ -75,7 +77,7 @@ def test_who_comes_first_waits_for_a_seat_and_who_is_gone_is_missed_and_comes_ba
     early.start()
     crew.start(Config(), seat("worker 0"))
     early.join(10)
-    places[0].lines.close()
+    places[0].close()
     ended = crew.ended.get(timeout=10)
     assert ended.who == Party("worker", 0)
     assert f"worker 0 ({os.uname().nodename}, pid {os.getpid()}) is gone" in ended.why
@@ -83,7 +85,6 @@ def test_who_comes_first_waits_for_a_seat_and_who_is_gone_is_missed_and_comes_ba
     again = come(WORKER)
     assert again.seat.incarnation == 1
     again.leave()
-    again.lines.close()
     assert crew.ended.get(timeout=10).why == ""
 
 
@@ -102,7 +103,7 @@ def test_when_the_run_is_over_whoever_waits_for_a_seat_hears_it(crew: HandCrew) 
     threading.Event().wait(0.3)
     crew.end(0.0)
     waiting.join(10)
-    place.lines.close()
+    place.close()
     assert "is over, or all its seats as worker are taken" in failures[0]
 
 
@@ -111,7 +112,7 @@ def test_whoever_has_the_token_finds_the_door_and_nobody_else_does() -> None:
     port = int(door.ticket.split('"port": ')[1].split(",")[0])
     stream, token, address = call(ticket_from(SECRET, "127.0.0.1", port))
     assert (token in door.ticket, SECRET in door.ticket, address) == (True, False, "127.0.0.1")
-    stream.close()
+    stream.free()
     with pytest.raises(PacelineError, match="cannot be reached: .*certificate verify failed"):
         call(ticket_from("another" * 8, "127.0.0.1", port))
     door.close()
