@@ -95,7 +95,7 @@ def test_a_batch_script_passes_the_signal_on_that_comes_before_the_end() -> None
     assert "trap 'kill -TERM $!' TERM" in text
 
 
-@pytest.mark.parametrize("launcher", ["mpi", "slurm", "sge", "ray"])
+@pytest.mark.parametrize("launcher", ["mpi", "slurm", "sge", "ray", "torchrun"])
 def test_a_dry_run_prints_the_command_and_starts_nothing(
     launcher: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +112,7 @@ def test_a_dry_run_prints_the_command_and_starts_nothing(
     ("words", "expected"),
     [
         ("--launcher sge -H hosts", "Grid Engine chooses hosts itself"),
+        ("--launcher torchrun -H hosts", "torchrun starts processes here"),
         ("--launcher ray -H hosts", "Ray chooses hosts itself"),
         ("--launcher ray --launcher-args strategy=FAST", "write address=HOST:PORT, strategy=SPREAD|"),
         ("--launcher mpi --sync-dir /tmp/x", "--sync-dir is for --launcher ssh"),
