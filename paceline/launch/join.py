@@ -45,8 +45,8 @@ def join(
 ) -> Pace:
     """Take this process's part in a run; returns when training starts.
 
-    The place is read from the environment that `paceline launch` sets, or torchrun, Slurm, MPI or somebody with MXNet's
-    variables (docs/launch.md); without one this process is the only worker.
+    The place is read from the environment, which `paceline launch`, torchrun, Slurm, MPI or somebody's hand has set
+    (docs/launch.md); without one this process is the only worker.
     The model's parameters become views of one buffer, and worker 0's weights everybody's. Where the scheme updates on
     the servers, `optimizer` says how (its kind and numbers; its state lives there); where it trains locally,
     `optimizer` itself makes the local steps. `parameters` are those of the scheme; `codec` compresses what workers
@@ -72,8 +72,7 @@ def join(
         seed=seed,
         codecs=Codecs(up=codec, down=codec_down),
     )
-    seat = seat_from(os.environ) or place_by_hand()
-    if seat is not None:
+    if (seat := seat_from(os.environ) or place_by_hand()) is not None:
         recipe.make_scheme().check(seat.workers, seat.servers)
         recipe.codecs.check(recipe.make_scheme(), seat.servers, recipe.optimizer.momentum)
     own = str(next(model.parameters()).device)
