@@ -16,6 +16,7 @@ TITLES = {
     "cluster": "the cluster",
     "compression": "compression of what travels",
     "gate": "numbers that servers refuse",
+    "robust": "means that stand bad numbers",
     "data": "data",
     "model": "model",
     "optimizer": "optimizer",

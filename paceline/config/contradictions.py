@@ -9,6 +9,7 @@ from paceline.config.sections import TORCH_CARRIERS
 from paceline.config.values import shown
 from paceline.core.errors import ConfigError
 from paceline.core.gate import REJECT
+from paceline.core.robust import NONE
 from paceline.core.sharding import parse_shards
 from paceline.engine import recipes
 from paceline.engine.data.partition import read_sharding
@@ -39,6 +40,7 @@ def check(config: Config) -> None:
     _check_mean(config)
     _check_precision(config)
     _check_gate(config)
+    _check_robust(config)
     fractions = parse_shards(config.cluster.shards)
     if fractions and len(fractions) != config.cluster.servers:
         raise ConfigError(f"--shards names {len(fractions)} servers, --servers says {config.cluster.servers}")
@@ -99,6 +101,23 @@ def _check_gate(config: Config) -> None:
             f"--gate reject: nothing is pushed to servers under {scheme.name} with --servers {servers}; "
             "take --gate warn, or a scheme whose workers push, such as asp"
         )
+
+
+def _check_robust(config: Config) -> None:
+    scheme, rule = config.scheme(), config.robust.rule
+    if rule == NONE:
+        return
+    if not scheme.whole_rounds:
+        raise ConfigError(
+            f"--robust {rule}: under {scheme.name} no server has one contribution of each worker, all computed on the "
+            "same weights, which is what it compares; give --scheme bsp, or --robust none"
+        )
+    if scheme.server(config.cluster.servers) is None:
+        raise ConfigError(
+            f"--robust {rule}: with --servers 0 gradients are summed on their way, and nobody sees a single one; "
+            "give --servers 1"
+        )
+    config.robust_policy().check(config.cluster.workers)
 
 
 def _check_mean(config: Config) -> None:

@@ -14,6 +14,7 @@ from paceline.codec import read
 from paceline.codec.policy import EXACT_BELOW
 from paceline.core.collective import PEERS
 from paceline.core.gate import OFF, REJECT, STRIKES_OF, WARN
+from paceline.core.robust import NONE, RULES
 from paceline.core.scheme import Limits, lookup
 from paceline.core.sharding import parse_shards
 from paceline.engine import recipes
@@ -193,6 +194,19 @@ class Gate:
         high=STRIKES_OF,
         check=check_strikes,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Robust:
+    """See docs/numbers.md."""
+
+    rule: str = option(
+        NONE,
+        "mean of a round that stands bad contributions (bsp): trimmed, median, krum or centred (clipping)",
+        flag="robust",
+        choices=RULES,
+    )
+    f: int = option(1, "so many workers at most may send what is bad", flag="robust-f", low=1, high=10_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,11 +18,13 @@ from paceline.config.sections import (
     Gate,
     Model,
     Optimizer,
+    Robust,
     Run,
     Schedule,
     Stop,
 )
 from paceline.core.gate import GatePolicy
+from paceline.core.robust import RobustPolicy
 from paceline.core.scheme import Scheme, make
 
 
@@ -38,6 +40,7 @@ class Config:
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
     gate: Gate = field(default_factory=Gate)
+    robust: Robust = field(default_factory=Robust)
     stop: Stop = field(default_factory=Stop)
     evaluation: Evaluation = field(default_factory=Evaluation)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
@@ -52,6 +55,9 @@ class Config:
 
     def gate_policy(self) -> GatePolicy:
         return GatePolicy(**dataclasses.asdict(self.gate))
+
+    def robust_policy(self) -> RobustPolicy:
+        return RobustPolicy(**dataclasses.asdict(self.robust))
 
     def slowdown_of(self, rank: int) -> float:
         return self.cluster.slowdown[rank] if self.cluster.slowdown else 1.0

@@ -23,7 +23,7 @@ answer at once, and a worker that was held pulls the weights again when it is le
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from typing import Any, ClassVar
 
 from paceline.core.clocks import Clocks
@@ -197,7 +197,8 @@ class ClockedServer(Role):
         self.clocks = Clocks(self.workers)
         self.version = 0
         self.seen = dict.fromkeys(self.workers, 0)  # version of the weights each worker computes on
-        self.rounds = {rank: group for members in self.partition() for group in [Round(members)] for rank in members}
+        made: Callable[[Iterable[int]], Round] = place.rounds or Round
+        self.rounds = {rank: group for members in self.partition() for group in [made(members)] for rank in members}
         self.homes = dict(self.rounds)  # also of those who have left
         self.waiting: dict[int, str | None] = {}  # rank -> the reason it was last told to wait for
         self.own: dict[int, Any] = {}  # x_i by rank, where the payload is weights

@@ -35,6 +35,7 @@ class Place:
     seconds_per_step: measured before the start, by rank; empty when nobody measured.
     note: takes trace records, in particular decisions with their reasons; None when nobody listens.
     gate: on a shard, says which contributions are fit to be used; None where all are.
+    rounds: on a shard, makes rounds with a mean of their own, from their members; None where the mean is the plain one.
     """
 
     me: int
@@ -45,6 +46,7 @@ class Place:
     seconds_per_step: tuple[float, ...] = ()
     note: Callable[[Record], None] | None = None
     gate: Gate | None = None
+    rounds: Callable[[Iterable[int]], Any] | None = None
 
 
 class Role:

@@ -91,6 +91,7 @@ class Scheme:
     trains_locally: it yields `Train`, so the optimizer lives on the worker.
     needs_peers: workers send messages to one another.
     own_momentum: the worker's box has a momentum of its own, so its `update` is to be one without.
+    whole_rounds: an update is the mean of one contribution of each worker, all computed on the same weights.
     workers_differ: each worker has a model of its own, and that of the run is their mean, weighted by `Role.model`.
     """
 
@@ -105,6 +106,7 @@ class Scheme:
     means_at_once: ClassVar[int] = 1
     needs_peers: ClassVar[bool] = False
     own_momentum: ClassVar[bool] = False
+    whole_rounds: ClassVar[bool] = False
     workers_differ: ClassVar[bool] = False
 
     @property

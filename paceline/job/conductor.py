@@ -368,7 +368,9 @@ class Conductor:
             self._save(recipe.scheme)
         begun = (*self._refused, *filter(None, [self._start.note]))
         vault = filter(None, [self._vault.note])
-        self._events.put(_Started((*begun, *plan.notes, *vault, security_note(self._config, self._credentials))))
+        robust = filter(None, [recipe.robust.note(plan.workers, plan.length)])
+        secured = security_note(self._config, self._credentials)
+        self._events.put(_Started((*begun, *plan.notes, *robust, *vault, secured)))
 
     def _save(self, scheme: str) -> None:
         """Who watches the run, or simulates it anew, reads there which scheme it has."""

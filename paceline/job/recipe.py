@@ -11,6 +11,7 @@ import msgspec
 
 from paceline.codec.policy import Codecs
 from paceline.core.gate import GatePolicy
+from paceline.core.robust import NONE, RobustPolicy
 from paceline.core.role import Place, Role
 from paceline.core.scheme import Scheme, make
 from paceline.engine.recipes import OptimizerRecipe, ScheduleRecipe
@@ -29,6 +30,7 @@ class Recipe:
     seed: int = 0
     codecs: Codecs = field(default_factory=Codecs)
     gate: GatePolicy = field(default_factory=GatePolicy)
+    robust: RobustPolicy = field(default_factory=RobustPolicy)
     store: Store | None = None
 
     def make_scheme(self) -> Scheme:
@@ -51,11 +53,12 @@ class Recipe:
     def by_rows(self, servers: int) -> bool:
         """May gradients of sparse embeddings travel as rows, so that nobody can tell the difference?
 
-        They do where servers apply gradients, by a rule that leaves rows alone whose gradient is zero.
+        They do where servers apply gradients, by a rule that leaves rows alone whose gradient is zero; robust means
+        look at all numbers.
         """
         scheme = self.make_scheme()
         to_servers = scheme.server(servers) is not None and not scheme.uses_mean(servers)
-        return to_servers and not scheme.trains_locally and bool(self.make_rule().by_rows)
+        return to_servers and not scheme.trains_locally and self.robust.rule == NONE and bool(self.make_rule().by_rows)
 
     def to_json(self) -> str:
         return msgspec.json.encode(self, order="deterministic").decode()

@@ -18,6 +18,7 @@ from paceline.core.mean import Averaged, MeanServer
 from paceline.core.role import Place, Role
 from paceline.core.trace import Applied, Decision, Record
 from paceline.engine.probe import Probe
+from paceline.engine.robust import Sorting
 from paceline.engine.vector import FlatMemory
 from paceline.job.capturing import (
     CHECKPOINT,
@@ -142,6 +143,7 @@ class Shard:
             # What happens to a shard happens to all its slices; one of them is enough to tell of it.
             note=(lambda record: session.note(_of_server(record, self._server))) if at == 0 else None,
             gate=self._gates.get(number),
+            rounds=self._recipe.robust.rounds(Sorting()),
         )
 
     def _set_rate(self, lr: float) -> None:

@@ -69,6 +69,7 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
         seed=config.run.seed,
         codecs=config.codecs(),
         gate=config.gate_policy(),
+        robust=config.robust_policy(),
     )
 
 

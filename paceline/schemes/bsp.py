@@ -39,6 +39,8 @@ from paceline.core.scheme import Paper, scheme
     ),
 )
 class BSP(Delta):
+    whole_rounds = True
+
     Worker = ClockedWorker
 
     def max_ahead(self) -> int:

@@ -16,6 +16,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
+from paceline.core.clocked import Round
 from paceline.core.effects import KEEP, RESET, Compute, Computed, Train, Trained
 from paceline.core.gate import Gate
 from paceline.core.role import Role, Update
@@ -52,7 +53,8 @@ class Simulation:
     records of all parties, each on its writer's clock. `watched`: every invariant is checked while it runs, which may
     cost more than the simulation itself. `passage`: what becomes of a message on its way from one party to another,
     and the bytes that travel; None where it arrives as it is. `coding`: the same of means that the workers carry.
-    `gate`: makes that of a shard, by its number. Raises ConfigError when the scheme cannot run on such a cluster.
+    `gate`: makes that of a shard, by its number; `rounds`: those of a shard, where they are not the plain ones. Raises
+    ConfigError when the scheme cannot run on such a cluster.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Simulation:
         mean: str = "",
         passage: Passage | None = None,
         gate: Callable[[int], Gate | None] = lambda shard: None,
+        rounds: Callable[[Iterable[int]], Round] | None = None,
         coding: Coding | None = None,
         **plain: Any,
     ) -> None:
@@ -86,7 +89,10 @@ class Simulation:
         self.invariants = Invariants(self) if watched else None
         note = self._note if self.invariants else trace
         self.world = World(
-            scheme, w0, cluster, update_factory or plain_sgd(0.1), seed, measured, note, by_peers=bool(mean), gate=gate
+            *(scheme, w0, cluster, update_factory or plain_sgd(0.1), seed, measured, note),
+            by_peers=bool(mean),
+            gate=gate,
+            rounds=rounds,
         )
         if self.invariants:
             self.invariants.watch_all()

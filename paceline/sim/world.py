@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
+from paceline.core.clocked import Round
 from paceline.core.gate import Gate
 from paceline.core.mean import MeanServer, mean_model
 from paceline.core.role import Place, Role, Update
@@ -24,7 +25,7 @@ class World:
 
     means: the servers' other role, which carries `Mean`; on the same card and clock. peers: where the workers meet when
     they carry it themselves, `by_peers` or because there are no servers. control: the card of the coordinator, whether
-    or not the scheme has a box for it. gate: makes that of a shard, by its number.
+    or not the scheme has a box for it. gate: makes that of a shard, by its number. rounds: makes those of a shard.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class World:
         *,
         by_peers: bool = False,
         gate: Callable[[int], Gate | None] = lambda shard: None,
+        rounds: Callable[[Iterable[int]], Round] | None = None,
     ) -> None:
         scheme.check(cluster.workers, cluster.servers)
         self.scheme, self.cluster, self.seed = scheme, cluster, seed
@@ -47,7 +49,7 @@ class World:
         self.ranks = tuple(range(cluster.workers))
         self.shards = cut(len(w0), cluster.servers) if cluster.servers else ()
         self._place = {"workers": self.ranks, "seed": seed, "seconds_per_step": seconds_per_step, "note": note}
-        self._gate = gate
+        self._gate, self._rounds = gate, rounds
         self._update_factory, self._length = update_factory, len(w0)
         self._clocks = Random(f"{seed}/clocks")
         self._cards: dict[str, Card] = {}
@@ -73,10 +75,8 @@ class World:
             self._cards[name] = self.network.card(seat.host, name)
         return self._cards[name]
 
-    def _party(
-        self, name: str, box: type[Role], me: int, w: Any, update: Update, card: Card, gate: Gate | None = None
-    ) -> Party:
-        place = Place(me=me, w=w, update=update, gate=gate, **self._place)  # type: ignore[arg-type]
+    def _party(self, name: str, box: type[Role], me: int, w: Any, update: Update, card: Card, **lent: Any) -> Party:
+        place = Place(me=me, w=w, update=update, **lent, **self._place)  # type: ignore[arg-type]
         limit_s = self.cluster.skew_s
         skew_s = self._clocks.uniform(-limit_s, limit_s) if limit_s else 0.0
         return Party(name, box(self.scheme, place), card, skew_s)
@@ -92,7 +92,8 @@ class World:
         part = self.shards[shard]
         update = self._update_factory(part.stop - part.start)
         box = self.scheme.server(self.cluster.servers) or Role
-        return self._party(f"server {shard}", box, shard, w0[part], update, self._card(seat), self._gate(shard))
+        lent = {"gate": self._gate(shard), "rounds": self._rounds}
+        return self._party(f"server {shard}", box, shard, w0[part], update, self._card(seat), **lent)
 
     def newcomer(self, rank: int) -> Party:
         """Worker `rank` anew: a fresh role on the same machine, with the current model and what its peers agree on."""

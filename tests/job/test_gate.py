@@ -37,7 +37,9 @@ from tests.job.reference import config_for, saved
 Fault = Callable[[int, Flat], Any]
 
 
-def simulated(monkeypatch: pytest.MonkeyPatch, scheme: str, workers: int, fault: Fault, gate: str) -> Summary:
+def simulated(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, workers: int, fault: Fault, gate: str, **sections: Any
+) -> Summary:
     """In virtual time, with `fault` on its way from each worker's gradient to the servers."""
     compute = Training.compute
 
@@ -53,6 +55,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch, scheme: str, workers: int, fault:
             "model": {"width": 0.25},
             "gate": {"mode": gate},
             "stop": {"epochs": 8},
+            **sections,
         }
     )
     cluster = cluster_of(config, Network(latency_s=1e-4, bandwidth_gbps=10.0), lambda: 0.0)

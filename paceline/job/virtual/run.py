@@ -17,6 +17,7 @@ from paceline.core.trace import Ended, Evaluated, Membership, Record
 from paceline.core.vector import Ghost, cut
 from paceline.engine.data.shares import Shares, make_shares
 from paceline.engine.recipes import MOMENTUM
+from paceline.engine.robust import Sorting
 from paceline.engine.vector import norm
 from paceline.job.ledger import Ledger
 from paceline.job.virtual.encoding import Encoding, MeanEncoding
@@ -244,6 +245,7 @@ class VirtualRun:
             mean=self._carrier(),
             passage=self._encoding() if recipe.codecs.in_messages else None,
             gate=self._gate,
+            rounds=None if setting.timing_only else recipe.robust.rounds(Sorting()),
             coding=self._mean_encoding(),
         )
 
