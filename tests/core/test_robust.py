@@ -99,7 +99,7 @@ def test_the_plain_mean_alone_goes_where_one_worker_wants(rule: str) -> None:
     bsp = by_rule(rule)
     for rank in range(8):
         assert set(bsp.push(rank, 1, g=-100.0 if rank == 5 else 1.0)) == (set(range(8)) if rank == 7 else set())
-    assert (bsp.role.w[0] > 0) is (rule == "none")
+    assert bool(bsp.role.w[0] > 0) is (rule == "none")
     assert [update.samples for update in bsp.updates()] == [8]
 
 
