@@ -118,6 +118,11 @@ class Scheme:
         """Does shard 0 alone hold workers back? Then a server's shard is not cut into slices."""
         return False
 
+    @property
+    def answers_early(self) -> bool:
+        """Is a contribution answered before it is part of an update? A server that is lost then loses it."""
+        return False
+
     def __post_init__(self) -> None:
         for name, limits in limits_of(type(self)).items():
             refused = limits.refuse(getattr(self, name))

@@ -119,7 +119,7 @@ def _lock_step(role: Role | None) -> bool:
 
 
 def state_of(role: Role, rule: Rule) -> SliceState:
-    """Contributions that wait for their round are not in it: they are made again."""
+    """Contributions that wait for their round are not in it: who waits with them makes them again."""
     w, _ = role.model()
     state = rule.state()
     length = len(w)
@@ -139,11 +139,10 @@ def fetch(node: Node, source: Party, slices: Sequence[int], purpose: str = SNAPS
     """What `source` shows of these slices. Raises PeerLost or TimedOut."""
     shown = node.exhibits_of(source, [(kept(purpose, STATE), at) for at in slices])
     facts: list[dict[str, Any]] = [json.loads(exhibit.facts) for exhibit in shown]
-    names = facts[0]["vectors"]  # the same of all slices of a server
-    wanted = [(kept(purpose, name), at) for at in slices for name in names]
-    vectors = [exhibit.v for exhibit in node.exhibits_of(source, wanted)]
-    parts = [vectors[i : i + len(names)] for i in range(0, len(vectors), len(names))]
-    return [SliceState(dict(zip(names, part, strict=True)), of) for part, of in zip(parts, facts, strict=True)]
+    # Each its own: a slice that has not been updated yet may have none of the optimizer's.
+    wanted = [(kept(purpose, name), at) for at, of in zip(slices, facts, strict=True) for name in of["vectors"]]
+    found = iter(node.exhibits_of(source, wanted))
+    return [SliceState({name: next(found).v for name in of["vectors"]}, of) for of in facts]
 
 
 def revive(state: SliceState, rule: Rule, make_role: Callable[[Any], Role]) -> Role:

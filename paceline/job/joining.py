@@ -9,7 +9,7 @@ from typing import Any
 from paceline.codec.means import MeanCoder
 from paceline.core.clocked import ClockedWorker
 from paceline.core.effects import EVERY_BIT, Mean
-from paceline.core.errors import PeerLost
+from paceline.core.errors import PeerLost, Stopped
 from paceline.core.role import Place, Role, Update
 from paceline.engine.adder import FlatAdder
 from paceline.engine.buffers import Buffers
@@ -87,10 +87,18 @@ class Membership:
         session = self._session
         self._node.calls.patient = plan.replaced  # a server may be lost while it is asked for the model
         self._learn_layout(plan)
+        try:
+            role = self._take_over(plan, update)
+        except (
+            Stopped
+        ):  # what was being asked; others still show what they have, and this worker is to leave as they do
+            role = self._take_over(plan, update)
+        session.enter(role, plan.layout, self._carrier)
+
+    def _take_over(self, plan: control.Plan, update: Update) -> Role:
         self._take_buffers(plan.workers)
         model_of = self._scheme.model_of(plan.servers)
-        role = come_late(session, model_of, plan.workers, lambda w: self._role(plan, update, w))
-        session.enter(role, plan.layout, self._carrier)
+        return come_late(self._session, model_of, plan.workers, lambda w: self._role(plan, update, w))
 
     def _take_buffers(self, workers: int) -> None:
         """Batch-norm statistics of somebody who has gone on."""

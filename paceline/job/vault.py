@@ -41,6 +41,12 @@ def refuses(recipe: Recipe, servers: int, *, by_rows: bool) -> str:
     return "its tables of rows are in no snapshot" if by_rows else ""
 
 
+def not_copied(recipe: Recipe) -> str:
+    """Why copies of what a server has updated are not all that it has answered; nothing when they are."""
+    scheme = recipe.make_scheme()
+    return f"{scheme.name} answers contributions of which no copy knows yet" if scheme.answers_early else ""
+
+
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
     """`slices`: the state of each, by number."""
@@ -72,10 +78,14 @@ class Vault:
     # ---- for the coordinator -----------------------------------------------------------------------------
     def refuses(self, ready: control.Ready, servers: int) -> str:
         """Also says so in `note`."""
+        recipe = Recipe.from_json(ready.optimizer)
+        partly = not_copied(recipe) if self.copies else ""
+        self.copies = self.copies and not partly
         kept = self._every_s or self.copies
-        why = refuses(Recipe.from_json(ready.optimizer), servers, by_rows=ready.by_rows) if kept else NEVER
+        nothing = "; ".join(filter(None, (partly, NEVER)))
+        why = refuses(recipe, servers, by_rows=ready.by_rows) if kept else nothing
         if servers:
-            costs = f"costs at most the updates of the last {self._every_s:g} s"
+            costs = f"costs at most the updates of the last {self._every_s:g} s" + (f"; {partly}" if partly else "")
             if self.copies:
                 costs = "costs nothing: what it answers is copied to the next server first"
             self.note = f"a lost server {f'ends the run: {why}' if why else costs}"

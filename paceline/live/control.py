@@ -47,7 +47,7 @@ class Roster:
     """Addresses and hosts by party.
 
     For a newcomer: `lives` says which one each worker has, by rank; `gone` take no further part, and those `lost` among
-    them cannot be asked for anything; `view` of the servers.
+    them cannot be asked for anything, but may be `coming` as this one is, that said hello last; `view` of the servers.
     """
 
     addresses: dict[str, str]
@@ -55,6 +55,7 @@ class Roster:
     lives: tuple[int, ...] = ()
     gone: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
+    coming: tuple[int, ...] = ()
     view: int = 0
 
 

@@ -286,11 +286,12 @@ class Coordinator:
     def _roster(self, late: bool = False) -> control.Roster:
         away = set(self._workers).difference(self._members.here())  # one that others are being told of is here
         return control.Roster(
-            addresses={str(who): hello.address for who, hello in self._hellos.items()},
-            hosts={str(who): hello.host for who, hello in self._hellos.items()},
+            addresses={str(who): hello.address for who, hello in (self._hellos | self._coming).items()},
+            hosts={str(who): hello.host for who, hello in (self._hellos | self._coming).items()},
             lives=tuple(self._members.incarnation(who) for who in self._workers) if late else (),
             gone=tuple(sorted(who.index for who in away)) if late else (),
             lost=tuple(sorted(who.index for who in away & self._lost)),
+            coming=tuple(sorted(who.index for who in away & self._coming.keys())),
             view=self._recovery.view,
         )
 

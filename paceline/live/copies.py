@@ -84,6 +84,7 @@ class Copies(Role):
         self._copied = False  # is the next server there?
         self._coming: dict[int, dict[str, Any]] = defaultdict(dict)
         self._held: dict[int, State] = {}
+        self._shown: set[str] = set()  # names of vectors
         self.forget()
         node.exhibits[COMPLETE] = lambda _slice: (nothing, float(len(self._held) == self._kept))
         node.exhibits[f"{COPY}/{STATE}"] = self._facts
@@ -168,7 +169,8 @@ class Copies(Role):
     def _keep(self, at: int, facts: dict[str, Any]) -> None:
         vectors = self._coming.pop(at, {})
         self._held[at] = vectors, facts
-        for name in vectors:
+        for name in vectors.keys() - self._shown:
+            self._shown.add(name)
             self._node.exhibits[f"{COPY}/{name}"] = functools.partial(self._vector, name)
 
     def _vector(self, name: str, at: int) -> Any:

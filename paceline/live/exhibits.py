@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from paceline.core.errors import PeerLost, ProtocolError
+from paceline.core.errors import PeerLost, ProtocolError, Undone
 from paceline.core.message import message
 from paceline.core.vector import Vector
 from paceline.live.party import Party
@@ -22,7 +22,7 @@ STATE = "state"
 FREIGHT = "some bytes"
 FREIGHT_LENGTH = 1 << 18
 
-WAITED_FOR = frozenset({WEIGHTS, FINAL, STATE})
+WAITED_FOR = frozenset({WEIGHTS, FINAL})
 
 Provider = Callable[[int], Any]
 
@@ -43,14 +43,23 @@ class Exhibit:
     facts: str = ""
 
 
-PAST_ROLES = (Peek, Exhibit)
-"""Messages that roles do not see."""
+@message
+class Withdrawn:
+    """In place of an Exhibit that was kept for a while, and may have been for this asker."""
+
+    def error(self, src: Party) -> Undone:
+        return Undone(f"{src} has gone back since, and shows no more of what it had kept")
+
+
+PAST_ROLES = (Peek, Exhibit, Withdrawn)
+"""Messages that roles do not see; they belong to no view."""
 
 
 class Exhibits:
     """By name; a provider gives a vector, a vector and its weight, or an Exhibit, for the number of a slice held here.
 
-    Weights, those at the end among them, and a state that is being kept may be waited for.
+    Weights, those at the end among them, and a state that is being kept may be waited for. The vectors of such a state
+    go by `<whose>/<name>`; what they are made of is known from the state, so that one who asks in vain is too late.
     """
 
     def __init__(self, post: Post) -> None:
@@ -77,17 +86,23 @@ class Exhibits:
         what = question.message.what
         with self._lock:
             provider = self._providers.get(what)
-            if provider is None and what.rpartition("/")[2] in WAITED_FOR:
+            if provider is None and (what in WAITED_FOR or what.endswith(f"/{STATE}")):
                 self._curious[what].append((src, question))
                 return
-        if provider is None:
+        if provider is not None:
+            self._answer(src, question, provider)
+        elif "/" in what:
+            self._reply(src, question, Withdrawn())
+        else:
             raise ProtocolError(f"{src} asks {self._post.me} for its {what}, which it does not show")
-        self._answer(src, question, provider)
 
     def _answer(self, src: Party, question: Envelope, provider: Provider) -> None:
         shown = provider(question.slice)
         if not isinstance(shown, Exhibit):
             v, weight = shown if isinstance(shown, tuple) else (shown, 1.0)
             shown = Exhibit(v=v, weight=weight)
+        self._reply(src, question, shown)
+
+    def _reply(self, src: Party, question: Envelope, shown: Exhibit | Withdrawn) -> None:
         with contextlib.suppress(PeerLost):  # the curious one has left
             self._post.send(src, Envelope(Kind.REPLY, shown, question.id))

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from paceline.core.effects import Mean
+from paceline.core.errors import PeerLost
 from paceline.core.mean import MeanServer
 from paceline.core.message import message
 from paceline.core.role import Role
+from paceline.live.exhibits import Withdrawn
+from paceline.live.party import Party
 from paceline.live.pending import Pending
 
 
@@ -39,3 +42,10 @@ class Carrier(Protocol):
 @message
 class Declined:
     """In place of an answer: this worker has left."""
+
+    def error(self, src: Party) -> PeerLost:
+        return PeerLost(f"{src} has left")
+
+
+IN_VAIN = (Declined, Withdrawn)
+"""Answers to nobody's question."""

@@ -35,7 +35,7 @@ class Looking(ABC):
 
     def peek(self, to: To, what: str) -> Any:
         """A look at what `to` holds, such as its weights, without its role noticing; also when the run is over."""
-        return self._call(to, Peek(what=what)).wait(self._timeout_s).v
+        return self.exhibit(to, what).v
 
     def peek_at(self, who: Party, what: str) -> Any:
         """The same of one party, or of its first slice."""
@@ -61,8 +61,8 @@ class Looking(ABC):
 
     def peek_model(self, to: To) -> tuple[Any, float]:
         """The weights of `to`, and what they count in a mean over the workers."""
-        exhibit = self._call(to, Peek(what=WEIGHTS)).wait(self._timeout_s)
-        return exhibit.v, exhibit.weight
+        shown = self.exhibit(to, WEIGHTS)
+        return shown.v, shown.weight
 
     def ask(self, who: Party, slice: int, message: Any, what: str) -> Pending:
         """Send `message` to one slice of `who`; `what` is named when its answer is waited for in vain."""

@@ -26,7 +26,7 @@ from paceline.live import party
 from paceline.live.calls import OpenCalls
 from paceline.live.cutting import Cut
 from paceline.live.exhibits import COMMON, FREIGHT, FREIGHT_LENGTH, PAST_ROLES, PRESENCE, WEIGHTS, Exhibits, Peek
-from paceline.live.hosted import Carrier, Declined, Hosted
+from paceline.live.hosted import IN_VAIN, Carrier, Declined, Hosted
 from paceline.live.looks import Looking
 from paceline.live.neighbours import Neighbours
 from paceline.live.packing import Packed, Packer, PackingPost
@@ -469,8 +469,8 @@ class Node(Looking):
                     return  # an answer that came too late to matter
                 raise ProtocolError(f"{src} answered a question that {self.me} did not ask")
         pending, part, _ = call
-        if isinstance(envelope.message, Declined):
-            pending.fail(PeerLost(f"{src} has left"))
+        if isinstance(envelope.message, IN_VAIN):
+            pending.fail(envelope.message.error(src))
             return
         pending.put(part, envelope.message, envelope.seconds_receiving)
 

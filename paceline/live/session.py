@@ -70,6 +70,7 @@ class Session:
         self._reached: set[Party] = set()
         self._hosts: dict[str, str] = {}
         self._lives: dict[int, int] = {}  # of workers, by rank, where it is not the first
+        self._coming: tuple[int, ...] = ()  # newcomers, of which this one said hello last
         self.late = False  # this party came when the run was going on
         self._early: list[tuple[Party, Envelope]] | None = None  # what others say to one that has no role yet
         self._holding = threading.Lock()
@@ -143,15 +144,19 @@ class Session:
     def meet_workers(self) -> None:
         """Connect to all other workers: to those of lower rank from here, the others call. Returns when those know.
 
-        A newcomer calls all that are here.
+        A newcomer calls all that are here, and those newcomers that came before it: nobody else would.
         """
         me = self.node.me.index
         workers = [who for who in map(Party.parse, self._addresses) if who.kind == "worker" and who.index != me]
         called = [who for who in workers if who.index < me]
         if self.late:
-            called = [who for who in workers if who.index not in self.departed]
+            called = [who for who in workers if who.index not in self.departed or who.index in self._coming]
         for other in called:
-            self.reach(other)
+            try:
+                self.reach(other)
+            except PeerLost:
+                if other.index not in self._coming:  # such a one may be lost again without anybody hearing of it
+                    raise
         self.node.neighbours.meet([who.index for who in workers], [who.index for who in called])
 
     def expect(self, wanted: type[M]) -> M:
@@ -378,6 +383,7 @@ class Session:
         self._early = [] if self.late else None
         self.node.view = roster.view
         self.departed, self.lost_ranks = set(roster.gone), set(roster.lost)
+        self._coming = roster.coming
 
     def _meet(self, came: control.Came) -> None:
         self._addresses[str(party.worker(came.rank))] = came.address

@@ -15,7 +15,7 @@ import functools
 from paceline.core.errors import ProtocolError
 from paceline.live import control
 from paceline.live.copies import Complete, Copied, Kept
-from paceline.live.exhibits import Exhibit, Peek
+from paceline.live.exhibits import Exhibit, Peek, Withdrawn
 from paceline.live.meetings import Take
 from paceline.live.party import Party
 from paceline.live.peers import Away, Piece
@@ -79,7 +79,7 @@ def may_send(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
             return sender == receiver == SERVER
         case Kind.CALL if cls is Peek:
             return receiver in LOOKS.get(sender, ())
-        case Kind.REPLY if cls is Exhibit:
+        case Kind.REPLY if cls in (Exhibit, Withdrawn):
             return sender in LOOKS.get(receiver, ())
         case Kind.REPLY if cls.__module__ == _DECLINED:
             return sender == WORKER and receiver in MEMBERS | {COORDINATOR}

@@ -63,6 +63,10 @@ class KSync(Clocked):
 
     Worker = ClockedWorker
 
+    @property
+    def answers_early(self) -> bool:
+        return self.variant == "batch"
+
     def check(self, workers: int, servers: int) -> None:
         super().check(workers, servers)
         if self.variant == "sync" and self.k > workers:
@@ -75,7 +79,7 @@ class KSync(Clocked):
         def __init__(self, scheme: Any, place: Place) -> None:
             super().__init__(scheme, place)
             self.k: int = scheme.k or max(1, len(self.workers) - 1)
-            self.waits_for_round = scheme.variant == "sync"
+            self.waits_for_round = not scheme.answers_early
 
         def partition(self) -> tuple[tuple[int, ...], ...]:
             return (self.workers,)

@@ -7,7 +7,16 @@ from unittest.mock import MagicMock, Mock
 
 import pytest
 
+from paceline.core.errors import Stopped
 from paceline.job import joining
+
+
+def test_who_comes_while_the_run_ends_takes_part_and_leaves_as_the_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes: list[Any] = [Stopped("epochs"), "a role"]
+    session = Mock()
+    monkeypatch.setattr(joining, "come_late", Mock(side_effect=outcomes))
+    joining.Membership(Mock(device="cpu"), session, Mock(), Mock(), MagicMock())._come_late(Mock(), Mock())
+    assert session.enter.call_args.args[0] == "a role"
 
 
 @pytest.mark.parametrize("replaced", [True, False])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,8 +13,10 @@ import torch
 from paceline.core.errors import PeerLost
 from paceline.engine.vector import Flat
 from paceline.job import vault
-from paceline.job.capturing import WEIGHTS, SliceState
+from paceline.job.capturing import WEIGHTS, SliceState, fetch
+from paceline.job.recipe import Recipe
 from paceline.job.vault import Vault, _Snapshot
+from paceline.live.control import Ready
 from paceline.live.hub import Hub
 from paceline.live.node import Node
 from paceline.live.party import COORDINATOR, server
@@ -21,6 +24,30 @@ from tests.live.doubles import NumpyMemory
 from tests.live.stage import Behind
 
 S0 = server(0)
+ALL = "costs nothing: what it answers is copied to the next server first"
+SOME = "costs at most the updates of the last 30 s"
+EARLY = "ksync answers contributions of which no copy knows yet"
+NONE = "it has no snapshot (--snapshot-every 0)"
+
+
+@pytest.mark.parametrize(
+    ("variant", "every_s", "copied", "note"),
+    [
+        ("sync", 30.0, True, ALL),
+        ("sync", 0.0, True, ALL),
+        ("batch", 30.0, False, f"{SOME}; {EARLY}"),
+        ("batch", 0.0, False, f"ends the run: {EARLY}; {NONE}"),
+    ],
+)
+def test_copies_are_made_where_they_are_of_all_that_was_answered(
+    variant: str, every_s: float, copied: bool, note: str
+) -> None:
+    recipe = Recipe(scheme="ksync", parameters={"variant": variant})
+    vault = Vault(Mock(), Mock(), every_s, copies=True)
+    said = Ready(length=1, fingerprint="", seconds_per_step=0.0, optimizer=recipe.to_json())
+    why = vault.refuses(said, 2)
+    assert (vault.copies, vault.note) == (copied, f"a lost server {note}")
+    assert bool(why) == note.startswith("ends")
 
 
 def snapshot(number: float) -> _Snapshot:
@@ -61,6 +88,17 @@ def test_a_server_finds_the_newest(room: Room) -> None:
         room.vault._take(snapshot(number))
         assert room.seen() == number
     assert room.vault.available
+
+
+def test_each_slice_is_given_back_with_all_that_it_had(room: Room) -> None:
+    w, momentum = Flat.wrap(torch.tensor([1.0])), Flat.wrap(torch.tensor([2.0]))
+    updated = SliceState({WEIGHTS: w, "momentum": momentum}, {"version": 1})
+    states = {0: SliceState({WEIGHTS: w}, {"version": 0}), 1: updated, 2: SliceState({WEIGHTS: w}, {"version": 0})}
+    room.vault._take(_Snapshot(states))
+    for numbers in ([0, 1, 2], [1, 0]):
+        fetched = fetch(room.server, COORDINATOR, numbers)
+        assert [sorted(state.vectors) for state in fetched] == [sorted(states[number].vectors) for number in numbers]
+    assert float(fetched[0].vectors["momentum"].value()) == 2.0
 
 
 def test_while_servers_read_one_it_stays(room: Room) -> None:

@@ -145,6 +145,18 @@ def test_a_newcomer_knows_of_another_that_everybody_is_being_told_of(companies: 
     assert (roster.gone, roster.lost, roster.addresses["worker 0"]) == ((1,), (1,), "hub:again")
 
 
+def test_of_two_newcomers_the_later_one_hears_where_the_other_is(companies: Any) -> None:
+    company: Company = companies(workers=3, mean="servers", evaluator=False)
+    back = Back(company)
+    assert company.hears(W0).coming == (0,)
+    company.kill(W1)
+    company.settled()
+    back.hello(who=W1)
+    roster = company.hears(W1)
+    assert (roster.gone, roster.coming, roster.lives) == ((0, 1), (0, 1), (1, 1, 0))
+    assert roster.addresses["worker 0"] == "hub:again"
+
+
 def test_one_who_is_lost_again_before_it_is_back_is_missed_by_nobody(companies: Any) -> None:
     company: Company = companies(mean="servers", evaluator=False)
     back = Back(company)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Compute, Effect, Mean, Reply, Start, Tell, Train, Wait
-from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
+from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut, Undone
 from paceline.core.mean import Averaged, MeanServer, Part
 from paceline.core.sharding import lay_out
 from paceline.live import party
@@ -335,6 +335,20 @@ def test_what_a_party_does_not_show_cannot_be_looked_at(stage: Stage) -> None:
     refused = take(stage.behind[server(0)].failures)
     assert isinstance(refused, ProtocolError)
     assert str(refused) == "worker 0 asks server 0 for its keys, which it does not show"
+
+
+def test_whoever_asks_for_what_was_kept_and_is_no_more_is_told_so(stage: Stage) -> None:
+    servers(stage, nothing, count=1)
+    shows = stage.nodes[server(0)].exhibits
+    node = stage.node(worker(0))
+    node.place(None, WHOLE)
+    for name in ("/momentum", "snapshot/weights"):
+        shows[name] = lambda _: vector(5)
+        stage.nodes[server(0)].begin_view(stage.nodes[server(0)].view + 1)
+        assert node.peek(SERVERS, name).tolist() == [5]
+        shows.withdraw([name])
+        with pytest.raises(Undone, match="server 0 has gone back since"):
+            node.peek(SERVERS, name)
 
 
 def test_losing_a_party_fails_the_calls_that_are_open_at_it_and_no_others(stage: Stage) -> None:

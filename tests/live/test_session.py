@@ -14,6 +14,7 @@ from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
 from paceline.core.sharding import lay_out
 from paceline.core.trace import Decision, Ended
 from paceline.live import control, session
+from paceline.live.exhibits import Exhibit
 from paceline.live.hub import Hub
 from paceline.live.node import Node
 from paceline.live.party import COORDINATOR, Party, server, worker
@@ -108,6 +109,26 @@ def test_what_is_heard_after_the_roster_is_known_when_a_newcomer_has_made_its_mo
         *("hub:two again", 3),
         "there",
     )
+
+
+def test_a_newcomer_calls_those_that_are_here_and_those_that_come_with_it(scene: Scene) -> None:
+    heard = {rank: Recorder() for rank in (1, 2)}
+    for rank, recorder in heard.items():
+        scene.hub.transport(worker(rank)).open(recorder)
+        scene.heard[worker(rank)] = recorder
+    addresses = {f"worker {rank}": f"hub:worker {rank}" for rank in range(5)}
+    roster = control.Roster(
+        addresses=addresses, hosts={}, lives=(1, 0, 1, 1, 0), gone=(0, 2, 3, 4), lost=(0, 2, 3), coming=(0, 2, 3)
+    )
+    scene.session.hello("hub:coordinator", "cpu")
+    scene.session.deliver(COORDINATOR, Envelope(Kind.CONTROL, roster))
+    meeting = in_background(scene.session.meet_workers)
+    for rank, recorder in heard.items():  # worker 3 is lost again, and worker 4 has left
+        src, envelope = take(recorder.delivered)
+        there = scene.hub.find(worker(rank))
+        assert there is not None
+        there.send(src, Envelope(Kind.REPLY, Exhibit(v=vector()), envelope.id))
+    meeting()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from paceline.core.clocked import Push, Weights
 from paceline.core.errors import ProtocolError
 from paceline.live import control, verbs
 from paceline.live.control import Capture
-from paceline.live.exhibits import Exhibit, Peek
+from paceline.live.exhibits import Exhibit, Peek, Withdrawn
 from paceline.live.party import COORDINATOR, EVALUATOR, server, worker
 from paceline.live.peers import Piece
 from paceline.live.sharing import Opened
@@ -58,7 +58,8 @@ def test_schemes_speak_among_those_who_train_and_not_as_control(cls: type) -> No
 def test_the_evaluator_looks_and_does_nothing_else() -> None:
     calls = {(cls, kind, to) for cls in REGISTERED for kind in Kind for a, to in pairs(cls, kind) if a == "evaluator"}
     told = {(cls, kind, to) for cls, kind, to in calls if kind != Kind.CONTROL}
-    assert told == {(Peek, Kind.CALL, "worker"), (Peek, Kind.CALL, "server"), (Exhibit, Kind.REPLY, "server")}
+    shown = {(cls, Kind.REPLY, "server") for cls in (Exhibit, Withdrawn)}
+    assert told == {(Peek, Kind.CALL, "worker"), (Peek, Kind.CALL, "server"), *shown}
     assert {to for cls, kind, to in calls if kind == Kind.CONTROL and cls is not Capture} == {"coordinator"}
     assert {to for cls, _, to in calls if cls is Capture} == {"server", "worker"}  # for checkpoints
     assert pairs(Exhibit, Kind.REPLY) == {(shown, looks) for looks, shown in pairs(Peek, Kind.CALL)}
