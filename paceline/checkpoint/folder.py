@@ -76,15 +76,30 @@ class Folder:
                 refused.append(f"checkpoint {number}: {error}")
         return None, refused
 
-    def rotate(self, keep_last: int) -> list[int]:
-        """Delete all but the last `keep_last`; the numbers of those deleted.
+    def best(self) -> int | None:
+        """The one that is whole and finite with the highest `accuracy` among its facts; the newest of equals."""
+        judged: list[tuple[float, int]] = []
+        for number in self.numbers():
+            with contextlib.suppress(Damaged):
+                accuracy = self.manifest(number).facts.get("accuracy")
+                if isinstance(accuracy, int | float):
+                    judged.append((accuracy, number))
+        for _, number in sorted(judged, reverse=True):
+            with contextlib.suppress(Damaged):
+                if self.verify(number).finite:
+                    return number
+        return None
+
+    def rotate(self, keep_last: int, *, keep_best: bool = False) -> list[int]:
+        """Delete all but the last `keep_last`, and the best one if asked for; the numbers of those deleted.
 
         The newest whole and finite one stays, however many bad ones have come since.
         """
         healthy, _ = self.newest()
         if healthy is None:
             return []
-        old = [number for number in self.numbers()[: -max(1, keep_last)] if number != healthy]
+        stay = {healthy, self.best() if keep_best else healthy}
+        old = [number for number in self.numbers()[: -max(1, keep_last)] if number not in stay]
         for number in old:
             with contextlib.suppress(OSError):
                 (self.place(number) / MANIFEST).unlink()  # first, so that no half of it is taken for one

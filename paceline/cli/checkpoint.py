@@ -16,7 +16,7 @@ EPILOG = """examples:
 
 DIR is the folder of a run, or its folder of checkpoints.
 
-  list     a line for each: samples, accuracy, size, and whether every file is whole and every number finite
+  list     a line for each: samples, accuracy, size, whether every file is whole and every number finite; and the best
   verify   the same; exit code 1 when there is none to go on from
 """
 
@@ -29,8 +29,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("folder", metavar="DIR")
     options = parser.parse_all(arguments)
     folder = _folder(options.folder)
-    states = [_state(folder, number) for number in folder.numbers()]
-    print("\n".join(line for line, _ in states))
+    states, best = [_state(folder, number) for number in folder.numbers()], folder.best()
+    marks = [", best" if number == best else "" for number in folder.numbers()]
+    print("\n".join(f"{line}{mark}" for (line, _), mark in zip(states, marks, strict=True)))
     return 0 if options.what == "list" or any(healthy for _, healthy in states) else 1
 
 

@@ -105,7 +105,7 @@ class Keeper:
         facts["aligned"] = moment.aligned
         try:
             self._folder.save(number, contents, finite=finite, **facts)
-            self._folder.rotate(self._config.checkpoint.keep_last)
+            self._folder.rotate(self._config.checkpoint.keep_last, keep_best=self._config.checkpoint.keep_best)
         except OSError as error:
             print(f"checkpoint {number} failed, training goes on: {error.strerror}", file=sys.stderr, flush=True)
 

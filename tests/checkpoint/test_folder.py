@@ -14,9 +14,10 @@ from paceline.checkpoint.manifest import Damaged, Entry, Manifest
 OLD, NEW = b"old" * 500, b"new" * 500
 
 
-def save(folder: Folder, number: int, data: bytes, finite: bool = True) -> Manifest:
+def save(folder: Folder, number: int, data: bytes, finite: bool = True, **facts: object) -> Manifest:
     chunks = [data[i : i + 100] for i in range(0, len(data), 100)]
-    return folder.save(number, {"a.safetensors": chunks, "b.safetensors": chunks}, finite=finite, step=number)
+    contents = {"a.safetensors": chunks, "b.safetensors": chunks}
+    return folder.save(number, contents, finite=finite, step=number, **facts)
 
 
 def contents(folder: Folder) -> list[bytes]:
@@ -100,6 +101,34 @@ def test_the_last_healthy_one_is_never_rotated_away(tmp_path: Path) -> None:
     assert folder.rotate(keep_last=2) == [1, 3]
     assert folder.numbers() == [2, 4, 5]
     assert folder.newest()[0] == 2
+
+
+def test_the_best_one_that_is_healthy_stays_where_asked(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for number, accuracy in enumerate([0.5, 0.9, 0.9, 0.95, 0.99, 0.6, 0.7, 0.8], 1):
+        save(folder, number, NEW, finite=accuracy != 0.95, accuracy=accuracy)
+    flipped = folder.place(5) / "a.safetensors"
+    flipped.write_bytes(b"x" + flipped.read_bytes()[1:])
+    assert folder.best() == 3, "4 is not finite, 5 is damaged, and of 2 and 3 it is the newer"
+    assert folder.rotate(2, keep_best=True) == [1, 2, 4, 5, 6]
+    assert folder.numbers() == [3, 7, 8]
+    assert folder.rotate(2) == [3]
+
+
+def test_the_best_one_does_not_drive_the_last_healthy_one_away(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for number, (accuracy, finite) in enumerate([(0.9, True), (0.5, True), (0.1, False), (0.1, False)], 1):
+        save(folder, number, NEW, finite=finite, accuracy=accuracy)
+    assert folder.rotate(1, keep_best=True) == [3]
+    assert (folder.newest()[0], folder.best()) == (2, 1)
+
+
+def test_without_accuracies_there_is_no_best_one(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for number in (1, 2, 3):
+        save(folder, number, NEW)
+    assert folder.best() is None
+    assert folder.rotate(2, keep_best=True) == [1]
 
 
 @pytest.mark.parametrize("name", ["../a", "/etc/passwd", "a/b", ".hidden", "", "x" * 65])
