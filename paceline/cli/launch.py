@@ -14,12 +14,14 @@ from typing import Any
 from paceline import config as configuration
 from paceline.cli import train
 from paceline.cli.engines import ENGINES, over_engine
+from paceline.cli.kubernetes import over_kubernetes
 from paceline.cli.options import Parser, values_of
 from paceline.cli.running import Losses, ending_in_order, run_and_report, run_scripts
 from paceline.cli.watch import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.job.standing import starting
+from paceline.launch import kubernetes
 from paceline.launch.agents import RemoteCrew, begin
 from paceline.launch.environment import split_environment
 from paceline.launch.hosts import Host, parse_hosts, slots_of
@@ -62,7 +64,7 @@ SETTINGS = (
     "min-workers",
     "out",
 )
-LAUNCHERS = ("local", "ssh", *ENGINES)
+LAUNCHERS = ("local", "ssh", *ENGINES, kubernetes.NAME)
 
 
 def main(arguments: list[str]) -> int:
@@ -77,6 +79,8 @@ def main(arguments: list[str]) -> int:
     if (options.launcher or "ssh") == "local" and hosts:
         raise ConfigError("--launcher local is this machine: leave --hosts out, or take --launcher ssh")
     values = _values(options, command[2:] if trains else None, hosts)
+    if options.launcher == kubernetes.NAME:
+        return over_kubernetes(options, configuration.build(values), _settings_given(options))
     if options.launcher in ENGINES:
         return over_engine(options, [] if trains else command, hosts, values)
     if hosts or options.launcher == "ssh":
@@ -99,7 +103,7 @@ def _parser() -> Parser:
     add("--sync-exclude", metavar="PATTERN", action="append", default=[], help="what is not sent")
     add("--python", metavar="FILE", default=sys.executable, help="the interpreter on the hosts (default: as here)")
     add("--ssh-config", metavar="FILE", help="configuration for ssh -F (default: $PACELINE_SSH, or ssh's own)")
-    add("--launcher-args", metavar="WORDS", default="", help="more options for mpirun, srun or qsub, in one word")
+    add("--launcher-args", metavar="WORDS", default="", help="more options for mpirun, srun, ..., in one word")
     add("--start-timeout", metavar="S", default="600", help="seconds that a queue may take to start everybody")
     add("--dry-run", action="store_true", help="print what would be executed where, and end")
     for flag in SETTINGS:
@@ -138,6 +142,12 @@ def _values(options: argparse.Namespace, of_train: Sequence[str] | None, hosts: 
         if text is not None and setting.section in ("cluster", "run"):
             values.setdefault(setting.section, {})[setting.key] = setting.parse(text)
     return values
+
+
+def _settings_given(options: argparse.Namespace) -> list[str]:
+    """Flags of our own that are settings of a run, but the numbers of parties, as they were written."""
+    given = ((flag, getattr(options, flag.replace("-", "_"))) for flag in SETTINGS)
+    return [word for flag, value in given if value is not None for word in (f"--{flag}", value)]
 
 
 # ---- here ------------------------------------------------------------------------------------------------

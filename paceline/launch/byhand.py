@@ -180,6 +180,8 @@ def lead(
 def _listens_on(hand: Hand) -> str:
     if not hand.host:
         return "127.0.0.1"
+    if hand.kind == SCHEDULER and hand.interface:
+        return resolve(hand.interface, "the interface")
     try:
         address = str(socket.getaddrinfo(hand.host, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
@@ -256,7 +258,7 @@ def _call(hand: Hand, leader: subprocess.Popen[bytes] | None) -> tuple[words.Soc
             if leader is not None and leader.poll() is not None:
                 raise PacelineError("the process that was to lead the run has ended; it says why above") from None
             if time.monotonic() > deadline:
-                leads = "its scheduler" if not hand.own_servers else "rank 0"
+                leads = "rank 0" if hand.own_servers and hand.starter != "hand" else "its scheduler"
                 raise PacelineError(
                     f"waited {CALLING_SECONDS:.0f} s for {leads} at {_where(hand)}: is it started? ({error})"
                 ) from None
@@ -277,7 +279,9 @@ def _secret(hand: Hand) -> str:
         raise ConfigError(f"{hand.host} is beyond this host, so the run needs a token: {HOW}")
     try:
         text = Path(path).read_text(encoding="utf-8").strip()
-        open_to_others = os.stat(path).st_mode & 0o077
+        found = os.stat(path)
+        # A Secret of Kubernetes is root's, for the group that the pod has to itself.
+        open_to_others = found.st_mode & (0o077 if found.st_uid == os.getuid() else 0o007)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{TOKEN}={path}: {getattr(error, 'strerror', None) or 'is no text'}; {HOW}") from None
     if open_to_others:

@@ -15,6 +15,8 @@ PACELINE_CREDENTIALS  folder with this worker's key and certificate, where conne
 PACELINE_INCARNATION  which life of this worker this is, from 0
 PACELINE_MEAN         who averages among equals: auto, servers, gloo, nccl
 PACELINE_TIMEOUT      bound of every wait, in seconds
+
+Of processes that somebody else starts see `paceline.launch.starters`.
 """
 
 from __future__ import annotations

@@ -77,19 +77,18 @@ class Hand:
     port: int
     job: str
     slot: int = -1
+    leads: bool = False
     own_servers: bool = True
     interface: str = ""
     verbose: int = 0
-
-    @property
-    def leads(self) -> bool:
-        return self.kind == SCHEDULER or (self.own_servers and self.number == 0)
 
 
 def by_hand(environment: Mapping[str, str]) -> Hand | None:
     """How this process was started; None for one that is alone, or was started by Paceline. Raises ConfigError."""
     if "PACELINE_COORDINATOR" in environment:
         return None
+    if "PACELINE_ROLE" in environment:
+        return _of_paceline(environment)
     if "DMLC_ROLE" in environment:
         return _of_mxnet(environment)
     for names in STARTERS:
@@ -110,16 +109,39 @@ def _of_rank(names: Names, environment: Mapping[str, str]) -> Hand | None:
         )
     # torchrun listens on MASTER_PORT itself.
     port = _number(environment, "MASTER_PORT", PORT) + (names.starter == "torchrun")
+    number = int(environment[names.rank]) - names.first
     return Hand(
         starter=names.starter,
         kind=WORKER,
-        number=int(environment[names.rank]) - names.first,
+        number=number,
+        leads=number == 0,
         workers=workers,
         servers=_number(environment, "PACELINE_SERVERS", 1),
         host=host,
         port=_number(environment, "PACELINE_PORT", port),
         job="-".join([names.starter, *(environment.get(name, "") for name in names.job)]),
         slot=_number(environment, names.rank_here, -1),
+        interface=environment.get("PACELINE_BIND", ""),
+    )
+
+
+def _of_paceline(environment: Mapping[str, str]) -> Hand:
+    """Our own names, for whoever starts parties by a template: who leads, with all servers; and workers."""
+    role, leader = environment["PACELINE_ROLE"], environment.get("PACELINE_LEADER", "")
+    host, colon, _ = leader.rpartition(":")
+    if role not in (SCHEDULER, WORKER) or not colon:
+        raise ConfigError("PACELINE_ROLE must be scheduler or worker, and PACELINE_LEADER the scheduler's HOST:PORT")
+    port = _number({"PACELINE_LEADER": leader[len(host) + 1 :]}, "PACELINE_LEADER", 0, least=1)
+    return Hand(
+        starter="hand",
+        kind=role,
+        leads=role == SCHEDULER,
+        number=_number(environment, "PACELINE_RANK", _number(environment, "JOB_COMPLETION_INDEX", -1)),
+        workers=_number(environment, "PACELINE_WORKERS", 1, least=1),
+        servers=_number(environment, "PACELINE_SERVERS", 1),
+        host=host,
+        port=port,
+        job=f"hand-{port}",
         interface=environment.get("PACELINE_BIND", ""),
     )
 
@@ -135,6 +157,7 @@ def _of_mxnet(environment: Mapping[str, str]) -> Hand:
     return Hand(
         starter="mxnet",
         kind=role,
+        leads=role == SCHEDULER,
         number=-1 if role == SCHEDULER else _number(environment, f"DMLC_{role.upper()}_ID", -1),
         workers=_number(environment, "DMLC_NUM_WORKER", 1, least=1),
         servers=_number(environment, "DMLC_NUM_SERVER", 1),

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -153,13 +153,13 @@ def test_nobody_there_is_told_with_who_is_missing(alone: Path, monkeypatch: pyte
 
 
 # ---- real processes --------------------------------------------------------------------------------------
-def started(folder: Path, *environments: dict[str, str]) -> list[str]:
-    """What the same script says under each of these; all end well."""
+def started(folder: Path, *environments: dict[str, str], run: Sequence[str] = ("train.py",)) -> list[str]:
+    """What the same command says under each of these; all end well."""
     (folder / "train.py").write_text(SCRIPT)
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("DMLC_", "OMPI_", "SLURM_", "PACELINE_"))}
     processes = [
         subprocess.Popen(
-            [sys.executable, "train.py"],
+            [sys.executable, *run],
             cwd=folder,
             env={**clean, "TMPDIR": str(folder), **environment},
             stdout=subprocess.PIPE,
@@ -194,6 +194,15 @@ def test_a_manual_start_of_mxnet_role_by_role_trains(tmp_path: Path) -> None:
     assert server == ""
     assert "bsp: " in scheduler
     assert "48 samples; steps by worker: 0: 6, 1: 6" in scheduler
+
+
+def test_paceline_train_takes_part_by_our_own_names(tmp_path: Path) -> None:
+    job = {"PACELINE_LEADER": f"127.0.0.1:{free_port()}", "PACELINE_WORKERS": "1", "PACELINE_SERVERS": "1"}
+    train = ["-m", "paceline", "train", "--scheme", "asp", "--epochs", "1"]
+    leader, worker = started(tmp_path, *({**job, "PACELINE_ROLE": role} for role in ("scheduler", "worker")), run=train)
+    assert worker == ""
+    assert "(ended by: epochs)" in leader
+    assert list((tmp_path / "runs").glob("*-asp/model.safetensors"))
 
 
 def test_ranks_that_mpi_gives_train_and_rank_0_brings_the_rest(tmp_path: Path) -> None:

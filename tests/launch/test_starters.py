@@ -72,6 +72,17 @@ def test_who_is_alone_or_started_by_paceline_is_left_in_peace() -> None:
     assert by_hand(words("SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=3")) is None
 
 
+def test_our_own_names_make_who_leads_and_workers() -> None:
+    job = words("PACELINE_ROLE=worker PACELINE_LEADER=fd00::7:4000 PACELINE_WORKERS=3 PACELINE_SERVERS=2")
+    hand, leader = by_hand(job), by_hand({**job, "PACELINE_ROLE": "scheduler"})
+    assert hand is not None
+    assert leader is not None
+    assert (hand.kind, hand.number, hand.host, hand.port, hand.leads) == ("worker", -1, "fd00::7", 4000, False)
+    assert (leader.leads, leader.own_servers, leader.servers) == (True, True, 2)
+    with pytest.raises(ConfigError, match="PACELINE_LEADER the scheduler's HOST:PORT"):
+        by_hand({**job, "PACELINE_LEADER": "h1"})
+
+
 def test_mxnets_variables_make_a_role() -> None:
     more = {"DMLC_INTERFACE": "eth0", "PS_VERBOSE": "3"}
     hand = by_hand({**MXNET, **more})
