@@ -17,7 +17,7 @@ from paceline.cli.watch import page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.job.standing import starting
-from paceline.launch import mpi, ray, sge, slurm, torchrun
+from paceline.launch import mpi, ray, sge, slurm, torchrun, yarn
 from paceline.launch.agents import RemoteCrew, begin
 from paceline.launch.called import Engine, called, listening_address, placed_on, plan
 from paceline.launch.environment import split_environment
@@ -29,7 +29,7 @@ from paceline.launch.script import Output
 from paceline.live.tcp import is_loopback
 from paceline.observe.progress import make_view
 
-ENGINES = (mpi.NAME, slurm.NAME, sge.NAME, ray.NAME, torchrun.NAME)
+ENGINES = (mpi.NAME, slurm.NAME, sge.NAME, ray.NAME, torchrun.NAME, yarn.NAME)
 
 
 def over_engine(
@@ -104,6 +104,10 @@ def _engine(options: argparse.Namespace, hosts: tuple[Host, ...], folder: Path, 
             if hosts:
                 raise ConfigError("--hosts: Ray chooses hosts itself; say by --launcher-args 'GPU=1' what workers need")
             return ray.configured(extra)
+        case yarn.NAME:
+            if hosts:
+                raise ConfigError("--hosts: YARN chooses hosts itself; --launcher-args 'queue=...' tells it which")
+            return yarn.configured(extra, path)
         case torchrun.NAME:
             if hosts:
                 raise ConfigError(

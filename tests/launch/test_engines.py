@@ -112,6 +112,9 @@ def test_a_dry_run_prints_the_command_and_starts_nothing(
     ("words", "expected"),
     [
         ("--launcher sge -H hosts", "Grid Engine chooses hosts itself"),
+        ("--launcher yarn -H hosts", "YARN chooses hosts itself"),
+        ("--launcher yarn", "needs the distributed shell's jar"),
+        ("--launcher yarn --launcher-args memory=1G", "memory=1G: a whole number of MiB"),
         ("--launcher torchrun -H hosts", "torchrun starts processes here"),
         ("--launcher ray -H hosts", "Ray chooses hosts itself"),
         ("--launcher ray --launcher-args strategy=FAST", "write address=HOST:PORT, strategy=SPREAD|"),
