@@ -61,7 +61,7 @@ def manager() -> Iterator[str]:
         "application_1_0003": ["paceline-ours", "FINISHED"],
     }
     server = ThreadingHTTPServer(("127.0.0.1", 0), StandIn)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
