@@ -31,6 +31,9 @@ class ByHand:
     def gone(self, rank: int) -> dict[int, Any]:
         return self._said(list(self.role.gone(self.now, rank)))
 
+    def came(self, rank: int) -> dict[int, Any]:
+        return self._said(list(self.role.came(self.now, rank)))
+
     def _said(self, effects: list[Tell | Reply]) -> dict[int, Any]:
         assert all(isinstance(effect, Reply) for effect in effects)
         said = {effect.to: effect.message for effect in effects}

@@ -58,19 +58,26 @@ class Holder(Role):
         self.left = False
         self.heir: int | None = None  # who has got this worker's mass
         self.inbox: dict[int, tuple[Any, float]] = {}  # by round: sum of weight w, sum of weights
+        self.poor: set[int] = set()  # who had no mass to give, as far as this one knows
 
     def enter(self) -> Generator[Effect, Any, None]:
         """Come by a mass; how every loop begins."""
         while not self.weight:
             peer = self.anybody()
-            if peer is None:
+            if peer is None or self._first_of_the_poor():
                 self.weight = 1.0
                 return
             try:
                 yield Call(peer, Begin())
+                self.poor.add(peer)
             except PeerLost:
                 self.away.add(peer)
             self.absorb()
+
+    def _first_of_the_poor(self) -> bool:
+        """Whoever had mass died before anybody else came by any: somebody has to begin, and all agree who that is."""
+        others = set(self.workers) - self.away - {self.me}
+        return others <= self.poor and self.me < min(others)
 
     def absorb(self, round: int | None = None) -> None:
         """Take in what has arrived, of rounds up to `round`."""
@@ -122,10 +129,12 @@ class Holder(Role):
 
     def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.away.add(rank)
+        self.poor.clear()  # it may have left what it had to one of them
         yield from ()
 
     def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.away.discard(rank)
+        self.poor.discard(rank)
         yield from ()
 
     def shown(self) -> dict[str, Any]:

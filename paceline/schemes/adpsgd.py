@@ -82,6 +82,7 @@ class ADPSGD(Scheme):
 
     class Worker(Holder):
         asked: int | None = None  # with whom an averaging is under way
+        owed: Any = None  # what an earlier life of this worker was moved by, until there is a mass to take it off
 
         def run(self) -> Generator[Effect, Any, None]:
             yield from self.enter()
@@ -135,10 +136,24 @@ class ADPSGD(Scheme):
 
         def take_off(self, src: int, d: Any) -> Iterator[Tell]:
             self.asked = None if src == self.asked else self.asked
-            if self.heir is None:
-                self.w = self.w - d * (1.0 / self.weight)
-            else:
+            if self.heir is not None:
                 yield Tell(self.heir, Moved(d=d))
+                return
+            self.owed = d if self.owed is None else self.owed + d
+            self.pay()
+
+        def pay(self) -> None:
+            if self.weight and self.owed is not None:
+                self.w, self.owed = self.w - self.owed * (1.0 / self.weight), None
+
+        def absorb(self, round: int | None = None) -> None:
+            super().absorb(round)
+            self.pay()
+
+        def leave(self, now: float) -> Iterator[Tell | Reply]:
+            yield from super().leave(now)
+            if self.owed is not None and self.heir is not None:
+                yield Tell(self.heir, Moved(d=self.owed))
 
         def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             self.asked = None if self.asked == rank else self.asked

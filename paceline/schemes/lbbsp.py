@@ -142,6 +142,8 @@ class LBBSP(Scheme):
             self.members = set(self.workers)
             self.round = 0  # that of the reports that are coming in
             self.reports: dict[int, int] = {}  # who has reported it, and how many samples
+            self.asked: dict[int, int] = {}  # the round of each one's latest question: newcomers may count one less
+            self.fresh: set[int] = set()  # newcomers that have not asked yet
             v = Estimates(self.workers, Smoothing.parse(scheme.smoothing))
             bounds = scheme.low, scheme.high
             self.balance = Balance(v, place.seconds_per_step, scheme.global_batch, *bounds, scheme.hysteresis)
@@ -150,11 +152,14 @@ class LBBSP(Scheme):
             match message:
                 case Report() if src not in self.members:
                     return  # it has left
-                case Report(round=round) if round < self.round and src in self.balance.sizes:
-                    yield Reply(src, Size(samples=self.balance.sizes[src]))  # asked again, after a restart
-                case Report(round=round) if round < self.round - 1:
-                    yield Reply(src, Size(samples=self.scheme.low))  # a newcomer, for whom the others wait
-                case Report(samples=samples, seconds=seconds):
+                case Report(round=round) if src in self.fresh:  # it is answered at once, as the others wait for it
+                    self.fresh.discard(src)
+                    self.asked[src] = round
+                    yield Reply(src, Size(samples=self.scheme.low if self.balance.total else 0))
+                case Report(round=round) if round <= self.asked.get(src, -1) and src not in self.reports:
+                    yield Reply(src, Size(samples=self.balance.sizes.get(src, 0)))  # asked again, after a restart
+                case Report(round=round, samples=samples, seconds=seconds):
+                    self.asked[src] = round
                     if samples:
                         self.balance.v.put(src, samples / max(seconds, 1e-9))
                     self.reports[src] = samples or self.reports.get(src, 0)
@@ -165,13 +170,16 @@ class LBBSP(Scheme):
         def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             self.members.discard(rank)
             self.balance.v.drop(rank)
+            self.fresh.discard(rank)
+            self.asked.pop(rank, None)
             self.reports.pop(rank, None)
             self.balance.sizes.pop(rank, None)
             yield from self.close(now)
 
         def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
-            """Its question is answered with the next decision."""
+            """It takes part in the next decision."""
             self.members.add(rank)
+            self.fresh.add(rank)
             self.balance.v.add(rank)
             yield from ()
 
@@ -187,10 +195,10 @@ class LBBSP(Scheme):
 
         def decide(self, now: float) -> None:
             balance = self.balance
-            if not balance.total:  # everybody has made a batch of its own, or is about to
+            if not balance.total:  # some have made a batch of their own, and others are about to
                 balance.sizes = dict(self.reports)
-                balance.total = sum(balance.sizes.values())
-                if balance.total:
+                if all(balance.sizes.values()):
+                    balance.total = sum(balance.sizes.values())
                     self.scheme.check_bounds(balance.total, len(balance.sizes))
             for rank, size, reason in balance.settle(self.reports) if balance.total else ():
                 if self.note:

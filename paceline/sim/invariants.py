@@ -124,6 +124,11 @@ class Invariants:
         elif party in self._carriers:
             self._carriers[party].here.add(rank)
 
+    def begins_anew(self) -> None:
+        """A newcomer finds nobody to follow; a carrier may hear of that before it has heard that all others went."""
+        for carrier in self._carriers.values():
+            carrier.forget()
+
     def delivered(self, src: Party, dst: Party, number: int) -> None:
         """Message `number` of `src` is given to a role of `dst`."""
         key = (*src.process, *dst.process)
@@ -230,7 +235,8 @@ class Invariants:
         alone = sum(party.here for party in sim.world.workers) <= 1
         if self._mass is not None and not alone:
             slack = 1e-6 * max(1.0, self._mass)
-            if mass > self._mass + slack or (mass < self._mass - slack and not self._some_crashed):
+            made = mass > self._mass + slack and self._mass > 0.0  # once all is lost, somebody begins anew
+            if made or (mass < self._mass - slack and not self._some_crashed):
                 raise self.broken(f"the workers and their messages weighed {self._mass:.9g} together, now {mass:.9g}")
         self._mass = mass
 
@@ -334,9 +340,13 @@ class _Carrier:
 
     def gone(self, rank: int) -> None:
         self.here.discard(rank)
-        if not self.here:  # whoever comes next begins anew, with the tags of the beginning
-            self._meetings.clear()
-            self._asked.clear()
+        if not self.here:
+            self.forget()
+
+    def forget(self) -> None:
+        """Whoever comes next begins anew, with the tags of the beginning."""
+        self._meetings.clear()
+        self._asked.clear()
 
     def reply(self, to: int, message: Any) -> None:
         asked = self._asked[to]

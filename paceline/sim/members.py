@@ -123,6 +123,8 @@ class Members:
         party = sim.world.newcomer(rank)
         if sim.invariants:
             sim.invariants.watch(party)
+            if not any(other.here for other in sim.world.workers if other is not party):
+                sim.invariants.begins_anew()
         self._note(party, "joined", "")
         arrived = sim.network.arrival(sim.now, sim.world.control, party.card, party.role.w.nbytes)
         life = sim.begin(party, sim.lives[rank].incarnation + 1, arrived)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from paceline.core.effects import Compute, Computed, Effect, Tell
+from paceline.core.mass import Share
 from paceline.core.role import Place
 from paceline.core.scheme import make
 from paceline.core.topology import is_active
@@ -102,3 +103,22 @@ def test_a_newcomer_without_mass_moves_nobody() -> None:
     (answer,) = hear(newcomer, 0, Average(x=np.array([5.0]), weight=1.0))
     assert newcomer.w == [3.0]
     assert answer.message.d == [0.0]
+
+
+def test_what_an_earlier_life_was_moved_by_is_taken_off_the_first_mass() -> None:
+    newcomer = worker(0, workers=2, w=5.0)
+    newcomer.adopt({"away": []})
+    assert hear(newcomer, 1, Moved(d=np.array([2.0]))) == []
+    assert newcomer.w == [5.0]
+    hear(newcomer, 1, Share(w=np.array([6.0]), weight=0.5))
+    newcomer.absorb()
+    assert newcomer.w * newcomer.weight == [6.0 * 0.5 - 2.0]
+
+
+def test_one_that_leaves_before_it_has_a_mass_hands_that_debt_over() -> None:
+    newcomer = worker(0, workers=2, w=5.0)
+    newcomer.adopt({"away": []})
+    hear(newcomer, 1, Moved(d=np.array([2.0])))
+    (share, moved) = list(newcomer.leave(0.0))
+    assert (share.to, share.message.weight) == (1, 0.0)
+    assert (moved.to, moved.message.d) == (1, [2.0])

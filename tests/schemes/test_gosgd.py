@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.core.effects import Tell, Train, Trained
+from paceline.core.effects import Call, Tell, Train, Trained
 from paceline.core.errors import PeerLost
 from paceline.core.mass import Holder, Returned, Share
 from paceline.core.role import Place
@@ -97,3 +97,35 @@ def test_every_step_is_followed_by_a_message_with_probability_p_and_nobody_waits
     assert sim.steps == [500] * 4
     assert len(told) == pytest.approx(2000 * p, rel=0.15)
     assert set(told) == (set() if p == 0 else {0, 1, 2, 3})
+
+
+def test_when_all_mass_is_lost_the_first_of_those_that_ask_for_some_begins_anew() -> None:
+    def poor(me: int) -> tuple[Holder, Any]:
+        role = worker(me)
+        role.adopt({"away": []})
+        return role, role.run()
+
+    first, loop = poor(0)
+    asked = set()
+    for _ in range(100):
+        effect = next(loop) if not asked else loop.send(None)
+        if isinstance(effect, Train):
+            break
+        asked.add(effect.to)
+        assert first.weight == 0.0
+        hear(first, effect.to, share(0.0, 0.0))
+    assert asked == {1, 2}, "all others were asked"
+    assert first.weight == 1.0
+    second, loop = poor(1)
+    next(loop)
+    for _ in range(50):
+        assert isinstance(loop.send(None), Call), "worker 0 will begin, and give it a share"
+    assert second.weight == 0.0
+
+
+def test_who_goes_may_have_left_its_mass_to_somebody_so_all_are_asked_again() -> None:
+    role = worker(0)
+    role.adopt({"away": []})
+    role.poor = {1, 2}
+    list(role.gone(0.0, 2))
+    assert isinstance(next(role.run()), Call)

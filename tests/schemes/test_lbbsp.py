@@ -59,6 +59,32 @@ def test_nobody_waits_for_one_that_has_left() -> None:
     assert report(c, 2, 0) == {}
 
 
+def test_a_newcomer_is_answered_at_once_and_then_counts_in_every_decision_whatever_round_it_counts() -> None:
+    c = coordinator(global_batch=60)
+    report(c, 0, 0)
+    report(c, 1, 0)
+    for round in (1, 2):
+        report(c, 0, round, 30)
+        report(c, 1, round, 30)
+    c.gone(1)
+    c.came(1)
+    assert report(c, 1, 1) == {1: Size(samples=1)}, "the others wait for it"
+    for round in (3, 4, 5):
+        assert report(c, 0, round, 30) == {}
+        assert set(report(c, 1, round - 1, 30)) == {0, 1}
+
+
+def test_the_sum_of_all_batches_is_known_when_all_of_them_are() -> None:
+    c = coordinator()
+    report(c, 0, 0)
+    report(c, 1, 0)
+    c.gone(1)
+    c.came(1)
+    assert report(c, 1, 0) == {1: Size(samples=0)}, "its own batch"
+    assert report(c, 0, 1, 1) == {}
+    assert report(c, 1, 1, 9) == {0: Size(samples=1), 1: Size(samples=9)}
+
+
 def test_bounds_hold() -> None:
     c = coordinator(global_batch=60, low=10, high=45)
     report(c, 0, 0)
