@@ -7,9 +7,7 @@ them costs nothing. In a scheme that applies one update a round everybody's slic
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,10 +17,10 @@ from paceline.core.clocked import ClockedServer
 from paceline.core.role import Role
 from paceline.engine.rules import Rule
 from paceline.engine.vector import Flat
-from paceline.live.exhibits import STATE, Exhibit
+from paceline.live.exhibits import STATE
 from paceline.live.hosted import Hosted
 from paceline.live.node import Node
-from paceline.live.party import Party
+from paceline.live.states import SliceState, kept, state_exhibit
 
 VERSION, LOCK_STEP = "version", "lock-step"
 WEIGHTS = "weights"
@@ -30,19 +28,6 @@ CHECKPOINT, SNAPSHOT = "", "snapshot"
 """For whom something is kept: for the evaluator, or for a server that may have to be replaced."""
 FORGET = -1  # in place of a version
 NOTHING = Flat.wrap(torch.empty(0))
-
-
-def kept(purpose: str, name: str) -> str:
-    """By what name a kept vector is shown."""
-    return f"{purpose}/{name}"
-
-
-@dataclass(frozen=True, slots=True)
-class SliceState:
-    """All that a slice is made of: vectors as long as it, and what JSON can say."""
-
-    vectors: dict[str, Any]
-    facts: dict[str, Any]
 
 
 class Captures:
@@ -96,12 +81,14 @@ class Captures:
                 self._show()
 
     def _show(self) -> None:
-        common = set.intersection(*(set(state.vectors) for state in self._kept.values()))
-        self._shown = [kept(self._purpose, STATE), *(kept(self._purpose, name) for name in common)]
-        for name in common:
+        of_each = [set(state.vectors) for state in self._kept.values()]
+        # In a checkpoint all vectors are as long as the model.
+        names = set.intersection(*of_each) if self._purpose == CHECKPOINT else set.union(*of_each)
+        self._shown = [kept(self._purpose, STATE), *(kept(self._purpose, name) for name in names)]
+        for name in names:
             self._node.exhibits[kept(self._purpose, name)] = functools.partial(self._vector, name)
-        facts = {at: json.dumps({**state.facts, "vectors": sorted(common)}) for at, state in self._kept.items()}
-        self._node.exhibits[kept(self._purpose, STATE)] = lambda at: Exhibit(v=NOTHING, facts=facts[at])
+        facts = {at: state_exhibit(of.facts, names & of.vectors.keys(), NOTHING) for at, of in self._kept.items()}
+        self._node.exhibits[kept(self._purpose, STATE)] = facts.__getitem__
 
     def _vector(self, name: str, at: int) -> Any:
         return self._kept[at].vectors[name]
@@ -133,16 +120,6 @@ def state_of(role: Role, rule: Rule) -> SliceState:
 
 def _is_number(v: Any) -> bool:
     return not isinstance(v, Tensor) or v.numel() == 1
-
-
-def fetch(node: Node, source: Party, slices: Sequence[int], purpose: str = SNAPSHOT) -> list[SliceState]:
-    """What `source` shows of these slices. Raises PeerLost or TimedOut."""
-    shown = node.exhibits_of(source, [(kept(purpose, STATE), at) for at in slices])
-    facts: list[dict[str, Any]] = [json.loads(exhibit.facts) for exhibit in shown]
-    # Each its own: a slice that has not been updated yet may have none of the optimizer's.
-    wanted = [(kept(purpose, name), at) for at, of in zip(slices, facts, strict=True) for name in of["vectors"]]
-    found = iter(node.exhibits_of(source, wanted))
-    return [SliceState({name: next(found).v for name in of["vectors"]}, of) for of in facts]
 
 
 def revive(state: SliceState, rule: Rule, make_role: Callable[[Any], Role]) -> Role:

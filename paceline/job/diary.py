@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import json
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,9 +19,10 @@ import torch
 from torch import Tensor
 
 from paceline.engine.vector import Flat
-from paceline.job.capturing import CHECKPOINT, FORGET, NOTHING, VERSION, kept
-from paceline.live.exhibits import STATE, Exhibit
+from paceline.job.capturing import CHECKPOINT, FORGET, NOTHING, VERSION
+from paceline.live.exhibits import STATE
 from paceline.live.node import Node
+from paceline.live.states import kept, state_exhibit
 
 AT_ONCE = 0
 """In place of a number of contributions: at the next clean point, wherever that is."""
@@ -101,13 +101,12 @@ class Diary:
     def _show(self, of: Kept) -> None:
         facts, vectors = of
         entries = {clock: entry.to_json() for clock, entry in self._entries.items()}
-        facts = {**facts, "clock": self._met, "entries": entries, "vectors": sorted(vectors)}
-        text = json.dumps(facts)
+        state = state_exhibit({**facts, "clock": self._met, "entries": entries}, vectors, NOTHING)
         self._wanted = FORGET
         self._shown = [kept(CHECKPOINT, name) for name in (*vectors, STATE)]
         for name, v in vectors.items():
             self._node.exhibits[kept(CHECKPOINT, name)] = functools.partial(lambda v, _slice: v, v)
-        self._node.exhibits[kept(CHECKPOINT, STATE)] = lambda _slice: Exhibit(v=NOTHING, facts=text)
+        self._node.exhibits[kept(CHECKPOINT, STATE)] = lambda _slice: state
 
 
 # ---- generators --------------------------------------------------------------------------------------------------

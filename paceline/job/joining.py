@@ -89,9 +89,8 @@ class Membership:
         self._learn_layout(plan)
         try:
             role = self._take_over(plan, update)
-        except (
-            Stopped
-        ):  # what was being asked; others still show what they have, and this worker is to leave as they do
+        except Stopped:
+            # So much for what was being asked. Others still show what they have, and this worker leaves as they do.
             role = self._take_over(plan, update)
         session.enter(role, plan.layout, self._carrier)
 

@@ -27,12 +27,13 @@ from paceline.core.errors import PeerLost, Undone
 from paceline.engine.flatten import FlatModel
 from paceline.engine.vector import Flat
 from paceline.job.belongings import by_round
-from paceline.job.capturing import CHECKPOINT, FORGET, LOCK_STEP, VERSION, WEIGHTS, kept
+from paceline.job.capturing import CHECKPOINT, FORGET, LOCK_STEP, VERSION, WEIGHTS
 from paceline.job.diary import AT_ONCE
 from paceline.job.resuming import CHECKPOINTS, MODEL, OPTIMIZER, identity, worker_files
 from paceline.live import control, party
 from paceline.live.exhibits import STATE
 from paceline.live.session import Session
+from paceline.live.states import kept
 
 AHEAD = 2  # versions: in lock-step no server is further than one from another
 AHEAD_MAX = 128

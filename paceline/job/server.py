@@ -26,8 +26,6 @@ from paceline.job.capturing import (
     NOTHING,
     SNAPSHOT,
     Captures,
-    SliceState,
-    fetch,
     load_rule,
     revive,
     state_of,
@@ -42,6 +40,7 @@ from paceline.live.exhibits import PRESENCE
 from paceline.live.hosted import Hosted
 from paceline.live.party import Party
 from paceline.live.session import Session
+from paceline.live.states import SliceState, fetch
 
 INITIAL = "initial weights"
 
@@ -197,7 +196,7 @@ class Shard:
         """None where they are not all there. Raises PeerLost."""
         who = Party.parse(source)
         if who.kind == "coordinator":
-            return fetch(self._node, who, self._slices)
+            return fetch(self._node, who, self._slices, SNAPSHOT)
         self._session.reach(who)
         if not self._node.version_of(who, COMPLETE):
             return None
@@ -245,7 +244,7 @@ class Shard:
             after=after,
             counts=(len(self._slices), len(of(before.index)), len(of(after.index))),
             nothing=NOTHING,
-            state_of=self._state,
+            state_of=self._state_of,
             mark_of=lambda at: mark_of(self.hosted[at].role),
         )
         longest = max(parts[number].stop - parts[number].start for number in of(before.index))
@@ -257,11 +256,10 @@ class Shard:
                 self._node.peek_at(other, PRESENCE)
         return copies
 
-    def _state(self, at: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _state_of(self, at: int) -> SliceState:
         role = self.hosted[at].role
         assert role is not None
-        state = state_of(role, self._rules[at])
-        return state.vectors, state.facts
+        return state_of(role, self._rules[at])
 
 
 def _tensors_by_slice(plan: control.Plan) -> list[list[int]]:

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from paceline.core.errors import PacelineError, Stopped
-from paceline.job.capturing import FORGET, NOTHING, SNAPSHOT, VERSION, SliceState, fetch, kept
+from paceline.job.capturing import FORGET, NOTHING, SNAPSHOT, VERSION
 from paceline.job.recipe import Recipe
 from paceline.job.saving import AHEAD
 from paceline.live import control, party
 from paceline.live.exhibits import STATE, Exhibit
 from paceline.live.node import Node
+from paceline.live.states import SliceState, fetch, kept, state_exhibit
 from paceline.live.transport import Envelope, Kind, Transport
 
 HELD_SECONDS = 0.1
@@ -58,7 +58,7 @@ class _Snapshot:
 
     def facts(self, number: int) -> Exhibit:
         state = self.slices[number]
-        return Exhibit(v=NOTHING, facts=json.dumps({**state.facts, "vectors": sorted(state.vectors)}))
+        return state_exhibit(state.facts, state.vectors, NOTHING)
 
 
 class Vault:
@@ -137,7 +137,7 @@ class Vault:
         slices: dict[int, SliceState] = {}
         for server in everyone:
             numbers = [number for number, (home, _) in enumerate(self._homes) if home == server.index]
-            states = fetch(node, server, [self._homes[number][1] for number in numbers])
+            states = fetch(node, server, [self._homes[number][1] for number in numbers], SNAPSHOT)
             slices |= dict(zip(numbers, states, strict=True))
         self._tell_all(control.Capture(version=FORGET, purpose=SNAPSHOT))
         return _Snapshot(slices)

@@ -23,9 +23,10 @@ from paceline.core.vector import Vector
 from paceline.live.exhibits import STATE, Exhibit
 from paceline.live.node import Node
 from paceline.live.party import Party
+from paceline.live.states import SliceState, kept, state_exhibit
 
 COPY = "copy"  # what the exhibits of copies are called after
-COMPLETE = f"{COPY}/complete"
+COMPLETE = kept(COPY, "complete")
 
 
 @message
@@ -52,10 +53,6 @@ class Kept:
     number: int
 
 
-State = tuple[dict[str, Any], dict[str, Any]]
-"""Of a slice: vectors by name, and what JSON can say."""
-
-
 class Copies(Role):
     """Of one server: has its own slices kept by the server `after` it, and keeps those of the one `before` it."""
 
@@ -68,7 +65,7 @@ class Copies(Role):
         after: Party,
         counts: Sequence[int],
         nothing: Any,
-        state_of: Callable[[int], State],
+        state_of: Callable[[int], SliceState],
         mark_of: Callable[[int], Hashable],
     ) -> None:
         """`counts`: slices of this server, of the one before, and of the one after.
@@ -83,11 +80,11 @@ class Copies(Role):
         self._state_of, self._mark_of = state_of, mark_of
         self._copied = False  # is the next server there?
         self._coming: dict[int, dict[str, Any]] = defaultdict(dict)
-        self._held: dict[int, State] = {}
+        self._held: dict[int, SliceState] = {}
         self._shown: set[str] = set()  # names of vectors
         self.forget()
         node.exhibits[COMPLETE] = lambda _slice: (nothing, float(len(self._held) == self._kept))
-        node.exhibits[f"{COPY}/{STATE}"] = self._facts
+        node.exhibits[kept(COPY, STATE)] = self._facts
 
     def forget(self) -> None:
         """Between two messages: what waits to be answered is asked again, nothing of this server is copied yet, and
@@ -130,12 +127,14 @@ class Copies(Role):
             self._copy(at)
 
     def _copy(self, at: int) -> None:
-        vectors, facts = self._state_of(at)
+        state = self._state_of(at)
         self._numbers[at] += 1
         self._marks[at] = self._mark_of(at)
-        for name, v in vectors.items():
+        for name, v in state.vectors.items():
             self._tell(self._after, self._theirs, Copied(slice=at, name=name, v=v))
-        self._tell(self._after, self._theirs, Complete(slice=at, number=self._numbers[at], facts=json.dumps(facts)))
+        self._tell(
+            self._after, self._theirs, Complete(slice=at, number=self._numbers[at], facts=json.dumps(state.facts))
+        )
 
     def _release(self, at: int, number: int) -> None:
         self._answered[at] = max(number, self._answered[at])
@@ -168,14 +167,14 @@ class Copies(Role):
 
     def _keep(self, at: int, facts: dict[str, Any]) -> None:
         vectors = self._coming.pop(at, {})
-        self._held[at] = vectors, facts
+        self._held[at] = SliceState(vectors, facts)
         for name in vectors.keys() - self._shown:
             self._shown.add(name)
-            self._node.exhibits[f"{COPY}/{name}"] = functools.partial(self._vector, name)
+            self._node.exhibits[kept(COPY, name)] = functools.partial(self._vector, name)
 
     def _vector(self, name: str, at: int) -> Any:
-        return self._held[at][0][name]
+        return self._held[at].vectors[name]
 
     def _facts(self, at: int) -> Exhibit:
-        vectors, facts = self._held[at]
-        return Exhibit(v=self._nothing, facts=json.dumps({**facts, "vectors": sorted(vectors)}))
+        state = self._held[at]
+        return state_exhibit(state.facts, state.vectors, self._nothing)

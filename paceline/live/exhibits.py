@@ -48,7 +48,7 @@ class Withdrawn:
     """In place of an Exhibit that was kept for a while, and may have been for this asker."""
 
     def error(self, src: Party) -> Undone:
-        return Undone(f"{src} has gone back since, and shows no more of what it had kept")
+        return Undone(f"{src} shows no more of what it had kept")
 
 
 PAST_ROLES = (Peek, Exhibit, Withdrawn)

@@ -14,10 +14,11 @@ from paceline.core.scheme import make, names
 from paceline.engine.recipes import OptimizerRecipe, ScheduleRecipe
 from paceline.engine.rules import Rule, make_rule
 from paceline.engine.vector import Flat
-from paceline.job.capturing import SliceState, revive, state_of
+from paceline.job.capturing import revive, state_of
 from paceline.job.recipe import Recipe
 from paceline.job.server import mark_of
 from paceline.job.vault import refuses
+from paceline.live.states import SliceState
 
 LENGTH, WORKERS = 5, 3
 SCHEDULE = ScheduleRecipe(name="step", every=40, factor=0.5)

@@ -11,15 +11,21 @@ import pytest
 import torch
 
 from paceline.core.errors import PeerLost
+from paceline.core.role import Place
+from paceline.core.scheme import make
+from paceline.engine.recipes import OptimizerRecipe
+from paceline.engine.rules import make_rule
 from paceline.engine.vector import Flat
 from paceline.job import vault
-from paceline.job.capturing import WEIGHTS, SliceState, fetch
+from paceline.job.capturing import SNAPSHOT, WEIGHTS, Captures
 from paceline.job.recipe import Recipe
 from paceline.job.vault import Vault, _Snapshot
 from paceline.live.control import Ready
+from paceline.live.hosted import Hosted
 from paceline.live.hub import Hub
 from paceline.live.node import Node
 from paceline.live.party import COORDINATOR, server
+from paceline.live.states import SliceState, fetch
 from tests.live.doubles import NumpyMemory
 from tests.live.stage import Behind
 
@@ -96,9 +102,21 @@ def test_each_slice_is_given_back_with_all_that_it_had(room: Room) -> None:
     states = {0: SliceState({WEIGHTS: w}, {"version": 0}), 1: updated, 2: SliceState({WEIGHTS: w}, {"version": 0})}
     room.vault._take(_Snapshot(states))
     for numbers in ([0, 1, 2], [1, 0]):
-        fetched = fetch(room.server, COORDINATOR, numbers)
+        fetched = fetch(room.server, COORDINATOR, numbers, SNAPSHOT)
         assert [sorted(state.vectors) for state in fetched] == [sorted(states[number].vectors) for number in numbers]
     assert float(fetched[0].vectors["momentum"].value()) == 2.0
+
+
+def test_a_slice_that_was_not_updated_yet_takes_nothing_from_the_others(room: Room) -> None:
+    rules = [make_rule(OptimizerRecipe(lr=0.1, momentum=0.9)) for _ in range(2)]
+    w = Flat.wrap(torch.ones(3))
+    hosted = [
+        Hosted(3, make("asp", {}).Server(None, Place(me=at, workers=(0,), w=w, update=rules[at]))) for at in range(2)
+    ]
+    rules[1](w, w, 8)
+    Captures(room.server, hosted, rules, SNAPSHOT).want(0)
+    states = fetch(room.keeper, S0, [0, 1], SNAPSHOT)
+    assert [sorted(state.vectors) for state in states] == [["weights"], ["momentum", "weights"]]
 
 
 def test_while_servers_read_one_it_stays(room: Room) -> None:

@@ -13,6 +13,7 @@ from paceline.core.role import Role
 from paceline.live.copies import COMPLETE, Copies, Kept
 from paceline.live.hosted import Hosted
 from paceline.live.party import Party, server, worker
+from paceline.live.states import SliceState
 from tests.live.doubles import in_background, vector
 from tests.live.stage import PLACE, Ask, Said, Stage
 
@@ -44,7 +45,7 @@ class Server:
             after=other,
             counts=(1, 1, 1),
             nothing=vector(),
-            state_of=lambda at: ({"w": self.role.w}, {"version": self.role.version}),
+            state_of=lambda at: SliceState({"w": self.role.w}, {"version": self.role.version}),
             mark_of=lambda at: self.role.version,
         )
         self.node.host([Hosted(10, self.role), Hosted(10, self.copies)])

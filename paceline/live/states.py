@@ -1,0 +1,44 @@
+"""A state that somebody keeps for others, as exhibits: what JSON can say of it in one, and each of its vectors.
+
+<whose>/state     the facts, and by what names there are vectors
+<whose>/<name>    one of these
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.live.exhibits import STATE, Exhibit
+from paceline.live.node import Node
+from paceline.live.party import Party
+
+
+@dataclass(frozen=True, slots=True)
+class SliceState:
+    """All that a slice is made of: vectors as long as it, and what JSON can say."""
+
+    vectors: dict[str, Any]
+    facts: dict[str, Any]
+
+
+def kept(whose: str, name: str) -> str:
+    """By what name a kept vector is shown."""
+    return f"{whose}/{name}"
+
+
+def state_exhibit(facts: dict[str, Any], vectors: Iterable[str], nothing: Any) -> Exhibit:
+    """`nothing`: an empty vector, for the place of one."""
+    return Exhibit(v=nothing, facts=json.dumps({**facts, "vectors": sorted(vectors)}))
+
+
+def fetch(node: Node, source: Party, slices: Sequence[int], whose: str) -> list[SliceState]:
+    """What `source` shows of these slices. Raises PeerLost or TimedOut."""
+    shown = node.exhibits_of(source, [(kept(whose, STATE), at) for at in slices])
+    facts: list[dict[str, Any]] = [json.loads(exhibit.facts) for exhibit in shown]
+    # Each its own: a slice that has not been updated yet may have none of the optimizer's.
+    wanted = [(kept(whose, name), at) for at, of in zip(slices, facts, strict=True) for name in of["vectors"]]
+    found = iter(node.exhibits_of(source, wanted))
+    return [SliceState({name: next(found).v for name in of["vectors"]}, of) for of in facts]
