@@ -81,7 +81,9 @@ class _Member:
 
 
 @dataclass(frozen=True, slots=True)
-class _Replaced:
+class _News:
+    """To be shown, and no more than that."""
+
     line: str
 
 
@@ -254,7 +256,7 @@ class Conductor:
                         self._crew.kill(who)
                     if event.lost and who.kind == "server" and self._replacements.given_up(who, event.life):
                         self._start_life(who)
-                case _Replaced(line=line):
+                case _News(line=line):
                     self._view.begin((line,))
                 case _Finished():
                     finished = True
@@ -396,9 +398,13 @@ class Conductor:
             self._lost_at[who] = self._where[who]
             line = f"{who} ({self._where[who]}) {what}: {record.reason}"
             self._events.put(_Member(who, self._coordinator.life_of(who), line, lost))
+        elif isinstance(record, Membership) and record.event == "drained":
+            who = Party.parse(record.party)
+            after = f"after {self._ledger.steps(who)} steps"
+            self._events.put(_News(f"{who} ({self._where[who]}) has gone home {after}: {record.reason}"))
         elif isinstance(record, Membership) and record.event == "replaced":
             who = Party.parse(record.party)
-            self._events.put(_Replaced(f"{who} ({self._lost_at[who]}) was replaced: {record.reason}"))
+            self._events.put(_News(f"{who} ({self._lost_at[who]}) was replaced: {record.reason}"))
 
     def failed(self, who: Party, cause: str, details: str) -> None:
         rank = 2 if "lost " in cause else 1

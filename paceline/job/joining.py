@@ -146,14 +146,19 @@ class Membership:
         return measured_links(session) if means and seat.mean == "auto" and not session.late else ()
 
     # ---- leaving -----------------------------------------------------------------------------------------
-    def leave(self, reason: str) -> None:
-        """Take no further part, and load the final model, once nobody trains any more."""
+    def leave(self, reason: str, *, home: bool = False) -> None:
+        """Take no further part, and load the final model, once nobody trains any more.
+
+        `home`: or end at once, without it, where the others can do without this worker.
+        """
         try:
-            self._session.leave(reason)
+            self._session.leave(reason, home=home)
             if self._carrier is not None:
                 self._carrier.drain()
-            self._take_final_model(self._session.wait_for_finish().holder)
-            self._session.done()
+            finish = self._session.wait_for_finish()
+            if finish is not None:
+                self._take_final_model(finish.holder)
+                self._session.done()
         finally:
             if self._carrier is not None:
                 self._carrier.close()

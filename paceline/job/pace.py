@@ -27,6 +27,7 @@ from paceline.job.belongings import Belongings
 from paceline.job.counts import Behind, Counts
 from paceline.job.diary import Diary, Kept, set_generators
 from paceline.job.joining import Membership
+from paceline.job.notice import Notice
 from paceline.job.overlap import Overlap
 from paceline.job.rate import Rate
 from paceline.job.recipe import Recipe
@@ -94,6 +95,7 @@ class Pace:
         if session.late:
             self._behind = Behind(batches=self._former_steps)
         self._remember()
+        self._notice = Notice(session)
         session.begin(lambda: self._counts.progress(self._node.times, self._membership.traffic(), session.shared()))
         self._take(self._node.advance)
 
@@ -105,6 +107,10 @@ class Pace:
     @property
     def over(self) -> bool:
         """Is the run over, for this worker at least?"""
+        return self._ended or bool(self._session.notice)
+
+    @property
+    def _ended(self) -> bool:
         return self._closed or self._session.over.is_set() or self._steps_done
 
     @property
@@ -155,7 +161,7 @@ class Pace:
         `samples`: size of the batch, if it did not come from `batches`. Does nothing once the run is over.
         Raises PeerLost or TimedOut when another party is missing.
         """
-        if self.over:
+        if self._ended:  # a step that is made is handed over, also by one who is to go home
             return
         self._follow_rate()
         samples = samples if samples is not None else max(1, self._batch_samples)
@@ -185,8 +191,12 @@ class Pace:
             if self._overlap:
                 self._overlap.end()
             self._diary.end()
-            reason = self._session.stop_reason or ("steps" if self._steps_done else "every worker was done")
-            self._membership.leave(reason)
+            notice = self._session.notice
+            reason = self._session.stop_reason or notice or ("steps" if self._steps_done else "every worker was done")
+            try:
+                self._membership.leave(reason, home=bool(notice))
+            finally:
+                self._notice.close()
 
     def __enter__(self) -> Pace:
         return self
@@ -203,6 +213,7 @@ class Pace:
         """Tell the coordinator that this worker failed."""
         if not self._closed:
             self._closed = True
+            self._notice.close()
             with contextlib.suppress(PacelineError):  # somebody may be there to hear it
                 self._session.tell(control.Failed(cause=cause[:2000], details=details[-8000:]))
             self._session.close()

@@ -200,7 +200,10 @@ class Stop:
 
 @message
 class Left:
+    """`home`: it would end at once. It may where the others can do without it: then it hears Exit, else Finish."""
+
     reason: str
+    home: bool = False
 
 
 @message

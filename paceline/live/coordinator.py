@@ -15,14 +15,15 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.membership import Announce, Decision, Enter, Evict, Patience, Refuse, State
 from paceline.core.membership import Membership as Members
 from paceline.core.role import Place, Role
-from paceline.core.trace import Ended, Evaluated, Membership, Record, from_dict
+from paceline.core.trace import Ended, Evaluated, Membership, from_dict
 from paceline.live import control, party, verbs
+from paceline.live.listener import Listener
 from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.planning import ChooseMean, LayOut, make_plan, other_model
@@ -49,17 +50,6 @@ class StopRule:
     samples: int | None = None
     seconds: float | None = None
     target_accuracy: float | None = None
-
-
-class Listener(Protocol):
-    """Hears of everything, on the coordinator's thread."""
-
-    def joined(self, who: Party, hello: control.Hello) -> None: ...
-    def started(self, plan: control.Plan) -> None: ...
-    def progressed(self, rank: int, progress: control.Progress) -> None: ...
-    def recorded(self, record: Record) -> None: ...
-    def failed(self, who: Party, cause: str, details: str) -> None: ...
-    def finished(self, reason: str, seconds: float) -> None: ...
 
 
 class Coordinator:
@@ -107,7 +97,7 @@ class Coordinator:
         # Workers and servers, once training has started.
         self._members: Members[Party] = Members(Patience(dead_s=dead_after_s, stuck_s=math.inf))
         self._lost: set[Party] = set()
-        self.barred: set[Party] = set()  # those of them that are not let in again
+        self.barred: set[Party] = set()  # those of them that nobody starts again, or lets in
         others = [*self._workers, *self._evaluator]
         self._snapshots = snapshots
         self._recovery = Recovery(transport, node, listener, self._members, self._servers, others, snapshots)
@@ -175,8 +165,8 @@ class Coordinator:
                     self._listener.recorded(record)
             case control.Judged() as judged:
                 self._judged(judged)
-            case control.Left(reason=reason):
-                self._left(src, reason)
+            case control.Left(reason=reason, home=home):
+                self._left(src, reason, home=home and self.survives(src) and not self._reason)
             case control.Unfit(rank=rank, reason=reason):
                 self._put_out(party.worker(rank), reason)
             case control.Beat():
@@ -195,6 +185,8 @@ class Coordinator:
         return self.node.room_for(src, kind, id, lengths, shared)
 
     def lost(self, src: Party, why: str) -> None:
+        if src in self._lost and self._members.state(src) is State.LEFT:
+            return  # it has gone home
         if self.survives(src):
             self._carry_out(self._members.lost(self.node.now(), src, self._members.incarnation(src), why))
         elif self.phase is not Phase.OVER and src not in self._lost:
@@ -459,14 +451,23 @@ class Coordinator:
         for message in (self._plan, go):
             self._tell([who], message)
 
-    def _left(self, src: Party, reason: str) -> None:
-        self._listener.recorded(Membership(at=self.node.now(), party=str(src), event="left", reason=reason))
+    def _left(self, src: Party, reason: str, *, home: bool) -> None:
+        """`home`: it ends at once, so that from now on nobody can ask it for anything."""
         self._training.discard(src)
+        if home:
+            self.barred.add(src)
+            self._lost.add(src)
+            reason += f"; {len(self._training)} of {len(self._workers)} continue"
+        now, event = self.node.now(), "drained" if home else "left"
+        self._listener.recorded(Membership(at=now, party=str(src), event=event, reason=reason))
         self._recovery.departed.add(src.index)
-        self._members.left(self.node.now(), src)
+        self._members.left(now, src)
         if self.phase is Phase.TRAINING and not self._reason:
-            self._tell(self._present(), control.Gone(rank=src.index))
+            life = self._members.incarnation(src) if home else 0
+            self._tell(self._present(), control.Gone(rank=src.index, lost=home, incarnation=life))
             self.node.gone(src.index)
+        if home:
+            self._tell([src], control.Exit())
         if not self._training:
             self._stop(reason)
             self._finish(src)

@@ -56,6 +56,7 @@ class Session:
         self.node = node
         self.over = threading.Event()  # the run is over: Stop, Exit, or no coordinator any more
         self.stop_reason = ""
+        self.notice = ""  # why this worker is to go home after its step; see `paceline.job.notice`
         self.total_samples = 0
         self._transport, self._timeout_s = transport, timeout_s
         self._inbox: queue.Queue[Any] = queue.Queue()
@@ -237,21 +238,28 @@ class Session:
                 self.flush()
             self._transport.call_later(REPORT_SECONDS, self._report_again)
 
-    def leave(self, reason: str) -> None:
-        """Say that this worker takes no further part: to the other workers first, then to the coordinator."""
+    def leave(self, reason: str, *, home: bool = False) -> None:
+        """Say that this worker takes no further part: to the other workers first, then to the coordinator.
+
+        `home`: that it would end at once.
+        """
         self.node.leave()
+        for server in sorted(who for who in self._reached if home and who.kind == "server"):
+            with contextlib.suppress(PeerLost):  # nothing of what this worker sent may be on its way when it is gone
+                self.node.peek_at(server, PRESENCE)
         self.flush()
-        self.tell(control.Left(reason=reason))
+        self.tell(control.Left(reason=reason, home=home))
 
-    def wait_for_finish(self) -> control.Finish:
-        """Until nobody trains any more, so that the model is final; the coordinator watches over this wait.
+    def wait_for_finish(self) -> control.Finish | None:
+        """Until nobody trains any more, so that the model is final; None for one that may end before.
 
+        The coordinator watches over this wait.
         Raises PeerLost when the coordinator vanished, or what went wrong on the transport's thread.
         """
-        while not isinstance(message := self._inbox.get(), control.Finish):
+        while not isinstance(message := self._inbox.get(), control.Finish | control.Exit):
             if isinstance(message, BaseException) and not isinstance(message, Stopped):
                 raise message
-        return message
+        return message if isinstance(message, control.Finish) else None
 
     def within(self, seconds: float) -> Any | None:
         """The next message for this party's own thread if one comes within `seconds`; raises it if it is an error."""
@@ -354,6 +362,7 @@ class Session:
             case control.Exit():
                 self.over.set()
                 self._exit.set()
+                self._inbox.put(envelope.message)
             case message:
                 self._inbox.put(message)
 

@@ -83,6 +83,28 @@ def test_one_that_never_steps_hangs_nobody(out: Path, scheme: str) -> None:
     assert [worker.steps for worker in summary.workers] == [8, 0, 8]
 
 
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "easgd"])
+def test_one_that_is_told_to_go_hands_over_its_step_and_nobody_waits_for_it(out: Path, scheme: str) -> None:
+    home: list[int] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(toy_data(), 8, epochs=2):
+            nn.functional.cross_entropy(model(x), y).backward()
+            if pace.rank == 1 and pace.steps == 1:
+                pace._session.notice = "SIGTERM"  # in the middle of its second step, as by a signal
+            pace.step()
+        if pace.rank == 1:
+            pace.close()
+            home.append(pace.steps)
+
+    summary, _ = run_loops(out, scheme, loop)
+    assert home == [2]
+    assert [(fault.party, fault.event, fault.reason) for fault in summary.faults] == [
+        ("worker 1", "drained", "SIGTERM; 2 of 3 continue")
+    ]
+    assert [worker.steps for worker in summary.workers] == [8, 2, 8]
+
+
 @pytest.mark.parametrize("scheme", ["bsp", "esync"])
 def test_shares_with_nothing_for_one_hang_nobody(out: Path, scheme: str) -> None:
     data = toy_data()

@@ -191,6 +191,21 @@ def test_a_lost_server_is_replaced_and_nobody_else_is_restarted(
     assert (run.out / "model.safetensors").exists()
 
 
+def test_sigterm_to_a_worker_sends_it_home_and_the_others_go_on(train: Callable[..., Run]) -> None:
+    run = train("--scheme", "bsp")
+    victim = run.parties["worker 1"]
+    os.kill(victim, signal.SIGTERM)
+    assert within(BOUND_SECONDS, lambda: "has gone home after" in run.errors), run.errors
+    assert "SIGTERM; 2 of 3 continue" in run.errors
+    assert within(BOUND_SECONDS, lambda: not alive(victim))
+    run.process.send_signal(signal.SIGINT)
+    assert run.ends() < 2 * BOUND_SECONDS
+    assert run.process.returncode == 130, run.errors
+    summary = json.loads((run.out / "summary.json").read_text())
+    assert [fault["event"] for fault in summary["faults"]] == ["drained"], "it was not started again, nor missed"
+    assert (run.out / "logs" / "worker-1.log").read_text() == ""
+
+
 def test_a_stopped_worker_is_given_up_after_a_while(train: Callable[..., Run]) -> None:
     victim = "worker 1"
     run = train("--scheme", "bsp", "--dead-after", "1")

@@ -88,6 +88,28 @@ def test_one_whose_numbers_are_bad_is_put_out_for_good(companies: Any) -> None:
     assert company.hears(W0) == control.Stop(reason="it was put out of the run")
 
 
+def test_one_that_goes_home_is_no_loss_and_may_end_before_the_others_do(companies: Any) -> None:
+    company: Company = companies(mean="servers")
+    company.train()
+    company.say(W1, control.Left(reason="SIGTERM", home=True))
+    for who in (S0, EVALUATOR, W0):
+        assert company.hears(who) == control.Gone(rank=1, lost=True)
+    assert company.hears(W1) == control.Exit()
+    company.kill(W1)
+    company.coordinator.ended(W1, "worker 1 ended before the run was over")
+    company.settled()
+    told = [(r.event, r.reason) for r in company.ears.records if isinstance(r, Membership) and r.event != "joined"]
+    assert told == [("drained", "SIGTERM; 1 of 2 continue")]
+    assert company.coordinator.barred == {W1}
+    company.say(W0, control.Left(reason="SIGTERM", home=True))  # the last one: somebody has to see the run to its end
+    for who in (S0, EVALUATOR):
+        assert company.hears(who) == control.Gone(rank=0)
+    for who in (S0, EVALUATOR, W0):
+        assert company.hears(who) == control.Finish(holder=0)
+        company.say(who, control.Saved())
+    assert company.told("finished") == "SIGTERM"
+
+
 class Back:
     """Worker 0 of a company of two, killed and in its second life."""
 

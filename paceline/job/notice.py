@@ -1,0 +1,37 @@
+"""SIGTERM to one worker: its machine is wanted back. It finishes its step, hands over what it has, and goes home.
+
+That is for the moments while it trains. Before and after, and at the second signal, SIGTERM ends the process as usual.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType
+
+from paceline.live.session import Session
+
+REASON = "SIGTERM"
+
+
+class Notice:
+    """Heeds the signal until `close`, where the program has no use of its own for it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        main = threading.current_thread() is threading.main_thread()  # no other may ask for signals
+        self._heeds = main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        if self._heeds:
+            signal.signal(signal.SIGTERM, self._heard)
+
+    def _heard(self, number: int, frame: FrameType | None) -> None:
+        if self._session.over.is_set() or self._session.notice:
+            self.close()
+            os.kill(os.getpid(), number)
+        self._session.notice = REASON
+
+    def close(self) -> None:
+        if self._heeds and threading.current_thread() is threading.main_thread():
+            self._heeds = False
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
