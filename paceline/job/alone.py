@@ -15,10 +15,11 @@ from paceline.job.recipe import coordinator_role
 from paceline.job.seat import Seat
 from paceline.job.server import serve
 from paceline.live import control, party
-from paceline.live.coordinator import Coordinator, StopRule
+from paceline.live.coordinator import Coordinator
 from paceline.live.hub import Hub
 from paceline.live.node import Node
 from paceline.live.party import Party
+from paceline.live.phases import StopRule
 from paceline.live.session import Session
 from paceline.live.transport import Transport
 

@@ -33,9 +33,10 @@ from paceline.job.standing import Standing
 from paceline.job.vault import Vault
 from paceline.live import party
 from paceline.live.control import Hello, Plan, Progress
-from paceline.live.coordinator import Coordinator, Phase, StopRule
+from paceline.live.coordinator import Coordinator
 from paceline.live.node import Node
 from paceline.live.party import Party
+from paceline.live.phases import Phase, StopRule
 from paceline.live.recovery import LIVES_MAX
 from paceline.live.session import COORDINATOR_GONE
 from paceline.live.told import told

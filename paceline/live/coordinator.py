@@ -10,11 +10,9 @@ told to a Listener.
 from __future__ import annotations
 
 import contextlib
-import enum
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from paceline.core.errors import PeerLost, ProtocolError
@@ -26,30 +24,12 @@ from paceline.live import control, party, verbs
 from paceline.live.listener import Listener
 from paceline.live.node import Node
 from paceline.live.party import Party
+from paceline.live.phases import Phase, StopRule
 from paceline.live.planning import ChooseMean, LayOut, make_plan, other_model
 from paceline.live.recovery import Recovery, Snapshots
 from paceline.live.transport import Envelope, Kind, Transport
 
 TICK_SECONDS = 0.25
-
-
-class Phase(enum.Enum):
-    GATHERING = "waiting for everybody to say hello"
-    READYING = "waiting for the models"
-    PLACING_SERVERS = "placing the servers"
-    PLACING_WORKERS = "placing the workers"
-    TRAINING = "training"
-    FINISHING = "looking at the last model"
-    OVER = "over"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopRule:
-    """Whichever comes first; None is never. `samples` counts over all workers."""
-
-    samples: int | None = None
-    seconds: float | None = None
-    target_accuracy: float | None = None
 
 
 class Coordinator:

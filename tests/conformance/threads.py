@@ -24,7 +24,7 @@ from paceline.core.scheme import Scheme
 from paceline.core.sharding import lay_out
 from paceline.core.trace import Record
 from paceline.live import control, party
-from paceline.live.coordinator import Coordinator, StopRule
+from paceline.live.coordinator import Coordinator
 from paceline.live.hosted import Hosted
 from paceline.live.hub import Hub
 from paceline.live.models import final_model
@@ -32,6 +32,7 @@ from paceline.live.newcomer import come_late
 from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.pending import Pending
+from paceline.live.phases import StopRule
 from paceline.live.segments import Segments
 from paceline.live.session import Session
 from paceline.live.tcp import TcpTransport

@@ -13,10 +13,11 @@ from paceline.core.role import Place, Role
 from paceline.core.sharding import lay_out
 from paceline.core.trace import Ended, Record
 from paceline.live import control
-from paceline.live.coordinator import Coordinator, Phase, StopRule
+from paceline.live.coordinator import Coordinator
 from paceline.live.hub import Hub
 from paceline.live.node import Node
 from paceline.live.party import COORDINATOR, EVALUATOR, Party, server, worker
+from paceline.live.phases import Phase, StopRule
 from paceline.live.recovery import Snapshots
 from paceline.live.transport import Envelope, Kind
 from tests.live.doubles import NumpyMemory, Recorder, net_threads, take

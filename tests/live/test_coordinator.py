@@ -10,8 +10,8 @@ from paceline.core.errors import ConfigError
 from paceline.core.sharding import Layout
 from paceline.core.trace import Ended, Evaluated, Membership
 from paceline.live import control
-from paceline.live.coordinator import Phase, StopRule
 from paceline.live.party import EVALUATOR, Party
+from paceline.live.phases import Phase, StopRule
 from paceline.live.transport import Kind
 from tests.live.company import S0, W0, W1, Company, finish, judged, progress, ready
 from tests.live.doubles import take, vector

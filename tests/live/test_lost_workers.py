@@ -11,8 +11,8 @@ import pytest
 from paceline.core.errors import PeerLost
 from paceline.core.trace import Membership
 from paceline.live import control
-from paceline.live.coordinator import Phase
 from paceline.live.party import COORDINATOR, EVALUATOR, Party
+from paceline.live.phases import Phase
 from tests.live.company import S0, W0, W1, Company, finish, progress, ready
 from tests.live.doubles import Recorder, take
 

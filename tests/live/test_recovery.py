@@ -12,11 +12,11 @@ from paceline.core.effects import SERVERS, Call, Compute, Effect, Tell
 from paceline.core.errors import PeerLost, ProtocolError, Undone
 from paceline.core.trace import Applied, Membership
 from paceline.live import control, recovery
-from paceline.live.coordinator import Phase
 from paceline.live.exhibits import Exhibit
 from paceline.live.hub import HubTransport
 from paceline.live.node import Node
 from paceline.live.party import EVALUATOR, Party, server, worker
+from paceline.live.phases import Phase
 from paceline.live.transport import Envelope, Kind
 from tests.live.company import Company, progress, ready
 from tests.live.doubles import in_background, vector
