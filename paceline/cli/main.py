@@ -26,7 +26,7 @@ VERBS = {
     "kill": "end a run, on all its machines, and nothing else",
     "logs": "what the parties of a run have printed, and print",
     "fuzz": "every scheme under everything that can go wrong, in virtual time, watched by invariants",
-    "chaos": "a real run under real faults: processes killed, stopped, slowed down, cut off; what it made of them",
+    "chaos": "a real run under real faults: processes killed, stopped, slowed down, cut off",
     "schemes": "the catalogue; of each scheme algorithm, when to use it, what it needs, parameters",
     "codecs": "ways of sending fewer bytes; of each what it does, when to use it, parameters",
     "bench": "what this machine reaches, against what it allows",
