@@ -1,6 +1,6 @@
 """One worker as its latest steps show it: sums that forget.
 
-With every step what was before counts exp(-t / 5 s) as much, t being the time since the step before, but never less
+With every step what was before counts exp(-t / 2.5 s) as much, t being the time since the step before, but never less
 than 0.8: so a change shows within seconds, and a worker of slow steps is judged by its last five.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from paceline.core.trace import Span
 
-FORGET_S = 5.0
+FORGET_S = 2.5
 KEPT_MIN = 0.8
 ACTIVITIES = ("computing", "communicating", "waiting")
 
