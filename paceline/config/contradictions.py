@@ -13,6 +13,7 @@ from paceline.core.robust import NONE
 from paceline.core.sharding import parse_shards
 from paceline.engine import recipes
 from paceline.engine.data.partition import read_sharding
+from paceline.engine.data.remote import is_remote
 from paceline.engine.data.shares import parse_shares
 from paceline.live.segments import segments_for
 from paceline.live.tcp import check_bind
@@ -80,7 +81,7 @@ def _check_optimizer(config: Config) -> None:
 
 def _check_data(config: Config) -> None:
     workers = config.cluster.workers
-    if config.data.directory and not Path(config.data.directory).is_dir():
+    if config.data.directory and not is_remote(config.data.directory) and not Path(config.data.directory).is_dir():
         raise ConfigError(f"--data-dir {shown(config.data.directory)}: no such folder")
     shares = parse_shares(config.data.shares)
     if shares.weights and len(shares.weights) != workers:

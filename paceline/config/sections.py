@@ -125,7 +125,11 @@ class Compression:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
     name: str = option("digits", "data set", flag="data", choices=recipes.DATASETS)
-    directory: str = option("", "folder with the files of mnist or fashion-mnist (default: download)", flag="data-dir")
+    directory: str = option(
+        "",
+        "folder of the files of mnist or fashion-mnist, or its address (s3://..., webhdfs://...) (default: download)",
+        flag="data-dir",
+    )
     samples: int = option(4096, "size of synthetic data", low=16)
     shares: str = option(
         "uniform",

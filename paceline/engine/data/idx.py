@@ -20,6 +20,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.engine.data.dataset import Dataset, Splits
 from paceline.engine.data.download import CACHE, fetch
+from paceline.engine.data.remote import is_remote, mirrored
 
 CLASSES = 10
 SIDE = 28
@@ -71,14 +72,16 @@ SOURCES = {
 
 
 def load(name: str, directory: str = "", cache: Path = CACHE) -> Splits:
-    """Float32 [n, 1, 28, 28] from the files in `directory`, or else downloaded into `cache`/`name`.
+    """Float32 [n, 1, 28, 28] from the files in `directory` or at that address, or else downloaded into `cache`/`name`.
 
     Files of a directory are the user's own and are not held to the public checksums. Raises ConfigError.
     """
     if name not in SOURCES:
         raise ConfigError(f"unknown data set {name!r}{nearest(name, SOURCES)}")
     source = SOURCES[name]
-    if directory:
+    if is_remote(directory):
+        folder = mirrored(directory, _FILES, cache)
+    elif directory:
         folder = Path(directory).expanduser()
         if not folder.is_dir():
             raise ConfigError(f"{folder} is not a folder: give --data-dir the folder that holds the files of {name}")

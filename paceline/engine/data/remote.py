@@ -1,0 +1,143 @@
+"""Files that lie elsewhere, by fsspec: hdfs://, webhdfs://, s3://, https://, file://, memory:// and all it knows.
+
+    folder = mirrored("s3://bucket/mnist", ("train-images-idx3-ubyte", ...))
+
+A file is copied once into a folder of the cache. Of each is noted how long it is, what the store says of its state (an
+ETag, a time of change) and its SHA-256; it is fetched again when the store says otherwise or the copy is damaged. It is
+put into place whole or not at all.
+
+fsspec's clients keep threads, and the process that loads data is forked afterwards; so a process of its own fetches.
+`memory://` is of the caller's process, which fetches itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline.core.errors import ConfigError
+from paceline.engine.data.download import BYTES_MAX, CACHE
+
+TIMEOUT_S = 600.0
+MARKS = ("ETag", "etag", "md5Hash", "LastModified", "modificationTime", "mtime")
+"""Under which names clients tell of a file's state; the first that is there counts."""
+CHUNK = 1 << 18
+
+
+def is_remote(directory: str) -> bool:
+    return "://" in directory
+
+
+def mirrored(address: str, names: Sequence[str], cache: Path = CACHE) -> Path:
+    """The folder with a copy of each file `names`, or of the one with .gz behind its name, from the folder `address`.
+
+    Raises ConfigError, in one line, when one is not there, is longer than 64 MiB or cannot be had.
+    """
+    folder = cache.expanduser() / "remote" / hashlib.sha256(address.encode()).hexdigest()[:16]
+    if address.startswith("memory://"):
+        fetch_all(address, names, folder)
+        return folder
+    command = [sys.executable, "-m", __name__, address, str(folder), *names]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"--data-dir {address}: no answer within {TIMEOUT_S:.0f} s; is it reachable?") from None
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise ConfigError(said[-1])
+    return folder
+
+
+def fetch_all(address: str, names: Sequence[str], folder: Path) -> None:
+    """As `mirrored`, into `folder`, in this process."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot write to {folder} ({error.strerror}); give --data-dir a folder") from None
+    try:
+        from fsspec.core import url_to_fs
+
+        files, root = url_to_fs(address)
+        for name in names:
+            path, info = _found(files, root.rstrip("/"), name)
+            _fetch(files, path, info, folder / path.rpartition("/")[2])
+    except ImportError as error:  # fsspec itself, or its client for that address
+        raise ConfigError(
+            f"--data-dir {address}: {_line(error)}; pip install 'paceline[remote]' has s3, https and webhdfs, "
+            "hdfs:// needs pyarrow and Hadoop"
+        ) from None
+    except ConfigError:
+        raise
+    except FileNotFoundError as error:
+        raise ConfigError(f"--data-dir {address} holds neither {error.args[0]} nor {error.args[0]}.gz") from None
+    except ValueError as error:  # fsspec knows no such address
+        raise ConfigError(f"--data-dir {address}: {_line(error)}; such as s3://bucket/folder, or a folder") from None
+    except Exception as error:  # each client has its own
+        raise ConfigError(f"--data-dir {address}: {type(error).__name__}: {_line(error)}; is it reachable?") from None
+
+
+def _found(files: Any, root: str, name: str) -> tuple[str, Mapping[str, Any]]:
+    """Raises FileNotFoundError, with `name`."""
+    for path in (f"{root}/{name}", f"{root}/{name}.gz"):
+        with contextlib.suppress(FileNotFoundError):
+            return path, files.info(path)
+    raise FileNotFoundError(name)
+
+
+def _fetch(files: Any, path: str, info: Mapping[str, Any], copy: Path) -> None:
+    note = copy.with_name(f"{copy.name}.json")
+    state = {"size": info.get("size"), "mark": next((str(info[mark]) for mark in MARKS if info.get(mark)), "")}
+    if _noted(note) == state | {"sha256": _sha256(copy)}:
+        return
+    handle, part = tempfile.mkstemp(dir=copy.parent, prefix=copy.name, suffix=".part")
+    try:
+        length = 0
+        with os.fdopen(handle, "wb") as out, files.open(path, "rb") as source:
+            while chunk := source.read(CHUNK):
+                length += len(chunk)
+                if length > BYTES_MAX:
+                    raise ConfigError(f"{path} is longer than {BYTES_MAX} bytes")
+                out.write(chunk)
+        if state["size"] not in (None, length):
+            raise ConfigError(f"{path} has {state['size']} bytes, and {length} came: try again")
+        digest = _sha256(Path(part))
+        os.replace(part, copy)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)
+    note.write_text(json.dumps(state | {"sha256": digest}), encoding="utf-8")
+
+
+def _noted(note: Path) -> Any:
+    try:
+        return json.loads(note.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _sha256(path: Path) -> str:
+    """Nothing of a file that is not there."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()).rstrip(".")[:300] or "no reason given"
+
+
+if __name__ == "__main__":
+    try:
+        fetch_all(sys.argv[1], sys.argv[3:], Path(sys.argv[2]))
+    except ConfigError as problem:
+        sys.exit(str(problem))
