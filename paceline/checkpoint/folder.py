@@ -12,6 +12,7 @@ from typing import Any
 from paceline.checkpoint import files
 from paceline.checkpoint.manifest import BYTES_MAX, Damaged, Entry, Manifest
 
+CHECKPOINTS = "checkpoints"  # in the folder of a run
 MANIFEST = "manifest.json"
 CHUNK_BYTES = 1 << 22
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from paceline.checkpoint.folder import Folder
+from paceline.checkpoint.folder import CHECKPOINTS, Folder
 from paceline.checkpoint.manifest import Damaged, Manifest
 from paceline.cli.options import Parser
 from paceline.core.errors import ConfigError
 
-CHECKPOINTS = "checkpoints"
 EPILOG = """examples:
   paceline checkpoint list runs/a
   paceline checkpoint verify runs/a || echo nothing to go on from

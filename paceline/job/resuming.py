@@ -16,14 +16,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load, load_file, save
 from torch import Tensor, nn
 
-from paceline.checkpoint.folder import Folder
+from paceline.checkpoint.folder import CHECKPOINTS, Folder
 from paceline.checkpoint.manifest import Damaged, Manifest
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.job.belongings import COMMON, Memories
 from paceline.job.diary import Entry
 
-CHECKPOINTS = "checkpoints"
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 
 

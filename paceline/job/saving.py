@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from paceline.checkpoint.folder import Folder
+from paceline.checkpoint.folder import CHECKPOINTS, Folder
 from paceline.config import Config
 from paceline.core.effects import SERVERS
 from paceline.core.errors import PeerLost, Undone
@@ -29,7 +29,7 @@ from paceline.engine.vector import Flat
 from paceline.job.belongings import by_round
 from paceline.job.capturing import CHECKPOINT, FORGET, LOCK_STEP, VERSION, WEIGHTS
 from paceline.job.diary import AT_ONCE
-from paceline.job.resuming import CHECKPOINTS, MODEL, OPTIMIZER, identity, worker_files
+from paceline.job.resuming import MODEL, OPTIMIZER, identity, worker_files
 from paceline.live import control, party
 from paceline.live.exhibits import STATE
 from paceline.live.session import Session

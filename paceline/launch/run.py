@@ -9,18 +9,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline import config as configuration
-from paceline.checkpoint.folder import Folder
+from paceline.checkpoint.folder import CHECKPOINTS, Folder
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
-from paceline.engine.vector import FlatMemory
-from paceline.job.conductor import Conductor
 from paceline.job.credentials import credentials_for
 from paceline.job.crew import Crew
-from paceline.job.resuming import CHECKPOINTS
 from paceline.launch.local import LocalHost
 from paceline.live import party
 from paceline.live.segments import segments_for
@@ -29,6 +26,9 @@ from paceline.live.transport import Transport
 from paceline.observe.hooks import Hook
 from paceline.observe.progress import Snapshot, View, make_view
 from paceline.observe.summary import Summary
+
+if TYPE_CHECKING:
+    from paceline.job.conductor import Conductor
 
 
 class Silent:
@@ -87,6 +87,10 @@ def conductor_of(
     around: Callable[[Transport], Transport] = lambda transport: transport,
 ) -> Conductor:
     """A conductor for processes of this host. `around` may put something around the coordinator's transport."""
+    # torch comes with these, and takes seconds: not before the options are known to be right, and beside the fork
+    # server, which is importing it, too.
+    from paceline.engine.vector import FlatMemory
+    from paceline.job.conductor import Conductor
 
     credentials = credentials_for(config)
     tls = credentials.tls(party.COORDINATOR) if credentials else None

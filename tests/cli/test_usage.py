@@ -6,6 +6,7 @@ import gzip
 import re
 import struct
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,13 +69,27 @@ def test_it_tells_its_version(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_help_of_every_verb_teaches(verb: str, paceline: Paceline) -> None:
-    done = paceline(verb, "--help")
-    assert done.returncode == 0
-    assert done.stderr == ""
-    assert done.stdout.startswith(f"usage: paceline {verb}")
-    assert f"paceline {verb}" in done.stdout.partition("\n\n")[2]
-    assert max(map(len, done.stdout.splitlines())) <= 120
+def test_help_of_every_verb_teaches(verb: str, capsys: Capture) -> None:
+    assert main([verb, "--help"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith(f"usage: paceline {verb}")
+    assert f"paceline {verb}" in out.partition("\n\n")[2]
+    assert max(map(len, out.splitlines())) <= 120
+
+
+def test_help_and_mistakes_do_not_wait_for_torch() -> None:
+    lines = """
+import sys
+from paceline.cli.main import VERBS, main
+for verb in VERBS:
+    assert main([verb, "--help"]) == 0
+for verb in ("train", "race", "simulate", "advise", "launch"):
+    assert main([verb, "--lr", "many"]) == 2
+print("torch" in sys.modules, file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=60)
+    assert done.stderr.splitlines()[-1] == "False", done.stderr
 
 
 @pytest.mark.parametrize("verb", ["train", "race"])
@@ -89,10 +104,13 @@ def test_help_has_every_setting_and_says_where_those_of_schemes_are(verb: str, c
 # ---- mistakes ------------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_verb_and_option_and_value_start_nothing_and_leave_nothing(paceline: Paceline, tmp_path: Path) -> None:
-    assert "unknown verb 'trian'; did you mean 'train'?" in refused(paceline, "trian")
-    assert "unknown option --schem; did you mean '--scheme'?" in refused(paceline, "train", "--schem", "bsp")
+def test_a_wrong_verb_and_option_and_value_start_nothing_and_leave_nothing(
+    paceline: Paceline, capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     assert "unknown scheme 'bps'; did you mean 'bsp'?" in refused(paceline, "train", "--scheme", "bps")
+    monkeypatch.chdir(tmp_path)
+    assert "unknown verb 'trian'; did you mean 'train'?" in refused_here(capsys, "trian")
+    assert "unknown option --schem; did you mean '--scheme'?" in refused_here(capsys, "train", "--schem", "bsp")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -147,7 +165,10 @@ def test_a_wrong_file_of_settings_is_refused_as_flags_are(capsys: Capture, tmp_p
 
 
 @pytest.mark.parametrize("what", ["short", "not gzip", "wrong magic"])
-def test_a_corrupt_data_file_is_told_in_one_line(paceline: Paceline, tmp_path: Path, what: str) -> None:
+def test_a_corrupt_data_file_is_told_in_one_line(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     data = tmp_path / "data"
     data.mkdir()
     header = struct.pack(">4B3I", 0, 0, 8, 3, 10, 28, 28)
@@ -158,7 +179,7 @@ def test_a_corrupt_data_file_is_told_in_one_line(paceline: Paceline, tmp_path: P
     }[what]
     for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
         (data / f"{name}-ubyte.gz").write_bytes(content)
-    line = refused(paceline, "train", "--data", "mnist", "--data-dir", str(data))
+    line = refused_here(capsys, "train", "--data", "mnist", "--data-dir", str(data))
     assert "train-images-idx3-ubyte.gz" in line
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
@@ -238,9 +259,7 @@ def test_a_citation_is_one_entry_of_bibtex(name: str, capsys: Capture) -> None:
         assert f"  {field} = {{" in text
 
 
-def test_a_reader_that_has_had_enough_is_no_error(paceline: Paceline, tmp_path: Path) -> None:
-    import sys
-
+def test_a_reader_that_has_had_enough_is_no_error() -> None:
     command = f"{sys.executable} -m paceline schemes ssp | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert "Traceback" not in done.stderr
