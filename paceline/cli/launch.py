@@ -54,6 +54,7 @@ SETTINGS = (
     "slowdown",
     "step-ms",
     "device",
+    "threads",
     "transport",
     "bind",
     "tls",

@@ -80,7 +80,7 @@ class Cluster:
     step_ms: float = option(0.0, "emulate: a step lasts at least this many ms times the worker's slowdown", low=0)
     device: str = option("auto", "auto, cpu, cuda:N, or one for each worker: cuda:0,cuda:1,cpu,cpu", check=check_device)
     overlap: bool = option(True, "communicate while computing: gradients leave as backward makes them")
-    threads: int = option(1, "CPU threads of each worker", low=1)
+    threads: int = option(1, "CPU threads of each worker; of a script, unless OMP_NUM_THREADS is set", low=1)
     transport: str = option(
         "auto",
         "how vectors pass between processes of one host: shm shares memory, tcp does not, auto shares it where it can",

@@ -52,7 +52,9 @@ class ScriptCrew:
         if seat.who.kind != "worker":
             self._servers.start(config, seat)
             return
-        environment = {**os.environ, **self._environment, **environment_of(seat, _token_file(seat))}
+        # Scripts on one machine would each start a thread a core, and those spin for one another's work.
+        threads = {"OMP_NUM_THREADS": str(config.cluster.threads)}
+        environment = {**threads, **os.environ, **self._environment, **environment_of(seat, _token_file(seat))}
         try:
             process = subprocess.Popen(
                 self._command,

@@ -164,7 +164,7 @@ def test_a_wrong_file_of_settings_is_refused_as_flags_are(capsys: Capture, tmp_p
         assert expected in refused_here(capsys, "train", "--config", str(path))
 
 
-@pytest.mark.parametrize("what", ["short", "not gzip", "wrong magic"])
+@pytest.mark.parametrize("what", ["short", "wrong magic"])
 def test_a_corrupt_data_file_is_told_in_one_line(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
 ) -> None:
@@ -174,7 +174,6 @@ def test_a_corrupt_data_file_is_told_in_one_line(
     header = struct.pack(">4B3I", 0, 0, 8, 3, 10, 28, 28)
     content = {
         "short": gzip.compress(header + bytes(100)),
-        "not gzip": b"<html>404</html>",
         "wrong magic": gzip.compress(b"\x00\x00\x09" + header[3:] + bytes(7840)),
     }[what]
     for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):

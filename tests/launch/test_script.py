@@ -19,7 +19,6 @@ pytestmark = pytest.mark.skipif(not Path("/proc/1/stat").exists(), reason="reads
 JOIN = """
 import os, sys, threading, torch, paceline
 from torch import nn
-torch.set_num_threads(1)
 model = nn.Linear(3, 2)
 pace = paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme="bsp")
 def step():
@@ -84,6 +83,7 @@ for _ in range(5 + 5 * pace.rank):
     step()
 pace.close()
 threading.Event().wait(2.5)  # a long evaluation, say
+assert torch.get_num_threads() == int(os.environ["OMP_NUM_THREADS"]) == 1
 print("rank", pace.rank, "did", pace.steps, os.environ["PACELINE_WORKERS"])
 """
     code, out, err = ended(launch(lines, "-s", "2"))

@@ -1,0 +1,9 @@
+"""Two processes of pytest and all that they start share the cores of one machine."""
+
+from __future__ import annotations
+
+import os
+
+# Threads of OpenMP that wait for work shall sleep: by default they spin, and take the time from those who have work.
+# Before torch is imported, here and in whatever a test starts.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
