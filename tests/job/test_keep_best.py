@@ -25,7 +25,7 @@ def test_a_run_keeps_its_best_checkpoint_besides_the_last(
 
     monkeypatch.setattr(Folder, "save", falling)
     often = {"every": 0.01, "keep_last": 1, "keep_best": True}
-    threads(config_for(out, steps=60, cluster={"step_ms": 5.0}, checkpoint=often, evaluation={"every": 0.01}))
+    threads(config_for(out, steps=30, cluster={"step_ms": 5.0}, checkpoint=often, evaluation={"every": 0.01}))
     assert len(judged) > 2
     assert Folder(out / "checkpoints").numbers() == [1, judged[-1][1]]
     assert main(["list", str(out)]) == 0
