@@ -2,6 +2,8 @@
 
     staleness bound      nobody is let go who is further ahead of the slowest than the scheme declares (`max_ahead`)
     applied once         a shard applies no more of a worker than arrived of it; repeats do not count
+    whole steps          all shards have heard the same contributions of a worker, but for the one that is under way and
+                         one for each life of it that was lost, which may have reached some shards only
     samples once         nor more samples; a mean weighs no more than its members brought, and is one for all of them
     means                a worker has no more of them under way than its scheme says
     mass                 where every worker has a model of its own, what all of them and the messages under way weigh
@@ -14,7 +16,7 @@ A violation raises `InvariantBroken` with the seed, the time and the last messag
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +56,7 @@ class Invariants:
         self._shards = [_Shard(self, Clocks(range(sim.cluster.workers))) for _ in range(sim.cluster.servers)]
         self._means: dict[int, list[Errand]] = defaultdict(list)  # under way, by rank
         self._mass: float | None = None
-        self._some_crashed = False
+        self._lost: Counter[int] = Counter()  # lives, by rank
         self._carriers: dict[Party, _Carrier] = {}
         self._delivered: dict[tuple[Any, ...], int] = {}  # by processes: number of the last message
         self._newest: dict[tuple[Any, ...], int] = {}
@@ -157,9 +159,9 @@ class Invariants:
         """`party` knows that this life of `dead` is over."""
         self._fenced[party.process].add(dead.process)
 
-    def crashed(self) -> None:
+    def crashed(self, rank: int) -> None:
         """From here on mass may get lost: that of the crashed worker, and what is sent to it."""
-        self._some_crashed = True
+        self._lost[rank] += 1
 
     # ---- the whole -------------------------------------------------------------------------------------------
     def look(self) -> None:
@@ -167,6 +169,7 @@ class Invariants:
         self.look_at = self._sim.events + self._every
         self._look_at_mass()
         self._look_at_tables()
+        self._look_at_steps(under_way=1)
         waiting = [life for life in self._sim.lives if life.alive and life.awaited]
         self._look_for_the_forgotten(waiting)
         steps = sum(self._sim.steps)
@@ -189,8 +192,22 @@ class Invariants:
 
     def all_is_accounted_for(self) -> None:
         """Everybody has left: whatever a shard heard has become part of an update, or was dropped for a reason."""
+        self._look_at_steps(under_way=0)
         for number, shard in enumerate(self._shards):
             shard.all_is_accounted_for(number, getattr(self._sim.server(number), "homes", {}))
+
+    def torn(self, rank: int) -> int:
+        """How many contributions of worker `rank` some shards have heard and others have not."""
+        heard = [shard.heard_of(rank) for shard in self._shards]
+        return max(heard, default=0) - min(heard, default=0)
+
+    def _look_at_steps(self, under_way: int) -> None:
+        for rank in range(self._sim.cluster.workers):
+            torn, lost = self.torn(rank), self._lost[rank]
+            if torn > lost + under_way:
+                raise self.broken(
+                    f"of worker {rank} some shards have heard {torn} contributions more than others; lives lost: {lost}"
+                )
 
     def _look_for_the_forgotten(self, waiting: list[Life]) -> None:
         fastest = max(self._sim.steps)
@@ -236,7 +253,7 @@ class Invariants:
         if self._mass is not None and not alone:
             slack = 1e-6 * max(1.0, self._mass)
             made = mass > self._mass + slack and self._mass > 0.0  # once all is lost, somebody begins anew
-            if made or (mass < self._mass - slack and not self._some_crashed):
+            if made or (mass < self._mass - slack and not self._lost):
                 raise self.broken(f"the workers and their messages weighed {self._mass:.9g} together, now {mass:.9g}")
         self._mass = mass
 
@@ -263,6 +280,9 @@ class _Shard:
         self._heard[src] += 1
         self._samples += message.samples
         self._clocks.tick(src, self._clocks[src] + 1)
+
+    def heard_of(self, rank: int) -> int:
+        return self._heard.get(rank, 0)
 
     def reply(self, to: int, message: Any) -> None:
         bound = self._whole._sim.scheme.max_ahead()

@@ -46,7 +46,7 @@ class Members:
         party.here = party.hears = False
         self._lost.add(party)
         if self._sim.invariants:
-            self._sim.invariants.crashed()
+            self._sim.invariants.crashed(rank)
         self._sim.heap.push(self._sim.now + self._sim.cluster.lease_s, self._lease_ends, party)
 
     def expel(self, rank: int, reason: str) -> None:

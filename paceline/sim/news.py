@@ -68,7 +68,7 @@ class ConfirmedMembers(Members):
         party = self._sim.world.workers[rank]
         if party.here and party not in self._lost:
             if self._sim.invariants:
-                self._sim.invariants.crashed()
+                self._sim.invariants.crashed(rank)
             self._evict(party, f"silent for {self._sim.cluster.lease_s:g} s")
             self.streams.send(self._control, party, 0, self.learns_it_is_fenced, (party,))
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.core.clocked import ClockedServer, ClockedWorker
+from paceline.core.clocked import ClockedServer, ClockedWorker, Pull, Push
 from paceline.core.effects import SERVERS, Call, Compute, Effect, Mean, Reply, Start, Tell, Wait
 from paceline.core.mass import Holder, Share
 from paceline.core.mean import Averaged, MeanServer
@@ -17,6 +17,7 @@ from paceline.core.scheme import Scheme, make
 from paceline.core.vector import Ghost
 from paceline.sim import Simulation, Steps
 from paceline.sim.invariants import InvariantBroken
+from paceline.sim.talk import Talk
 from tests.sim.test_driver import Idle, scheme_of
 
 
@@ -49,6 +50,22 @@ def test_a_contribution_that_is_applied_twice_is_found() -> None:
 
     with pytest.raises(InvariantBroken, match="shard 0 applied 6 contributions of worker 1, which has made 5"):
         run(scheme_of(ClockedWorker, Twice))
+
+
+def test_a_push_that_reaches_some_shards_only_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    split = Talk._split
+
+    def half(self: Talk, message: Any, parties: Any) -> list[Any]:
+        parts = split(self, message, parties)
+        return [parts[0], Pull()] if isinstance(message, Push) and message.clock == 7 else parts
+
+    run(make("asp", {}), servers=2)
+    monkeypatch.setattr(Talk, "_split", half)
+    simulation = run(make("asp", {}), servers=2, until=20.0)
+    assert simulation.invariants is not None
+    assert [simulation.invariants.torn(rank) for rank in range(3)] == [1, 1, 0], "worker 2 makes six steps in that time"
+    with pytest.raises(InvariantBroken, match="some shards have heard 1 contributions more than others; lives lost: 0"):
+        simulation.invariants.all_is_accounted_for()
 
 
 def test_samples_that_are_counted_twice_are_found() -> None:
