@@ -10,6 +10,7 @@ from pathlib import Path
 
 from paceline.cli.options import Parser, add_settings, config_of, values_of
 from paceline.cli.running import Interrupted, Runner, run
+from paceline.cli.watch import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import lookup, names
@@ -30,12 +31,13 @@ def main(arguments: list[str]) -> int:
     parser = Parser(prog="paceline race", description=__doc__, epilog=EPILOG)
     parser.add_argument("--schemes", default="all", help="names separated by commas, or all (default: all)")
     add_settings(parser, leave_out=("scheme",))
+    add_watch(parser)
     namespace = parser.parse_all(arguments)
     out = values_of(namespace).get("run", {}).get("out") or next_folder("race")
     # All are checked before the first one starts.
     configs = [config_of(namespace, scheme=name, out=str(Path(out) / name)) for name in chosen(namespace.schemes)]
     claim(configs[0], out)
-    with LocalHost() as host:
+    with page(namespace.watch, out), LocalHost() as host:
         return race(configs, Path(out), lambda config: conductor_of(config, host.crew(), make_view(sys.stderr)))
 
 

@@ -55,11 +55,10 @@ def main(arguments: list[str]) -> int:
         config = new_folder(scene.config())
         with page(namespace.watch, config.run.out):
             return run_and_report(start(config), config.run.out)
-    if namespace.watch:
-        raise ConfigError("--watch shows one run: give --scheme instead of --schemes, or `paceline watch` one of them")
     if getattr(namespace, "run.scheme") is not None:
         raise ConfigError("--scheme and --schemes: give one of them")
     out = scene.values.get("run", {}).get("out") or next_folder("simulate")
     configs = [scene.config(scheme=name, out=str(Path(out) / name)) for name in chosen(namespace.schemes)]
     claim(configs[0], out)
-    return race(configs, Path(out), start)
+    with page(namespace.watch, out):
+        return race(configs, Path(out), start)

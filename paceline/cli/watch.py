@@ -28,6 +28,7 @@ address that is printed has a token in it, and only who has it may look. From an
 examples:
   paceline watch runs/20260101-120000-bsp
   paceline train --scheme bsp --slowdown 1,1,1,4 --step-ms 20 --watch       the page comes and goes with the run
+  paceline race --schemes bsp,asp,esync --watch         one page; it goes over to each run as it begins
   paceline watch runs/a --port 8123 --metrics-open      and Prometheus scrapes http://127.0.0.1:8123/metrics
 """
 OWNED = "--until-stdin-closes"
@@ -36,7 +37,9 @@ NICENESS = 10
 
 def main(arguments: list[str]) -> int:
     parser = Parser(prog="paceline watch", usage="paceline watch RUN [options]", description=__doc__, epilog=EPILOG)
-    parser.add_argument("run", metavar="RUN", help="folder of a run: what --out said, or runs/...")
+    parser.add_argument(
+        "run", metavar="RUN", help="folder of a run: what --out said, or runs/...; of several: the newest"
+    )
     parser.add_argument("--port", default="0", help="to listen on (default: any free one)")
     parser.add_argument("--metrics-open", action="store_true", help="/metrics, for Prometheus, asks for no token")
     parser.add_argument(OWNED, action="store_true", help="end with whoever started this")
@@ -46,6 +49,7 @@ def main(arguments: list[str]) -> int:
         raise ConfigError(f"--port {namespace.port}: must be a number from 0 to 65535")
     if not owned:
         check(run)
+    from paceline.observe.watch.reader import newest
     from paceline.observe.watch.serve import serve
 
     if owned:
@@ -53,9 +57,9 @@ def main(arguments: list[str]) -> int:
     with suppress(KeyboardInterrupt):  # the way to end it
         serve(
             run,
-            lambda: about(run),
+            lambda: about(newest(run)),
             port=int(namespace.port),
-            outlook=lambda measured: outlook_of(measured, about(run)),
+            outlook=lambda measured: outlook_of(measured, about(newest(run))),
             owner=sys.stdin.buffer if owned else None,
             ready=lambda address: print(f"watch the run at {address}", flush=True),
             metrics_open=namespace.metrics_open,
@@ -70,11 +74,8 @@ def add_watch(parser: Parser) -> None:
 
 def check(run: Path) -> None:
     """Raises ConfigError where there is no run to be watched."""
-    if (run / TRACE).is_file():
+    if (run / TRACE).is_file() or any(run.glob(f"*/{TRACE}")):
         return
-    within = sorted(path.parent.name for path in run.glob(f"*/{TRACE}"))
-    if within:
-        raise ConfigError(f"{run} holds several runs: name one of them, e.g. paceline watch {run / within[0]}")
     raise ConfigError(f"{run}: no run is there, for want of {TRACE}; name the folder that a run left, or leaves now")
 
 

@@ -61,12 +61,8 @@ def test_what_is_no_run_is_refused_with_a_way_out(
 ) -> None:
     assert main(["watch", str(tmp_path)]) == 2
     assert "no run is there" in capsys.readouterr().err
-    assert main(["watch", str(run.parent)]) == 2
-    assert f"paceline watch {run}" in capsys.readouterr().err
     assert main(["watch", str(run), "--port", "a"]) == 2
     assert "--port a" in capsys.readouterr().err
-    assert main([*SIMULATED[:1], "--schemes", "bsp,asp", "--watch", "--out", str(tmp_path / "x")]) == 2
-    assert "--watch shows one run" in capsys.readouterr().err
 
 
 def test_what_other_schemes_would_give_is_what_such_workers_can() -> None:

@@ -16,7 +16,10 @@ CHUNK_BYTES = 1 << 20
 
 
 class Follower:
-    """`read` gives what has come since the last time. `begun_anew`: the file is another one than before."""
+    """`read` gives what has come since the last time. `begun_anew`: the file is another one than before.
+
+    `path` may be set to another file at any time between two reads.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)

@@ -56,13 +56,25 @@ class _Told:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
 
+def newest(folder: Path) -> Path:
+    """The folder itself where it is that of a run, or else the run in it that was last written to."""
+    if (folder / TRACE).is_file():
+        return folder
+    traces = sorted(folder.glob(f"*/{TRACE}"), key=lambda trace: trace.stat().st_mtime)
+    return traces[-1].parent if traces else folder
+
+
 class Reader:
-    """The run in folder `run`. `outlook` says what other schemes would give; it is asked in the background."""
+    """The run in folder `run`, or the newest of those in it.
+
+    `outlook` says what other schemes would give; it is asked in the background.
+    """
 
     def __init__(self, run: Path, outlook: Outlook | None = None) -> None:
-        self._follower = Follower(run / TRACE)
+        self._folder, self.run = run, newest(run)
+        self._follower = Follower(self.run / TRACE)
         self._state, self._outlook = State(workers=0), outlook
-        self._name, self._metrics = str(run), Metrics(run=str(run))
+        self._metrics = Metrics(run=str(self.run))
         self._lock, self._over = threading.Lock(), threading.Event()
         self._told, self._problem = _Told(), ""
         self._asked: threading.Thread | None = None
@@ -82,6 +94,7 @@ class Reader:
                     self._pictures.clear()
                 known = self._pictures[query] = (self._state.records, picture(self._state, query))
             return known[1] | {
+                "run": str(self.run),
                 "read": round(self._follower.fraction, 3),
                 "problem": self._problem,
                 "foretold": self._told.rows,
@@ -95,11 +108,15 @@ class Reader:
 
     def read(self) -> bool:
         """Take up what has come; whether there was anything. Raises what `Follower.read` does."""
+        run = newest(self._folder)
+        self._follower.path = run / TRACE
         records = self._follower.read()
-        if self._follower.begun_anew:
+        if self._follower.begun_anew or run != self.run:
             with self._lock:
-                self._state.reset()
-                self._metrics = Metrics(run=self._name)
+                self.run = run
+                self._state, self._told = State(workers=0), _Told()
+                self._metrics = Metrics(run=str(self.run))
+                self._pictures.clear()
         for at in range(0, len(records), BATCH):
             with self._lock:  # for a moment at a time: somebody may be looking
                 self._state.add_all(records[at : at + BATCH])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import pytest
 
 from paceline.core.errors import PacelineError
-from paceline.core.trace import Ended, Evaluated
+from paceline.core.trace import Ended, Evaluated, Span
 from paceline.observe.store import TraceWriter
 from paceline.observe.watch.follow import Follower
 from paceline.observe.watch.reader import Reader
@@ -70,3 +71,17 @@ def test_a_page_that_cannot_go_on_says_why(tmp_path: Path, monkeypatch: pytest.M
     reader = Reader(tmp_path)
     reader._follow()
     assert "what nobody thought of" in reader.picture(Query())["problem"]
+
+
+def test_of_a_folder_of_runs_the_newest_is_followed_and_nothing_of_the_one_before_is_kept(tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    assert not reader.read()
+    for n, (scheme, samples) in enumerate((("bsp", 32), ("asp", 8))):
+        trace = tmp_path / scheme / "trace.jsonl"
+        with TraceWriter(trace) as writer:
+            writer.append(Span(at=0.1, rank=0, activity="computing", seconds=0.1, steps=1, samples=samples))
+        os.utime(trace, (1000.0 + n, 1000.0 + n))
+        assert reader.read()
+        document = reader.picture(Query())
+        assert (document["run"], document["samples"]) == (str(tmp_path / scheme), samples)
+        assert f'run="{tmp_path / scheme}",scheme="x",rank="0"}} {samples}\n' in reader.metrics("x")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -157,4 +158,18 @@ def test_a_thousand_workers_have_bands_and_only_the_rows_in_sight(browser: Any, 
         playwright.expect(page.locator("#rows tr.worker").first.get_by_role("rowheader")).to_have_text("0")
         page.evaluate("document.querySelector('#scroll').scrollTop = 1e6")
         playwright.expect(page.locator("#rows tr.worker").last.get_by_role("rowheader")).to_have_text("999")
+        visit.close()
+
+
+def test_the_page_of_a_race_goes_over_to_the_next_run(browser: Any, small: Path, tmp_path: Path) -> None:
+    shutil.copytree(small, tmp_path / "first")
+    with served(tmp_path) as address:
+        visit = Visit(browser, address)
+        visit.shows("#run", "first")
+        visit.shows("#events", "server 1: lost")
+        words = "simulate --scheme asp --timing-only --seconds 1 --epochs 0"
+        assert main([*words.split(), "--out", str(tmp_path / "second")]) == 0
+        visit.shows("#run", "second")
+        visit.shows("#scheme", "asp")
+        visit.shows("#events", "Nothing yet")
         visit.close()

@@ -38,8 +38,11 @@ async function poll() {
     page.about.settled = Boolean(page.about.scheme && page.state && page.state.samples);
     const [first, count] = visible();
     const state = await get(`/state?sort=${page.sort}&first=${first}&count=${count}&curve=${page.curve}&events=${page.events}`);
+    const another = page.state && page.state.run !== state.run;
     page.state = state;
-    show(state);
+    if (another) {  // the next run of a race: nothing of the last one is known any more
+      Object.assign(page, { about: null, curve: -1, events: -1, points: [], saidFor: null, again: true });
+    } else show(state);
     if (state.ended) pause = QUIET_MS;
   } catch (error) {
     problem(page.about ? `The page has lost its run. \u201cpaceline watch ${page.about.run}\u201d shows it again.` : String(error));
