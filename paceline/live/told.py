@@ -123,7 +123,7 @@ def _text(value: object) -> str:
     """Single numbers and short words as they are; of all else, how much there is of it."""
     if isinstance(value, float):
         return f"{value:.6g}"
-    if isinstance(value, bytes | tuple | list | dict):
+    if isinstance(value, bytes | tuple | list | dict) and not isinstance(value, Party):
         return f"<{len(value)}>"
     text = str(value)
     if len(text) > TEXT_MAX:
