@@ -42,12 +42,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.lab.start_times", description=__doc__)
     parser.add_argument("--json", action="store_true", help="as one JSON document")
     parser.add_argument("--times", type=int, default=3, help="starts of each engine (3)")
+    parser.add_argument("engines", nargs="*", metavar="ENGINE", help=f"of {', '.join(ENGINES)} (all)")
     options = parser.parse_args()
     if why_not := missing():
         print(why_not, file=sys.stderr)
         return 1
     rows = []
     for name, engine in ENGINES.items():
+        if options.engines and name not in options.engines:
+            continue
         if why_not := engine.missing():
             print(f"{name}: {why_not}", file=sys.stderr)
             continue
