@@ -74,7 +74,7 @@ def _no_mpi() -> str:
 ENGINES = {
     "ssh": Engine(lambda: "", _ssh, (), ("ssh", "-V")),
     "mpi": Engine(_no_mpi, _mpi, (), ("mpirun", "--version")),
-    "slurm": Engine(slurm.missing, _slurm, [*slurm.DAEMONS], ("srun", "--version")),
+    "slurm": Engine(slurm.missing, _slurm, [*slurm.DAEMONS], ("slurmctld", "-V")),
     "sge": Engine(sge.missing, _sge, sge.DAEMONS, ("qstat", "-help")),
     "ray": Engine(
         ray_cluster.missing,

@@ -91,6 +91,8 @@ print("rank", pace.rank, "did", pace.steps, os.environ["PACELINE_WORKERS"])
     assert "[worker 0] rank 0 did 5 2\n" in out
     assert "[worker 1] rank 1 did 10 2\n" in out
     assert out.count("token 0o600 0o700") == 2  # for the eyes of its owner only
+    log = (tmp_path / "run" / "logs" / "worker-1.log").read_text()
+    assert log.splitlines()[-1] == "rank 1 did 10 2"  # `paceline logs` has it, too
     assert "steps by worker: 0: 5, 1: 10" in out
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert [worker["steps"] for worker in summary["workers"]] == [5, 10]
