@@ -1,7 +1,8 @@
 """What the slices of a server are at one version, kept while training goes on: for a checkpoint, or lest a server die.
 
-A slice is kept after the update that brings it to that version and before any other; weights are values, so keeping
-them costs nothing. In a scheme that applies one update a round everybody's slices are then those of the same round.
+A slice is kept after the update that brings it to that version and before any other. For a checkpoint it is kept in
+memory until it has been read; weights are values, so that copies nothing. Snapshots go to disk (`paceline.job.spool`).
+In a scheme that applies one update a round everybody's slices are then those of the same round.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from paceline.core.clocked import ClockedServer
 from paceline.core.role import Role
 from paceline.engine.rules import Rule
 from paceline.engine.vector import Flat
+from paceline.job.spool import Spool, unspooled
 from paceline.live.exhibits import STATE
 from paceline.live.hosted import Hosted
 from paceline.live.node import Node
@@ -39,6 +41,7 @@ class Captures:
         self._wanted = FORGET
         self._ended = False
         self._kept: dict[int, SliceState] = {}
+        self._spool: Spool | None = None
         self._shown: list[str] = []
         node.exhibits[VERSION] = lambda _slice: (NOTHING, float(max(map(_version, hosted))))
         node.exhibits[LOCK_STEP] = lambda _slice: (NOTHING, float(all(_lock_step(of.role) for of in hosted)))
@@ -59,6 +62,7 @@ class Captures:
     def _want(self, version: int) -> None:
         self._node.exhibits.withdraw(self._shown)
         self._wanted, self._kept, self._shown = version, {}, []
+        self._spool = Spool() if self._purpose == SNAPSHOT else None
         for at, hosted in enumerate(self._hosted):
             hosted.after.pop(self._purpose, None)
             if version != FORGET:
@@ -75,7 +79,8 @@ class Captures:
         if at in self._kept or hosted.role is None:
             return
         if self._ended or _version(hosted) >= self._wanted:
-            self._kept[at] = state_of(hosted.role, self._rules[at])
+            state = state_of(hosted.role, self._rules[at])
+            self._kept[at] = on_disk(state, self._spool) if self._spool else state
             hosted.after.pop(self._purpose, None)
             if len(self._kept) == len(self._hosted):
                 self._show()
@@ -91,7 +96,7 @@ class Captures:
         self._node.exhibits[kept(self._purpose, STATE)] = facts.__getitem__
 
     def _vector(self, name: str, at: int) -> Any:
-        return self._kept[at].vectors[name]
+        return unspooled(self._kept[at].vectors[name])
 
 
 def _version(hosted: Hosted) -> int:
@@ -116,6 +121,10 @@ def state_of(role: Role, rule: Rule) -> SliceState:
     if isinstance(role, ClockedServer):
         facts |= {"version": role.version, "lock_step": _lock_step(role)}
     return SliceState({WEIGHTS: w, **{name: Flat.wrap(v) for name, v in long.items()}}, facts)
+
+
+def on_disk(state: SliceState, spool: Spool) -> SliceState:
+    return SliceState(spool.all(state.vectors), state.facts)
 
 
 def _is_number(v: Any) -> bool:

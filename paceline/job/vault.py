@@ -1,8 +1,7 @@
-"""The newest snapshot of all servers, in the conductor's memory: what a server that is lost is replaced from.
+"""The newest snapshot of all servers, on the conductor's disk: what a server that is lost is replaced from.
 
-Every so often each slice is kept at one version, two ahead of where the servers are, and fetched from here, while
-training goes on. On one host fetching costs nothing: the vectors stay where they are, and the kernel keeps that memory
-for whoever reads it, also when the server dies.
+Every so often each slice is written down at one version, two ahead of where the servers are, and fetched from here,
+while training goes on: one slice after the other, so that no party needs room for more than one of them.
 """
 
 from __future__ import annotations
@@ -15,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.core.errors import PacelineError, Stopped
-from paceline.job.capturing import FORGET, NOTHING, SNAPSHOT, VERSION
+from paceline.job.capturing import FORGET, NOTHING, SNAPSHOT, VERSION, on_disk
 from paceline.job.recipe import Recipe
 from paceline.job.saving import AHEAD
+from paceline.job.spool import Spool, unspooled
 from paceline.live import control, party
 from paceline.live.exhibits import STATE, Exhibit
 from paceline.live.node import Node
@@ -54,7 +54,7 @@ class _Snapshot:
     slices: dict[int, SliceState]
 
     def vector(self, name: str, number: int) -> Any:
-        return self.slices[number].vectors[name]
+        return unspooled(self.slices[number].vectors[name])
 
     def facts(self, number: int) -> Exhibit:
         state = self.slices[number]
@@ -135,10 +135,10 @@ class Vault:
         version = int(max(node.version_of(server, VERSION) for server in everyone))
         self._tell_all(control.Capture(version=version + ahead, purpose=SNAPSHOT))
         slices: dict[int, SliceState] = {}
-        for server in everyone:
-            numbers = [number for number, (home, _) in enumerate(self._homes) if home == server.index]
-            states = fetch(node, server, [self._homes[number][1] for number in numbers], SNAPSHOT)
-            slices |= dict(zip(numbers, states, strict=True))
+        spool = Spool()
+        for number, (home, at) in enumerate(self._homes):
+            (state,) = fetch(node, party.server(home), [at], SNAPSHOT)
+            slices[number] = on_disk(state, spool)
         self._tell_all(control.Capture(version=FORGET, purpose=SNAPSHOT))
         return _Snapshot(slices)
 
