@@ -61,6 +61,7 @@ SETTINGS = (
     "mean",
     "timeout",
     "dead-after",
+    "stuck-after",
     "restarts",
     "min-workers",
     "out",

@@ -226,6 +226,17 @@ class Membership(Generic[Who]):
                 decisions += self.lost(now, who, member.incarnation, reason)
         return decisions
 
+    def half_stuck(self, now: float) -> list[Who]:
+        """Who has been without a step for half the time after which it counts as lost."""
+        return [who for who, member in self._members.items() if self._stuck(now, member, 0.5)]
+
+    def _stuck(self, now: float, member: Member[Who], part: float = 1.0) -> bool:
+        patience = self.patience
+        if member.state is not State.TRAINING or math.isinf(patience.stuck_s):
+            return False
+        limit = max(patience.stuck_s, patience.stuck_steps * member.step_s)
+        return now - member.progressed > part * limit * (1.0 if member.steps else FIRST_STEP)
+
     def _overdue(self, now: float, member: Member[Who]) -> str:
         """Why this member counts as lost by now; nothing while it does not."""
         patience = self.patience
@@ -233,11 +244,7 @@ class Membership(Generic[Who]):
             return f"silent for {now - member.heard:.1f} s"
         if member.state is State.JOINING and now - member.since > patience.join_s:
             return f"did not get ready within {patience.join_s:g} s"
-        if member.state is not State.TRAINING or math.isinf(patience.stuck_s):
-            return ""
-        limit = max(patience.stuck_s, patience.stuck_steps * member.step_s)
-        limit *= 1.0 if member.steps else FIRST_STEP
-        if now - member.progressed <= limit:
+        if not self._stuck(now, member):
             return ""
         usual = f", a step takes it {member.step_s:.2g} s" if member.step_s else ""
         return f"alive, but no step for {now - member.progressed:.1f} s{usual}"

@@ -156,6 +156,7 @@ class Conductor:
             lay_out=functools.partial(lay_out, shards=cluster.shards, slice_mb=cluster.slice_mb),
             seed=config.run.seed,
             dead_after_s=cluster.dead_after,
+            stuck_after_s=cluster.stuck_after or math.inf,
             min_workers=cluster.min_workers,
             snapshots=self._vault,
         )

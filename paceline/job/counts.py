@@ -38,7 +38,9 @@ class Counts:
         self.samples += samples
         self.seconds += seconds
 
-    def progress(self, times: Times, traffic: tuple[int, int], shared: tuple[int, int]) -> Progress:
+    def progress(
+        self, times: Times, traffic: tuple[int, int], shared: tuple[int, int], seconds_at_batch: float
+    ) -> Progress:
         """`traffic`: bytes up and down; `shared`: those among them that passed by reference."""
         samples = self.reported = self.samples  # read once: the loop goes on meanwhile
         return Progress(
@@ -52,4 +54,5 @@ class Counts:
             bytes_down=traffic[1],
             bytes_shared=sum(shared),
             seconds_hidden=times.hidden,
+            seconds_at_batch=seconds_at_batch,
         )

@@ -96,7 +96,7 @@ class Pace:
             self._behind = Behind(batches=self._former_steps)
         self._remember()
         self._notice = Notice(session)
-        session.begin(lambda: self._counts.progress(self._node.times, self._membership.traffic(), session.shared()))
+        session.begin(self._progress)
         self._take(self._node.advance)
 
     # ---- the user's side ---------------------------------------------------------------------------------
@@ -153,7 +153,11 @@ class Pace:
             if batch is None:
                 return
             self._batch_samples = len(batch[1])
-            yield batch
+            self._watch.hand_out()
+            try:
+                yield batch
+            finally:
+                self._watch.rest()
 
     def step(self, samples: int | None = None) -> None:
         """Hand over what backward has just computed, and carry on with whatever weights the scheme gives.
@@ -286,6 +290,10 @@ class Pace:
         return 0 < self._seat.steps <= self._counts.steps + self._former_steps
 
     # ---- reports -----------------------------------------------------------------------------------------
+    def _progress(self) -> control.Progress:
+        times, traffic, shared = self._node.times, self._membership.traffic(), self._session.shared()
+        return self._counts.progress(times, traffic, shared, self._watch.seconds_at_batch)
+
     def _waited(self, waiting: float, communicating: float, hidden: float) -> None:
         at = self._node.now()
         self._note("waiting", waiting, at=at)

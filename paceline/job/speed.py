@@ -38,15 +38,31 @@ class Stopwatch:
     def __init__(self, device: torch.device, over: threading.Event) -> None:
         self._device, self._over = device, over
         self._began = 0.0
+        self._handed: float | None = None
 
     def begin(self) -> None:
         self._began = time.monotonic()
+
+    def hand_out(self) -> None:
+        """The loop has a mini-batch from here on."""
+        self._handed = time.monotonic()
+
+    def rest(self) -> None:
+        """It has none any more."""
+        self._handed = None
+
+    @property
+    def seconds_at_batch(self) -> float:
+        """How long the loop has had its mini-batch and not handed over what came of it; 0 while it has none."""
+        handed = self._handed  # read once: the loop goes on meanwhile
+        return 0.0 if handed is None else time.monotonic() - handed
 
     def passed(self, at_least: float) -> float:
         """Seconds of the step that has just ended, drawn out to `at_least`."""
         if self._device.type == "cuda":
             # Until backward is done, not until gradients that leave beside it have left.
             torch.cuda.current_stream(self._device).synchronize()
+        self.rest()
         passed = time.monotonic() - self._began
         if passed < at_least:
             self._over.wait(at_least - passed)

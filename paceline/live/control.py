@@ -9,6 +9,7 @@ Records    lines of the trace                     Gone     a worker takes no fur
 Aware      I have heard who comes                 Came     a worker takes part (again)
 Judged     an evaluation (evaluator)              Stop     the run is over
 Unfit      what a worker sends is no good (servers)
+                                                  Explain  where does your loop hang? (workers)
 Left       I take no further part (workers)       Finish   evaluate and save the last model (evaluator)
                                                   Restore  be what you were in the snapshot (servers)
                                                   Resume   all servers are there again (the others)
@@ -134,6 +135,8 @@ class Go:
 class Progress:
     """Sums since the start. `seconds_*` add up to the time the worker has been training, without `seconds_hidden`:
     those of communication that it did not wait for.
+
+    seconds_at_batch: how long its loop has been at its mini-batch by now; 0 while that waits, or does something else.
     """
 
     steps: int
@@ -146,11 +149,13 @@ class Progress:
     bytes_down: int
     bytes_shared: int = 0  # of these two together
     seconds_hidden: float = 0.0
+    seconds_at_batch: float = 0.0
 
     def __add__(self, other: Progress) -> Progress:
-        """Of two lives."""
+        """Of two lives, the later one second."""
         names = [field.name for field in dataclasses.fields(self)]
-        return Progress(**{name: getattr(self, name) + getattr(other, name) for name in names})
+        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return Progress(**{**sums, "seconds_at_batch": other.seconds_at_batch})
 
 
 NOTHING = Progress(
@@ -168,6 +173,11 @@ NOTHING = Progress(
 @message
 class Beat:
     """From those who make no progress of their own, as often as workers report theirs."""
+
+
+@message
+class Explain:
+    """To one whose loop seems to hang: write down where it is, on standard error, which is its log."""
 
 
 @message

@@ -30,6 +30,7 @@ from paceline.live.recovery import Recovery, Snapshots
 from paceline.live.transport import Envelope, Kind, Transport
 
 TICK_SECONDS = 0.25
+STUCK_STEPS = 20.0
 
 
 class Coordinator:
@@ -50,13 +51,15 @@ class Coordinator:
         choose_mean: ChooseMean,
         seed: int = 0,
         dead_after_s: float = math.inf,
+        stuck_after_s: float = math.inf,
         min_workers: int = 1,
         snapshots: Snapshots | None = None,
     ) -> None:
         """`lay_out` says which server holds what, and why, from what the workers and the servers said of themselves.
 
         `choose_mean` says who carries means, from what the workers said, and how many servers there are.
-        `dead_after_s`: so long a worker or server may be silent while training goes on. `min_workers`: with fewer left
+        `dead_after_s`: so long a worker or server may be silent while training goes on. `stuck_after_s`: so long a
+        worker may be at one step, or for STUCK_STEPS of its usual ones, whichever is longer. `min_workers`: with fewer left
         after a loss the run ends.
         `snapshots`: what servers that are lost are replaced from; without, a lost server ends the run.
         """
@@ -75,7 +78,10 @@ class Coordinator:
         self._coming: dict[Party, control.Hello] = {}  # newcomers that do not train yet
         self._min_workers = min_workers
         # Workers and servers, once training has started.
-        self._members: Members[Party] = Members(Patience(dead_s=dead_after_s, stuck_s=math.inf))
+        self._members: Members[Party] = Members(
+            Patience(dead_s=dead_after_s, stuck_s=stuck_after_s, stuck_steps=STUCK_STEPS)
+        )
+        self._asked: set[Party] = set()  # where their loops hang
         self._lost: set[Party] = set()
         self.barred: set[Party] = set()  # those of them that nobody starts again, or lets in
         others = [*self._workers, *self._evaluator]
@@ -116,6 +122,8 @@ class Coordinator:
             self.node.deliver(src, envelope)
             return
         self._members.heard(self.node.now(), src)
+        if src.kind == "server" and self.phase is Phase.TRAINING:  # it makes no steps
+            self._members.progressed(self.node.now(), src, 0, waits=True)
         match envelope.message:
             case control.Hello() as hello if self.phase is not Phase.GATHERING:
                 self._came_back(src, hello)
@@ -294,6 +302,10 @@ class Coordinator:
 
     # ---- training ----------------------------------------------------------------------------------------
     def _progressed(self, src: Party, progress: control.Progress) -> None:
+        if self.phase is Phase.TRAINING:
+            usual = progress.seconds_computing / max(1, progress.steps)
+            waits = not progress.seconds_at_batch
+            self._members.progressed(self.node.now(), src, progress.steps, waits=waits, step_s=usual)
         if src.index in self._former:
             progress = self._former[src.index] + progress
         self._progress[src.index] = progress
@@ -317,6 +329,9 @@ class Coordinator:
     def _look(self) -> None:
         """A few times a second while training goes on: has anybody fallen silent?"""
         if self.phase is Phase.TRAINING:
+            slow = set(self._members.half_stuck(self.node.now()))
+            self._tell(sorted(slow - self._asked), control.Explain())
+            self._asked = slow
             self._carry_out(self._members.tick(self.node.now()))
             self._transport.call_later(min(TICK_SECONDS, self._members.patience.dead_s / 4), self._look)
 
@@ -346,6 +361,7 @@ class Coordinator:
     def _evict(self, decision: Evict[Party]) -> None:
         """The others go on: they hear of it once, rounds close without it, and what it waited for is dropped."""
         who, why = decision.who, decision.reason
+        why += "; its log says where it hangs" if who in self._asked else ""
         self._lost.add(who)
         self._training.discard(who)
         self._recovery.departed.add(who.index)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import queue
 import socket
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -359,6 +361,9 @@ class Session:
                 self.node.start_clock(go.at)  # here, so that no message of a worker is dated by the time before
                 self.total_samples = go.samples
                 self._inbox.put(go)
+            case control.Explain():
+                with contextlib.suppress(OSError, ValueError, AttributeError):  # a standard error that is no file
+                    faulthandler.dump_traceback(sys.stderr)
             case control.Exit():
                 self.over.set()
                 self._exit.set()

@@ -45,7 +45,7 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
             *(control.Finish, control.Exit),
         )
     },
-    control.Stop: (frozenset({COORDINATOR}), frozenset({WORKER})),
+    **{cls: (frozenset({COORDINATOR}), frozenset({WORKER})) for cls in (control.Stop, control.Explain)},
     control.Total: (frozenset({COORDINATOR}), frozenset({WORKER, EVALUATOR})),
 }
 """Of each message of the control plane: who sends it, and to whom."""

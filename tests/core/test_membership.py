@@ -118,6 +118,16 @@ def test_alive_without_progress_is_stuck(waits: bool, steps: int, step_s: float,
         assert "no step for" in found[0].reason
 
 
+def test_one_that_makes_no_step_is_known_of_at_half_time() -> None:
+    members = training("a", "b", patience=Patience(dead_s=100.0, stuck_s=10.0))
+    members.progressed(1.0, "a", 5, waits=False)
+    members.progressed(1.0, "b", 5, waits=False)
+    members.progressed(6.0, "b", 5, waits=True)
+    assert members.half_stuck(6.0) == []
+    assert members.half_stuck(6.1) == ["a"]
+    assert members.state("a") is State.TRAINING
+
+
 def test_patience_without_end_calls_nobody_stuck() -> None:
     members = training("a", patience=Patience(stuck_s=math.inf))
     assert run_for(members, 1000.0, waits=False, steps=1, step_s=0.1) == []

@@ -83,6 +83,28 @@ def test_one_that_never_steps_hangs_nobody(out: Path, scheme: str) -> None:
     assert [worker.steps for worker in summary.workers] == [8, 0, 8]
 
 
+def test_a_worker_is_at_its_mini_batch_while_it_has_one_and_at_no_other_time(out: Path) -> None:
+    seen: list[tuple[bool, bool]] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        def at_it() -> bool:
+            return pace._progress().seconds_at_batch > 0
+
+        for x, y in pace.batches(toy_data(), 8, epochs=2):
+            nn.functional.cross_entropy(model(x), y).backward()
+            before = at_it()
+            pace.step()
+            seen.append((before, at_it()))
+            if pace.steps == 2:
+                break
+        for _ in pace.batches(toy_data(), 8, epochs=2):
+            break  # it looks at something else, for as long as it likes
+        seen.append((True, at_it()))
+
+    run_loops(out, "asp", loop, workers=1)
+    assert seen == [(True, False)] * 3
+
+
 @pytest.mark.parametrize("scheme", ["bsp", "asp", "easgd"])
 def test_one_that_is_told_to_go_hands_over_its_step_and_nobody_waits_for_it(out: Path, scheme: str) -> None:
     home: list[int] = []

@@ -76,6 +76,7 @@ class Company:
         stop_rule: StopRule | None = None,
         mean: str = "ring",
         dead_after_s: float = math.inf,
+        stuck_after_s: float = math.inf,
         min_workers: int = 1,
         snapshots: Snapshots | None = None,
     ) -> None:
@@ -99,6 +100,7 @@ class Company:
             choose_mean=lambda ready, hellos, servers: Choice(mean, f"{len(hellos)} workers, {servers} servers"),
             seed=5,
             dead_after_s=dead_after_s,
+            stuck_after_s=stuck_after_s,
             min_workers=min_workers,
             snapshots=snapshots,
         )

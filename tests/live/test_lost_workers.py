@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import queue
 from typing import Any
 
@@ -86,6 +87,27 @@ def test_one_whose_numbers_are_bad_is_put_out_for_good(companies: Any) -> None:
     company.hub.transport(W0, incarnation=1).open(company.heard[W0])
     company.say(W0, control.Hello(address="hub:again", pid=2, host="here", device="cpu", incarnation=1))
     assert company.hears(W0) == control.Stop(reason="it was put out of the run")
+
+
+def test_one_whose_loop_hangs_is_asked_where_and_given_up_but_not_one_that_waits(companies: Any) -> None:
+    company: Company = companies(servers=1, evaluator=False, mean="servers", stuck_after_s=0.6)
+    company.train()
+    hangs, told = dataclasses.replace(progress(samples=1), seconds_at_batch=1.0), []
+    while not any(isinstance(message, control.Gone) for message in told):
+        company.say(W1, progress(samples=1))  # it waits for worker 0, as the server does
+        company.say(S0, control.Beat())
+        with contextlib.suppress(PeerLost):
+            company.say(W0, hangs)
+        with contextlib.suppress(queue.Empty):
+            told.append(company.heard[W1].delivered.get(timeout=0.1)[1].message)
+    assert control.Gone(rank=0, lost=True) in told
+    to_w0 = [company.hears(W0)]
+    while to_w0[-1] != control.Explain():
+        to_w0.append(company.hears(W0))
+    company.settled()
+    (why,) = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    assert why.startswith("alive, but no step for 0.")
+    assert why.endswith("; its log says where it hangs; 1 of 2 continue")
 
 
 def test_one_that_goes_home_is_no_loss_and_may_end_before_the_others_do(companies: Any) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -388,3 +390,12 @@ def test_losses_are_told_to_whoever_was_connected(scene: Scene) -> None:
     scene.begin()
     scene.session.close()
     assert take(scene.script.losses) == (worker(0), "it left")
+
+
+def test_a_worker_says_where_its_loop_is_when_it_is_asked(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "log").open("w") as log:
+        monkeypatch.setattr(sys, "stderr", log)
+        scene.session.deliver(COORDINATOR, Envelope(Kind.CONTROL, control.Explain()))
+    assert "test_a_worker_says_where_its_loop_is_when_it_is_asked" in (tmp_path / "log").read_text()
