@@ -59,8 +59,8 @@ class Coordinator:
 
         `choose_mean` says who carries means, from what the workers said, and how many servers there are.
         `dead_after_s`: so long a worker or server may be silent while training goes on. `stuck_after_s`: so long a
-        worker may be at one step, or for STUCK_STEPS of its usual ones, whichever is longer. `min_workers`: with fewer left
-        after a loss the run ends.
+        worker may be at one step, or for STUCK_STEPS of its usual ones, whichever is longer. `min_workers`: with
+        fewer left after a loss the run ends.
         `snapshots`: what servers that are lost are replaced from; without, a lost server ends the run.
         """
         self.node = node
