@@ -129,7 +129,7 @@ class Invariants:
     def begins_anew(self) -> None:
         """A newcomer finds nobody to follow; a carrier may hear of that before it has heard that all others went."""
         for carrier in self._carriers.values():
-            carrier.forget()
+            carrier.begins_anew()
 
     def delivered(self, src: Party, dst: Party, number: int) -> None:
         """Message `number` of `src` is given to a role of `dst`."""
@@ -331,11 +331,16 @@ class _Meeting:
     def __init__(self, tag: str) -> None:
         self.tag = tag
         self.weights: dict[int, float] = {}
+        self.before = 0.0  # brought before a run began anew; the carrier may count it, or have closed without a word
         self.result: Averaged | None = None
 
     @property
     def brought(self) -> float:
-        return sum(self.weights.values())
+        return sum(self.weights.values()) + self.before
+
+    def begins_anew(self) -> None:
+        self.before = self.brought
+        self.weights.clear()
 
 
 class _Carrier:
@@ -347,6 +352,7 @@ class _Carrier:
         self.here = set(range(whole._sim.cluster.workers))
         at_once = whole._sim.scheme.means_at_once
         self._asked: dict[int, deque[_Meeting]] = defaultdict(lambda: deque(maxlen=at_once))
+        self._former: deque[Averaged] = deque(maxlen=64)
 
     def hear(self, src: int, message: Any) -> None:
         if not isinstance(message, Part):
@@ -360,17 +366,26 @@ class _Carrier:
 
     def gone(self, rank: int) -> None:
         self.here.discard(rank)
-        if not self.here:
-            self.forget()
+        if not self.here:  # whoever comes next begins anew, with the tags of the beginning
+            self._meetings.clear()
+            self._asked.clear()
 
-    def forget(self) -> None:
-        """Whoever comes next begins anew, with the tags of the beginning."""
-        self._meetings.clear()
-        self._asked.clear()
+    def begins_anew(self) -> None:
+        """The tags of the beginning may come again; what was averaged under them may be answered again, too."""
+        self._former.extend(meeting.result for meeting in self._meetings.values() if meeting.result is not None)
+        self._meetings = {key: meeting for key, meeting in self._meetings.items() if meeting.result is None}
+        for meeting in self._meetings.values():
+            meeting.begins_anew()
+        for asked in self._asked.values():
+            still_open = [meeting for meeting in asked if meeting.result is None]
+            asked.clear()
+            asked.extend(still_open)
 
     def reply(self, to: int, message: Any) -> None:
         asked = self._asked[to]
         if not isinstance(message, Averaged) or any(meeting.result is message for meeting in asked):
+            return
+        if any(former is message for former in self._former):
             return
         still_open = [meeting for meeting in asked if meeting.result is None]
         if asked and not still_open:
