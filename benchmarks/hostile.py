@@ -163,6 +163,14 @@ def memory(pids: list[int]) -> int:
     return total
 
 
+def cpu_s(pids: list[int]) -> float:
+    ticks = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 class Trace:
     """What the run tells, and how its clock goes against ours."""
 
@@ -208,6 +216,7 @@ def doors(options: argparse.Namespace, out: Path) -> bool:
         threading.Event().wait(0.2)
     pids = descendants(run.pid)
     before = memory(pids)
+    seconds: tuple[list[float], list[float]] = ([], [])  # of CPU a second, quiet and busy
     for turn in range(2 * options.turns):
         knocking = [
             sys.executable,
@@ -219,9 +228,10 @@ def doors(options: argparse.Namespace, out: Path) -> bool:
         ]
         stranger = subprocess.Popen(knocking) if turn % 2 else None
         threading.Event().wait(1.5)  # until all of them have called
-        begin = time.monotonic()
+        begin, spent = time.monotonic(), cpu_s(pids)
         threading.Event().wait(options.seconds)
         turns.append((turn % 2, begin, time.monotonic()))
+        seconds[turn % 2].append((cpu_s(pids) - spent) / options.seconds)
         trace.updates()
         if stranger:
             stranger.kill()
@@ -235,6 +245,7 @@ def doors(options: argparse.Namespace, out: Path) -> bool:
     slower = f"step {1000 * quiet:.2f} ms quiet, {1000 * busy:.2f} ms busy ({100 * (busy / quiet - 1):+.1f} %)"
     grown = f"memory {before / 2**20:.0f} to {after / 2**20:.0f} MiB"
     print(f"doors: {options.connections:,} that say nothing and {SLOW} that say a byte at a time")
+    print("  the run uses {:.2f} CPUs quiet, {:.2f} busy".format(*map(statistics.median, seconds)))
     print(f"  {slower}; {grown}; parties lost: {lost}{'' if alive else '; the run ENDED'}")
     return alive and not lost and busy <= STEP_BOUND * quiet and after <= MEMORY_BOUND * before
 

@@ -29,6 +29,16 @@ SCHEMES = "parameters of schemes"
 OF_A_SCHEME = """--NAME.PARAMETER VALUE, such as --ssp.staleness 2; `paceline schemes NAME` shows those of a scheme."""
 
 
+class Once(argparse.Action):
+    """Of an option that is given twice nobody knows which was meant."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        if option is not None and self.dest in parser.given:
+            parser.error(f"{option} is given twice: give it once")
+        parser.given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
     """Errors become ConfigError, and an unknown option names the nearest one that there is."""
 
@@ -36,12 +46,16 @@ class Parser(argparse.ArgumentParser):
         settings.setdefault("usage", f"{settings['prog']} [options]")
         settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(allow_abbrev=False, **settings)
+        self.given: set[str] = set()  # what the words that are being parsed have said
+        for name in (None, "store"):
+            self.register("action", name, Once)
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)
 
     def parse_all(self, arguments: list[str]) -> argparse.Namespace:
         """Like `parse_args`. Raises ConfigError."""
+        self.given.clear()
         namespace, unknown = self.parse_known_args(arguments)
         for word in unknown:
             known = [option for action in self._actions for option in action.option_strings if option.startswith("--")]

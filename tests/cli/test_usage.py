@@ -263,3 +263,18 @@ def test_a_reader_that_has_had_enough_is_no_error() -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert "Traceback" not in done.stderr
     assert "Exception" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "--workers", "2", "--workers", "4"],
+        ["train", "--workers=2", "--workers", "4"],
+        ["race", "--schemes", "bsp", "--schemes", "asp"],
+        ["simulate", "--seed", "1", "--seed", "1"],
+    ],
+)
+def test_an_option_that_is_given_twice_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    name = words[1].partition("=")[0]
+    assert capsys.readouterr().err == f"paceline: {name} is given twice: give it once\n"

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import queue
 import socket
 import time
 from typing import Any, cast
 
+import pytest
+
+from paceline import __version__
 from paceline import config as configuration
 from paceline.job.crew import Ended
 from paceline.job.seat import Seat
 from paceline.launch import words
-from paceline.launch.agents import RemoteCrew, RemoteHost
+from paceline.launch.agents import RemoteCrew, RemoteHost, unlike
 from paceline.launch.hosts import Host
 from paceline.launch.local import LocalCrew
 from paceline.launch.placement import Placement
 from paceline.launch.words import Event, Lines, SocketStream
+
+TORCH = importlib.metadata.version("torch")
 
 
 class Nobody:
@@ -74,3 +80,16 @@ def _closed(sock: socket.socket) -> bool:
                 return True
         except BlockingIOError:
             return False
+
+
+@pytest.mark.parametrize(
+    ("paceline", "torch", "says"),
+    [
+        ("0.0.9", TORCH, [f"has Paceline 0.0.9, and {__version__} is here; install the same"]),
+        (__version__, "1.0", [f"has torch 1.0, and {TORCH} is here; install the same"]),
+        (__version__, TORCH.partition("+")[0] + "+elsewhere", []),
+    ],
+)
+def test_a_host_with_other_versions_is_told_with_both_of_them(paceline: str, torch: str, says: list[str]) -> None:
+    hello = words.Hello(host="there", pid=1, python="3.11", paceline=paceline, torch=torch)
+    assert list(unlike(hello)) == says

@@ -131,6 +131,22 @@ def test_what_follows_a_good_greeting_in_the_same_packet_is_heard(host: Someone)
         assert host.heard.next() == (worker(0), Go())
 
 
+@pytest.mark.parametrize("while_it_lasts", [True, False])
+def test_recorded_bytes_that_are_played_again_are_not_heard(
+    host: Someone, someone: Callable[..., Someone], while_it_lasts: bool
+) -> None:
+    recorded = greeting() + bytes_of(Envelope(Kind.CALL, Push(g=vector(1, 2), clock=1, samples=1), 7))
+    with host.call(recorded):
+        assert host.heard.next()[1].clock == 1
+        if while_it_lasts:
+            assert hung_up_on(host.call(recorded)), "that life is connected already"
+        else:
+            host.transport.call_later(0.0, lambda: host.transport.drop(worker(0), 0, "it was given up"))
+            assert host.heard.losses.get(timeout=10)[0] == worker(0)
+            assert hung_up_on(host.call(recorded)), "that life is over"
+    assert still_answers(host, someone)
+
+
 def test_one_who_never_says_who_it_is_is_sent_away(
     monkeypatch: pytest.MonkeyPatch, host: Someone, someone: Callable[..., Someone]
 ) -> None:

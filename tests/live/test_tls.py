@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import logging
 import queue
 import socket
@@ -19,6 +20,7 @@ pytest.importorskip("cryptography", reason="`make` installs what a run's authori
 
 from paceline.core.clocked import Push
 from paceline.core.errors import ConfigError, PeerLost
+from paceline.job import authority
 from paceline.job.authority import Authority
 from paceline.live import tcp
 from paceline.live.control import Total
@@ -191,6 +193,34 @@ def test_whoever_shows_no_certificate_or_speaks_an_older_tls_is_refused(someone:
             assert stream.recv(1) == b""
             raise ConnectionError
     assert still_answers(host, someone)
+
+
+@pytest.mark.parametrize("whose", ["of the one who is called", "of the caller"])
+def test_a_certificate_that_is_out_of_date_is_refused(
+    someone: Callable[..., Someone],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    whose: str,
+) -> None:
+    run = Authority()
+    run.write(tmp_path / "good", PARTIES)
+    monkeypatch.setattr(authority, "LIFETIME", datetime.timedelta(hours=-1))
+    run.write(tmp_path / "old", PARTIES)
+    called, calls = ("old", "good") if "called" in whose else ("good", "old")
+    host, caller = someone(COORDINATOR, tmp_path / called), someone(worker(0), tmp_path / calls)
+    if called == "old":
+        with pytest.raises(PeerLost, match="certificate has expired"):
+            caller.transport.connect(COORDINATOR, host.transport.address)
+        return
+    with caplog.at_level(logging.WARNING):
+        try:
+            caller.transport.connect(COORDINATOR, host.transport.address)
+            caller.heard.losses.get(timeout=10)  # in TLS 1.3 the caller hears of it after its own part is done
+        except PeerLost:
+            pass
+        assert "certificate has expired" in caplog.text
+    assert host.heard.delivered.empty()
 
 
 def test_half_open_handshakes_are_ended_and_do_not_keep_others_out(
