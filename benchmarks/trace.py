@@ -1,11 +1,11 @@
 """What the trace costs a worker, against its step.
 
-python benchmarks/trace.py [--steps 10] [--rounds 9] [--models lenet,cnn]
+python benchmarks/trace.py [--steps 10] [--rounds 9] [--models mlp,lenet,cnn]
 
 A step of BSP leaves three records of the worker (computing, waiting, communicating) and its part of two of the server
 (an update, a decision to wait). In turn, in one process of one thread:
 
-  step    forward and backward of the model, a batch of 32, on random data
+  step    forward and backward of the model, a batch of 32, on random data (mlp: images as of digits)
   trace   what the worker does for the records of such a step: makes them, and puts them into messages
 
 The claim is that the second is at most 1 % of the first. Besides, without a claim: what the coordinator does with the
@@ -24,24 +24,25 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 import torch
 from torch import nn
 
 from paceline.bench.report import conditions
-from paceline.core.trace import Applied, Decision, Record, Span, from_dict, to_dict
+from paceline.core.trace import Applied, Decision, Record, Span, from_dict
 from paceline.engine import models
 from paceline.engine.recipes import ModelRecipe
+from paceline.live.session import line_of
 from paceline.observe.store import TraceWriter
 
 BOUND = 0.01
 BATCH = 32
+SHAPES = {"mlp": (1, 8, 8), "lenet": (1, 28, 28)}
 SHAPE = (3, 32, 32)
 RECORDED = 2000
 
 
 def step_of(model: str) -> Callable[[], None]:
-    shape = (1, 28, 28) if model in ("lenet", "mlp") else SHAPE
+    shape = SHAPES.get(model, SHAPE)
     module = models.build(ModelRecipe(name=model), shape, 10, 1)
     x, y = torch.randn(BATCH, *shape), torch.randint(10, (BATCH,))
     loss_of = nn.CrossEntropyLoss()
@@ -68,7 +69,7 @@ def of_the_server(n: int) -> Iterator[Record]:
 
 
 def told(n: int) -> str:
-    return "\n".join(msgspec.json.encode(to_dict(record)).decode() for record in records(n))
+    return "\n".join(map(line_of, records(n)))
 
 
 def seconds(work: Callable[[], object], count: int) -> float:
@@ -97,7 +98,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=10, help="steps of a block")
     parser.add_argument("--rounds", type=int, default=9, help="pairs of blocks")
-    parser.add_argument("--models", default="lenet,cnn", help="names separated by commas")
+    parser.add_argument("--models", default="mlp,lenet,cnn", help="names separated by commas")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{conditions()}, one thread, {options.rounds} rounds of {options.steps} steps")

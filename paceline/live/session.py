@@ -18,7 +18,7 @@ import msgspec
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
 from paceline.core.role import Role
 from paceline.core.sharding import Layout
-from paceline.core.trace import Record, to_dict
+from paceline.core.trace import KINDS, Record
 from paceline.live import control, party, verbs
 from paceline.live.exhibits import PRESENCE, Peek
 from paceline.live.hosted import Carrier
@@ -31,7 +31,14 @@ M = TypeVar("M")
 
 REPORT_SECONDS = 0.25
 COORDINATOR_GONE = "the coordinator is gone"
+OPENINGS = {kind: f'{{"kind":"{name}",'.encode() for name, kind in KINDS.items()}
+ENCODER = msgspec.json.Encoder()
 RECORDS_BYTES = 32 * 1024  # a header holds twice that
+
+
+def line_of(record: Record) -> str:
+    """JSON, with the fields that are as by default: to leave them out takes three times as long, in every step."""
+    return (OPENINGS[type(record)] + ENCODER.encode(record)[1:]).decode()
 
 
 class Served(Protocol):
@@ -228,7 +235,7 @@ class Session:
             while self._records:
                 lines, size = [], 0
                 while self._records and size < RECORDS_BYTES:
-                    lines.append(msgspec.json.encode(to_dict(self._records.popleft())).decode())
+                    lines.append(line_of(self._records.popleft()))
                     size += len(lines[-1])
                 self.tell(control.Records(lines="\n".join(lines)))
 
