@@ -199,6 +199,7 @@ def shown(argv: Sequence[str]) -> tuple[str, ...]:
 def starting(folder: str, scheme: str) -> Iterator[None]:
     """While agents are waited for: the run can be seen and ended before it begins; nothing is left if it never does."""
     path = Path(folder)
+    made = [parent for parent in (path, *path.parents) if not parent.exists()]
     path.mkdir(parents=True, exist_ok=True)
     Standing(path, scheme).write(STARTING, at_once=True)
     try:
@@ -207,4 +208,5 @@ def starting(folder: str, scheme: str) -> Iterator[None]:
         if read_status(path).state == STARTING:
             (path / STATUS).unlink()
             with contextlib.suppress(OSError):  # somebody else has put something there
-                path.rmdir()
+                for parent in made:
+                    parent.rmdir()

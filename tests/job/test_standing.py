@@ -70,10 +70,10 @@ def test_a_process_is_told_by_more_than_its_number() -> None:
 
 
 def test_a_run_that_never_begins_leaves_nothing_and_one_that_does_is_left_alone(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no partition"), starting(str(tmp_path / "a"), "bsp"):
-        assert read_status(tmp_path / "a").state == "starting"
+    with pytest.raises(ConfigError, match="no partition"), starting(str(tmp_path / "runs" / "a"), "bsp"):
+        assert read_status(tmp_path / "runs" / "a").state == "starting"
         raise ConfigError("no partition")
-    assert not (tmp_path / "a").exists()
+    assert list(tmp_path.iterdir()) == []
     with starting(str(tmp_path / "b"), "bsp"), Standing(tmp_path / "b", "bsp").kept():
         pass
     assert read_status(tmp_path / "b").state == "over"
