@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span, to_dict
+from paceline.observe.store import is_timed
 from paceline.observe.summary import WorkerSummary
 from paceline.observe.timeline import bars
 
@@ -35,7 +36,7 @@ def write(out: TextIO, records: Iterable[Record], workers: Sequence[WorkerSummar
 
 
 def events(records: Iterable[Record], workers: Sequence[WorkerSummary] = (), title: str = "run") -> Iterator[Event]:
-    records = list(records)
+    records = list(filter(is_timed, records))
     yield from _names(records, workers, title)
     yield from (_span(bar.rank, bar.activity, bar.begin, bar.end, bar.steps) for bar in bars(records))
     for record in records:
@@ -102,11 +103,16 @@ def _counters(record: Evaluated) -> Iterator[Event]:
 
 
 def _counter(name: str, at: float, number: float) -> Event:
-    return {"ph": "C", "name": name, "pid": RUN, "tid": 0, "ts": at * 1e6, "args": {name: number}}
+    return {"ph": "C", "name": name, "pid": RUN, "tid": 0, "ts": _micros(at), "args": {name: number}}
+
+
+def _micros(at: float) -> float:
+    """The format has no time before its beginning, of which a party's own clock may know."""
+    return max(0.0, at * 1e6)
 
 
 def _instant(record: Record, name: str, process: int, number: int | None = None) -> Event:
     """On a track, or across all of them."""
     where = {"tid": 0, "s": "g"} if number is None else {"tid": FIRST_TRACK + number, "s": "t"}
-    told = {key: value for key, value in to_dict(record).items() if key not in ("kind", "at")}
-    return {"ph": "i", "name": name, "pid": process, **where, "ts": record.at * 1e6, "args": told}
+    told = {key: value for key, value in to_dict(record).items() if key not in ("kind", "at") and value == value}
+    return {"ph": "i", "name": name, "pid": process, **where, "ts": _micros(record.at), "args": told}

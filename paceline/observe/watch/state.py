@@ -70,6 +70,7 @@ class State:
         self.shards: dict[int, Shard] = {}
         self.updates = Bins(1, STRIP_S)
         self.lateness: dict[int, Lateness] = {}
+        self._met: dict[int, tuple[int, ...]] = {}  # by rank: whose contributions made an update with its latest
         self.evaluations: list[Evaluated] = []
         self.events: deque[Decision | Membership | Gated] = deque(maxlen=EVENTS_KEPT)
         self.event_count = 0
@@ -137,7 +138,9 @@ class State:
         else:
             shard.dropped += len(update.ranks)
         if update.shard == 0:
-            for rank in update.ranks:
+            met = tuple(sorted(update.ranks))
+            for rank in met:
+                self._met[rank] = met
                 self.lateness.setdefault(rank, Lateness()).add(update.staleness)
 
     def _decision(self, decision: Decision) -> None:
@@ -185,6 +188,13 @@ class State:
         if last == "computing" and (self.paces[rank].steps_a_round or 1.0) < 1.5:
             return "communicating"
         return "computing"
+
+    def groups(self) -> list[tuple[int, ...]]:
+        """Ranks that meet apart from others, as in GSP, the largest group first; none where all or nobody meet."""
+        here = [pace.rank for pace in self.paces if pace.here]
+        found = {self._met[rank] for rank in here if rank in self._met}
+        apart = sum(map(len, found)) == len({rank for group in found for rank in group}) == len(here)
+        return sorted(found, key=lambda group: (-len(group), group)) if apart and 1 < len(found) < len(here) else []
 
     def riders(self) -> list[Rider]:
         return [

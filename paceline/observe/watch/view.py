@@ -21,6 +21,7 @@ BANDS = 10
 BANDED_FROM = 40
 """From so many workers on, ten bands of them are shown above the single ones."""
 RANKS_SHOWN = 40
+GROUPS_MAX = 50
 STEPS_SMOOTHED = 5
 SORTS = ("slow", "rank", "waiting", "staleness", "share", "rate")
 
@@ -52,6 +53,7 @@ def picture(state: State, query: Query) -> dict[str, Any]:
         "holdup": told(state, held),
         "first": query.first,
         "rows": [row(state, pace, held) for pace in shown],
+        "groups": [group(state, ranks) for ranks in state.groups()[:GROUPS_MAX]],
         "standing": standing(state),
         "servers": servers(state),
         "bands": bands(state) if len(state.paces) >= BANDED_FROM else [],
@@ -166,6 +168,18 @@ def standing(state: State) -> dict[str, Any]:
         if pace.here and pace.last_activity:
             ranks[state.standing(pace.rank)].append(pace.rank)
     return {activity: {"count": len(of), "ranks": of[:RANKS_SHOWN]} for activity, of in ranks.items()}
+
+
+def group(state: State, ranks: Sequence[int]) -> dict[str, Any]:
+    """Who meets in one group, and its own pace: the step of its slowest, samples a second of all."""
+    paces = [state.paces[rank] for rank in ranks]
+    return {
+        "ranks": list(ranks[:RANKS_SHOWN]),
+        "workers": len(ranks),
+        "step_ms": round(1000 * max(pace.own_s for pace in paces), 2),
+        "waiting": round(statistics.fmean(pace.shares()[2] for pace in paces), 3),
+        "rate": round(sum(pace.samples_per_second for pace in paces), 1),
+    }
 
 
 def servers(state: State) -> list[dict[str, Any]]:

@@ -34,6 +34,10 @@ TRACE: list[Record] = [
     Decision(at=0.1, party="server 0", rank=0, verdict="wait", reason="waits for worker 1"),
     Applied(at=0.45, shard=0, ranks=(0, 1), version=1, staleness=0, weight=1.0, samples=64),
     Evaluated(at=0.5, accuracy=0.5, loss=math.nan, samples=64, seconds=0.01),
+    # of a clock that runs behind, and of a run that diverges
+    Decision(at=-0.001, party="server 0", rank=1, verdict="wait", reason=""),
+    Applied(at=0.55, shard=1, ranks=(0,), version=1, staleness=0, weight=math.nan, samples=64),
+    Span(at=math.nan, rank=1, activity="waiting", seconds=0.1),
     Ended(at=0.6, reason="steps"),
 ]
 
@@ -77,7 +81,7 @@ def test_a_worker_has_one_track_named_and_its_spans_lie_on_it_one_after_the_othe
 
 def test_decisions_updates_membership_and_accuracy_are_on_it() -> None:
     events = written(TRACE)
-    marks = {e["name"]: e for e in events if e["ph"] == "i"}
+    marks = {e["name"]: e for e in reversed(events) if e["ph"] == "i"}
     assert set(marks) == {"worker 0 joined", "wait", "version 1", "ended: steps"}
     assert marks["wait"]["args"] == {"party": "server 0", "rank": 0, "verdict": "wait", "reason": "waits for worker 1"}
     counters = [(e["name"], e["ts"], e["args"]) for e in events if e["ph"] == "C"]

@@ -11,6 +11,7 @@ from paceline.core.scheme import make
 from paceline.core.trace import Applied, Decision, Ended, Evaluated, Membership, Record, Span
 from paceline.core.vector import Ghost
 from paceline.observe.watch.state import CURVE_MAX, State
+from paceline.observe.watch.view import Query, picture
 from paceline.sim import Simulation, Steps
 from paceline.sim.cluster import Cluster, Device, Fault, Host
 
@@ -179,3 +180,26 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends() -> None:
         state.add(Evaluated(at=float(n), accuracy=0.5, loss=1.0, samples=n, seconds=0.0))
     assert len(state.evaluations) <= CURVE_MAX
     assert (state.evaluations[0].at, state.evaluations[-1].at) == (0.0, 3 * CURVE_MAX - 1)
+
+
+def test_groups_are_who_meets_apart_from_others_and_none_where_all_meet_or_nobody_does() -> None:
+    def groups(*updates: tuple[int, ...]) -> list[tuple[int, ...]]:
+        state = State(4)
+        state.add_all(
+            Applied(at=n, shard=0, ranks=ranks, version=n, staleness=0, weight=1.0, samples=4)
+            for n, ranks in enumerate(updates, 1)
+        )
+        return state.groups()
+
+    assert groups((0, 1), (3, 2), (1, 0)) == [(0, 1), (2, 3)]
+    assert groups((1,), (3, 0, 2)) == [(0, 2, 3), (1,)]
+    assert groups((0, 1, 2, 3)) == groups((0,), (1,), (2,), (3,)) == groups((0, 1)) == []
+    assert groups((0, 1), (2, 3), (1, 2)) == []  # in the midst of a change
+
+
+def test_the_groups_of_gsp_are_seen_each_with_its_own_pace() -> None:
+    state = simulated("gsp", (1, 1, 4, 4))
+    assert state.groups() == [(0, 1), (2, 3)]
+    fast, slow = picture(state, Query())["groups"]
+    assert fast["rate"] == pytest.approx(4 * slow["rate"], rel=0.1)
+    assert slow["step_ms"] == pytest.approx(4 * fast["step_ms"], rel=0.1)

@@ -97,6 +97,7 @@ function show(state) {
   showBands(state.bands);
   showRows(state);
   showStanding(state);
+  showGroups(state.groups);
   showServers(state.servers);
   if (state.events) showEvents(state.events);
   page.events = state.event_count;
@@ -307,6 +308,17 @@ function showServers(servers) {
     canvas.setAttribute("aria-label", `${server.rate} updates a second`);
     drawLoad(canvas, server.load, palette);
   });
+}
+
+function showGroups(groups) {
+  $("groups").hidden = !groups.length;
+  $("group-rows").replaceChildren(...groups.map((group) => {
+    const row = element("tr"), more = group.workers - group.ranks.length;
+    cell(row, "", "th").scope = "row";
+    row.firstChild.textContent = group.ranks.join(", ") + (more ? ` and ${whole(more)} more` : "");
+    for (const text of [milliseconds(group.step_ms), percent(group.waiting), whole(group.rate)]) cell(row).textContent = text;
+    return row;
+  }));
 }
 
 function showEvents(events) {
