@@ -25,11 +25,11 @@ demo: $(READY)  ## the main job: a race of five schemes on uneven workers, with 
 test: $(READY)  ## all tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-lab-packages:  ## Debian packages for tests on several hosts made of network namespaces; as root
+lab-packages:  ## Debian packages for tests on several hosts made of network namespaces, and with Redis; as root
 	apt-get update -qq
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openssh-server openssh-client rsync \
 	  iproute2 util-linux openmpi-bin munge slurm-client slurmctld slurmd slurm-wlm-basic-plugins \
-	  gridengine-master gridengine-exec gridengine-client
+	  gridengine-master gridengine-exec gridengine-client redis-server
 
 lab-test: $(READY) lab-packages  ## those tests: ssh, MPI, Slurm, Grid Engine, Ray
 	$(BIN)/pip install --quiet "ray>=2.9"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paceline.checkpoint.address import Address, is_store
 from paceline.config.sections import TORCH_CARRIERS
 from paceline.config.values import shown
 from paceline.core.errors import ConfigError
@@ -42,6 +43,7 @@ def check(config: Config) -> None:
     _check_precision(config)
     _check_gate(config)
     _check_robust(config)
+    _check_store(config)
     fractions = parse_shards(config.cluster.shards)
     if fractions and len(fractions) != config.cluster.servers:
         raise ConfigError(f"--shards names {len(fractions)} servers, --servers says {config.cluster.servers}")
@@ -119,6 +121,20 @@ def _check_robust(config: Config) -> None:
             "give --servers 1"
         )
     config.robust_policy().check(config.cluster.workers)
+
+
+def _check_store(config: Config) -> None:
+    checkpoint = config.checkpoint
+    for flag, address in (("store", checkpoint.store), ("resume", checkpoint.resume)):
+        try:
+            if address and (flag == "store" or is_store(address)):
+                found = Address.parse(address)
+                if flag == "resume" and not found.run:
+                    raise ValueError(f"{found} names no run: give redis://host:port/db/RUN")
+        except ValueError as error:
+            raise ConfigError(f"--{flag}: {error}") from None
+    if checkpoint.store and not checkpoint.every:
+        raise ConfigError("--store keeps checkpoints, and --checkpoint-every 0 makes none: leave one of them out")
 
 
 def _check_mean(config: Config) -> None:

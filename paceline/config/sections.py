@@ -245,5 +245,9 @@ class Checkpoint:
     every: float = option(30.0, "seconds between two checkpoints; 0: none", flag="checkpoint-every", low=0)
     keep_last: int = option(3, "checkpoints that are kept", low=1)
     keep_best: bool = option(False, "of all checkpoints also the one with the best test accuracy is kept")
-    resume: str = option("never", "go on: auto (the newest whole one under --out), a run's folder, or never")
+    resume: str = option(
+        "never",
+        "go on: auto (the newest whole one under --out or in --store), a run's folder or redis://.../RUN, or never",
+    )
+    store: str = option("", "keep them in Redis, too: redis://host:port/db[/RUN][?tls]; RUN is the last part of --out")
     init_from: str = option("", "begin with the weights of this safetensors file")

@@ -111,11 +111,12 @@ class Conductor:
         evaluator: bool = True,
         credentials: Credentials | None = None,
         hooks: Sequence[Hook] = (),
+        store_password: str = "",
     ) -> None:
         """`transport` makes the coordinator's from the run's token and a place to report errors to.
 
         `credentials` of all parties, if connections are under TLS; they end with the run. `hooks` besides --hook.
-        Raises ConfigError when the data, or a hook, cannot be had.
+        `store_password` of --store. Raises ConfigError when the data, a hook or a store cannot be had.
         """
         self._hooks = Hooks([*load(config.run.hook, config.run.out), *hooks])
         train_samples = crew.prepare(config)
@@ -123,8 +124,8 @@ class Conductor:
         self._out = Path(config.run.out)
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._token = secrets.token_hex(16)
-        self._evaluator, self._credentials = evaluator, credentials
-        self._start, self._refused = find(config) if evaluator else (Start(config), [])
+        self._evaluator, self._credentials, self._store_password = evaluator, credentials, store_password
+        self._start, self._refused = find(config, store_password) if evaluator else (Start(config), [])
         self._ledger = Ledger(config, train_samples, begun_at=self._start.samples)
         self._transport = self._tells(transport(self._token, self._coordinator_failed))
         self._trace: TraceWriter | None = None
@@ -238,7 +239,8 @@ class Conductor:
 
         seats = [seat(party.server(shard)) for shard in range(cluster.servers)]
         seats += [seat(party.worker(rank), rank) for rank in range(cluster.workers)]
-        return seats + ([seat(party.EVALUATOR)] if self._evaluator else [])
+        judge = dataclasses.replace(seat(party.EVALUATOR), store_password=self._store_password)
+        return seats + ([judge] if self._evaluator else [])
 
     def _watch(self) -> None:
         """Until the run is over and nobody of the crew is at work of its own. Raises RunFailed."""

@@ -111,7 +111,7 @@ class Evaluator:
         self._node.calls.patient = plan.replaced
         begun_at = open_at(self._config, self._seat.resume).samples
         servers = seat.servers if self._model_of == "servers" else 0
-        self._keeper = Keeper(self._config, session, servers, self._flat, self._module, begun_at)
+        self._keeper = Keeper(self._config, session, servers, self._flat, self._module, begun_at, seat.store_password)
         session.expect(control.Go)
         session.begin()
 

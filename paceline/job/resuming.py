@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, load_file, save
 from torch import Tensor, nn
 
+from paceline.checkpoint.address import RUN, Address, is_store
 from paceline.checkpoint.folder import CHECKPOINTS, Folder
 from paceline.checkpoint.manifest import Damaged, Manifest
+from paceline.checkpoint.store import Store
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.job.belongings import COMMON, Memories
@@ -217,9 +219,59 @@ def read_weights(path: str) -> dict[str, Tensor]:
         raise ConfigError(f"--init-from {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def find(config: Config) -> tuple[Start, list[str]]:
-    """Where the run of `config` begins, and why newer checkpoints do not count. Raises ConfigError."""
+def find(config: Config, password: str = "") -> tuple[Start, list[str]]:
+    """Where the run of `config` begins, and why newer checkpoints do not count. Raises ConfigError.
+
+    `password` of the store, if there is one; what is taken from there is put under --out first.
+    """
     wanted = config.checkpoint.resume
+    if is_store(wanted) or config.checkpoint.store:
+        refused = _fetched(config, password)
+        if is_store(wanted):
+            wanted = "auto"
+        start, more = _find(config, wanted)
+        return start, [*refused, *more]
+    return _find(config, wanted)
+
+
+def store_of(config: Config, password: str) -> Store | None:
+    """That of --store, for the checkpoints of this run. Raises ConfigError."""
+    if not config.checkpoint.store:
+        return None
+    address = Address.parse(config.checkpoint.store)
+    run = address.run or Path(config.run.out).resolve().name
+    if not RUN.fullmatch(run):
+        raise ConfigError(f"--store: {run!r} cannot be the name of a run there: name one, {address}/RUN")
+    return Store(replace(address, run=run), password)
+
+
+def _fetched(config: Config, password: str) -> list[str]:
+    """Put the newest checkpoint of the store under --out, if it is to go on from there. Raises ConfigError."""
+    wanted, folder = config.checkpoint.resume, Folder(Path(config.run.out) / CHECKPOINTS)
+    named = is_store(wanted)
+    store = Store(Address.parse(wanted), password) if named else store_of(config, password)
+    assert store is not None
+    here = max(folder.numbers(), default=0)
+    try:
+        if wanted == "never" and store.numbers():
+            raise ConfigError(
+                f"--store {store} has checkpoints of a run: go on with it by --resume auto, or give another --out"
+            )
+        if wanted != "auto" and not named:
+            return []
+        number, refused = store.newest()
+        if number is None and named:
+            raise ConfigError(
+                f"--resume {wanted}: no checkpoint to go on from there{f': {refused[0]}' if refused else ''}"
+            )
+        if number is not None and (named or number > here):
+            folder.take(store, number, max(number, here + 1))
+    except (OSError, Damaged) as error:
+        raise ConfigError(f"--resume {wanted}: {getattr(error, 'strerror', None) or error}") from None
+    return refused
+
+
+def _find(config: Config, wanted: str) -> tuple[Start, list[str]]:
     if wanted == "never":
         if config.checkpoint.init_from:
             read_weights(config.checkpoint.init_from)

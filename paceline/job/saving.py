@@ -21,15 +21,16 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from paceline.checkpoint.folder import CHECKPOINTS, Folder
+from paceline.checkpoint.shelf import Shelf
 from paceline.config import Config
 from paceline.core.effects import SERVERS
-from paceline.core.errors import PeerLost, Undone
+from paceline.core.errors import ConfigError, PeerLost, Undone
 from paceline.engine.flatten import FlatModel
 from paceline.engine.vector import Flat
 from paceline.job.belongings import by_round
 from paceline.job.capturing import CHECKPOINT, FORGET, LOCK_STEP, VERSION, WEIGHTS
 from paceline.job.diary import AT_ONCE
-from paceline.job.resuming import MODEL, OPTIMIZER, identity, worker_files
+from paceline.job.resuming import MODEL, OPTIMIZER, identity, store_of, worker_files
 from paceline.live import control, party
 from paceline.live.exhibits import STATE
 from paceline.live.session import Session
@@ -54,13 +55,23 @@ class Keeper:
     """Of the model `module`, which is `flat`."""
 
     def __init__(
-        self, config: Config, session: Session, servers: int, flat: FlatModel, module: nn.Module, begun_at: int
+        self,
+        config: Config,
+        session: Session,
+        servers: int,
+        flat: FlatModel,
+        module: nn.Module,
+        begun_at: int,
+        password: str = "",
     ) -> None:
-        """`servers`: that hold the model; 0 where the workers do. `begun_at`: samples of an earlier life of the run."""
+        """`servers`: that hold the model; 0 where the workers do. `begun_at`: samples of an earlier life of the run.
+
+        `password` of --store.
+        """
         self._config, self._session, self._node, self._servers = config, session, session.node, servers
         self._flat, self._module, self._samples = flat, module, begun_at
         self._by_round = by_round(config.scheme(), config.cluster.servers)
-        self._folder = Folder(Path(config.run.out) / CHECKPOINTS)
+        self._folder, self._password = Folder(Path(config.run.out) / CHECKPOINTS), password
         self._last = time.monotonic()
         self._offsets: dict[int, int] = {}  # of what each worker calls its clock from the version of the servers
 
@@ -104,11 +115,15 @@ class Keeper:
         number = max(self._folder.numbers(), default=0) + 1
         facts |= {"samples": samples, "accuracy": accuracy, "identity": identity(self._config)}
         facts["aligned"] = moment.aligned
-        try:
-            self._folder.save(number, contents, finite=finite, **facts)
-            self._folder.rotate(self._config.checkpoint.keep_last, keep_best=self._config.checkpoint.keep_best)
-        except OSError as error:
-            print(f"checkpoint {number} failed, training goes on: {error.strerror}", file=sys.stderr, flush=True)
+        for shelf_of in (lambda: self._folder, lambda: store_of(self._config, self._password)):
+            try:
+                shelf: Shelf | None = shelf_of()
+                if shelf is not None:
+                    shelf.save(number, contents, finite=finite, **facts)
+                    shelf.rotate(self._config.checkpoint.keep_last, keep_best=self._config.checkpoint.keep_best)
+            except (OSError, ConfigError) as error:
+                why = getattr(error, "strerror", None) or error
+                print(f"checkpoint {number} failed, training goes on: {why}", file=sys.stderr, flush=True)
 
     # ---- one moment --------------------------------------------------------------------------------------
     def _moment(self) -> _Moment:

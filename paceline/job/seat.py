@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -26,6 +26,7 @@ class Seat:
     steps: leave after so many steps of one's own; 0 for never.
     rendezvous: a folder of this run's, where collectives find one another.
     verbose: what it tells of, as --verbose.
+    store_password: of --store, for who writes there.
     resume: the checkpoint to go on from, a folder; nothing for the beginning. incarnation: which life of it this is.
     exchange: how vectors pass between processes of one host: auto, shm or tcp.
     slot: number among the workers of its host, by which a GPU is found where none is named; -1 where all are on one.
@@ -50,6 +51,7 @@ class Seat:
     buffers: str = "average"
     streams: int = 0
     timeout_s: float = 600.0
+    store_password: str = field(default="", repr=False)
     resume: str = ""
     incarnation: int = 0
     verbose: int = 0

@@ -6,12 +6,13 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline import config as configuration
+from paceline.checkpoint.address import PASSWORD
 from paceline.checkpoint.folder import CHECKPOINTS, Folder
 from paceline.config import Config
 from paceline.core.errors import ConfigError
@@ -77,6 +78,15 @@ def _numbered(stem: str) -> Iterator[str]:
         yield f"{stem}-{n}"
 
 
+def store_password(environment: Mapping[str, str]) -> str:
+    """That of --store and of --resume redis://..., if any. Raises ConfigError where its file cannot be read."""
+    path = environment.get(f"{PASSWORD}_FILE", "")
+    try:
+        return Path(path).read_text(encoding="utf-8").strip() if path else environment.get(PASSWORD, "")
+    except OSError as error:
+        raise ConfigError(f"{PASSWORD}_FILE: {path}: {error.strerror}") from None
+
+
 def conductor_of(
     config: Config,
     crew: Crew,
@@ -111,7 +121,17 @@ def conductor_of(
             raise ConfigError(f"--bind {host}: {error.strerror}; give an address of this machine") from None
         return around(transport)
 
-    return Conductor(config, transport, crew, view, evaluator=evaluator, credentials=credentials, hooks=hooks)
+    password = store_password(os.environ)
+    return Conductor(
+        config,
+        transport,
+        crew,
+        view,
+        evaluator=evaluator,
+        credentials=credentials,
+        hooks=hooks,
+        store_password=password,
+    )
 
 
 def train(*, progress: bool = True, host: LocalHost | None = None, **options: Any) -> Summary:

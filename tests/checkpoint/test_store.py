@@ -1,0 +1,104 @@
+"""Checkpoints in a real redis-server."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.checkpoint.address import Address
+from paceline.checkpoint.folder import Folder
+from paceline.checkpoint.store import Store, connect
+from paceline.core.errors import ConfigError
+from tests.checkpoint.conftest import PASSWORD
+
+OLD, NEW = b"old" * 500, b"new" * 500
+
+
+def store(address: Address, run: str = "a") -> Store:
+    return Store(replace(address, run=run), PASSWORD, piece_bytes=400)
+
+
+def save(shelf: Store, number: int, data: bytes, finite: bool = True) -> None:
+    shelf.save(number, {"a.safetensors": [data[:700], data[700:]], "b.json": [data]}, finite=finite, step=number)
+
+
+def keys(address: Address) -> dict[bytes, Any]:
+    client, _ = connect(address, PASSWORD)
+    return {key: client.ttl(key) for key in client.scan_iter()}
+
+
+def test_what_was_saved_is_loaded_also_into_a_folder(address: Address, tmp_path: Path) -> None:
+    shelf, folder = store(address), Folder(tmp_path)
+    save(shelf, 3, OLD)
+    assert [shelf.load(3, entry) for entry in shelf.manifest(3).files] == [OLD, OLD]
+    assert store(address, "b").numbers() == []
+    folder.take(store(address), 3, 5)
+    assert folder.newest() == (5, [])
+    assert folder.manifest(5) == shelf.manifest(3)
+
+
+def test_all_keys_are_below_those_of_the_run_and_none_is_left_of_what_is_deleted(address: Address) -> None:
+    shelf = store(address)
+    for number in range(1, 5):
+        save(shelf, number, NEW)
+    assert shelf.rotate(2) == [1, 2]
+    assert shelf.numbers() == [3, 4]
+    assert all(key.startswith((b"paceline:a:3:", b"paceline:a:4:", b"paceline:a:checkpoints")) for key in keys(address))
+    assert set(keys(address).values()) == {-1}, "they stay"
+
+
+def test_a_writer_that_breaks_off_leaves_the_old_one_and_pieces_that_vanish(address: Address) -> None:
+    def breaks() -> Any:
+        yield NEW
+        raise KeyboardInterrupt
+
+    shelf = store(address)
+    save(shelf, 1, OLD)
+    with pytest.raises(KeyboardInterrupt):
+        shelf.save(2, {"a.safetensors": breaks()}, finite=True)
+    assert store(address).newest() == (1, [])
+    left = [ttl for key, ttl in keys(address).items() if key.startswith(b"paceline:a:2:")]
+    assert left
+    assert min(left) > 0
+
+
+def test_every_flipped_byte_and_every_missing_piece_is_noticed(address: Address) -> None:
+    shelf, draw = store(address), random.Random(1)
+    client, _ = connect(address, PASSWORD)
+    save(shelf, 1, OLD)
+    save(shelf, 2, NEW)
+    pieces = [key for key in client.keys("paceline:a:2:*") if not key.endswith(b":pieces")]
+    for key in sorted(pieces) * 4:
+        whole = client.get(key)
+        at = draw.randrange(len(whole))
+        client.set(key, whole[:at] + bytes([whole[at] ^ draw.randrange(1, 256)]) + whole[at + 1 :])
+        assert shelf.newest()[0] == 1, (key, at)
+        client.delete(key)
+        assert shelf.newest()[0] == 1, key
+        client.set(key, whole)
+    assert shelf.newest() == (2, [])
+
+
+def test_a_wrong_password_and_a_server_that_is_not_there_are_told_in_one_line(address: Address) -> None:
+    with pytest.raises(ConfigError, match="PACELINE_REDIS_PASSWORD") as refused:
+        Store(address, "wrong")
+    assert "hush" not in str(refused.value)
+    with pytest.raises(ConfigError, match="is a redis-server running there"):
+        Store(replace(address, port=1), PASSWORD)
+
+
+def test_a_server_that_goes_away_is_an_error_of_the_system_as_a_full_disk_is(address: Address) -> None:
+    shelf = store(address)
+    client, _ = connect(address, PASSWORD)
+    client.config_set("maxmemory", "1")
+    try:
+        with pytest.raises(OSError) as refused:
+            save(shelf, 1, OLD)
+    finally:
+        client.config_set("maxmemory", "0")
+    assert "memory" in str(refused.value.strerror)
+    assert shelf.numbers() == []
