@@ -18,9 +18,10 @@ from typing import Any
 from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.core.trace import Membership, Record
+from paceline.core.trace import Decision, Membership, Record
 from paceline.engine.vector import FlatMemory
 from paceline.job.carriers import choose_mean
+from paceline.job.claim import Claim, set_aside
 from paceline.job.credentials import Credentials, security_note
 from paceline.job.crew import Crew, Ended
 from paceline.job.layout import lay_out
@@ -28,6 +29,7 @@ from paceline.job.ledger import Ledger
 from paceline.job.recipe import Recipe, coordinator_role
 from paceline.job.restarts import Replacements, Restarts
 from paceline.job.resuming import Start, find
+from paceline.job.saving import NOT_SAVED
 from paceline.job.seat import Seat
 from paceline.job.standing import Standing
 from paceline.job.vault import Vault
@@ -44,7 +46,7 @@ from paceline.live.transport import Transport
 from paceline.observe.figures import curve
 from paceline.observe.hooks import Hook, Hooks, load
 from paceline.observe.progress import View
-from paceline.observe.store import TraceWriter
+from paceline.observe.store import TRACE, TraceWriter
 from paceline.observe.summary import Summary, write_summary
 
 PHASE_SECONDS = 120.0
@@ -125,7 +127,8 @@ class Conductor:
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._token = secrets.token_hex(16)
         self._evaluator, self._credentials, self._store_password = evaluator, credentials, store_password
-        self._start, self._refused = find(config, store_password) if evaluator else (Start(config), [])
+        self._claim = Claim(self._out)
+        self._start, self._refused = self._found()
         self._ledger = Ledger(config, train_samples, begun_at=self._start.samples)
         self._transport = self._tells(transport(self._token, self._coordinator_failed))
         self._trace: TraceWriter | None = None
@@ -162,11 +165,26 @@ class Conductor:
             snapshots=self._vault,
         )
 
+    def _found(self) -> tuple[Start, list[str]]:
+        """Where it begins. The folder is not for others to write into."""
+        try:
+            return find(self._config, self._store_password) if self._evaluator else (Start(self._config), [])
+        except BaseException:
+            self._claim.release()
+            raise
+
     # ---- the run -----------------------------------------------------------------------------------------
     def run(self) -> Summary:
-        """Raises RunFailed with the first cause; nobody of the crew is left either way."""
+        """Once. Raises RunFailed with the first cause; nobody of the crew is left either way."""
         try:
-            self._out.mkdir(parents=True, exist_ok=True)
+            return self._run()
+        finally:
+            self._claim.release()
+
+    def _run(self) -> Summary:
+        try:
+            if self._config.checkpoint.resume == "auto":
+                set_aside(self._out / TRACE)
             configuration.save(self._config, self._out / "config.toml")
         except OSError as error:
             raise ConfigError(f"--out {self._out}: {error.strerror}") from None
@@ -174,7 +192,7 @@ class Conductor:
             self._standing.kept(),
             tempfile.TemporaryDirectory(prefix="paceline-") as rendezvous,
             self._hooks,
-            TraceWriter(self._out / "trace.jsonl", bytes_max=self._config.run.trace_bytes) as trace,
+            TraceWriter(self._out / TRACE, bytes_max=self._config.run.trace_bytes, lost=self._tell) as trace,
         ):
             self._trace = trace
             try:
@@ -402,13 +420,18 @@ class Conductor:
             self._lost_at[who] = self._where[who]
             line = f"{who} ({self._where[who]}) {what}: {record.reason}"
             self._events.put(_Member(who, self._coordinator.life_of(who), line, lost))
+        elif isinstance(record, Decision) and record.verdict == NOT_SAVED:
+            self._tell(record.reason)
         elif isinstance(record, Membership) and record.event == "drained":
             who = Party.parse(record.party)
             after = f"after {self._ledger.steps(who)} steps"
-            self._events.put(_News(f"{who} ({self._where[who]}) has gone home {after}: {record.reason}"))
+            self._tell(f"{who} ({self._where[who]}) has gone home {after}: {record.reason}")
         elif isinstance(record, Membership) and record.event == "replaced":
             who = Party.parse(record.party)
-            self._events.put(_News(f"{who} ({self._lost_at[who]}) was replaced: {record.reason}"))
+            self._tell(f"{who} ({self._lost_at[who]}) was replaced: {record.reason}")
+
+    def _tell(self, line: str) -> None:
+        self._events.put(_News(line))
 
     def failed(self, who: Party, cause: str, details: str) -> None:
         rank = 2 if "lost " in cause else 1
@@ -425,10 +448,19 @@ class Conductor:
     # ---- afterwards --------------------------------------------------------------------------------------
     def _leave_behind(self) -> Summary:
         summary = self._ledger.summary()
-        write_summary(summary, self._out / "summary.json")
-        if self._evaluator:
-            curve(self._out, self._out / "curve.png")
+        if self._write("summary.json", functools.partial(write_summary, summary)) and self._evaluator:
+            self._write("curve.png", functools.partial(curve, self._out))
         return summary
+
+    def _write(self, name: str, write: Callable[[Path], None]) -> bool:
+        """Could it be? Else a line says so; the run has been all the same."""
+        try:
+            write(self._out / name)
+        except (OSError, PacelineError) as error:
+            (self._out / name).unlink(missing_ok=True)
+            self._view.begin((f"{name} was not written: {getattr(error, 'strerror', None) or error}",))
+            return False
+        return True
 
 
 class Deadline:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import nn
 
@@ -28,7 +29,7 @@ from paceline.engine.vector import Flat
 from paceline.job.album import Album, Snapshot
 from paceline.job.recipe import Recipe
 from paceline.job.resuming import open_at
-from paceline.job.saving import Keeper
+from paceline.job.saving import Keeper, not_saved
 from paceline.job.seat import Seat
 from paceline.job.worker import build_model, load_data
 from paceline.live import control, party
@@ -71,8 +72,11 @@ def statistics_of(buffers: Buffers, ranks: Iterable[int], peek: Callable[[int], 
 def save_model(model: nn.Module, path: Path) -> None:
     """All or nothing, as safetensors that load into the plain module."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    save_file({name: tensor.clone().contiguous() for name, tensor in model.state_dict().items()}, draft)
-    os.replace(draft, path)
+    try:
+        save_file({name: tensor.clone().contiguous() for name, tensor in model.state_dict().items()}, draft)
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _cores() -> int:
@@ -190,7 +194,11 @@ class Evaluator:
         next((s for s in snapshots if self._judge(s) >= target), None)
 
     def save(self) -> None:
-        save_model(self._module, Path(self._config.run.out) / "model.safetensors")
+        """Where the disk does not take it, the run ends without it."""
+        try:
+            save_model(self._module, Path(self._config.run.out) / "model.safetensors")
+        except (OSError, SafetensorError) as error:
+            not_saved(self._session, "model.safetensors", error)
 
 
 def evaluate(config: Config, seat: Seat, session: Session) -> None:

@@ -25,6 +25,7 @@ from paceline.checkpoint.shelf import Shelf
 from paceline.config import Config
 from paceline.core.effects import SERVERS
 from paceline.core.errors import ConfigError, PeerLost, Undone
+from paceline.core.trace import Decision
 from paceline.engine.flatten import FlatModel
 from paceline.engine.vector import Flat
 from paceline.job.belongings import by_round
@@ -38,6 +39,7 @@ from paceline.live.states import kept
 
 AHEAD = 2  # versions: in lock-step no server is further than one from another
 AHEAD_MAX = 128
+NOT_SAVED = "not saved"
 Vectors = dict[str, Tensor]
 Facts = dict[str, Any]
 
@@ -49,6 +51,15 @@ class _Moment:
     facts: Facts
     workers: dict[int, Facts]
     aligned: bool
+
+
+def not_saved(session: Session, what: str, error: Exception, *, quietly: bool = False) -> None:
+    """A line for the log and, unless `quietly`, one for whoever watches the run, which goes on."""
+    reason = f"{what} was not saved, the run goes on: {getattr(error, 'strerror', None) or error}"
+    print(reason, file=sys.stderr, flush=True)
+    if not quietly:
+        session.note(Decision(at=session.node.now(), party="evaluator", rank=0, verdict=NOT_SAVED, reason=reason))
+        session.flush()
 
 
 class Keeper:
@@ -73,6 +84,7 @@ class Keeper:
         self._by_round = by_round(config.scheme(), config.cluster.servers)
         self._folder, self._password = Folder(Path(config.run.out) / CHECKPOINTS), password
         self._last = time.monotonic()
+        self._failing = False
         self._offsets: dict[int, int] = {}  # of what each worker calls its clock from the version of the servers
 
     @property
@@ -115,6 +127,7 @@ class Keeper:
         number = max(self._folder.numbers(), default=0) + 1
         facts |= {"samples": samples, "accuracy": accuracy, "identity": identity(self._config)}
         facts["aligned"] = moment.aligned
+        failing = False
         for shelf_of in (lambda: self._folder, lambda: store_of(self._config, self._password)):
             try:
                 shelf: Shelf | None = shelf_of()
@@ -122,8 +135,9 @@ class Keeper:
                     shelf.save(number, contents, finite=finite, **facts)
                     shelf.rotate(self._config.checkpoint.keep_last, keep_best=self._config.checkpoint.keep_best)
             except (OSError, ConfigError) as error:
-                why = getattr(error, "strerror", None) or error
-                print(f"checkpoint {number} failed, training goes on: {why}", file=sys.stderr, flush=True)
+                not_saved(self._session, f"checkpoint {number}", error, quietly=self._failing)
+                failing = True
+        self._failing = failing
 
     # ---- one moment --------------------------------------------------------------------------------------
     def _moment(self) -> _Moment:

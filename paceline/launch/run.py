@@ -49,21 +49,13 @@ def new_folder(config: Config) -> Config:
     if not out:
         out = next_folder(config.run.scheme)
     path = Path(out)
-    if config.checkpoint.resume == "auto" and Folder(path / CHECKPOINTS).numbers():
-        _set_aside(path / "trace.jsonl")
-    elif any((path / name).exists() for name in ("trace.jsonl", "summary.json", "race.json")):
+    goes_on = config.checkpoint.resume == "auto" and Folder(path / CHECKPOINTS).numbers()
+    if not goes_on and any((path / name).exists() for name in ("trace.jsonl", "summary.json", "race.json")):
         raise ConfigError(f"--out {out} already holds a run: name another folder")
     there = next((p for p in (path, *path.absolute().parents) if p.exists()), path)
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise ConfigError(f"--out {out}: {there} is not a folder one can write into")
     return dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(path)))
-
-
-def _set_aside(trace: Path) -> None:
-    """What the lives of a run before this one left of their traces: trace.1.jsonl, trace.2.jsonl, ..."""
-    if trace.exists():
-        names = (trace.with_name(f"trace.{n}.jsonl") for n in range(1, 1_000_000))
-        trace.rename(next(path for path in names if not path.exists()))
 
 
 def next_folder(what: str) -> str:

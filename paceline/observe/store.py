@@ -6,11 +6,12 @@ writer's own turns them into text, so that a worker or server pays for one list 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -30,14 +31,18 @@ class TraceWriter:
     """Appends records to `path`, from any thread. What comes after `close` is dropped: the story has ended.
 
     bytes_max: the file's size, which `thinning` keeps it within; 0 for any.
-    Raises PacelineError, at the next `append` or at `close`, when the file cannot be written.
+    lost: hears once, in a line, that the file cannot be written any more, on the writer's thread; the story then ends
+    there. Without it that is a PacelineError, raised at the next `append` or at `close`.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, bytes_max: int = 0) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, bytes_max: int = 0, lost: Callable[[str], None] | None = None
+    ) -> None:
         self.path = Path(path)
         self._thinner = Thinner(bytes_max) if bytes_max else None
         self._buffer: list[Record] = []
         self._closed = False
+        self._lost = lost
         self._failed: Exception | None = None
         self._changed = threading.Condition()
         try:
@@ -76,7 +81,7 @@ class TraceWriter:
         self.close()
 
     def _drain(self) -> None:
-        with self._file:
+        with contextlib.suppress(OSError), self._file:  # closing would write once more what could not be written
             while self._wait():
                 with self._changed:
                     records, self._buffer = self._buffer, []
@@ -92,7 +97,9 @@ class TraceWriter:
             self._file.flush()
         except (OSError, TypeError, ValueError) as error:
             with self._changed:
-                self._failed, self._closed = error, True
+                self._failed, self._closed = None if self._lost else error, True
+            if self._lost:
+                self._lost(f"{_unwritable(self.path, error)}; it ends here, and training goes on")
             return False
         return True
 

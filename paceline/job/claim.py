@@ -1,0 +1,69 @@
+"""One run at a time writes into a folder.
+
+The lock is the kernel's (flock), so that it ends with its process, however that ends. Who holds it is written into the
+file: for the line that the second one reads, and for folders that several machines share, where the kernel of one may
+know nothing of the other's lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from pathlib import Path
+
+from paceline.core.errors import ConfigError
+
+LOCK = ".lock"
+
+
+class Claim:
+    """On the folder `out`, which is made if need be, from now on until `release`."""
+
+    def __init__(self, out: Path) -> None:
+        """Raises ConfigError, naming host and process, where another run writes there."""
+        self._path = out / LOCK
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            self._file = self._locked()
+        except OSError as error:
+            raise ConfigError(f"--out {out}: {error.strerror}") from None
+        holder = os.pread(self._file, 512, 0).decode(errors="replace").strip()
+        host, _, pid = holder.partition(" ")
+        if holder and host != socket.gethostname():
+            os.close(self._file)
+            raise ConfigError(
+                f"--out {out}: a run of host {host} (pid {pid}) writes there, or ended without a word; "
+                f"name another folder, or remove {self._path} if that run is over"
+            )
+        # Of this host, it is dead: the kernel has given its lock away.
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"{socket.gethostname()} {os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Once."""
+        self._path.unlink(missing_ok=True)
+        os.close(self._file)
+
+    def _locked(self) -> int:
+        while True:
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                host, _, pid = os.pread(file, 512, 0).decode(errors="replace").strip().partition(" ")
+                os.close(file)
+                who = f"another run (host {host}, pid {pid})" if pid else "another run"
+                raise ConfigError(
+                    f"--out {self._path.parent}: {who} writes there now: wait for its end, or name another folder"
+                ) from None
+            if self._path.exists() and os.path.samestat(os.fstat(file), os.stat(self._path)):
+                return file
+            os.close(file)  # its holder has just removed it
+
+
+def set_aside(trace: Path) -> None:
+    """What the lives of a run before this one left of their traces: trace.1.jsonl, trace.2.jsonl, ..."""
+    if trace.exists():
+        names = (trace.with_name(f"trace.{n}.jsonl") for n in range(1, 1_000_000))
+        trace.rename(next(path for path in names if not path.exists()))

@@ -1,0 +1,56 @@
+"""A disk that is full stops nothing but what would be written: a line says so, and training goes on."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from paceline.checkpoint import files
+from paceline.job import conductor, evaluator
+from paceline.job.conductor import Conductor
+from paceline.job.threads import ThreadCrew
+from paceline.launch.run import Silent
+from paceline.live import party
+from paceline.live.hub import Hub
+from paceline.observe import store
+from tests.job.conftest import Runner
+from tests.job.reference import config_for
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+class Lines(Silent):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def begin(self, lines: Any) -> None:
+        self.lines += lines
+
+
+def full(*_: Any, **__: Any) -> NoReturn:
+    raise FULL
+
+
+def test_training_goes_on_when_nothing_can_be_written(
+    out: Path, monkeypatch: pytest.MonkeyPatch, threads: Runner
+) -> None:
+    monkeypatch.setattr(files, "write", full)
+    monkeypatch.setattr(evaluator, "save_file", full)
+    monkeypatch.setattr(store, "_encode", full)
+    monkeypatch.setattr(conductor, "write_summary", full)
+    hub, view = Hub(), Lines()
+    transport = lambda token, failed: hub.transport(party.COORDINATOR, failed)  # noqa: E731
+    config = config_for(out, steps=9, checkpoint={"every": 0.01}, evaluation={"every": 0.01}, cluster={"step_ms": 5.0})
+    summary = Conductor(config, transport, ThreadCrew(hub), view).run()
+    assert [worker.steps for worker in summary.workers] == [9, 9]
+    assert summary.reason == "steps"
+    for what in ("checkpoint 1", "model.safetensors", "trace.jsonl", "summary.json"):
+        told = [line for line in view.lines if what in line]
+        assert told, what
+        assert all("No space left on device" in line for line in told), what
+    assert sum("trace.jsonl" in line and "training goes on" in line for line in view.lines) == 1
+    assert [path.name for path in (out / "checkpoints").iterdir()] == []
+    assert not (out / "model.safetensors").exists()
