@@ -447,6 +447,9 @@ class Conductor:
 
     # ---- afterwards --------------------------------------------------------------------------------------
     def _leave_behind(self) -> Summary:
+        while event := self._next_event(0.0):  # what came at the very end, such as a trace that could not be closed
+            if isinstance(event, _News):
+                self._view.begin((event.line,))
         summary = self._ledger.summary()
         if self._write("summary.json", functools.partial(write_summary, summary)) and self._evaluator:
             self._write("curve.png", functools.partial(curve, self._out))
