@@ -132,9 +132,8 @@ class Conductor:
         self._ledger = Ledger(config, train_samples, begun_at=self._start.samples)
         self._transport = self._tells(transport(self._token, self._coordinator_failed))
         self._trace: TraceWriter | None = None
-        self._interrupted = ""
         self._standing = Standing(self._out, config.run.scheme)
-        self._where: dict[Party, str] = {}
+        self._interrupted, self._where = "", dict[Party, str]()
         self._lost_at: dict[Party, str] = {}
         cluster, stop = config.cluster, config.stop
         node = Node(self._transport, FlatMemory())
