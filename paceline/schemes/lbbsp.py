@@ -143,7 +143,7 @@ class LBBSP(Scheme):
             self.round = 0  # that of the reports that are coming in
             self.reports: dict[int, int] = {}  # who has reported it, and how many samples
             self.asked: dict[int, int] = {}  # the round of each one's latest question: newcomers may count one less
-            self.fresh: set[int] = set()  # newcomers that have not asked yet
+            self.fresh: set[int] = set()  # newcomers that have not caught up: nobody waits for their reports
             v = Estimates(self.workers, Smoothing.parse(scheme.smoothing))
             bounds = scheme.low, scheme.high
             self.balance = Balance(v, place.seconds_per_step, scheme.global_batch, *bounds, scheme.hysteresis)
@@ -152,14 +152,18 @@ class LBBSP(Scheme):
             match message:
                 case Report() if src not in self.members:
                     return  # it has left
-                case Report(round=round) if src in self.fresh:  # it is answered at once, as the others wait for it
-                    self.fresh.discard(src)
-                    self.asked[src] = round
-                    yield Reply(src, Size(samples=self.scheme.low if self.balance.total else 0))
+                case Report(samples=samples, seconds=seconds) if src in self.fresh and self.lags(message):
+                    if samples:
+                        self.balance.v.put(src, samples / max(seconds, 1e-9))
+                    if self.members <= self.fresh and self.balance.total:  # nobody else is there to decide
+                        self.decide(now)
+                    least = self.scheme.low if self.balance.total else 0
+                    yield Reply(src, Size(samples=self.balance.sizes.get(src, least)))
                 case Report(round=round) if round <= self.asked.get(src, -1) and src not in self.reports:
                     yield Reply(src, Size(samples=self.balance.sizes.get(src, 0)))  # asked again, after a restart
                 case Report(round=round, samples=samples, seconds=seconds):
                     self.asked[src] = round
+                    self.fresh.discard(src)
                     if samples:
                         self.balance.v.put(src, samples / max(seconds, 1e-9))
                     self.reports[src] = samples or self.reports.get(src, 0)
@@ -177,15 +181,19 @@ class LBBSP(Scheme):
             yield from self.close(now)
 
         def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
-            """It takes part in the next decision."""
+            """It has a part in decisions, and is answered at once, as long as it may be behind."""
             self.members.add(rank)
             self.fresh.add(rank)
             self.balance.v.add(rank)
             yield from ()
 
+        def lags(self, report: Report) -> bool:
+            """Its round may be one that the others have left, so neither may wait for the other."""
+            return not report.samples or report.round < self.round
+
         def close(self, now: float) -> Iterator[Reply]:
             """Once all have reported, the round that comes is decided."""
-            if not self.reports or len(self.reports) < len(self.members):
+            if not self.reports or len(self.reports) < len(self.members - self.fresh):
                 return
             self.decide(now)
             self.round += 1
@@ -197,10 +205,10 @@ class LBBSP(Scheme):
             balance = self.balance
             if not balance.total:  # some have made a batch of their own, and others are about to
                 balance.sizes = dict(self.reports)
-                if all(balance.sizes.values()):
+                if all(balance.sizes.values()) and not self.fresh:
                     balance.total = sum(balance.sizes.values())
                     self.scheme.check_bounds(balance.total, len(balance.sizes))
-            for rank, size, reason in balance.settle(self.reports) if balance.total else ():
+            for rank, size, reason in balance.settle({*self.reports, *self.fresh}) if balance.total else ():
                 if self.note:
                     verdict = f"{size} samples"
                     self.note(Decision(at=now, party="coordinator", rank=rank, verdict=verdict, reason=reason))

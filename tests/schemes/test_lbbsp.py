@@ -59,7 +59,7 @@ def test_nobody_waits_for_one_that_has_left() -> None:
     assert report(c, 2, 0) == {}
 
 
-def test_a_newcomer_is_answered_at_once_and_then_counts_in_every_decision_whatever_round_it_counts() -> None:
+def test_a_newcomer_is_answered_at_once_until_it_has_caught_up_and_nobody_waits_for_it() -> None:
     c = coordinator(global_batch=60)
     report(c, 0, 0)
     report(c, 1, 0)
@@ -68,10 +68,11 @@ def test_a_newcomer_is_answered_at_once_and_then_counts_in_every_decision_whatev
         report(c, 1, round, 30)
     c.gone(1)
     c.came(1)
-    assert report(c, 1, 1) == {1: Size(samples=1)}, "the others wait for it"
-    for round in (3, 4, 5):
-        assert report(c, 0, round, 30) == {}
-        assert set(report(c, 1, round - 1, 30)) == {0, 1}
+    assert report(c, 1, 1) == {1: Size(samples=1)}
+    assert set(report(c, 0, 3, 30)) == {0}
+    assert report(c, 1, 2, 1) == {1: Size(samples=30)}, "a size of the last decision"
+    assert report(c, 1, 4, 30) == {}, "it has caught up"
+    assert set(report(c, 0, 4, 30)) == {0, 1}
 
 
 def test_the_sum_of_all_batches_is_known_when_all_of_them_are() -> None:
@@ -81,8 +82,10 @@ def test_the_sum_of_all_batches_is_known_when_all_of_them_are() -> None:
     c.gone(1)
     c.came(1)
     assert report(c, 1, 0) == {1: Size(samples=0)}, "its own batch"
-    assert report(c, 0, 1, 1) == {}
-    assert report(c, 1, 1, 9) == {0: Size(samples=1), 1: Size(samples=9)}
+    assert report(c, 0, 1, 1) == {0: Size(samples=1)}
+    assert report(c, 1, 2, 9) == {}
+    assert report(c, 0, 2, 1) == {0: Size(samples=1), 1: Size(samples=9)}
+    assert c.role.balance.total == 10
 
 
 def test_bounds_hold() -> None:
