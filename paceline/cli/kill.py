@@ -11,7 +11,8 @@ from pathlib import Path
 from paceline.cli.options import Parser
 from paceline.cli.started import add_run, elsewhere, found, who_leads
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.job.standing import Status, read_status
+from paceline.job.standing import STARTING, Status, read_status
+from paceline.launch.called import CANCEL_SECONDS
 
 EPILOG = """examples:
   paceline kill runs/a                as Ctrl-C would: the run ends in order, and what there is is kept
@@ -31,16 +32,24 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--force", action="store_true", help="do not wait for an end in order")
     options = parser.parse_all(arguments)
     folder = found(options.run)
-    leader = _leader(folder, read_status(folder))
+    status = read_status(folder)
+    leader = _leader(folder, status)
     try:
-        ended = _force(leader) if options.force else _ask(leader)
+        ended = _force(leader, starting=status.state == STARTING) if options.force else _ask(leader)
     finally:
         os.close(leader)
     if not ended:
         print(f"{folder} is still ending; once more ends it at once", file=sys.stderr)
         return 1
-    print(f"{folder} has ended: {read_status(folder).reason or 'at once'}")
+    print(f"{folder} has ended: {_reason(folder)}")
     return 0
+
+
+def _reason(folder: Path) -> str:
+    try:
+        return read_status(folder).reason or "at once"
+    except ConfigError:  # one that was still starting leaves nothing
+        return "before it began"
 
 
 def _leader(folder: Path, status: Status) -> int:
@@ -70,9 +79,13 @@ def _ask(leader: int) -> bool:
     return _send(leader, signal.SIGTERM) or _waited(leader, SECONDS)
 
 
-def _force(leader: int) -> bool:
-    """A second SIGTERM ends it at once; the kernel ends one that does not even hear that."""
-    for number, seconds in ((signal.SIGTERM, 0.2), (signal.SIGTERM, FORCED_SECONDS), (signal.SIGKILL, FORCED_SECONDS)):
+def _force(leader: int, *, starting: bool) -> bool:
+    """A second SIGTERM ends it at once; the kernel ends one that does not even hear that.
+
+    One that is starting has time to take its job out of the queue: nobody else would.
+    """
+    patience = FORCED_SECONDS + (CANCEL_SECONDS if starting else 0.0)
+    for number, seconds in ((signal.SIGTERM, 0.2), (signal.SIGTERM, patience), (signal.SIGKILL, FORCED_SECONDS)):
         if _send(leader, number) or _waited(leader, seconds):
             return True
     return False

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from paceline.core.errors import PacelineError
 from paceline.observe import text
@@ -131,12 +131,19 @@ def faults_of(s: Summary) -> Iterator[str]:
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """Until a run begins: SIGTERM and SIGHUP end this process as Ctrl-C would, so that nothing it started is left."""
+    """Until a run begins: SIGTERM and SIGHUP end this process as Ctrl-C would, so that nothing it started is left.
+
+    The first of them only: a second would cut short what the first one ends.
+    """
+    before: dict[signal.Signals, Any] = {}
 
     def end(number: int, _frame: object) -> None:
+        for one in before:
+            signal.signal(one, signal.SIG_IGN)
         sys.exit(EXIT_CODES[signal.Signals(number).name])
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        before[number] = signal.signal(number, end)
     try:
         yield
     finally:
