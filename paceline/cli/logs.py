@@ -42,12 +42,13 @@ def main(arguments: list[str]) -> int:
     parties = [name.replace(" ", "-") for name in options.party]
     logs = Logs(folder / "logs", parties)
     last = None if options.tail is None else int(options.tail)
-    _print(logs.new(), last)
     with suppress(KeyboardInterrupt):  # the way to end it
-        while options.follow and _goes_on(folder):
+        over = not _goes_on(folder)
+        _print(logs.new(over=over), last)
+        while options.follow and not over:
             threading.Event().wait(LOOK_SECONDS)
-            _print(logs.new(), None)
-        _print(logs.new(), None)
+            over = not _goes_on(folder)
+            _print(logs.new(over=over), None)
     if missing := [name for name in parties if name not in logs.seen]:
         raise ConfigError(_nothing(folder, missing[0], logs.there()))
     if not logs.there():
@@ -72,7 +73,7 @@ def _print(heard: Iterator[tuple[str, list[str]]], last: int | None) -> None:
 
 
 class Logs:
-    """The files in a folder of logs, each read on from where it was left; whole lines only."""
+    """The files in a folder of logs, each read on from where it was left."""
 
     def __init__(self, folder: Path, parties: Sequence[str]) -> None:
         """`parties`: only these; all if there are none."""
@@ -83,11 +84,11 @@ class Logs:
     def there(self) -> list[str]:
         return sorted((path.stem for path in self._folder.glob("*.log")), key=_in_order)
 
-    def new(self) -> Iterator[tuple[str, list[str]]]:
-        """By party, in the order of their ranks."""
+    def new(self, *, over: bool) -> Iterator[tuple[str, list[str]]]:
+        """By party, in the order of their ranks; whole lines, until the run is over and no more can come."""
         for name in self.there():
             if not self._parties or name in self._parties:
-                yield name, list(self._lines(name))
+                yield name, [*self._lines(name), *(self._last_words(name) if over else ())]
 
     def _lines(self, name: str) -> Iterator[str]:
         with (self._folder / f"{name}.log").open("rb") as file:
@@ -96,6 +97,11 @@ class Logs:
                 *lines, self._torn[name] = (self._torn.get(name, b"") + chunk).split(b"\n")
                 yield from (line.decode(errors="replace") for line in lines)
             self.seen[name] = file.tell()
+
+    def _last_words(self, name: str) -> Iterator[str]:
+        """Of who was cut short."""
+        if torn := self._torn.pop(name, b""):
+            yield torn.decode(errors="replace")
 
 
 def _in_order(name: str) -> tuple[str, int]:

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from paceline.cli.main import main
+from paceline.cli.running import ending_in_order
 from paceline.job.standing import STATUS, Standing, read_status
 from tests.launch.processes import all_gone, descendants, within
 
@@ -119,6 +120,39 @@ def test_one_that_does_not_end_is_told_so_and_ends_by_force_and_nobody_else_does
             process.wait()
 
 
+STARTS = """
+import sys, threading
+from paceline.cli.running import ending_in_order
+from paceline.job.standing import starting
+with ending_in_order(), starting(sys.argv[1], "bsp"):
+    threading.Event().wait(60)
+"""
+
+
+def test_a_run_that_has_not_begun_is_ended_and_leaves_nothing(here: Path, capsys: Capture) -> None:
+    one = subprocess.Popen([sys.executable, "-c", STARTS, str(here / "one")])
+    try:
+        assert within(60, lambda: (here / "one" / STATUS).exists())
+        assert told(capsys, "kill", "one") == "runs/one has ended: before it began"
+        assert one.wait(10) == 143
+        assert not (here / "one").exists()
+    finally:
+        one.kill()
+        one.wait()
+
+
+def test_what_the_first_sigterm_ends_a_second_does_not_cut_short() -> None:
+    done = []
+    with pytest.raises(SystemExit) as end, ending_in_order():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                signal.raise_signal(number)
+                done.append(number)
+    assert (end.value.code, len(done)) == (143, 2)
+
+
 def test_without_a_name_the_newest_run_is_meant(here: Path, capsys: Capture) -> None:
     assert "no run below runs/" in refused(capsys, "status")
     a_status(here / "a", started=2.0)
@@ -157,7 +191,7 @@ def test_nobody_is_ended_by_a_copy_from_elsewhere_or_within_a_program_that_does_
     assert "part of a program" in refused(capsys, "kill", "d")
 
 
-def test_logs_come_by_party_in_order_the_last_lines_of_each_and_whole_lines_only(here: Path, capsys: Capture) -> None:
+def test_logs_come_by_party_in_order_and_the_last_lines_of_each(here: Path, capsys: Capture) -> None:
     a_status(here / "a", state="over")
     logs = here / "a" / "logs"
     logs.mkdir()
@@ -166,9 +200,11 @@ def test_logs_come_by_party_in_order_the_last_lines_of_each_and_whole_lines_only
         (logs / f"{name}.log").write_text(text)
     assert told(capsys, "logs", "a", "--tail", "1", "-f").splitlines() == [
         "[server 0] g",
-        "[worker 2] e",
+        "[worker 2] f",
         "[worker 10] c",
     ]
+    assert told(capsys, "logs", "a", "--party", "worker 2") == "[worker 2] d\n[worker 2] e\n[worker 2] f"
+    a_status(here / "a", state="training")  # and the line goes on
     assert told(capsys, "logs", "a", "--party", "worker 2") == "[worker 2] d\n[worker 2] e"
     assert "worker-1 has printed nothing; did you mean" in refused(capsys, "logs", "a", "--party", "worker-1")
     assert "--tail all: a number of lines" in refused(capsys, "logs", "a", "--tail", "all")
