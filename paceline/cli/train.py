@@ -11,6 +11,7 @@ from paceline import config as configuration
 from paceline.cli.options import Parser, add_settings, config_of, values_of
 from paceline.cli.running import run_and_report
 from paceline.cli.watch import add_watch, page
+from paceline.core.errors import ConfigError
 from paceline.launch.local import LocalHost
 from paceline.launch.run import conductor_of, new_folder
 from paceline.launch.starters import SCHEDULER, Hand, by_hand
@@ -43,6 +44,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     namespace = parse(arguments)
     if (hand := by_hand(os.environ)) is not None:
+        if namespace.watch:
+            raise ConfigError("--watch: run `paceline watch` where the run is led; this is one process of several")
         return _by_hand(hand, values_of(namespace))
     config = new_folder(config_of(namespace))
     with page(namespace.watch, config.run.out), LocalHost() as host:
@@ -53,7 +56,8 @@ def _by_hand(hand: Hand, values: dict[str, dict[str, Any]]) -> int:
     """One party of a run, whose processes torchrun, Slurm, MPI or somebody's hand starts."""
     from paceline.launch import byhand
 
-    configuration.build(values)
+    hand = byhand.with_job(hand)
+    configuration.build(byhand.with_numbers(hand, values))  # a mistake is told by all, and before anybody waits
     if hand.kind == SCHEDULER:
         return byhand.lead(hand, values, trains=True, run=run_and_report, view=make_view(sys.stderr))
     leader = byhand.start_leader(hand, values, trains=True) if hand.leads else None

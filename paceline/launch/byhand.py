@@ -155,7 +155,8 @@ def lead(
 
     `trains`: parties are `paceline train`'s own; otherwise scripts.
     """
-    cluster = {**values.get("cluster", {}), "workers": hand.workers, "servers": hand.servers, "bind": _listens_on(hand)}
+    values = with_numbers(hand, values)
+    cluster = {**values["cluster"], "bind": _listens_on(hand)}
     own = {"scheme": "bsp", "out": next_folder(hand.starter)} if not trains else {}
     run_values = {**own, **values.get("run", {})}
     run_values["verbose"] = max(hand.verbose, int(run_values.get("verbose", 0)))
@@ -177,15 +178,22 @@ def lead(
         return run(conductor, config.run.out)
 
 
+def with_numbers(hand: Hand, values: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """`values` with as many workers and servers as were started, or are to be."""
+    return {**values, "cluster": {**values.get("cluster", {}), "workers": hand.workers, "servers": hand.servers}}
+
+
 def _listens_on(hand: Hand) -> str:
     if not hand.host:
         return "127.0.0.1"
-    if hand.kind == SCHEDULER and hand.interface:
+    if hand.interface:
         return resolve(hand.interface, "the interface")
     try:
         address = str(socket.getaddrinfo(hand.host, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
         raise ConfigError(f"{hand.host}: {error.strerror}; name the host that leads the run") from None
+    if is_loopback(address) and not is_loopback(hand.host):
+        raise ConfigError(f"{hand.host} is {address} here, where no other host calls: name who leads by its address")
     return address
 
 
@@ -291,6 +299,20 @@ def _secret(hand: Hand) -> str:
     return text
 
 
+def with_job(hand: Hand) -> Hand:
+    """MPICH and Intel MPI tell no name of the job: here it is that of their proxy on this host.
+
+    The proxy is the first ancestor that has no rank itself; a shell between them has one.
+    """
+    if hand.starter != "mpich":
+        return hand
+    proxy = os.getppid()
+    with contextlib.suppress(OSError):  # another user's
+        while b"PMI_RANK=" in Path(f"/proc/{proxy}/environ").read_bytes():
+            proxy = int(Path(f"/proc/{proxy}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+    return dataclasses.replace(hand, job=f"{hand.job}-{proxy}")
+
+
 def _ticket(hand: Hand) -> Path:
     """In a folder that nobody else can enter. Raises ConfigError."""
     folder = Path(tempfile.gettempdir(), f"paceline-{os.getuid()}")
@@ -312,6 +334,7 @@ def find_place() -> Place | None:
     hand = by_hand(os.environ)
     if hand is None:
         return None
+    hand = with_job(hand)
     if hand.kind == SCHEDULER:
         sys.exit(led(hand, {}, trains=False))
     place = come(hand, start_leader(hand, {}, trains=False) if hand.leads else None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from paceline.core.errors import ConfigError
 
 SCHEDULER, SERVER, WORKER = "scheduler", "server", "worker"
-PORT = 29400  # where nobody says another: one below torchrun's own
+PORT = 29400  # where nobody says another; torchrun, whose rendezvous has it, always does
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ STARTERS = (
         "OMPI_COMM_WORLD_LOCAL_SIZE",
         job=("PMIX_NAMESPACE",),
     ),
-    Names("mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", job=("PMI_ID", "HYDI_CONTROL_FD")),
+    Names("mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # whose job nothing names
     Names("sge", "SGE_TASK_ID", "SGE_TASK_LAST", job=("JOB_ID",), first=1),
 )
 """In the order in which they are looked for: torchrun may run within Slurm, and its numbers are the finer ones."""
@@ -104,6 +104,8 @@ def _of_rank(names: Names, environment: Mapping[str, str]) -> Hand | None:
     here = environment.get(names.hosts) == "1" if names.hosts else environment.get(names.count_here) == str(workers)
     host = "" if here else environment.get("MASTER_ADDR", "")
     if not here and not host:
+        if names.starter == "sge":  # tasks of an array are as many runs, unless it is said who leads
+            return None
         raise ConfigError(
             f"{workers} processes by {names.starter}, maybe on several hosts: set MASTER_ADDR to the host of rank 0"
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline.cli.main import main
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.job.seat import Seat
@@ -20,6 +21,7 @@ from paceline.launch.byhand import HandCrew, Place, come
 from paceline.launch.door import Door, call, ticket_from
 from paceline.launch.starters import Hand
 from paceline.live.party import Party
+from tests.launch.processes import within
 
 SECRET = "0123456789abcdef" * 4
 WORKER = Hand(starter="mxnet", kind="worker", number=-1, workers=2, servers=1, host="127.0.0.1", port=0, job="mxnet-0")
@@ -98,9 +100,9 @@ def test_when_the_run_is_over_whoever_waits_for_a_seat_hears_it(crew: HandCrew) 
 
     crew.start(Config(), seat("worker 0"))
     place = come(WORKER)
-    waiting = threading.Thread(target=late)
+    waiting = threading.Thread(target=late, daemon=True)
     waiting.start()
-    threading.Event().wait(0.3)
+    assert within(30, lambda: bool(crew._callers))
     crew.end(0.0)
     waiting.join(10)
     place.close()
@@ -150,6 +152,39 @@ def test_nobody_there_is_told_with_who_is_missing(alone: Path, monkeypatch: pyte
     monkeypatch.setattr(byhand, "CALLING_SECONDS", 0.3)
     with pytest.raises(PacelineError, match=r"waited 0 s for its scheduler at 127.0.0.1, port 0: is it started\?"):
         come(dataclasses.replace(WORKER, own_servers=False))
+
+
+def test_options_are_held_against_the_numbers_that_the_starter_gives(
+    alone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"RANK": 1, "WORLD_SIZE": 3, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 3}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(byhand, "CALLING_SECONDS", 0.0)
+    assert main(["train", "--step-ms", "5", "--slowdown", "1,1,8"]) == 1
+    assert "waited 0 s for rank 0" in capsys.readouterr().err
+    assert main(["train", "--step-ms", "5", "--slowdown", "1,1,1,8"]) == 2
+    assert "--slowdown names 4 workers, --workers says 3" in capsys.readouterr().err
+    assert main(["train", "--watch"]) == 2
+    assert "--watch: run `paceline watch` where the run is led" in capsys.readouterr().err
+
+
+def test_who_leads_listens_where_it_is_told_and_not_where_nobody_else_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank_0 = dataclasses.replace(WORKER, number=0, leads=True, host="debian")
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: [(0, 0, 0, "", ("127.0.1.1", 0))])
+    with pytest.raises(ConfigError, match="debian is 127.0.1.1 here, where no other host calls: name who leads by"):
+        byhand._listens_on(rank_0)
+    assert byhand._listens_on(dataclasses.replace(rank_0, interface="10.0.0.7")) == "10.0.0.7"
+    assert byhand._listens_on(dataclasses.replace(rank_0, host="localhost")) == "127.0.1.1"
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
+def test_a_job_of_mpich_is_named_by_its_proxy_whatever_shell_is_between() -> None:
+    report = "from paceline.launch import byhand; from paceline.launch.starters import Hand; "
+    report += "print(byhand.with_job(Hand(starter='mpich', kind='worker', number=0, workers=2, servers=1, host='', "
+    report += "port=0, job='mpich')).job)"
+    rank = {**os.environ, "PMI_RANK": "0"}
+    said = subprocess.check_output(["sh", "-c", '"$@"; exit', "sh", sys.executable, "-c", report], env=rank, text=True)
+    assert said == f"mpich-{os.getpid()}\n"
 
 
 # ---- real processes --------------------------------------------------------------------------------------

@@ -46,12 +46,16 @@ def test_a_rank_on_one_host_is_found_under_each_starters_names(
 
 def test_tasks_of_grid_engine_count_from_1_and_say_nothing_of_hosts() -> None:
     tasks = words("SGE_TASK_ID=1 SGE_TASK_LAST=3 JOB_ID=7")
-    with pytest.raises(ConfigError, match="set MASTER_ADDR to the host of rank 0"):
-        by_hand(tasks)
+    assert by_hand(tasks) is None  # as many runs, until somebody says who leads
     hand = by_hand({**tasks, "MASTER_ADDR": "h1"})
     assert hand is not None
     assert (hand.number, hand.host, hand.port, hand.job) == (0, "h1", 29400, "sge-7")
     assert by_hand(words("SGE_TASK_ID=undefined SGE_TASK_LAST=undefined")) is None  # a job that is no array
+
+
+def test_ranks_that_may_be_on_several_hosts_have_to_be_told_where_rank_0_is() -> None:
+    with pytest.raises(ConfigError, match="set MASTER_ADDR to the host of rank 0"):
+        by_hand(words("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2"))
 
 
 def test_over_several_hosts_rank_0_is_called_beside_the_port_that_torchrun_has() -> None:
