@@ -57,11 +57,18 @@ class _Told:
 
 
 def newest(folder: Path) -> Path:
-    """The folder itself where it is that of a run, or else the run in it that was last written to."""
+    """The folder itself where it is that of a run, or else the run in it that has begun last."""
     if (folder / TRACE).is_file():
         return folder
-    traces = sorted(folder.glob(f"*/{TRACE}"), key=lambda trace: trace.stat().st_mtime)
-    return traces[-1].parent if traces else folder
+    return max((trace.parent for trace in folder.glob(f"*/{TRACE}")), key=_begun, default=folder)
+
+
+def _begun(run: Path) -> tuple[float, str]:
+    """When, in seconds; 0 while nobody knows. Not by its trace: of two that go on at once, that is newer in turn."""
+    try:
+        return (run / "config.toml").stat().st_mtime, run.name
+    except OSError:
+        return 0.0, run.name
 
 
 class Reader:
@@ -161,13 +168,14 @@ class Reader:
                 for pace in paces
             ]
             at = state.now
-        self._asked = threading.Thread(target=self._ask, args=(measured, about, at), name="outlook", daemon=True)
+        self._asked = threading.Thread(target=self._ask, args=(state, measured, about, at), name="outlook", daemon=True)
         self._asked.start()
 
-    def _ask(self, measured: Sequence[Measured], about: tuple[int, ...], at: float) -> None:
+    def _ask(self, state: State, measured: Sequence[Measured], about: tuple[int, ...], at: float) -> None:
         assert self._outlook is not None
         rows = [
             {"scheme": told.scheme, "rate": round(told.rate), "kind": told.kind} for told in self._outlook(measured)
         ]
         with self._lock:
-            self._told = _Told(about, at, rows)
+            if self._state is state:  # meanwhile the page may have gone over to another run
+                self._told = _Told(about, at, rows)

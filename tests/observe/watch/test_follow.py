@@ -12,7 +12,8 @@ from paceline.core.errors import PacelineError
 from paceline.core.trace import Ended, Evaluated, Span
 from paceline.observe.store import TraceWriter
 from paceline.observe.watch.follow import Follower
-from paceline.observe.watch.reader import Reader
+from paceline.observe.watch.reader import Foretold, Reader
+from paceline.observe.watch.state import State
 from paceline.observe.watch.view import Query
 
 LINE = b'{"kind":"ended","at":1.0,"reason":"steps"}\n'
@@ -80,8 +81,20 @@ def test_of_a_folder_of_runs_the_newest_is_followed_and_nothing_of_the_one_befor
         trace = tmp_path / scheme / "trace.jsonl"
         with TraceWriter(trace) as writer:
             writer.append(Span(at=0.1, rank=0, activity="computing", seconds=0.1, steps=1, samples=samples))
-        os.utime(trace, (1000.0 + n, 1000.0 + n))
+        (trace.parent / "config.toml").touch()
+        os.utime(trace.parent / "config.toml", (1000.0 + n, 1000.0 + n))
         assert reader.read()
         document = reader.picture(Query())
         assert (document["run"], document["samples"]) == (str(tmp_path / scheme), samples)
         assert f'run="{tmp_path / scheme}",scheme="x",rank="0"}} {samples}\n' in reader.metrics("x")
+    os.utime(tmp_path / "bsp" / "trace.jsonl", (3e9, 3e9))  # that one goes on, too
+    assert not reader.read()
+    assert reader.run == tmp_path / "asp"
+
+
+def test_a_forecast_for_the_run_before_is_not_shown_with_this_one(tmp_path: Path) -> None:
+    reader = Reader(tmp_path, lambda _: [Foretold(scheme="asp", rate=9.0, kind="fresh")])
+    reader._ask(State(workers=2), [], (), 0.0)
+    assert reader.picture(Query())["foretold"] == []
+    reader._ask(reader._state, [], (), 0.0)
+    assert [row["scheme"] for row in reader.picture(Query())["foretold"]] == ["asp"]
