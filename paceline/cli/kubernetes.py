@@ -29,7 +29,15 @@ def over_kubernetes(options: argparse.Namespace, config: Config, given: Sequence
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"--launcher-args: {error}") from None
+    said = {word.partition("=")[0] for word in command}
+    if twice := next((flag for flag in given[::2] if flag in said), None):
+        raise ConfigError(f"{twice} is given twice: give it once")
     everybody, by_role = split_environment(options.env, os.environ)
+    if by_role["server"]:
+        name = next(iter(by_role["server"]))
+        raise ConfigError(
+            f"--env server:{name}: in Kubernetes servers are with who leads; give it to all as --env {name}"
+        )
     objects = kubernetes.manifests(
         cluster,
         [*command, *given],

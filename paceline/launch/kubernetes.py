@@ -14,6 +14,7 @@ Pure but for `apply`. Written against the schemas of Kubernetes 1.24 and later; 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import re
 import secrets
@@ -193,13 +194,18 @@ def _resources(cluster: Cluster) -> dict[str, Any]:
 def apply(cluster: Cluster, objects: dict[str, Any]) -> None:
     """A new token, then all objects; over standard input, so that no argument has a secret in it.
 
-    Raises ConfigError without kubectl, PacelineError with what it says.
+    Nothing is left of what is refused. Raises ConfigError without kubectl, PacelineError with what it says.
     """
     data = base64.b64encode(secrets.token_hex(32).encode()).decode()
     metadata = _metadata(cluster, cluster.secret)
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": {TOKEN_NAME: data}}
     _kubectl("create", secret)
-    _kubectl("apply", objects)
+    try:
+        _kubectl("apply", objects)
+    except PacelineError:
+        with contextlib.suppress(PacelineError):  # what was not made cannot be found
+            _kubectl("delete", {**objects, "items": [secret, *objects["items"]]})
+        raise
 
 
 def _kubectl(verb: str, what: dict[str, Any]) -> None:

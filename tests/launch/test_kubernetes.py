@@ -19,7 +19,7 @@ TRAIN = ["paceline", "train", "--scheme", "gsp"]
 KUBECTL = """#!/bin/sh
 echo "$@" >> {folder}/arguments
 cat > {folder}/$1
-[ ! -e {folder}/refuse ] || {{ echo 'Error from server (Forbidden): jobs.batch is forbidden' >&2; exit 1; }}
+[ ! -e {folder}/refuse-$1 ] || {{ echo 'Error from server (Forbidden): jobs.batch is forbidden' >&2; exit 1; }}
 """
 
 
@@ -109,11 +109,27 @@ def test_kubectl_is_given_a_new_token_and_the_objects_over_its_input(kubectl: Pa
 
 
 def test_what_kubectl_refuses_is_told_in_one_line(kubectl: Path, capsys: Capture) -> None:
-    (kubectl / "refuse").touch()
+    (kubectl / "refuse-create").touch()
     assert main([*WORDS, "--launcher-args", ARGS, *TRAIN]) == 1
     expected = "paceline: kubectl create: Error from server (Forbidden): jobs.batch is forbidden\n"
     assert capsys.readouterr().err == expected
     assert not (kubectl / "apply").exists()
+
+
+def test_of_what_is_refused_halfway_nothing_is_left(kubectl: Path, capsys: Capture) -> None:
+    (kubectl / "refuse-apply").touch()
+    assert main([*WORDS, "--launcher-args", ARGS, *TRAIN]) == 1
+    assert "kubectl apply: Error from server" in capsys.readouterr().err
+    gone = [
+        f"{item['kind']} {item['metadata']['name']}" for item in json.loads((kubectl / "delete").read_text())["items"]
+    ]
+    secret = json.loads((kubectl / "create").read_text())["metadata"]["name"]
+    assert gone == [f"Secret {secret}", "Service night", "Job night", "Job night-workers"]
+
+
+def test_a_setting_given_here_and_in_the_command_is_given_twice(capsys: Capture) -> None:
+    assert main([*WORDS, "--launcher-args", ARGS, "--restarts", "2", *TRAIN, "--restarts=1"]) == 2
+    assert capsys.readouterr().err == "paceline: --restarts is given twice: give it once\n"
 
 
 @pytest.mark.parametrize(
@@ -124,6 +140,7 @@ def test_what_kubectl_refuses_is_told_in_one_line(kubectl: Path, capsys: Capture
         (["--launcher-args", "image=a gpu=one"], "gpu=one: a quantity"),
         (["--launcher-args", "image=a name=Night"], "name=Night: small letters, digits and dashes"),
         (["--launcher-args", "image=a", "--interface", "eth0"], "--interface: Kubernetes chooses hosts"),
+        (["--launcher-args", "image=a", "--env", "server:A=b"], "--env server:A: in Kubernetes servers are with who"),
         (["--launcher-args", "image=a", "--step-ms", "5"], "--step-ms: a script's run in Kubernetes"),
         (["--launcher-args", "image=a"], "kubectl: no such program; --dry-run writes"),
     ],
