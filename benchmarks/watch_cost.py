@@ -101,9 +101,9 @@ def watched(scheme: str, step_s: float, sign: Path) -> Iterator[Look]:
             found = re.search(r"http\S+(?=/\?token)\S+", process.stderr.readline())
             assert found, "the run has not said where its page is"
             browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
-            browser.open(found[0]).read()
+            browser.open(found[0], timeout=10).read()
             state = found[0].partition("/?")[0] + "/state"
-            yield lambda: json.loads(browser.open(state).read())
+            yield lambda: json.loads(browser.open(state, timeout=10).read())
         finally:
             process.send_signal(signal.SIGINT)
             process.stderr.read()

@@ -34,7 +34,7 @@ def pauses(records: Iterable[Record]) -> list[Pause]:
     series = list(moments.values()) or [steps]
     found: list[Pause] = []
     for one in series:
-        found += itertools.pairwise(sorted([*one, *([] if end is None else [max(end, *one)])]))
+        found += itertools.pairwise(sorted([*one, *([] if end is None else [max([end, *one])])]))
     return found
 
 

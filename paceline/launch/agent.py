@@ -39,7 +39,8 @@ from paceline.launch.words import Lines, Request
 from paceline.live.party import Party
 
 LOG_BYTES_MAX = 64 * 1024
-TASKS = ("PACELINE_TASK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SGE_TASK_ID", "RANK")
+TASKS = ("PACELINE_TASK", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SGE_TASK_ID")
+"""In the order in which they are looked for: torchrun may run within Slurm, and its numbers are the finer ones."""
 
 
 class Agent:

@@ -32,6 +32,7 @@ def test_where_servers_make_no_updates_steps_of_anybody_count() -> None:
         Span(at=at, rank=rank, activity="computing", seconds=0.5, steps=1) for rank, at in ((0, 1), (1, 4), (0, 2))
     ]
     assert longest(pauses(records)) == 2.0
+    assert pauses([Ended(at=3.0, reason="seconds")]) == []
 
 
 def verdict(moments: Sequence[float], **changes: Any) -> Verdict:
