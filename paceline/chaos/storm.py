@@ -82,19 +82,21 @@ class Storm:
         self._away: set[Party] = set()
         self._held: set[Party] = set()
         self._told: set[int] = set()
+        self._planned, self._settled = len(plan), False
         self._records: deque[Record] = deque()
         self._changed = threading.Condition()
         self._begun = self._over = False
         self._sequence = itertools.count()
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._clock: Callable[[], float] = lambda: 0.0
+        self._calm: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="storm", daemon=True)
         for fault in plan:
             self._at(fault.at_s, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
 
-    def start(self, clock: Callable[[], float]) -> None:
-        """It waits for the first step before anything happens."""
-        self._clock = clock
+    def start(self, clock: Callable[[], float], calm: Callable[[], None]) -> None:
+        """It waits for the first step before anything happens; `calm` is called a while after all faults settled."""
+        self._clock, self._calm = clock, calm
         self._thread.start()
 
     def heard(self, record: Record) -> None:
@@ -131,6 +133,9 @@ class Storm:
             for outcome in self.outcomes:
                 if outcome.settled(self._clock()):
                     self._tell_of(outcome)
+            if len(self._told) == self._planned and not self._settled:
+                self._settled = True
+                self._at(self._clock() + CALM_SECONDS, self._calm)
 
     def _wait(self) -> bool:
         """Until something is to be done; False when the run is over."""

@@ -39,8 +39,8 @@ a table and a verdict. Exits with 1 when the run failed, stood still for longer 
   server     SIGKILL to a server
 
 Any option of `paceline train` may follow. Other than there, the defaults are --scheme bsp, --servers 2,
---mean servers, --snapshot-every 2, --dead-after 2, --step-ms 10, --restarts without end, and as many
---seconds as the faults take. Nobody is struck twice at a time, nor in the second after it came back. With
+--mean servers, --snapshot-every 2, --dead-after 2, --step-ms 10, --restarts without end, and an end once
+all faults have settled. Nobody is struck twice at a time, nor in the second after it came back. With
 partition among the faults the parties talk over TCP, through relays in this process; whoever takes the
 place of one that was cut off and given up is reached.
 
@@ -61,7 +61,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "step_ms": 10.0,
     },
 }
-CALM_SECONDS = 10.0  # after the last fault, for returns from it
+LATE_SECONDS = 30.0  # after the last fault was due: for those that come late, and for returns; then it ends anyhow
+
+SETTLED = "all faults have settled"
 
 
 def main(arguments: list[str]) -> int:
@@ -76,25 +78,25 @@ def main(arguments: list[str]) -> int:
     own.add_argument("--points", type=float, default=2.0, help="of accuracy that faults may cost (default: 2)")
     add_settings(parser)
     options = parser.parse_all(arguments)
-    config, plan = planned(options)
+    config, plan, sooner = planned(options)
     print("\n".join(map(str, plan)), flush=True)
     if options.dry_run:
         return 0
     config = new_folder(config)
     with LocalHost() as host:
-        return Chaos(config, plan, host, options).run()
+        return Chaos(config, plan, host, options, sooner=sooner).run()
 
 
-def planned(options: argparse.Namespace) -> tuple[Config, list[Fault]]:
-    """Raises ConfigError."""
+def planned(options: argparse.Namespace) -> tuple[Config, list[Fault], bool]:
+    """The run, its faults, and whether it ends once they have settled: where nobody said when. Raises ConfigError."""
     for name, least in (("every", 0.1), ("count", 1), ("hang", 0.1), ("points", 0.0)):
         if getattr(options, name) < least:
             raise ConfigError(f"--{name} {getattr(options, name)}: must be {least} or more")
     kinds = kinds_of(options.faults)
     values = values_of(options)
-    length = {"epochs": 0.0, "seconds": options.count * options.every + CALM_SECONDS}
-    stop = length if not {"epochs", "seconds", "steps"} & set(values.get("stop", {})) else {}
-    for section, defaults in {**DEFAULTS, "stop": stop}.items():
+    length = {"epochs": 0.0, "seconds": options.count * options.every + LATE_SECONDS}
+    sooner = not {"epochs", "seconds", "steps"} & set(values.get("stop", {}))
+    for section, defaults in {**DEFAULTS, "stop": length if sooner else {}}.items():
         values[section] = {**defaults, **values.get(section, {})}
     config = configuration.build(values)
     cluster = config.cluster
@@ -113,14 +115,17 @@ def planned(options: argparse.Namespace) -> tuple[Config, list[Fault]]:
         servers=cluster.servers,
         dead_after_s=cluster.dead_after,
     )
-    return config, plan
+    return config, plan, sooner
 
 
 class Chaos:
     """The run with the faults, and the quiet one."""
 
-    def __init__(self, config: Config, plan: list[Fault], host: LocalHost, options: argparse.Namespace) -> None:
+    def __init__(
+        self, config: Config, plan: list[Fault], host: LocalHost, options: argparse.Namespace, *, sooner: bool
+    ) -> None:
         self._config, self._plan, self._host, self._options = config, plan, host, options
+        self._sooner = sooner
 
     def run(self) -> int:
         try:
@@ -156,7 +161,7 @@ class Chaos:
                 hooks=(storm.heard,),
                 around=lambda transport: detour(transport, relays) if relays else transport,
             )
-            storm.start(conductor.elapsed_s)
+            storm.start(conductor.elapsed_s, lambda: conductor.stop(SETTLED) if self._sooner else None)
             try:
                 return run(conductor), storm
             except PacelineError as error:

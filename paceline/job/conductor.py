@@ -219,6 +219,10 @@ class Conductor:
         """First: stop, keep what there is. Second: end at once."""
         self._events.put(_Interrupted(signal))
 
+    def stop(self, reason: str) -> None:
+        """End the training as its own limits would; from any thread."""
+        self._coordinator.stop(reason)
+
     @property
     def interrupted(self) -> str:
         """The signal that ended the run, if one did."""

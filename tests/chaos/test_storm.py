@@ -35,8 +35,9 @@ class Play:
 
     def __init__(self, *faults: Fault) -> None:
         self.victims, self.lines, self.now = Victims(), [], 0.0  # type: ignore[var-annotated]
+        self.calm: list[float] = []
         self.storm = Storm(faults, PARTIES, self.victims, self.lines.append)
-        self.storm.start(lambda: self.now)
+        self.storm.start(lambda: self.now, lambda: self.calm.append(self.now))
         self.storm.heard(Applied(at=0.0, shard=0, ranks=(0,), version=1, staleness=0, weight=1.0, samples=1))
 
     def at(self, now: float, until: Callable[[], object]) -> None:
@@ -69,6 +70,20 @@ def test_a_kill_is_told_once_the_party_is_back() -> None:
         "    1.0 s  kill worker 1: given up after 0.25 s, back after 0.50 s",
         "    2.0 s  kill server 0: not heard of when the run ended",
     ]
+
+
+def test_a_while_after_all_faults_have_settled_it_is_calm() -> None:
+    play = Play(fault(1, 1.0, "kill", party.worker(1)), fault(2, 2.0, "stop", party.worker(0), 1.0))
+    play.at(1.0, lambda: play.victims.done == ["SIGKILL worker 1"])
+    play.at(2.0, lambda: play.victims.done[1:] == ["SIGSTOP worker 0"])
+    play.at(3.0, lambda: play.victims.done[2:] == ["SIGCONT worker 0"])
+    play.at(9.0, lambda: len(play.lines) == 1)  # the other is not back yet
+    assert play.calm == []
+    play.says("worker 1", "lost")
+    play.says("worker 1", "returned")
+    play.at(9.5, lambda: len(play.lines) == 2)
+    play.at(20.0, lambda: play.calm == [20.0])
+    play.storm.end()
 
 
 def test_who_is_stopped_or_cut_off_goes_on_later_and_one_who_is_away_is_not_touched() -> None:

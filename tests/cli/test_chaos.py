@@ -40,7 +40,7 @@ def test_the_plan_can_be_had_without_a_run(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="counts on signals as Linux has them")
 def test_a_run_under_every_fault_comes_through_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
-    words = ["--every", "0.6", "--count", "7", "--dead-after", "1", "--seconds", "7", "--workers", "3", "--seed", "1"]
+    words = ["--every", "0.6", "--count", "7", "--dead-after", "1", "--hang", "60", "--workers", "3", "--seed", "1"]
     code = main(["chaos", *words, "--ack", "replica", "--step-ms", "5", "--eval-every", "1", "--out", str(out)])
     heard = capsys.readouterr()
     assert code == 0, heard
@@ -51,5 +51,6 @@ def test_a_run_under_every_fault_comes_through_and_says_so(tmp_path: Path, capsy
     assert {line.split()[2] for line in plan} == {"kill", "stop", "slow", "partition"}
     assert {line.split()[3] for line in plan if line.split()[2] == "kill"} == {"worker", "server"}
     assert "7 of 7 faults" in heard.out
+    assert "(ended by: all faults have settled)" in heard.out
     assert heard.out.endswith("the run came through\n")
     assert (out / "summary.json").exists()
