@@ -22,6 +22,9 @@ from pathlib import Path
 from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
+OWNERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Terminals, `timeout` and batch systems send these to everybody at once: what they mean the owner decides. Only to a
+worker that trains SIGTERM says that it shall go home."""
 
 
 class ForkServer:
@@ -37,7 +40,8 @@ class ForkServer:
         ear, bell = socket.socketpair()
         for end in (ear, bell):
             end.setblocking(False)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides what Ctrl-C means
+        for number in OWNERS:
+            signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(bell.fileno())
         self._own = (ear, bell)
@@ -109,7 +113,8 @@ class ForkServer:
             die_with_parent(f"pace {party}")
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if party.startswith("worker"):
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
             for end in (self._owner, *self._own):
                 end.close()
             _redirect(log)

@@ -158,11 +158,9 @@ class LocalCrew:
         if self._wait(0.2):
             return  # they all have ended by themselves
         self._ending = True
-        for number, patience in ((signals.SIGTERM, seconds), (signals.SIGKILL, 2.0)):
-            for party in sorted(self._alive):
-                self._signal(party, number)
-            if self._wait(patience):
-                return
+        for party in sorted(self._alive):
+            self._signal(party, signals.SIGKILL)
+        self._wait(seconds + 2.0)
 
     def _wait(self, seconds: float) -> bool:
         """Until nobody is left, for so long at most."""

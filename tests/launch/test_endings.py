@@ -233,12 +233,16 @@ def test_a_signal_ends_the_run_within_5_s_and_keeps_what_there_is(
     assert "Traceback" not in run.errors
 
 
-def test_ctrl_c_reaches_the_whole_group_and_still_ends_cleanly(train: Callable[..., Run]) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_to_the_whole_group_still_ends_the_run_in_order(
+    train: Callable[..., Run], number: signal.Signals, code: int
+) -> None:
     run = train("--scheme", "esync")
-    os.killpg(run.process.pid, signal.SIGINT)  # what a terminal does
+    os.killpg(run.process.pid, number)  # what a terminal, `timeout` and batch systems do
     assert run.ends() < BOUND_SECONDS
-    assert run.process.returncode == 130, run.errors
-    assert (run.out / "summary.json").exists()
+    assert run.process.returncode == code, run.errors
+    assert {"summary.json", "model.safetensors"} <= {path.name for path in run.out.iterdir()}
+    assert "lost" not in run.errors
 
 
 def test_when_the_parent_is_killed_nobody_is_left(train: Callable[..., Run]) -> None:
