@@ -36,4 +36,4 @@ class Crew(Protocol):
         """End one whom the others have given up, if it is still there and can be killed."""
 
     def end(self, seconds: float) -> None:
-        """End everybody who is still there: asked first where they listen, killed after `seconds`. Returns when nobody is left."""
+        """End everybody who is still there, asked first where they listen; returns when nobody is left."""
