@@ -22,6 +22,7 @@ from torch import nn
 
 from paceline.config import Config
 from paceline.core.errors import PeerLost, Undone
+from paceline.core.sharding import NOWHERE
 from paceline.engine.buffers import Buffers
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.flatten import FlatModel
@@ -114,8 +115,8 @@ class Evaluator:
         self._node.place(None, plan.layout)
         self._node.calls.patient = plan.replaced
         begun_at = open_at(self._config, self._seat.resume).samples
-        servers = seat.servers if self._model_of == "servers" else 0
-        self._keeper = Keeper(self._config, session, servers, self._flat, self._module, begun_at, seat.store_password)
+        layout = plan.layout if self._model_of == "servers" else NOWHERE
+        self._keeper = Keeper(self._config, session, layout, self._flat, self._module, begun_at, seat.store_password)
         session.expect(control.Go)
         session.begin()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ from paceline.checkpoint.folder import CHECKPOINTS, Folder
 from paceline.checkpoint.shelf import Shelf
 from paceline.config import Config
 from paceline.core.effects import SERVERS
-from paceline.core.errors import ConfigError, PeerLost, Undone
+from paceline.core.errors import ConfigError, PeerLost, TimedOut, Undone
+from paceline.core.sharding import Layout
 from paceline.core.trace import Decision
 from paceline.engine.flatten import FlatModel
 from paceline.engine.vector import Flat
@@ -69,17 +70,19 @@ class Keeper:
         self,
         config: Config,
         session: Session,
-        servers: int,
+        layout: Layout,
         flat: FlatModel,
         module: nn.Module,
         begun_at: int,
         password: str = "",
     ) -> None:
-        """`servers`: that hold the model; 0 where the workers do. `begun_at`: samples of an earlier life of the run.
+        """`layout`: of the model on servers; without holders where the workers have it.
+        `begun_at`: samples of an earlier life of the run.
 
         `password` of --store.
         """
-        self._config, self._session, self._node, self._servers = config, session, session.node, servers
+        self._config, self._session, self._node = config, session, session.node
+        self._layout, self._servers = layout, len(set(layout.holders))
         self._flat, self._module, self._samples = flat, module, begun_at
         self._by_round = by_round(config.scheme(), config.cluster.servers)
         self._folder, self._password = Folder(Path(config.run.out) / CHECKPOINTS), password
@@ -104,6 +107,14 @@ class Keeper:
             vectors = self._model_vectors(moment)
             workers = {rank: self._vectors_of(rank, facts) for rank, facts in moment.workers.items()}
         except Undone:  # a server was replaced meanwhile; what was to be kept is no more
+            return
+        except PeerLost:
+            if self._servers:
+                raise
+            return  # the worker that was to show the model; another one will
+        except TimedOut as error:  # such as a worker whose loop does something else for long
+            not_saved(self._session, "a checkpoint", error)
+            self._last = time.monotonic()
             return
         finally:
             self._forget()
@@ -182,9 +193,20 @@ class Keeper:
         lock_step = all(self._node.version_of(server, LOCK_STEP) for server in everyone)
         self._session.tell_servers(self._servers, control.Capture(version=version))
         self._ask_workers(version if lock_step else None)
-        facts: Facts = json.loads(self._node.exhibit(SERVERS, kept(CHECKPOINT, STATE)).facts)
+        shown = self._states()
+        facts: Facts = json.loads(min(shown))
+        facts["numbers_of"] = [json.loads(of)["numbers"] for of in shown]
         del facts["lr"]  # a later run goes on by its own
         return facts
+
+    def _states(self) -> list[str]:
+        """What JSON can say of each slice, in their order."""
+        of_server = [range(len(self._layout.of(shard))) for shard in range(self._servers)]
+        states = [
+            self._node.exhibits_of(party.server(shard), [(kept(CHECKPOINT, STATE), at) for at in slices])
+            for shard, slices in enumerate(of_server)
+        ]
+        return [states[shard][at].facts for shard, at in self._layout.homes()]
 
     def _ask_workers(self, version: int | None) -> None:
         """For what they have at that version, or as soon as they can."""
@@ -228,8 +250,12 @@ class Keeper:
 
     def _model_vectors(self, moment: _Moment) -> Vectors:
         """As long as the model; nothing where each worker has a model of its own."""
-        to = moment.facts.get("lead", SERVERS)
-        return {name: self._numbers(to, name) for name in moment.facts.pop("vectors", ())}
+        facts = moment.facts
+        to = facts.get("lead", SERVERS)
+        vectors = {name: self._numbers(to, name) for name in facts.pop("vectors", ())}
+        if self._servers:
+            _on_one_scale(vectors, facts["numbers"], facts.pop("numbers_of"), self._layout.slices)
+        return vectors
 
     def _vectors_of(self, rank: int, facts: Facts) -> Vectors:
         """Those of a worker that are not the model's; nothing of one that is lost meanwhile."""
@@ -245,6 +271,20 @@ class Keeper:
         numbers = torch.empty(len(v))
         v.copy_into(numbers)
         return numbers
+
+
+def _on_one_scale(vectors: Vectors, numbers: Facts, numbers_of: Sequence[Facts], parts: Sequence[slice]) -> None:
+    """A slice keeps momentum and its scale apart, which depends on whose push came first: the parts have to agree.
+
+    Where they do, both stay as they are, lest anything be rounded.
+    """
+    for name in vectors:
+        head, momentum, rest = name.rpartition("momentum")  # with the head of a rule within a rule
+        scales = [of.get(f"{head}scale", 1.0) for of in numbers_of]
+        if momentum and not rest and len(set(scales)) > 1:
+            for part, scale in zip(parts, scales, strict=True):
+                vectors[name][part] *= scale
+            numbers[f"{head}scale"] = 1.0
 
 
 def _choose(facts: Facts, clock: int | None) -> bool:

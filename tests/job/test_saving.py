@@ -1,0 +1,149 @@
+"""What the evaluator keeps of slices that differ, and what it does without a party that does not answer."""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from paceline.checkpoint.folder import Folder
+from paceline.config import Config, build
+from paceline.core.clocked import Push
+from paceline.core.errors import PeerLost, TimedOut
+from paceline.core.role import Place, Role
+from paceline.core.scheme import make
+from paceline.core.sharding import NOWHERE, Layout, lay_out
+from paceline.engine.flatten import FlatModel
+from paceline.engine.recipes import OptimizerRecipe
+from paceline.engine.rules import SGD
+from paceline.engine.vector import Flat
+from paceline.job.capturing import NOTHING, WEIGHTS, load_rule, state_of
+from paceline.job.resuming import OPTIMIZER, Start, parts_of
+from paceline.job.saving import Keeper
+from paceline.live.exhibits import STATE, Exhibit
+from paceline.live.party import Party
+from paceline.live.states import SliceState, state_exhibit
+
+WORKERS, LENGTH = 3, 6
+SAMPLES = (32, 17, 32)
+OF_A_WORKER = {
+    "numbers": {},
+    "lock_step": True,
+    "model": [WEIGHTS],
+    "vectors": [WEIGHTS],
+    "clock": 2,
+    "entries": {2: [2, 64, []]},
+}
+RECIPE = OptimizerRecipe(name="sgd", lr=0.1, momentum=0.9)
+
+
+class Node:
+    """Shows the slices' states, as two servers would."""
+
+    def __init__(self, states: Sequence[SliceState], error: Exception | None = None) -> None:
+        self.states, self.error = states, error
+
+    def version_of(self, who: Party, what: str) -> float:
+        return 0.0
+
+    def exhibits_of(self, who: Party, wanted: Sequence[tuple[str, int]]) -> list[Exhibit]:
+        of = self.states[who.index]
+        return [state_exhibit(of.facts, of.vectors, NOTHING) for _ in wanted]
+
+    def exhibit(self, to: Any, what: str) -> Exhibit:
+        name = what.rpartition("/")[2]
+        if isinstance(to, int) and name == STATE and not isinstance(self.error, TimedOut):
+            return Exhibit(v=NOTHING, facts=json.dumps(OF_A_WORKER))
+        if self.error:
+            raise self.error
+        if isinstance(to, int):
+            raise PeerLost(f"worker {to}")
+        return Exhibit(v=Flat.wrap(torch.cat([of.vectors[name].value() for of in self.states])))
+
+    def now(self) -> float:
+        return 0.0
+
+
+def keeper(out: Path, node: Node, layout: Layout) -> Keeper:
+    notes: list[Any] = []
+    session: Any = types.SimpleNamespace(
+        node=node,
+        lost_ranks=(),
+        total_samples=0,
+        tell_servers=lambda count, message: None,
+        tell_worker=lambda rank, message: None,
+        note=notes.append,
+        flush=lambda: None,
+    )
+    module = nn.Linear(LENGTH, 1, bias=False)
+    return Keeper(config(out, len(layout.holders)), session, layout, FlatModel(module), module, 0)
+
+
+def config(out: Path, servers: int = 2) -> Config:
+    return build(
+        {
+            "run": {"scheme": "bsp", "out": str(out)},
+            "cluster": {"workers": WORKERS, "servers": servers},
+            "optimizer": {"name": "sgd", "momentum": 0.9},
+        }
+    )
+
+
+def trained(part: slice, order: Sequence[int]) -> tuple[Role, SGD]:
+    """A slice after two rounds; `order`: whose push comes first."""
+    rule, scheme = SGD(RECIPE), make("bsp", {})
+    assert scheme.Server is not None
+    w = Flat.wrap(torch.ones(LENGTH)[part].clone())
+    role = scheme.Server(scheme, Place(me=0, workers=tuple(range(WORKERS)), w=w, update=rule))
+    for clock in (1, 2):
+        for rank in order:
+            g = Flat.wrap((torch.arange(LENGTH) * 0.1 + rank - 0.5 * clock)[part].clone())
+            list(role.on(0.0, rank, Push(g=g, clock=clock, samples=SAMPLES[rank])))
+    return role, rule
+
+
+def momentum(rule: SGD) -> torch.Tensor:
+    assert rule.v is not None
+    return rule.v.value()
+
+
+def test_slices_that_heard_pushes_in_another_order_go_on_with_their_own_momentum(tmp_path: Path) -> None:
+    layout = lay_out(LENGTH, 2)
+    slices = [trained(layout.slices[0], (0, 1, 2)), trained(layout.slices[1], (1, 2, 0))]
+    scales = {rule.v.scale for _, rule in slices if rule.v is not None}
+    assert len(scales) == 2, "or this test shows nothing"
+    node = Node([state_of(role, rule) for role, rule in slices])
+    keeper(tmp_path, node, layout).save(0.5)
+    folder = Folder(tmp_path / "checkpoints")
+    (number,) = folder.numbers()
+    start = Start(config(tmp_path), folder, number, folder.verify(number))
+    assert "numbers_of" not in start.facts
+    for part, (_, rule) in zip(layout.slices, slices, strict=True):
+        again = SGD(RECIPE)
+        load_rule(again, start.facts["numbers"], parts_of(start.tensors(OPTIMIZER), part))
+        torch.testing.assert_close(momentum(again), momentum(rule))
+
+
+def test_slices_of_one_scale_are_kept_to_the_bit(tmp_path: Path) -> None:
+    layout = lay_out(LENGTH, 2)
+    slices = [trained(part, (0, 1, 2)) for part in layout.slices]
+    keeper(tmp_path, Node([state_of(role, rule) for role, rule in slices]), layout).save(0.5)
+    folder = Folder(tmp_path / "checkpoints")
+    start = Start(config(tmp_path), folder, 1, folder.verify(1))
+    raw = torch.cat([rule.v.tensor for _, rule in slices if rule.v is not None])
+    assert torch.equal(start.tensors(OPTIMIZER)["momentum"], raw)
+    assert WEIGHTS not in start.tensors(OPTIMIZER)
+
+
+@pytest.mark.parametrize("error", [PeerLost("lost worker 0"), TimedOut("no answer of worker 0 within 60 s")])
+def test_a_worker_that_is_lost_or_slow_while_its_model_is_read_costs_the_checkpoint_alone(
+    tmp_path: Path, error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keeper(tmp_path, Node([], error), NOWHERE).save(0.5)
+    assert ("the run goes on" in capsys.readouterr().err) == isinstance(error, TimedOut)
