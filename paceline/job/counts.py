@@ -28,10 +28,11 @@ class Counts:
     def __init__(self) -> None:
         self.steps = self.samples = self.exchanges = self.reported = 0
         self.seconds = 0.0
+        self._before = 0
 
     def resume(self, steps: int, samples: int) -> None:
         """So many are from an earlier life of the run."""
-        self.steps, self.samples = steps, samples
+        self.steps, self.samples, self._before = steps, samples, steps
 
     def add(self, samples: int, seconds: float) -> None:
         self.steps += 1
@@ -55,4 +56,5 @@ class Counts:
             bytes_shared=sum(shared),
             seconds_hidden=times.hidden,
             seconds_at_batch=seconds_at_batch,
+            steps_before=self._before,
         )

@@ -137,6 +137,7 @@ class Progress:
     those of communication that it did not wait for.
 
     seconds_at_batch: how long its loop has been at its mini-batch by now; 0 while that waits, or does something else.
+    steps_before: those among the steps that an earlier run has made, whose seconds are not in these sums.
     """
 
     steps: int
@@ -150,6 +151,7 @@ class Progress:
     bytes_shared: int = 0  # of these two together
     seconds_hidden: float = 0.0
     seconds_at_batch: float = 0.0
+    steps_before: int = 0
 
     def __add__(self, other: Progress) -> Progress:
         """Of two lives, the later one second."""

@@ -303,9 +303,10 @@ class Coordinator:
     # ---- training ----------------------------------------------------------------------------------------
     def _progressed(self, src: Party, progress: control.Progress) -> None:
         if self.phase is Phase.TRAINING:
-            usual = progress.seconds_computing / max(1, progress.steps)
+            steps = progress.steps - progress.steps_before
+            usual = progress.seconds_computing / max(1, steps)
             waits = not progress.seconds_at_batch
-            self._members.progressed(self.node.now(), src, progress.steps, waits=waits, step_s=usual)
+            self._members.progressed(self.node.now(), src, steps, waits=waits, step_s=usual)
         if src.index in self._former:
             progress = self._former[src.index] + progress
         self._progress[src.index] = progress

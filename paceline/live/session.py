@@ -254,7 +254,8 @@ class Session:
         """
         self.node.leave()
         for server in sorted(who for who in self._reached if home and who.kind == "server"):
-            with contextlib.suppress(PeerLost):  # nothing of what this worker sent may be on its way when it is gone
+            # Nothing of what this worker sent may be on its way when it is gone; but the run may end just now.
+            with contextlib.suppress(PeerLost, Stopped):
                 self.node.peek_at(server, PRESENCE)
         self.flush()
         self.tell(control.Left(reason=reason, home=home))

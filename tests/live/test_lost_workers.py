@@ -11,9 +11,11 @@ import pytest
 
 from paceline.core.errors import PeerLost
 from paceline.core.trace import Membership
+from paceline.job.counts import Counts
 from paceline.live import control
 from paceline.live.party import COORDINATOR, EVALUATOR, Party
 from paceline.live.phases import Phase
+from paceline.live.times import Times
 from tests.live.company import S0, W0, W1, Company, finish, progress, ready
 from tests.live.doubles import Recorder, take
 
@@ -288,3 +290,20 @@ def test_who_leaves_after_the_end_is_not_lost(companies: Any) -> None:
         company.kill(who)
     company.settled()
     assert company.ears.told.empty()
+
+
+def test_how_long_a_step_takes_is_known_from_those_of_this_run_alone(
+    companies: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    company: Company = companies(servers=1, evaluator=False, mean="servers")
+    company.train()
+    told: list[Any] = []
+    members = company.coordinator._members
+    monkeypatch.setattr(members, "progressed", lambda now, who, steps, **of: told.append((steps, of["step_s"])))
+    counts = Counts()
+    counts.resume(steps=100, samples=3200)
+    for _ in range(3):
+        company.say(W0, counts.progress(Times(), (0, 0), (0, 0), 1.0))
+        counts.add(32, 2.0)
+    company.settled()
+    assert told == [(0, 0.0), (1, 2.0), (2, 2.0)]

@@ -414,3 +414,19 @@ def test_a_record_becomes_one_line_and_is_the_same_afterwards(record: Record) ->
     line = session.line_of(record)
     assert "\n" not in line
     assert from_dict(json.loads(line)) == record
+
+
+def test_a_worker_that_goes_home_when_the_run_stops_says_goodbye_all_the_same(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.begin()
+    scene.session._reached.add(server(0))
+
+    def stopped(who: Party, what: str) -> Any:
+        raise Stopped
+
+    monkeypatch.setattr(scene.node, "peek_at", stopped)
+    scene.session.leave("SIGTERM", home=True)
+    while not isinstance(said := scene.hears(), control.Left):
+        pass
+    assert said == control.Left(reason="SIGTERM", home=True)
