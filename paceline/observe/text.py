@@ -38,8 +38,9 @@ def count_text(count: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 worker`, `4 workers`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """`1 worker`, `4 workers`, `7 processes`."""
+    plural = noun + ("es" if noun.endswith("s") else "s")
+    return f"{count} {noun if count == 1 else plural}"
 
 
 def accuracy_text(accuracy: float | None) -> str:
