@@ -2,19 +2,23 @@
 
 The lock is the kernel's (flock), so that it ends with its process, however that ends. Who holds it is written into the
 file: for the line that the second one reads, and for folders that several machines share, where the kernel of one may
-know nothing of the other's lock.
+know nothing of the other's lock. On file systems without locks that is all there is.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import os
 import socket
 from pathlib import Path
 
 from paceline.core.errors import ConfigError
+from paceline.job.standing import born
 
 LOCK = ".lock"
+WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)
 
 
 class Claim:
@@ -28,9 +32,8 @@ class Claim:
             self._file = self._locked()
         except OSError as error:
             raise ConfigError(f"--out {out}: {error.strerror}") from None
-        holder = os.pread(self._file, 512, 0).decode(errors="replace").strip()
-        host, _, pid = holder.partition(" ")
-        if holder and host != socket.gethostname():
+        host, pid = _holder(self._file)
+        if host and host != socket.gethostname():
             os.close(self._file)
             raise ConfigError(
                 f"--out {out}: a run of host {host} (pid {pid}) writes there, or ended without a word; "
@@ -51,15 +54,37 @@ class Claim:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                host, _, pid = os.pread(file, 512, 0).decode(errors="replace").strip().partition(" ")
-                os.close(file)
-                who = f"another run (host {host}, pid {pid})" if pid else "another run"
-                raise ConfigError(
-                    f"--out {self._path.parent}: {who} writes there now: wait for its end, or name another folder"
-                ) from None
-            if self._path.exists() and os.path.samestat(os.fstat(file), os.stat(self._path)):
-                return file
+                raise self._taken(file) from None
+            except OSError as error:
+                if error.errno not in WITHOUT_LOCKS:
+                    os.close(file)
+                    raise
+                if _is_held(file):
+                    raise self._taken(file) from None
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file), os.stat(self._path)):
+                    return file
             os.close(file)  # its holder has just removed it
+
+    def _taken(self, file: int) -> ConfigError:
+        host, pid = _holder(file)
+        os.close(file)
+        who = f"another run (host {host}, pid {pid})" if pid else "another run"
+        return ConfigError(
+            f"--out {self._path.parent}: {who} writes there now: wait for its end, or name another folder"
+        )
+
+
+def _holder(file: int) -> tuple[str, str]:
+    """Host and number of the process that has written itself down; empty where there is none."""
+    host, _, pid = os.pread(file, 512, 0).decode(errors="replace").strip().partition(" ")
+    return host, pid
+
+
+def _is_held(file: int) -> bool:
+    """By another process of this host, as far as that can be told without a lock."""
+    host, pid = _holder(file)
+    return host == socket.gethostname() and pid.isdecimal() and int(pid) != os.getpid() and bool(born(int(pid)))
 
 
 def set_aside(trace: Path) -> None:

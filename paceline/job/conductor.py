@@ -128,9 +128,8 @@ class Conductor:
         self._token = secrets.token_hex(16)
         self._evaluator, self._credentials, self._store_password = evaluator, credentials, store_password
         self._claim = Claim(self._out)
-        self._start, self._refused = self._found()
+        self._start, self._refused = self._found(lambda: transport(self._token, self._coordinator_failed))
         self._ledger = Ledger(config, train_samples, begun_at=self._start.samples)
-        self._transport = self._tells(transport(self._token, self._coordinator_failed))
         self._trace: TraceWriter | None = None
         self._standing = Standing(self._out, config.run.scheme)
         self._interrupted, self._where = "", dict[Party, str]()
@@ -164,9 +163,10 @@ class Conductor:
             snapshots=self._vault,
         )
 
-    def _found(self) -> tuple[Start, list[str]]:
-        """Where it begins. The folder is not for others to write into."""
+    def _found(self, transport: Callable[[], Transport]) -> tuple[Start, list[str]]:
+        """Where it begins, and by what transport. The folder is not for others to write into."""
         try:
+            self._transport = self._tells(transport())
             return find(self._config, self._store_password) if self._evaluator else (Start(self._config), [])
         except BaseException:
             self._claim.release()

@@ -246,28 +246,38 @@ def store_of(config: Config, password: str) -> Store | None:
 
 
 def _fetched(config: Config, password: str) -> list[str]:
-    """Put the newest checkpoint of the store under --out, if it is to go on from there. Raises ConfigError."""
+    """Put the newest checkpoint of the store under --out, if it is to go on from there.
+
+    Raises ConfigError, also where the checkpoints of this run would be mixed up with those of another in --store.
+    """
     wanted, folder = config.checkpoint.resume, Folder(Path(config.run.out) / CHECKPOINTS)
     named = is_store(wanted)
-    store = Store(Address.parse(wanted), password) if named else store_of(config, password)
-    assert store is not None
-    here = max(folder.numbers(), default=0)
+    refused: list[str] = []
     try:
-        if wanted == "never" and store.numbers():
+        if wanted == "auto" or named:
+            store = Store(Address.parse(wanted), password) if named else store_of(config, password)
+            assert store is not None
+            refused = _taken(store, folder, named=named)
+        mine = None if wanted == "auto" else store_of(config, password)
+        older = 0 if wanted == "never" else max(folder.numbers(), default=0)
+        if mine is not None and max(mine.numbers(), default=0) > older:  # the new ones would count as the oldest there
             raise ConfigError(
-                f"--store {store} has checkpoints of a run: go on with it by --resume auto, or give another --out"
+                f"--store {mine} has checkpoints of a run: go on with it by --resume auto, or give another --out"
             )
-        if wanted != "auto" and not named:
-            return []
-        number, refused = store.newest()
-        if number is None and named:
-            raise ConfigError(
-                f"--resume {wanted}: no checkpoint to go on from there{f': {refused[0]}' if refused else ''}"
-            )
-        if number is not None and (named or number > here):
-            folder.take(store, number, max(number, here + 1))
     except (OSError, Damaged) as error:
         raise ConfigError(f"--resume {wanted}: {getattr(error, 'strerror', None) or error}") from None
+    return refused
+
+
+def _taken(store: Store, folder: Folder, *, named: bool) -> list[str]:
+    """Into `folder`, if there is a newer one; why others are not. Raises ConfigError where none is, but is `named`."""
+    here = max(folder.numbers(), default=0)
+    number, refused = store.newest()
+    if number is None and named:
+        why = f": {refused[0]}" if refused else ""
+        raise ConfigError(f"--resume {store}: no checkpoint to go on from there{why}")
+    if number is not None and (named or number > here):
+        folder.take(store, number, max(number, here + 1))
     return refused
 
 

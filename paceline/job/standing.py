@@ -165,8 +165,11 @@ class Standing:
             )
         draft = self._path.with_name(f".{STATUS}.{os.getpid()}")
         with contextlib.suppress(OSError):
-            draft.write_bytes(msgspec.json.encode(self._status(parties)) + b"\n")
-            draft.replace(self._path)
+            try:
+                draft.write_bytes(msgspec.json.encode(self._status(parties)) + b"\n")
+                draft.replace(self._path)
+            finally:
+                draft.unlink(missing_ok=True)
 
     def _status(self, parties: tuple[PartyStatus, ...]) -> Status:
         return Status(
@@ -197,16 +200,32 @@ def shown(argv: Sequence[str]) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def starting(folder: str, scheme: str) -> Iterator[None]:
-    """While agents are waited for: the run can be seen and ended before it begins; nothing is left if it never does."""
+    """While agents are waited for: the run can be seen and ended before it begins; nothing is left if it never does.
+
+    What stood there before is there again then. A folder whose run goes on is left alone: it will not be claimed.
+    """
     path = Path(folder)
     made = [parent for parent in (path, *path.parents) if not parent.exists()]
     path.mkdir(parents=True, exist_ok=True)
-    Standing(path, scheme).write(STARTING, at_once=True)
+    before = _standing_there(path)
+    if before is not None:
+        Standing(path, scheme).write(STARTING, at_once=True)
     try:
         yield
     finally:
-        if read_status(path).state == STARTING:
-            (path / STATUS).unlink()
-            with contextlib.suppress(OSError):  # somebody else has put something there
+        with contextlib.suppress(ConfigError, OSError):  # a full disk, or somebody has put something else there
+            left = read_status(path)
+            if left.state == STARTING and left.pid == os.getpid():
+                (path / STATUS).write_bytes(before) if before else (path / STATUS).unlink()
                 for parent in made:
                     parent.rmdir()
+
+
+def _standing_there(path: Path) -> bytes | None:
+    """What is written there, if anything; None where another process goes on with that run."""
+    try:
+        there = (path / STATUS).read_bytes()
+        status = read_status(path)
+    except (ConfigError, OSError):
+        return b""
+    return None if status.here and not status.ended and status.pid != os.getpid() else there

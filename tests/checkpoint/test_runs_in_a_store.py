@@ -51,6 +51,12 @@ def test_a_run_goes_on_from_the_store_in_another_folder(address: Address, tmp_pa
         find(config(tmp_path / "new" / "a", 9, store=str(address)), PASSWORD)
     with pytest.raises(ConfigError, match="no checkpoint to go on from"):
         find(config(tmp_path / "new" / "a", 9, resume=str(replace(address, run="none"))), PASSWORD)
+    run(config(tmp_path / "short" / "b", 5, store=str(address)))
+    of_a, of_b = (str(replace(address, run=name)) for name in "ab")
+    with pytest.raises(ConfigError, match="go on with it by --resume auto"):  # it would write numbers below those of a
+        find(config(tmp_path / "new" / "c", 9, resume=of_b, store=of_a), PASSWORD)
+    with pytest.raises(ConfigError, match="go on with it by --resume auto"):
+        find(config(tmp_path / "new" / "d", 9, resume=str(tmp_path / "short" / "b"), store=of_a), PASSWORD)
 
 
 def test_a_store_without_its_password_is_refused_before_the_run(address: Address, tmp_path: Path) -> None:

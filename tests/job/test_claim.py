@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import socket
@@ -11,6 +13,12 @@ import pytest
 
 from paceline.core.errors import ConfigError
 from paceline.job.claim import LOCK, Claim
+from paceline.job.conductor import Conductor
+from paceline.job.threads import ThreadCrew
+from paceline.launch.run import Silent
+from paceline.live.hub import Hub
+from paceline.live.transport import Transport
+from tests.job.reference import config_for
 
 
 def in_a_child(out: Path) -> int:
@@ -55,3 +63,43 @@ def test_who_holds_a_folder_that_is_shared_may_be_on_another_host(tmp_path: Path
 def test_one_that_is_released_can_be_taken_again_and_makes_its_folder(tmp_path: Path) -> None:
     for _ in range(2):
         Claim(tmp_path / "new").release()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
+def test_where_the_file_system_has_no_locks_what_is_written_there_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def flock(file: int, how: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    Claim(tmp_path).release()
+    (tmp_path / LOCK).write_text(f"{socket.gethostname()} {os.getppid()}\n")
+    with pytest.raises(ConfigError, match=f"pid {os.getppid()}.* writes there now"):
+        Claim(tmp_path)
+    (tmp_path / LOCK).write_text(f"{socket.gethostname()} {1 << 30}\n")
+    Claim(tmp_path).release()
+
+
+def test_another_error_of_the_file_system_is_told_and_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(file: int, how: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(ConfigError, match="Input/output error"):
+        Claim(tmp_path)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_run_that_cannot_listen_where_it_is_told_to_leaves_its_folder_to_others(tmp_path: Path) -> None:
+    def transport(token: str, failed: object) -> Transport:
+        raise ConfigError("--bind 300.0.0.1: no address of this machine")
+
+    config = config_for(tmp_path, steps=1)
+    with pytest.raises(ConfigError, match="--bind"):
+        Conductor(config, transport, ThreadCrew(Hub()), Silent())
+    assert not (tmp_path / LOCK).exists()
+    Claim(tmp_path).release()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from paceline.core.errors import ConfigError
@@ -77,6 +79,36 @@ def test_a_run_that_never_begins_leaves_nothing_and_one_that_does_is_left_alone(
     with starting(str(tmp_path / "b"), "bsp"), Standing(tmp_path / "b", "bsp").kept():
         pass
     assert read_status(tmp_path / "b").state == "over"
+
+
+def test_one_that_never_begins_leaves_what_was_there_and_never_touches_a_run_that_goes_on(tmp_path: Path) -> None:
+    with Standing(tmp_path, "bsp").kept():
+        pass
+    over = (tmp_path / STATUS).read_bytes()
+    with pytest.raises(ConfigError, match="no partition"), starting(str(tmp_path), "asp"):
+        assert read_status(tmp_path).state == "starting"
+        raise ConfigError("no partition")
+    assert (tmp_path / STATUS).read_bytes() == over
+    other = msgspec.structs.replace(
+        read_status(tmp_path), state="starting", pid=os.getppid(), born=born(os.getppid()), scheme="ssp"
+    )
+    (tmp_path / STATUS).write_bytes(msgspec.json.encode(other))
+    with starting(str(tmp_path), "asp"):
+        assert read_status(tmp_path) == other
+    assert read_status(tmp_path) == other
+
+
+def test_a_disk_that_takes_nothing_costs_neither_the_run_nor_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, data: bytes) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with starting(str(tmp_path), "asp"):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_is_no_status_is_told(tmp_path: Path) -> None:
