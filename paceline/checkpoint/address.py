@@ -27,8 +27,8 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> Address:
         """Raises ValueError, which never quotes a password."""
-        if not text.startswith(SCHEMES):
-            raise ValueError(f"{text!r} is no store: give redis://host:port/db")
+        if not is_store(text):
+            raise ValueError("what does not begin with redis:// is no store: give redis://host:port/db")
         try:
             url = urlsplit(text)
             port = url.port or PORT
@@ -49,7 +49,7 @@ class Address:
 
 
 def is_store(text: str) -> bool:
-    return text.startswith(SCHEMES)
+    return text.lower().startswith(SCHEMES)
 
 
 def _path(url: SplitResult) -> tuple[int, str]:

@@ -85,6 +85,8 @@ def choose_mean(ready: Sequence[control.Ready], workers: Sequence[control.Hello]
     scheme = recipe.make_scheme()
     if recipe.codecs.in_messages and servers and mean == "auto":
         return Choice("servers", "means by servers: codecs encode what passes through them")
+    if servers and not scheme.uses_mean(servers):
+        return Choice("servers", "")
     if not meets_for_means("auto", scheme, servers, len(workers)):
         return Choice("servers" if mean == "auto" else mean, "")
     chosen = _by_cost(ready, workers, servers) if mean == "auto" else Choice(mean, f"{mean}, as --mean says")

@@ -128,12 +128,12 @@ class Conductor:
         self._token = secrets.token_hex(16)
         self._evaluator, self._credentials, self._store_password = evaluator, credentials, store_password
         self._claim = Claim(self._out)
-        self._start, self._refused = self._found(lambda: transport(self._token, self._coordinator_failed))
+        make = functools.partial(transport, self._token, self._coordinator_failed)
+        self._start, self._refused, self._transport = self._found(make)
         self._ledger = Ledger(config, train_samples, begun_at=self._start.samples)
         self._trace: TraceWriter | None = None
         self._standing = Standing(self._out, config.run.scheme)
-        self._interrupted, self._where = "", dict[Party, str]()
-        self._lost_at: dict[Party, str] = {}
+        self._interrupted, self._where, self._lost_at = "", dict[Party, str](), dict[Party, str]()
         cluster, stop = config.cluster, config.stop
         node = Node(self._transport, FlatMemory())
         self._vault = Vault(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")
@@ -163,11 +163,11 @@ class Conductor:
             snapshots=self._vault,
         )
 
-    def _found(self, transport: Callable[[], Transport]) -> tuple[Start, list[str]]:
+    def _found(self, transport: Callable[[], Transport]) -> tuple[Start, list[str], Transport]:
         """Where it begins, and by what transport. The folder is not for others to write into."""
         try:
-            self._transport = self._tells(transport())
-            return find(self._config, self._store_password) if self._evaluator else (Start(self._config), [])
+            found = find(self._config, self._store_password) if self._evaluator else (Start(self._config), [])
+            return *found, self._tells(transport())
         except BaseException:
             self._claim.release()
             raise

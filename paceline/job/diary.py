@@ -9,6 +9,7 @@ copied only when a checkpoint asks for it, between two exchanges, where nothing 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Sequence
@@ -54,7 +55,7 @@ class Diary:
     def __init__(self, node: Node, device: torch.device, large: Callable[[], Kept]) -> None:
         """`large` looks at what is large."""
         self._node, self._device, self._large = node, device, large
-        self._handed_over = self._met = 0  # contributions; those among them that were answered
+        self._handed_over = self._met = self._begun = 0  # contributions; those among them that were answered
         self._entries: dict[int, Entry] = {}
         self._lock = threading.Lock()
         self._wanted = FORGET
@@ -64,8 +65,14 @@ class Diary:
 
     def begin(self, clock: int, steps: int, position: int) -> None:
         """Nothing has been handed over in this life; in earlier ones so much."""
-        self._handed_over = self._met = clock
+        self._handed_over = self._met = self._begun = clock
         self._entries = {self._met: Entry(steps, position, generators(self._device))}
+
+    def corrected(self, position: int) -> None:
+        """Where it began in its data, known by now; nothing to correct once something has been handed over."""
+        if self._handed_over == self._begun:
+            entry = self._entries[self._begun]
+            self._entries = {self._begun: dataclasses.replace(entry, position=position)}
 
     def contributed(self, steps: int, position: int) -> None:
         """Backward is over, and the next forward has not begun."""

@@ -143,6 +143,7 @@ class Pace:
                 self._behind = Behind()
             elif self._behind.batches:
                 stream.skip(self._behind.batches)
+                self._diary.corrected(stream.samples)
                 if not self._former_steps:  # the coordinator adds up what lives of one worker did in this run
                     self._counts.resume(self._behind.batches, stream.samples)
                 self._behind = Behind()

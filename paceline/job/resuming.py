@@ -22,6 +22,7 @@ from paceline.checkpoint.manifest import Damaged, Manifest
 from paceline.checkpoint.store import Store
 from paceline.config import Config
 from paceline.core.errors import ConfigError
+from paceline.core.robust import CENTRED
 from paceline.job.belongings import COMMON, Memories
 from paceline.job.diary import Entry
 
@@ -50,6 +51,7 @@ def identity(config: Config) -> dict[str, Any]:
         "data": [config.data.name, config.data.samples, config.data.shares, config.data.batch_size],
         "optimizer": config.optimizer.name,
         "dropout": config.model.dropout,
+        "robust": [config.robust_policy().rule, config.robust_policy().f],
     }
 
 
@@ -87,9 +89,12 @@ class Start:
 
     @property
     def exact(self) -> bool:
-        """Does it go on just where it was? Lock-step rounds of gradients, kept at one round, nothing kept by codecs."""
+        """Does it go on just where it was? Lock-step rounds of gradients, kept at one round, nothing kept by codecs.
+
+        Nor by --robust centred, which goes out from the round before.
+        """
         scheme, compression = self.config.scheme(), self.config.compression
-        plain = compression.up == compression.down == "none"
+        plain = compression.up == compression.down == "none" and self.config.robust_policy().rule != CENTRED
         kept = self.same and self.facts.get("lock_step") and self.facts.get("aligned")
         return bool(kept and plain and scheme.computes and not scheme.trains_locally)
 

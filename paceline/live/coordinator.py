@@ -123,7 +123,7 @@ class Coordinator:
             return
         self._members.heard(self.node.now(), src)
         if src.kind == "server" and self.phase is Phase.TRAINING:  # it makes no steps
-            self._members.progressed(self.node.now(), src, 0, waits=True)
+            self._members.progressed(self.node.now(), src, 0, waits=True, step_s=math.inf)
         match envelope.message:
             case control.Hello() as hello if self.phase is not Phase.GATHERING:
                 self._came_back(src, hello)
@@ -330,7 +330,7 @@ class Coordinator:
     def _look(self) -> None:
         """A few times a second while training goes on: has anybody fallen silent?"""
         if self.phase is Phase.TRAINING:
-            slow = set(self._members.half_stuck(self.node.now()))
+            slow = {who for who in self._members.half_stuck(self.node.now()) if who.kind == "worker"}
             self._tell(sorted(slow - self._asked), control.Explain())
             self._asked = slow
             self._carry_out(self._members.tick(self.node.now()))

@@ -9,6 +9,7 @@ from paceline.checkpoint.address import Address
     ("text", "address"),
     [
         ("redis://h", Address(host="h")),
+        ("REDIS://h", Address(host="h")),
         ("redis://h:7/2", Address(host="h", port=7, db=2)),
         ("redis://h/0/run-1?tls", Address(host="h", run="run-1", tls=True)),
         ("rediss://me@[::1]:7/3", Address(host="::1", port=7, db=3, user="me", tls=True)),
@@ -29,7 +30,15 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["redis://:hush@h", "redis://me:hush@h:7/0/run", "redis://:hush@h:x", "redis://:hush@/a"]
+    "text",
+    [
+        "redis://:hush@h",
+        "redis://me:hush@h:7/0/run",
+        "redis://:hush@h:x",
+        "redis://:hush@/a",
+        "REDIS://:hush@h",
+        "http://:hush@h",
+    ],
 )
 def test_a_password_is_refused_and_never_quoted(text: str) -> None:
     with pytest.raises(ValueError) as refused:

@@ -35,6 +35,7 @@ def chosen(
         (("bsp", "blocks", 3, 0), "blocks", "means by blocks, as --mean says"),
         (("bsp", "gloo", 3, 0), "gloo", "means by gloo, as --mean says"),
         (("bsp", "auto", 2, 1), "servers", ""),  # pushes and pulls, and no means
+        (("bsp", "ring", 2, 1), "servers", ""),
         (("bsp", "auto", 1, 0), "ring", ""),
         (("localsgd", "auto", 100, 1), "servers", ""),
         (("bsp", "auto", 2, 0, "cuda:{rank}"), "nccl", "means by nccl: every worker has a GPU of its own"),

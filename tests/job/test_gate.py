@@ -128,6 +128,20 @@ def test_a_worker_that_sends_nothing_else_is_put_out_and_does_not_come_back(
     assert summary.test_accuracy > 0.85
 
 
+def test_one_that_the_run_could_not_do_without_stays_in_virtual_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    summary = simulated(
+        monkeypatch,
+        "asp",
+        4,
+        nan_of_worker_3,
+        "warn",
+        cluster={"workers": 4, "step_ms": 10, "servers": 2, "min_workers": 4},
+        stop={"epochs": 2},
+    )
+    assert summary.faults == ()
+    assert summary.workers[3].refused > 12
+
+
 @pytest.mark.parametrize("scheme", ["bsp", "asp"])
 def test_a_live_worker_that_sends_nothing_else_is_put_out_for_good(
     monkeypatch: pytest.MonkeyPatch, threads: Runner, tmp_path: Path, scheme: str

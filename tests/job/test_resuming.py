@@ -10,10 +10,11 @@ import torch
 from safetensors.torch import save_file
 
 from paceline.checkpoint.folder import Folder
+from paceline.checkpoint.manifest import Manifest
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.job.conductor import RunFailed
-from paceline.job.resuming import find
+from paceline.job.resuming import Start, find, identity
 from tests.job.conftest import Runner
 from tests.job.reference import assert_same, config_for, one_process, saved
 
@@ -107,3 +108,14 @@ def test_weights_of_another_model_are_refused_by_name(threads: Runner, out: Path
     save_file({"bias": torch.zeros(3)}, path)
     with pytest.raises(RunFailed, match="which the model has"):
         threads(config_for(out, steps=1, checkpoint={"init_from": str(path)}))
+
+
+@pytest.mark.parametrize(("rule", "exact"), [("trimmed", True), ("centred", False)])
+def test_what_goes_out_from_the_round_before_does_not_go_on_just_where_it_was(
+    out: Path, rule: str, exact: bool
+) -> None:
+    wanted = config(out, 15, workers=4, robust={"rule": rule})
+    facts = {"identity": identity(wanted), "lock_step": True, "aligned": True}
+    assert Start(wanted, Folder(out), 1, Manifest(files=(), finite=True, facts=facts)).exact == exact
+    other = config(out, 15, workers=4, robust={"rule": "median"})
+    assert not Start(other, Folder(out), 1, Manifest(files=(), finite=True, facts=facts)).same

@@ -307,3 +307,13 @@ def test_how_long_a_step_takes_is_known_from_those_of_this_run_alone(
         counts.add(32, 2.0)
     company.settled()
     assert told == [(0, 0.0), (1, 2.0), (2, 2.0)]
+
+
+def test_only_a_worker_is_asked_where_its_loop_hangs(companies: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    company: Company = companies(servers=1, evaluator=False, mean="servers")
+    company.train()
+    monkeypatch.setattr(company.coordinator._members, "half_stuck", lambda now: [S0, W0])
+    assert company.hears(W0) == control.Explain()
+    company.settled()
+    with pytest.raises(queue.Empty):
+        company.heard[S0].delivered.get_nowait()

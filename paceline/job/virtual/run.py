@@ -67,6 +67,7 @@ class VirtualRun:
         self._reason = self._interrupted = ""
         self._countdown, self._shown = SHOW_EVENTS, time.monotonic()
         self._training: Training | None = None
+        self._expelled: set[int] = set()
         self.simulation = self._simulate()
         seats = zip(cluster.worker_seats(), setting.slowdowns, strict=True)
         for rank, (seat, slowdown) in enumerate(seats):
@@ -255,7 +256,12 @@ class VirtualRun:
         return self._recipe.gate.gate(norm, self._setting.cluster.workers, shard, self._note, self._expel)
 
     def _expel(self, rank: int, reason: str) -> None:
-        self.simulation.expel(rank, f"{reason}; it does not come back")
+        """One whom the run could not do without stays, as in a live one: the servers go on refusing what it sends."""
+        sim = self.simulation
+        here = {other for other, party in enumerate(sim.world.workers) if party.here} - self._expelled
+        if rank in here and len(here) > self._config.cluster.min_workers and not self._carrier():
+            self._expelled.add(rank)
+            sim.expel(rank, f"{reason}; it does not come back")
 
     def _encoding(self) -> Encoding:
         servers, length = self._setting.cluster.servers, len(self._w0)
