@@ -174,7 +174,7 @@ class Keeper:
         clocks = self._clocks(facts, workers) if facts.get("lock_step") else {}
         self._offsets |= {rank: clock - facts["version"] for rank, clock in clocks.items()}
         found = [_choose(of, clocks.get(rank)) for rank, of in workers.items()]
-        if "tables" in facts:
+        if facts.get("tables"):  # not every kind of server has any
             _complete(facts["tables"], workers)
         return _Moment(facts, workers, aligned=all(found) and len(found) == self._workers)
 
@@ -182,7 +182,7 @@ class Keeper:
         """What each worker calls its clock at the version that was kept; servers forget those who have left."""
         version: int = facts["version"]
         clocks = {rank: version + self._offsets.get(rank, 0) for rank in workers}
-        if "tables" in facts:
+        if facts.get("tables"):
             shift: dict[int, int] = dict(facts["tables"]["shift"])
             clocks |= {rank: clock - (shift.get(rank) or 0) for rank, clock in facts["tables"]["clocks"]}
         return clocks

@@ -134,6 +134,7 @@ def test_dist_gsync_updates_when_a_group_is_complete() -> None:
             kv.pull("w")
         kv.barrier()
         first = float(kv.pull("w"))
+        kv.barrier()
         if kv.rank == 2:
             kv.push("w", -torch.ones(1))
             kv.pull("w")

@@ -34,11 +34,11 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
     """`paceline launch` of a script with these lines, on two workers."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(lines: str, *options: str, joins: bool = True) -> subprocess.Popen[str]:
+    def start(lines: str, *options: str, joins: bool = True, workers: int = 2) -> subprocess.Popen[str]:
         (tmp_path / "script.py").write_text((JOIN if joins else "") + lines)
-        command = [sys.executable, "-m", "paceline", "launch", "-n", "2", "--out", str(tmp_path / "run"), *options]
+        command = [sys.executable, "-m", "paceline", "launch", "-n", str(workers), "--out", str(tmp_path / "run")]
         process = subprocess.Popen(
-            [*command, sys.executable, "-u", "script.py"],
+            [*command, *options, sys.executable, "-u", "script.py"],
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -129,7 +129,7 @@ def test_a_script_that_never_joins_is_told_so(launch: Launch) -> None:
 
 def test_a_script_that_dies_is_named_with_its_signal(launch: Launch) -> None:
     """The only one: others would go on without it."""
-    code, _, err = ended(launch("step()\nos.kill(os.getpid(), 9)\n", "-n", "1"))
+    code, _, err = ended(launch("step()\nos.kill(os.getpid(), 9)\n", workers=1))
     assert code == 1
     assert err[0].startswith("paceline: worker 0 (pid ")
     assert "was killed by SIGKILL" in err[0]
