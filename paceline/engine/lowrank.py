@@ -38,6 +38,7 @@ class LowRank:
         self.matrices: list[_Matrix] = []
         self._others: list[slice] = []
         self.left: Tensor | None = None
+        self._weight = self._weight_of_left = 1.0
         self._q: list[Tensor] = []
         self._p: list[Tensor] = []
         self._rest = self._sum = torch.empty(0)
@@ -51,12 +52,17 @@ class LowRank:
         generator = torch.Generator().manual_seed(SEED)
         self._q = [torch.randn(matrix.m, rank, generator=generator) for matrix in self.matrices]
 
-    def factor(self, v: Flat) -> Flat:
-        """The P of every matrix, before its mean, and all that is no matrix."""
+    def factor(self, v: Flat, weight: float = 1.0) -> Flat:
+        """The P of every matrix, before its mean, and all that is no matrix. `weight`: what `v` counts in that mean.
+
+        The residual counted with the weight of its own round: with another one it would bring back more of that
+        round, or less, than was left out. Weighted sums are conserved, so where `v` counts nothing it waits.
+        """
         self._sum = spare(len(v), v.device)
         v.copy_into(self._sum)
-        if self.left is not None:
-            self._sum.add_(self.left)
+        self._weight = weight
+        if self.left is not None and weight > 0:
+            self._sum.add_(self.left, alpha=self._weight_of_left / weight)
         self._q = [q.to(v.device) for q in self._q]
         p = [(matrix.of(self._sum) @ q).flatten() for matrix, q in zip(self.matrices, self._q, strict=True)]
         return Flat(torch.cat([*p, *(self._sum[where] for where in self._others)]))
@@ -80,9 +86,10 @@ class LowRank:
         for where in self._others:
             out[where] = self._rest[at : at + where.stop - where.start]
             at += where.stop - where.start
-        self.left = self._sum.sub_(out)
-        for where in self._others:
-            self.left[where] = 0.0
+        if self._weight > 0:
+            self.left, self._weight_of_left = self._sum.sub_(out), self._weight
+            for where in self._others:
+                self.left[where] = 0.0
         return Flat(out)
 
     def _pieces(self, numbers: Tensor, heights: Sequence[int]) -> Iterator[Tensor]:

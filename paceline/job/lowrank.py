@@ -72,7 +72,7 @@ class LowRankMeans:
         if row is None:
             row = self._rows[effect.series] = LowRank(self._shapes, self._rank)
         v: Any = effect.v
-        p, weight, seconds = self._factor(effect, "P", row.factor(v))
+        p, weight, seconds = self._factor(effect, "P", row.factor(v, effect.weight))
         q, _, more = self._factor(effect, "Q", row.cofactor(p))
         return Averaged(v=row.result(q), weight=weight), seconds + more
 

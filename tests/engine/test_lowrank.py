@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -14,13 +15,16 @@ SHAPES = [(12, 20), (12,), (4, 3, 5, 5), (2, 3)]
 LENGTH = sum(map(math.prod, SHAPES))
 
 
-def mean(vectors: list[Flat]) -> Flat:
-    return Flat(torch.stack([v.value() for v in vectors]).mean(0))
+def mean(vectors: list[Flat], weights: Sequence[float]) -> Flat:
+    total = sum(weight * v.value() for v, weight in zip(vectors, weights, strict=True))
+    return Flat(total / sum(weights))  # type: ignore[arg-type]
 
 
-def round_of(workers: list[LowRank], gradients: list[Tensor]) -> list[Tensor]:
-    p = mean([worker.factor(Flat(g)) for worker, g in zip(workers, gradients, strict=True)])
-    q = mean([worker.cofactor(p) for worker in workers])
+def round_of(workers: list[LowRank], gradients: list[Tensor], weights: Sequence[float] = ()) -> list[Tensor]:
+    weights = weights or [1.0] * len(workers)
+    turns = zip(workers, gradients, weights, strict=True)
+    p = mean([worker.factor(Flat(g), weight) for worker, g, weight in turns], weights)
+    q = mean([worker.cofactor(p) for worker in workers], weights)
     return [worker.result(q).value().clone() for worker in workers]
 
 
@@ -64,6 +68,17 @@ def test_the_sum_of_the_means_and_what_is_left_on_average_is_the_sum_of_all_grad
         arrived += round_of(workers, gradients(seed))[0]
     left = torch.stack([worker.left for worker in workers if worker.left is not None]).mean(0)
     torch.testing.assert_close(arrived + left, total, rtol=1e-3, atol=1e-3)
+
+
+def test_what_is_left_counts_as_much_as_in_its_own_round_whatever_its_worker_weighs_later() -> None:
+    """Otherwise a worker that weighed little would take back, once it weighs much, what the others had done."""
+    workers = [LowRank(SHAPES, 1) for _ in range(3)]
+    total, arrived = torch.zeros(LENGTH, dtype=torch.float64), torch.zeros(LENGTH, dtype=torch.float64)
+    for seed, weights in enumerate([(1.0, 1.0, 30.0), (30.0, 1.0, 1.0), (2.0, 0.0, 5.0), (1.0, 8.0, 0.5)] * 3):
+        total += torch.stack([g * weight for g, weight in zip(gradients(seed), weights, strict=True)]).sum(0)
+        arrived += round_of(workers, gradients(seed), weights)[0] * sum(weights)
+    left = [worker.left * weight for worker, weight in zip(workers, weights, strict=True) if worker.left is not None]
+    torch.testing.assert_close(arrived + torch.stack(left).sum(0), total, rtol=1e-3, atol=1e-2)
 
 
 def test_gradients_of_zero_do_not_end_it() -> None:
