@@ -33,7 +33,7 @@ def test_one_call(tmp_path: Path) -> None:
     assert float(found[1]) >= 0.9
     steps = [int(text) for text in re.findall(r"times slower: (\d+) steps", out)]
     assert len(steps) == 4
-    assert max(steps) > steps[3] > 0  # how many more, and for whom, depends on what else this machine does
+    assert min(steps) > 0  # how many, and who makes more than the slowest, depends on what else this machine does
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["reason"] == "target accuracy"
 
 

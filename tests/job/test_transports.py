@@ -28,6 +28,7 @@ pytestmark = pytest.mark.skipif(not Segments.available(), reason="memory is shar
 
 def run(runner: Runner, out: Path, transport: str, *, servers: int, **settings: Any) -> tuple[Summary, Any]:
     cluster = {"transport": transport, **settings.pop("cluster", {})}
+    settings["evaluation"] = {"every": 600.0}  # a look at the model of a worker is traffic, too
     config = config_for(out, steps=STEPS, servers=servers, model=SHARED, cluster=cluster, **settings)
     return runner(config), config
 
