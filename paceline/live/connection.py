@@ -60,7 +60,10 @@ class Connection:
         self._sent = 0
         self.idle = threading.Event()  # set while nothing waits to be sent
         self.idle.set()
-        loop.call_soon(self._watch)
+
+    def begin(self) -> None:
+        """Read from now on; not before its owner has its place for it, as the end of it may be the first to be read."""
+        self._loop.call_soon(self._watch)
 
     @property
     def bytes_sent(self) -> int:

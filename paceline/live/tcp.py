@@ -134,6 +134,7 @@ class TcpTransport:
         connection = self._wrap(sock, party)
         self._connections[party], self._lives[party] = connection, incarnation
         connection.send(Envelope(Kind.CONTROL, self._greeting()))
+        connection.begin()
         if sock.family != socket.AF_UNIX:
             self._add_lanes(connection, party, address, sock)
 
@@ -221,6 +222,7 @@ class TcpTransport:
         """For a while, until it says who it is; `certified`: who that must be."""
         stranger = self._wrap(sock, None, certified)
         self._strangers[stranger] = None
+        stranger.begin()
         self._be_patient(stranger, GREETING_SECONDS, "it never said who it is")
 
     def _be_patient(self, stranger: Connection | Handshake, seconds: float, why: str) -> None:

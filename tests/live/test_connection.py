@@ -46,6 +46,7 @@ class End:
             closed=self.closings.put,
             body_bytes_max=BODY_BYTES_MAX,
         )
+        self.connection.begin()
         self.loop.start()
 
     def arrived(self, envelope: Envelope) -> None:

@@ -53,6 +53,7 @@ class End:
         )
         if admitted:
             self.connection.admit(1 << 30)
+        self.connection.begin()
         self.loop.start()
 
     def room(self, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]) -> list[Any]:

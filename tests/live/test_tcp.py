@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from paceline.live.lanes import HEAD
 from paceline.live.party import COORDINATOR, Party, server, worker
 from paceline.live.tcp import Greeting, TcpTransport
 from paceline.live.transport import Envelope, Kind
-from tests.live.doubles import PATIENCE_SECONDS, NumpyMemory, Recorder, net_threads, take, vector
+from tests.live.doubles import PATIENCE_SECONDS, NumpyMemory, Recorder, in_background, net_threads, take, vector
 from tests.live.test_wire import HOSTILE, bytes_of, header, prefix
 
 TOKEN = "the token of this run"
@@ -273,6 +274,25 @@ def test_a_loss_is_told_once_and_the_party_may_come_back(host: Someone, someone:
         with pytest.raises(PeerLost):
             host.say(worker(0), 1)
     assert host.heard.losses.empty()
+
+
+def test_one_that_hangs_up_at_once_is_lost_once_every_time(someone: Callable[..., Someone]) -> None:
+    """Its end may be the first that is read of it, on another thread than the one that calls."""
+    guest = someone(worker(0))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()[:2]
+
+        def hang_up() -> None:
+            for _ in range(50):
+                listener.accept()[0].close()
+
+        finished = in_background(hang_up)
+        for _ in range(50):
+            with contextlib.suppress(PeerLost):  # heard before anything could be said
+                guest.transport.connect(COORDINATOR, f"{host}:{port}")
+            assert take(guest.heard.losses)[0] == COORDINATOR
+        finished()
+    assert guest.heard.losses.empty()
 
 
 def test_a_life_that_is_over_is_not_let_in_and_a_later_one_is(host: Someone, someone: Callable[..., Someone]) -> None:
