@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(not Segments.available(), reason="memory is shar
 
 def run(runner: Runner, out: Path, transport: str, *, servers: int, **settings: Any) -> tuple[Summary, Any]:
     cluster = {"transport": transport, **settings.pop("cluster", {})}
-    settings["evaluation"] = {"every": 600.0}  # a look at the model of a worker is traffic, too
+    settings["evaluation"] = {"every": 600.0}
     config = config_for(out, steps=STEPS, servers=servers, model=SHARED, cluster=cluster, **settings)
     return runner(config), config
 
@@ -46,7 +46,9 @@ def test_shared_memory_gives_the_same_bits_as_tcp_and_as_one_process(
     assert (shared.exchange, plain.exchange) == ("shared memory (same host)", "TCP")
     assert plain.bytes_shared == 0
     assert shared.bytes_shared > 0.8 * (shared.bytes_up + shared.bytes_down)
-    assert shared.bytes_up == pytest.approx(plain.bytes_up, rel=0.1), "traffic counts what was lent, too"
+    handed_over = STEPS * config.cluster.workers * sum(4 * tensor.numel() for tensor in ours.values())
+    for summary in (shared, plain):  # the evaluator may look while they train, which is traffic, too
+        assert handed_over <= summary.bytes_up < 2 * handed_over, "traffic counts what was lent, too"
 
 
 def test_auto_shares_memory_and_says_so(processes: Runner, out: Path) -> None:
