@@ -13,7 +13,7 @@ PACELINE_TRANSPORT    how vectors pass between processes of one host: auto, shm,
 PACELINE_BIND         address to listen on
 PACELINE_CREDENTIALS  folder with this worker's key and certificate, where connections are under TLS
 PACELINE_INCARNATION  which life of this worker this is, from 0
-PACELINE_MEAN         who averages among equals: auto, servers, gloo, nccl
+PACELINE_MEAN         who averages among equals: the choices of --mean
 PACELINE_TIMEOUT      bound of every wait, in seconds
 
 Of processes that somebody else starts see `paceline.launch.starters`.

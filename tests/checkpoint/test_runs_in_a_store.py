@@ -11,13 +11,9 @@ import pytest
 from paceline.checkpoint.address import Address
 from paceline.config import Config
 from paceline.core.errors import ConfigError
-from paceline.job.conductor import Conductor
 from paceline.job.resuming import find
-from paceline.job.threads import ThreadCrew
-from paceline.launch.run import Silent
-from paceline.live import party
-from paceline.live.hub import Hub
 from tests.checkpoint.conftest import PASSWORD
+from tests.job.conftest import in_threads
 from tests.job.reference import assert_same, config_for, saved
 
 
@@ -26,9 +22,7 @@ def config(out: Path, steps: int, **checkpoint: Any) -> Config:
 
 
 def run(config: Config, password: str = PASSWORD) -> None:
-    hub = Hub()
-    transport = lambda token, failed: hub.transport(party.COORDINATOR, failed)  # noqa: E731
-    Conductor(config, transport, ThreadCrew(hub), Silent(), store_password=password).run()
+    in_threads(config, store_password=password)
 
 
 def test_a_run_goes_on_from_the_store_in_another_folder(address: Address, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from paceline.cli.main import main
+
 Paceline = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -26,3 +28,12 @@ def paceline(tmp_path: Path) -> Paceline:
         )
 
     return run
+
+
+def refused_here(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line on stderr of a command that is wrong, without the second a new interpreter takes."""
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1, err
+    return err.strip()

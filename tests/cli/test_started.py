@@ -16,6 +16,7 @@ import pytest
 from paceline.cli.main import main
 from paceline.cli.running import ending_in_order
 from paceline.job.standing import STATUS, Standing, read_status
+from tests.cli.conftest import refused_here
 from tests.launch.processes import all_gone, descendants, within
 
 Capture = pytest.CaptureFixture[str]
@@ -50,14 +51,6 @@ def told(capsys: Capture, *words: str, code: int = 0) -> str:
     return (out if code == 0 or not err else err).strip()
 
 
-def refused(capsys: Capture, *words: str) -> str:
-    assert main(words) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert len(err.splitlines()) == 1, err
-    return err.strip()
-
-
 def a_status(folder: Path, **changes: object) -> None:
     """Of a run that this process leads, but for `changes`."""
     folder.mkdir(exist_ok=True)
@@ -83,7 +76,7 @@ def test_a_run_is_seen_heard_and_ended_in_order_with_all_its_processes(here: Pat
         assert all_gone(family)
         assert json.loads((here / "one" / "summary.json").read_text())["reason"] == "interrupted by SIGTERM"
         assert "over " in told(capsys, "status", "one")
-        assert "has ended already: over, interrupted by SIGTERM" in refused(capsys, "kill", "one")
+        assert "has ended already: over, interrupted by SIGTERM" in refused_here(capsys, "kill", "one")
     finally:
         one.kill()
         one.wait()
@@ -154,7 +147,7 @@ def test_what_the_first_sigterm_ends_a_second_does_not_cut_short() -> None:
 
 
 def test_without_a_name_the_newest_run_is_meant(here: Path, capsys: Capture) -> None:
-    assert "no run below runs/" in refused(capsys, "status")
+    assert "no run below runs/" in refused_here(capsys, "status")
     a_status(here / "a", started=2.0)
     (here / "race").mkdir()
     a_status(here / "race" / "bsp", started=1.0)
@@ -164,18 +157,18 @@ def test_without_a_name_the_newest_run_is_meant(here: Path, capsys: Capture) -> 
 @pytest.mark.parametrize("verb", ["status", "kill", "logs"])
 def test_a_wrong_name_is_told_with_the_way_out(verb: str, here: Path, capsys: Capture) -> None:
     a_status(here / "nightly")
-    assert "did you mean 'nightly'?" in refused(capsys, verb, "nighty")
-    assert "runs holds several runs: name one of them, e.g. runs/nightly" in refused(capsys, verb, "runs")
+    assert "did you mean 'nightly'?" in refused_here(capsys, verb, "nighty")
+    assert "runs holds several runs: name one of them, e.g. runs/nightly" in refused_here(capsys, verb, "runs")
     (here / "old").mkdir()
-    assert "no run is there" in refused(capsys, verb, "old")
+    assert "no run is there" in refused_here(capsys, verb, "old")
     (here / "old" / "trace.jsonl").touch()
-    assert "see `paceline summary runs/old`" in refused(capsys, verb, "old")
+    assert "see `paceline summary runs/old`" in refused_here(capsys, verb, "old")
 
 
 def test_a_run_whose_process_was_killed_is_gone_and_its_number_is_nobody_elses(here: Path, capsys: Capture) -> None:
     a_status(here / "a", born="another boot 1", listens=True)
     assert "gone: process" in told(capsys, "status", "a", code=1)
-    assert "is gone already" in refused(capsys, "kill", "a")
+    assert "is gone already" in refused_here(capsys, "kill", "a")
 
 
 def test_nobody_is_ended_by_a_copy_from_elsewhere_or_within_a_program_that_does_not_listen(
@@ -183,12 +176,12 @@ def test_nobody_is_ended_by_a_copy_from_elsewhere_or_within_a_program_that_does_
 ) -> None:
     a_status(here / "a", listens=True)
     shutil.copytree(here / "a", here / "b")
-    assert "runs/b is a copy of" in refused(capsys, "kill", "b")
+    assert "runs/b is a copy of" in refused_here(capsys, "kill", "b")
     a_status(here / "c", listens=True, host="another")
-    assert "run `paceline kill` there" in refused(capsys, "kill", "c")
+    assert "run `paceline kill` there" in refused_here(capsys, "kill", "c")
     assert "led from another" in told(capsys, "status", "c")
     a_status(here / "d", listens=False)
-    assert "part of a program" in refused(capsys, "kill", "d")
+    assert "part of a program" in refused_here(capsys, "kill", "d")
 
 
 def test_logs_come_by_party_in_order_and_the_last_lines_of_each(here: Path, capsys: Capture) -> None:
@@ -206,5 +199,5 @@ def test_logs_come_by_party_in_order_and_the_last_lines_of_each(here: Path, caps
     assert told(capsys, "logs", "a", "--party", "worker 2") == "[worker 2] d\n[worker 2] e\n[worker 2] f"
     a_status(here / "a", state="training")  # and the line goes on
     assert told(capsys, "logs", "a", "--party", "worker 2") == "[worker 2] d\n[worker 2] e"
-    assert "worker-1 has printed nothing; did you mean" in refused(capsys, "logs", "a", "--party", "worker-1")
-    assert "--tail all: a number of lines" in refused(capsys, "logs", "a", "--tail", "all")
+    assert "worker-1 has printed nothing; did you mean" in refused_here(capsys, "logs", "a", "--party", "worker-1")
+    assert "--tail all: a number of lines" in refused_here(capsys, "logs", "a", "--tail", "all")

@@ -16,7 +16,7 @@ from paceline.cli import catalogue
 from paceline.cli.main import VERBS, main
 from paceline.config import settings
 from paceline.core.scheme import lookup, names
-from tests.cli.conftest import Paceline
+from tests.cli.conftest import Paceline, refused_here
 
 Capture = pytest.CaptureFixture[str]
 
@@ -34,15 +34,6 @@ def one_line(done: subprocess.CompletedProcess[str]) -> str:
     assert len(lines) == 1, done.stderr
     assert lines[0].startswith("paceline: ")
     return lines[0]
-
-
-def refused_here(capsys: Capture, *words: str) -> str:
-    """The same without the second a new interpreter takes."""
-    assert main(words) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert len(err.splitlines()) == 1, err
-    return err.strip()
 
 
 # ---- help ----------------------------------------------------------------------------------------------------

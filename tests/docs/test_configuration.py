@@ -29,6 +29,13 @@ def test_every_row_has_the_flag() -> None:
         assert f"`--{setting.flag}`" in rows(setting.section)[setting.key][1], setting.flag
 
 
+def test_every_row_has_the_choices() -> None:
+    for setting in OURS:
+        if setting.limits.choices:
+            told = re.findall(r"`([^`]+)`", rows(setting.section)[setting.key][4])
+            assert told == [str(choice) for choice in setting.limits.choices], setting.flag
+
+
 def as_toml(default: object) -> str:
     if isinstance(default, str):
         return f'"{default}"'

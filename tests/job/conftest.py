@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +15,10 @@ from paceline.launch.local import LocalHost
 from paceline.launch.run import Silent, conductor_of
 from paceline.live import party
 from paceline.live.hub import Hub
+from paceline.observe.progress import View
 from paceline.observe.summary import Summary
 
-Runner = Callable[[Config], Summary]
+Runner = Callable[..., Summary]
 
 
 @pytest.fixture(autouse=True)
@@ -41,13 +43,11 @@ def processes(host: LocalHost) -> Runner:
     return lambda config: conductor_of(config, host.crew(), Silent()).run()
 
 
-def in_threads(config: Config) -> Summary:
-    """Runs a configuration in threads of this process, on a hub."""
+def in_threads(config: Config, view: View | None = None, **more: Any) -> Summary:
+    """Runs a configuration in threads of this process, on a hub; `more`: for the conductor."""
     hub = Hub()
-    conductor = Conductor(
-        config, lambda token, failed: hub.transport(party.COORDINATOR, failed), ThreadCrew(hub), Silent()
-    )
-    return conductor.run()
+    transport = lambda token, failed: hub.transport(party.COORDINATOR, failed)  # noqa: E731
+    return Conductor(config, transport, ThreadCrew(hub), view or Silent(), **more).run()
 
 
 @pytest.fixture

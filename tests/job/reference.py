@@ -32,6 +32,11 @@ def config_for(out: Path, *, steps: int, workers: int = 2, servers: int = 1, **s
     return build({**values, **sections})
 
 
+def resumed(out: Path, steps: int, resume: str = "never", **sections: Any) -> Config:
+    """A small run that goes on, or not, where another one ended in this folder."""
+    return config_for(out, steps=steps, checkpoint={"resume": resume}, **sections)
+
+
 def torch_optimizer(config: Config, model: nn.Module) -> torch.optim.Optimizer:
     o = config.optimizer
     if o.name == "sgd":

@@ -10,11 +10,7 @@ import pytest
 
 from paceline.checkpoint import files
 from paceline.job import conductor, evaluator
-from paceline.job.conductor import Conductor
-from paceline.job.threads import ThreadCrew
 from paceline.launch.run import Silent
-from paceline.live import party
-from paceline.live.hub import Hub
 from paceline.observe import store
 from tests.job.conftest import Runner
 from tests.job.reference import config_for
@@ -41,10 +37,9 @@ def test_training_goes_on_when_nothing_can_be_written(
     monkeypatch.setattr(evaluator, "save_file", full)
     monkeypatch.setattr(store, "_encode", full)
     monkeypatch.setattr(conductor, "write_summary", full)
-    hub, view = Hub(), Lines()
-    transport = lambda token, failed: hub.transport(party.COORDINATOR, failed)  # noqa: E731
+    view = Lines()
     config = config_for(out, steps=9, checkpoint={"every": 0.01}, evaluation={"every": 0.01}, cluster={"step_ms": 5.0})
-    summary = Conductor(config, transport, ThreadCrew(hub), view).run()
+    summary = threads(config, view)
     assert [worker.steps for worker in summary.workers] == [9, 9]
     assert summary.reason == "steps"
     for what in ("checkpoint 1", "model.safetensors", "trace.jsonl", "summary.json"):

@@ -37,6 +37,10 @@ from tests.job.reference import config_for, saved
 Fault = Callable[[int, Flat], Any]
 
 
+def flipped(rank: int, g: Flat) -> Flat:
+    return g * -100.0 if rank == 5 else g
+
+
 def simulated(
     monkeypatch: pytest.MonkeyPatch, scheme: str, workers: int, fault: Fault, gate: str, **sections: Any
 ) -> Summary:
@@ -80,9 +84,6 @@ def test_one_push_in_a_hundred_without_numbers_does_no_harm(monkeypatch: pytest.
 
 
 def test_of_eight_workers_one_that_sends_its_gradient_times_minus_a_hundred(monkeypatch: pytest.MonkeyPatch) -> None:
-    def flipped(rank: int, g: Flat) -> Flat:
-        return g * -100.0 if rank == 5 else g
-
     honest = simulated(monkeypatch, "bsp", 8, lambda rank, g: g, "warn")
     gated = simulated(monkeypatch, "bsp", 8, flipped, "reject")
     assert honest.test_accuracy is not None

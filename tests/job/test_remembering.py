@@ -8,23 +8,18 @@ from typing import Any
 import pytest
 import torch
 
-from paceline.config import Config
 from paceline.job.belongings import residuals
 from paceline.job.resuming import find
 from tests.job.conftest import Runner
-from tests.job.reference import Weights, config_for, saved
+from tests.job.reference import Weights, resumed, saved
 
 MOMENTUM = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
 
 
-def config(out: Path, steps: int, resume: str = "never", **sections: Any) -> Config:
-    return config_for(out, steps=steps, checkpoint={"resume": resume}, **sections)
-
-
 def in_two(run: Runner, out: Path, first: dict[str, Any], second: dict[str, Any], *, exact: bool = True) -> Weights:
     """The weights after 15 steps with `first` and 15 more with `second`, which have to be a run in one go."""
-    run(config(out, 15, **first))
-    again = config(out, 30, "auto", **second)
+    run(resumed(out, 15, **first))
+    again = resumed(out, 30, "auto", **second)
     start, _ = find(again)
     assert start.exact == exact
     summary = run(again)
@@ -33,7 +28,7 @@ def in_two(run: Runner, out: Path, first: dict[str, Any], second: dict[str, Any]
 
 
 def in_one(run: Runner, out: Path, how: dict[str, Any]) -> Weights:
-    whole = config(out / "whole", 30, **how)
+    whole = resumed(out / "whole", 30, **how)
     run(whole)
     return saved(whole)
 
@@ -66,8 +61,8 @@ def test_local_optimizers_and_rounds_go_on_to_the_last_bit(threads: Runner, out:
 
 def test_workers_keep_their_residuals_clocks_and_places_in_the_data(threads: Runner, out: Path) -> None:
     how: dict[str, Any] = {"scheme": "asp", "compression": {"up": "topk(ratio=0.1)", "exact_below": 0}}
-    threads(config(out, 7, **how, servers=2))
-    start, _ = find(config(out, 12, "auto", **how))
+    threads(resumed(out, 7, **how, servers=2))
+    start, _ = find(resumed(out, 12, "auto", **how))
     memories = start.memories(1)
     assert memories is not None
     assert (memories.entry.steps, memories.entry.position, start.clock(1)) == (7, 7 * 32, 7)
@@ -76,7 +71,7 @@ def test_workers_keep_their_residuals_clocks_and_places_in_the_data(threads: Run
     for slices in ([slice(0, len(residual))], [slice(0, 100), slice(100, len(residual))]):
         cut = residuals(memories, slices)
         assert [len(of.left) for of in cut.values()] == [part.stop - part.start for part in slices]
-    summary = threads(config(out, 12, "auto", **how))  # with one server
+    summary = threads(resumed(out, 12, "auto", **how))  # with one server
     assert [worker.steps for worker in summary.workers] == [12, 12]
 
 

@@ -11,12 +11,11 @@ from safetensors.torch import save_file
 
 from paceline.checkpoint.folder import Folder
 from paceline.checkpoint.manifest import Manifest
-from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.job.conductor import RunFailed
 from paceline.job.resuming import Start, find, identity
 from tests.job.conftest import Runner
-from tests.job.reference import assert_same, config_for, one_process, saved
+from tests.job.reference import assert_same, config_for, one_process, resumed, saved
 
 STEPS = 40  # an epoch of two workers is 23: the short last batch and the reshuffle come after the interruption
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -29,16 +28,12 @@ FABRICS: dict[str, dict[str, Any]] = {
 }
 
 
-def config(out: Path, steps: int, resume: str = "never", **sections: Any) -> Config:
-    return config_for(out, steps=steps, checkpoint={"resume": resume}, **sections)
-
-
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("fabric", FABRICS)
 def test_bsp_goes_on_just_where_it_was(threads: Runner, out: Path, fabric: str, optimizer: str) -> None:
     how = {"optimizer": OPTIMIZERS[optimizer], "schedule": {"name": "step", "every": 0.5}, **FABRICS[fabric]}
-    threads(config(out, 15, **how))
-    again = config(out, STEPS, "auto", **how)
+    threads(resumed(out, 15, **how))
+    again = resumed(out, STEPS, "auto", **how)
     start, refused = find(again)
     assert (start.exact, start.version, refused) == (True, 15, [])
     summary = threads(again)
@@ -56,16 +51,16 @@ def test_a_checkpoint_from_the_middle_of_a_run_is_one_round_of_everybody(
     folder = Folder(out / "checkpoints")
     versions = {number: folder.verify(number).facts["version"] for number in folder.numbers()}
     middle = next(number for number, version in versions.items() if 0 < version < STEPS)
-    again = config(out.parent / "again", STEPS, str(folder.place(middle)), **how)
+    again = resumed(out.parent / "again", STEPS, str(folder.place(middle)), **how)
     assert find(again)[0].version == versions[middle]
     threads(again)
     assert_same(saved(again), one_process(again, STEPS))
 
 
 def test_another_number_of_workers_and_servers_goes_on_from_the_same_numbers(threads: Runner, out: Path) -> None:
-    threads(config(out, 15, optimizer=OPTIMIZERS["adam"], servers=2))
-    before = saved(config(out, 15))
-    again = config(out, 8, "auto", workers=3, servers=3, optimizer=OPTIMIZERS["adam"])
+    threads(resumed(out, 15, optimizer=OPTIMIZERS["adam"], servers=2))
+    before = saved(resumed(out, 15))
+    again = resumed(out, 8, "auto", workers=3, servers=3, optimizer=OPTIMIZERS["adam"])
     start, _ = find(again)
     assert not start.exact
     assert "begin anew" in start.note
@@ -76,21 +71,21 @@ def test_another_number_of_workers_and_servers_goes_on_from_the_same_numbers(thr
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_named(threads: Runner, out: Path) -> None:
-    threads(config(out, 5))
-    threads(config(out, 9, "auto"))
+    threads(resumed(out, 5))
+    threads(resumed(out, 9, "auto"))
     folder = Folder(out / "checkpoints")
     newest = folder.place(folder.numbers()[-1]) / "model.safetensors"
     newest.write_bytes(newest.read_bytes()[:-1])
-    start, refused = find(config(out, 12, "auto"))
+    start, refused = find(resumed(out, 12, "auto"))
     assert start.version == 5
     assert len(refused) == 1
     assert "model.safetensors" in refused[0]
 
 
 def test_without_any_checkpoint_auto_begins_and_a_path_is_refused(out: Path) -> None:
-    assert find(config(out, 5, "auto"))[0].path == ""
+    assert find(resumed(out, 5, "auto"))[0].path == ""
     with pytest.raises(ConfigError, match="no checkpoint to go on from"):
-        find(config(out, 5, str(out)))
+        find(resumed(out, 5, str(out)))
 
 
 def test_weights_from_a_file_are_where_a_run_begins(threads: Runner, out: Path, tmp_path: Path) -> None:
@@ -114,8 +109,8 @@ def test_weights_of_another_model_are_refused_by_name(threads: Runner, out: Path
 def test_what_goes_out_from_the_round_before_does_not_go_on_just_where_it_was(
     out: Path, rule: str, exact: bool
 ) -> None:
-    wanted = config(out, 15, workers=4, robust={"rule": rule})
+    wanted = resumed(out, 15, workers=4, robust={"rule": rule})
     facts = {"identity": identity(wanted), "lock_step": True, "aligned": True}
     assert Start(wanted, Folder(out), 1, Manifest(files=(), finite=True, facts=facts)).exact == exact
-    other = config(out, 15, workers=4, robust={"rule": "median"})
+    other = resumed(out, 15, workers=4, robust={"rule": "median"})
     assert not Start(other, Folder(out), 1, Manifest(files=(), finite=True, facts=facts)).same

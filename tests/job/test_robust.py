@@ -11,14 +11,9 @@ import pytest
 from paceline.config import build
 from paceline.core.errors import ConfigError, Diverged
 from paceline.core.robust import RULES, RobustPolicy
-from paceline.engine.vector import Flat
 from tests.job.conftest import Runner
 from tests.job.reference import config_for
-from tests.job.test_gate import simulated
-
-
-def flipped(rank: int, g: Flat) -> Flat:
-    return g * -100.0 if rank == 5 else g
+from tests.job.test_gate import flipped, simulated
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "none"])

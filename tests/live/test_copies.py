@@ -53,14 +53,6 @@ class Server:
 
 
 @pytest.fixture
-def stage() -> Iterator[Stage]:
-    stage = Stage()
-    yield stage
-    stage.close()
-    assert not stage.failures()
-
-
-@pytest.fixture
 def pair(stage: Stage) -> tuple[Server, Server]:
     return Server(stage, S0, S1), Server(stage, S1, S0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -282,14 +282,6 @@ def test_nobody_else_may_come_back_by_itself(companies: Any) -> None:
 
 
 # ---- a party that asks servers -----------------------------------------------------------------------------------
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    stage = Stage()
-    yield stage
-    stage.close()
-    assert not stage.failures()
-
-
 class Restarting(Loop):
     """Asks the servers once, then computes; counts how often it began."""
 
