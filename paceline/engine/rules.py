@@ -9,6 +9,7 @@ LAMB need whole tensors and their lengths, clipping the whole gradient (`Optimiz
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -199,10 +200,13 @@ def check(recipe: OptimizerRecipe) -> None:
         raise ConfigError(f"optimizer.momentum: {recipe.name} has beta1 instead")
     if recipe.nesterov and recipe.name != "sgd":
         raise ConfigError(f"optimizer.nesterov: {recipe.name} has none")
-    try:
-        torch_optimizer(recipe, nn.Parameter(torch.empty(0)))
-    except ValueError as error:
-        raise ConfigError(f"optimizer: {error}") from None
+    if recipe.nesterov and not recipe.momentum > 0:
+        raise ConfigError("optimizer.nesterov needs a momentum: set optimizer.momentum, to 0.9 for example")
+    # Not by making one of torch's: the first in a process imports torch's compiler, for two seconds.
+    for name in ("lr", "momentum", "weight_decay", "eps", "beta1", "beta2"):
+        value, high = getattr(recipe, name), 1.0 if name.startswith("beta") else math.inf
+        if not 0 <= value < high:
+            raise ConfigError(f"optimizer.{name} = {value}: must be 0 or more" + (", below 1" if high == 1 else ""))
 
 
 def torch_optimizer(

@@ -19,7 +19,10 @@ import socket
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paceline.config import Config
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 OWNERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -82,7 +85,7 @@ class ForkServer:
                     os.kill(request["pid"], request["number"])
 
     def _prepare(self, values: dict[str, Any]) -> None:
-        import torch._dynamo  # by itself: the first optimizer would import it, for a second or two, in every process
+        import torch
 
         from paceline import config as configuration
         from paceline.core.errors import PacelineError
@@ -92,6 +95,8 @@ class ForkServer:
         torch.set_num_threads(1)  # a pool of threads started here would be a dead one in those forked
         try:
             config = configuration.build(values)
+            if _makes_optimizers(config):
+                import torch._dynamo  # else the first of torch's would, for two seconds, in every process
             config.codecs().warm_up()
             splits = load_data(config)
             self._say(event="prepared", train_samples=len(splits.train))
@@ -152,6 +157,11 @@ class ForkServer:
     def _say(self, **event: Any) -> None:
         with contextlib.suppress(OSError):
             self._owner.sendall(json.dumps(event).encode() + b"\n")
+
+
+def _makes_optimizers(config: Config) -> bool:
+    """Do its parties have optimizers of torch's? Servers go without, where it is SGD."""
+    return config.optimizer.name != "sgd" or config.model.precision == "fp16" or config.scheme().trains_locally
 
 
 def die_with_parent(name: str = "") -> None:

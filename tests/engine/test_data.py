@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from paceline.core.errors import ConfigError
-from paceline.engine.data import download, idx, load
+from paceline.engine.data import digits, download, idx, load
 from paceline.engine.data.dataset import Dataset, Splits
 from paceline.engine.recipes import DATASETS, DataRecipe
 
@@ -69,6 +69,24 @@ def test_no_test_digit_is_also_a_training_digit() -> None:
     splits = load(DataRecipe(name="digits"))
     train = {row.numpy().tobytes() for row in splits.train.x}
     assert not train & {row.numpy().tobytes() for row in splits.test.x}
+
+
+def test_digits_are_those_of_scikit_learn() -> None:
+    from sklearn.datasets import load_digits
+
+    of_the_library = load_digits(return_X_y=True)
+    for ours, theirs in zip(digits.bundled(), of_the_library, strict=True):
+        assert ours.dtype == theirs.dtype
+        assert np.array_equal(ours, theirs)
+
+
+def test_a_run_under_sgd_starts_without_scikit_learn_and_torchs_compiler_which_take_seconds() -> None:
+    starts = (
+        "import sys; from paceline.engine import data, recipes, rules; data.load(recipes.DataRecipe()); "
+        "rules.make_rule(recipes.OptimizerRecipe()); print({'sklearn', 'scipy', 'torch._dynamo'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", starts], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 def test_a_recipe_is_loaded_once() -> None:

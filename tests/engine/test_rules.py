@@ -225,8 +225,8 @@ def test_an_optimizer_that_no_recipe_describes_is_refused_with_the_way_out(make:
     ("bad", "words"),
     [
         (OptimizerRecipe(name="lion"), "lion"),
-        (OptimizerRecipe(lr=-1.0), "learning rate"),
-        (OptimizerRecipe(nesterov=True), "Nesterov"),
+        (OptimizerRecipe(lr=-1.0), "optimizer.lr = -1.0: must be 0 or more"),
+        (OptimizerRecipe(nesterov=True), "needs a momentum"),
         (OptimizerRecipe(name="adam", momentum=0.9), "beta1"),
         (OptimizerRecipe(name="adam", beta1=1.5), "beta"),
         (OptimizerRecipe(name="lars", nesterov=True, momentum=0.9), "nesterov"),
