@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from paceline.cli.options import Parser
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.observe.esynclog import esync_run
-from paceline.observe.export import chrome, prometheus, sheets, tensorboard
+from paceline.observe.export import chrome, opentelemetry, prometheus, sheets, tensorboard
 from paceline.observe.runs import Run, find
 from paceline.observe.store import TRACE
 from paceline.observe.text import counted
@@ -22,6 +23,8 @@ EPILOG = """formats:
                track for each worker and server, membership and decisions as marks, accuracy as a counter
   prometheus   a FILE in the text format of /metrics: counters of steps, samples, seconds by activity, a histogram of
                staleness; docs/grafana.json is a board for it
+  opentelemetry  to the OTLP receiver at the ADDRESS http://HOST:4318: a trace of spans (the run, its workers, what they
+               were at) and the same metrics; needs `pip install 'paceline[otel]'`
   tensorboard  a FOLDER for `tensorboard --logdir FOLDER`; needs `pip install tensorboard`
   csv          a FOLDER with span.csv, applied.csv, evaluated.csv, ...: a row for each record
 
@@ -30,6 +33,7 @@ examples:
   paceline export runs/a --to csv a-csv
   paceline export runs/a --to tensorboard logs/a && tensorboard --logdir logs
   paceline export runs/a --to prometheus -
+  paceline export runs/a --to opentelemetry http://localhost:4318
 
 RUN may still be going on, or have been killed. PATH - is the standard output, for what is one file.
 """
@@ -78,15 +82,31 @@ def to_prometheus(run: Run, path: str) -> str:
     return f"metrics in {path}"
 
 
+def to_opentelemetry(run: Run, path: str) -> str:
+    if not path.startswith(("http://", "https://")):
+        raise ConfigError(f"--to opentelemetry {path}: name an OTLP receiver, such as http://localhost:4318")
+    about = {"run": str(run.path), "scheme": run.summary.scheme}
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # not every attempt, of which there are several
+    try:
+        count = opentelemetry.send(path, run.records(), about, begun_at(run))
+    except opentelemetry.RefusedError:
+        raise ConfigError(f"--to opentelemetry {path}: no OTLP receiver is there, or it refuses") from None
+    return f"{counted(count, 'span')} and metrics to {path}"
+
+
 def to_tensorboard(run: Run, path: str) -> str:
-    trace = run.path / TRACE
-    ended = trace.stat().st_mtime if trace.is_file() else run.summary.seconds
-    count = tensorboard.write(Path(path), run.records(), begun_at=ended - run.summary.seconds)
+    count = tensorboard.write(Path(path), run.records(), begun_at(run))
     return f"{counted(count, 'point')} in {path}; look at them with: tensorboard --logdir {path}"
 
 
 def to_csv(run: Run, path: str) -> str:
     return f"in {path}: {' '.join(sheets.write(Path(path), run.records()))}"
+
+
+def begun_at(run: Run) -> float:
+    """The wall clock when training began, in seconds since 1970, as far as one can tell from when it ended."""
+    trace = run.path / TRACE
+    return max(0.0, (trace.stat().st_mtime if trace.is_file() else 0.0) - run.summary.seconds)
 
 
 @contextlib.contextmanager
@@ -101,6 +121,7 @@ def opened(path: str) -> Iterator[TextIO]:
 FORMATS: dict[str, Callable[[Run, str], str]] = {
     "chrome": to_chrome,
     "csv": to_csv,
+    "opentelemetry": to_opentelemetry,
     "prometheus": to_prometheus,
     "tensorboard": to_tensorboard,
 }

@@ -102,6 +102,10 @@ class Membership(Record):
     host: str = ""
 
 
+ARRIVALS = ("joined", "returned")
+"""Events of a Membership after which the party is there; after all others of a worker it is not."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended(Record):
     """The run is over."""

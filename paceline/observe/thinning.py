@@ -39,7 +39,10 @@ class Thinner:
 
     def add(self, record: Record, written: int) -> Iterator[Record]:
         """What is to be written now that there are `written` bytes."""
-        window = window_s(written, self._bytes_max)
+        yield from self.within(record, window_s(written, self._bytes_max))
+
+    def within(self, record: Record, window: float) -> Iterator[Record]:
+        """The same with windows of so many seconds, whatever is written; 0 keeps everything."""
         if isinstance(record, Evaluated | Membership | Ended) or not window:
             if self._held and not isinstance(record, Evaluated | Membership):
                 yield from self.rest()

@@ -16,12 +16,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
+from paceline.core.trace import ARRIVALS, Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
 from paceline.observe.store import is_timed
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STALENESS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 """Upper ends of the buckets of the histogram of staleness, in versions."""
+STALENESS_HELP = "Versions between a contribution's weights and its own update."
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -56,13 +57,17 @@ HELP = {
 
 
 class Metrics:
-    """Fed with records in any order; `text` may be asked for at any moment."""
+    """Fed with records in any order; `text` may be asked for at any moment.
+
+    families: by name, without the prefix. staleness: how many contributions to shard 0 were so many versions late.
+    """
 
     def __init__(self, **labels: str) -> None:
         """`labels`: on every sample, such as the name of the run."""
         self._labels = labels
-        self._families = {name: Family(*told) for name, told in HELP.items()}
-        self._staleness: Counter[int] = Counter()
+        self.families = {name: Family(*told) for name, told in HELP.items()}
+        self.staleness: Counter[int] = Counter()
+        self._here: set[str] = set()
 
     def add_all(self, records: Iterable[Record]) -> None:
         for record in records:
@@ -88,18 +93,18 @@ class Metrics:
                 self._member(record)
             case Ended():
                 self._set("run_ended", 1)
-        seconds = self._families["run_seconds"].values
+        seconds = self.families["run_seconds"].values
         self._set("run_seconds", max(record.at, seconds[()]))
 
     def text(self, **labels: str) -> str:
         """The whole exposition, with `labels` besides those of all; ends with a line's end, as the format wants it."""
         self._labels |= labels
         lines: list[str] = []
-        for name, family in self._families.items():
+        for name, family in self.families.items():
             if family.values:
                 lines += _head(name, family.kind, family.help)
                 lines += [self._line(name, dict(labels), value) for labels, value in family.values.items()]
-        if self._staleness:
+        if self.staleness:
             lines += self._histogram()
         return "\n".join(lines) + "\n"
 
@@ -121,29 +126,32 @@ class Metrics:
         else:
             self._grow("contributions_dropped_total", len(update.ranks), shard=update.shard)
         if update.shard == 0:
-            self._staleness[update.staleness] += len(update.ranks)
+            self.staleness[update.staleness] += len(update.ranks)
 
     def _member(self, record: Membership) -> None:
         kind = record.party.partition(" ")[0]
         self._grow("membership_total", 1, party=kind, event=record.event)
         if kind == "worker":
-            self._grow("workers", 1 if record.event == "joined" else -1)
+            self._here.discard(record.party)
+            if record.event in ARRIVALS:
+                self._here.add(record.party)
+            self._set("workers", len(self._here))
 
     def _grow(self, name: str, by: float, **labels: object) -> None:
-        self._families[name].values[_sorted(labels)] += by
+        self.families[name].values[_sorted(labels)] += by
 
     def _set(self, name: str, value: float, **labels: object) -> None:
-        self._families[name].values[_sorted(labels)] = value
+        self.families[name].values[_sorted(labels)] = value
 
     def _histogram(self) -> list[str]:
         name = "staleness"
-        lines = _head(name, "histogram", "Versions between a contribution's weights and its own update.")
+        lines = _head(name, "histogram", STALENESS_HELP)
         for end in STALENESS:
-            count = sum(n for late, n in self._staleness.items() if late <= end)
+            count = sum(n for late, n in self.staleness.items() if late <= end)
             lines.append(self._line(f"{name}_bucket", {"le": str(end)}, count))
-        total = self._staleness.total()
+        total = self.staleness.total()
         lines.append(self._line(f"{name}_bucket", {"le": "+Inf"}, total))
-        lines.append(self._line(f"{name}_sum", {}, sum(late * n for late, n in self._staleness.items())))
+        lines.append(self._line(f"{name}_sum", {}, sum(late * n for late, n in self.staleness.items())))
         return [*lines, self._line(f"{name}_count", {}, total)]
 
     def _line(self, name: str, labels: Mapping[str, str], value: float) -> str:

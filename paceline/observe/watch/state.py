@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
+from paceline.core.trace import ARRIVALS, Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
 from paceline.observe.store import is_timed
 from paceline.observe.watch.bins import Bins
 from paceline.observe.watch.holdup import Holdup, Rider, holdup
@@ -114,11 +114,13 @@ class State:
         if span.activity not in ACTIVITIES:
             return
         begin = span.at - span.seconds
+        wait = self.waits.get(span.rank)
+        # A wait is over with the waiting, or where none was told of, when computing has begun after it. A server may be
+        # heard before the step that its decision followed.
+        if wait and wait.at <= (span.at if span.activity == "waiting" else begin):
+            del self.waits[span.rank]
         self.strips.add(span.rank, ACTIVITIES.index(span.activity), begin, span.at, span.seconds)
         if span.activity == "computing":
-            wait = self.waits.get(span.rank)
-            if wait and wait.at <= begin:  # a server may be heard before the step that its decision followed
-                del self.waits[span.rank]
             self.rates.add(0, 0, begin, span.at, span.samples)
             self.strips.span_s = max(self.strips.span_s, STEPS_SHOWN * pace.step_s)
 
@@ -162,7 +164,7 @@ class State:
         kind, _, number = record.party.rpartition(" ")
         if kind == "worker":
             pace = self.pace(int(number))
-            pace.here = record.event == "joined"
+            pace.here = record.event in ARRIVALS
             pace.device, pace.host = record.device or pace.device, record.host or pace.host
         if record.event != "joined" or record.at > 0:
             self._event(record)

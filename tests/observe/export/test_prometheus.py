@@ -47,6 +47,14 @@ def test_counters_grow_and_gauges_are_the_last() -> None:
     assert 'paceline_run_seconds{run="runs/a"} 1' in lines
 
 
+def test_a_worker_that_comes_back_is_one_of_the_workers_again() -> None:
+    metrics = Metrics()
+    metrics.add_all(TRACE)
+    for event in ("lost", "returned"):  # lost once more, before it was back
+        metrics.add(Membership(at=2.0, party="worker 1", event=event))
+    assert "paceline_workers 2" in metrics.text().splitlines()
+
+
 def test_the_histogram_counts_every_contribution_and_its_buckets_hold_one_another() -> None:
     counts = [int(n) for n in re.findall(r"paceline_staleness_bucket\{.*\} (\d+)", exposed())]
     assert counts == sorted(counts)

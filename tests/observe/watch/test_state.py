@@ -147,6 +147,15 @@ def test_a_wait_that_is_heard_of_before_the_step_it_follows_goes_on_until_the_ne
     assert 0 not in state.waits
 
 
+def test_whoever_has_waited_is_not_waiting_while_it_computes() -> None:
+    state = State(2)
+    state.add(Span(at=0.1, rank=0, activity="computing", seconds=0.1, steps=1, samples=4, exchanges=1))
+    state.add(Decision(at=0.11, party="server 0", rank=0, verdict="wait", reason="waits for worker 1", whom=(1,)))
+    assert state.standing(0) == "waiting"
+    state.add(Span(at=0.2, rank=0, activity="waiting", seconds=0.1))
+    assert state.standing(0) == "computing"  # of its next step nothing is written before it is over
+
+
 def test_servers_count_what_they_applied_and_what_they_dropped() -> None:
     state = State(2)
     good = Applied(at=1.0, shard=0, ranks=(0, 1), version=1, staleness=3, weight=1.0, samples=8)
@@ -163,6 +172,16 @@ def test_who_has_left_holds_nobody_up() -> None:
     state.add(Membership(at=state.now, party="worker 3", event="lost", reason="silent for 5 s"))
     assert state.holdup() is None
     assert state.events[-1].reason == "silent for 5 s"
+
+
+def test_who_has_come_back_is_there_again() -> None:
+    state = simulated("bsp", (1, 1, 1, 8))
+    for event in ("lost", "returned"):
+        state.add(Membership(at=state.now, party="worker 3", event=event, reason="life 2"))
+    assert [pace.here for pace in state.paces] == [True] * 4
+    named = state.holdup()
+    assert named is not None
+    assert named.ranks == (3,)
 
 
 def test_a_run_that_follows_another_in_the_same_trace_begins_anew() -> None:
