@@ -1,20 +1,59 @@
-"""Processes of a run, found from outside; for the benchmarks that kill or stop some."""
+"""A run of `paceline train` and its processes; for the benchmarks that kill, stop or watch some. Linux."""
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 
-def pid_of(root: int, name: str) -> int:
-    """Of the process of that name among the descendants of `root`. Linux."""
+@contextlib.contextmanager
+def training(out: Path, *words: str, seconds: float = 1e5) -> Iterator[subprocess.Popen[str]]:
+    """`paceline train WORDS` with steps of 10 ms, for so long unless it is ended: in order, or else at once."""
+    command = [sys.executable, "-m", "paceline", "train", "--step-ms", "10", "--epochs", "0", "--seconds", str(seconds)]
+    run = subprocess.Popen(
+        [*command, "--out", str(out), *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield run
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=60)
+    finally:
+        run.kill()
+        run.wait()
+
+
+def under_way(run: subprocess.Popen[str], out: Path, updates: int) -> None:
+    """Until the trace of `run` has so many updates of a shard."""
+    trace, began = out / "trace.jsonl", time.monotonic()
+    while not trace.exists() or trace.read_text().count('"kind":"applied"') < updates:
+        if run.poll() is not None or time.monotonic() - began > 120:
+            raise SystemExit("the run did not get under way")
+        threading.Event().wait(0.05)
+
+
+def descendants(root: int) -> list[int]:
+    """`root` and all that it started, those of theirs included."""
+    parents = {}
     for path in Path("/proc").iterdir():
-        try:
-            if path.name.isdigit() and (path / "comm").read_text().strip() == name:
-                pid = int(path.name)
-                while pid > 1 and pid != root:
-                    pid = int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
-                if pid == root:
-                    return int(path.name)
-        except OSError:  # it has ended meanwhile
-            continue
+        if path.name.isdigit():
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def pid_of(root: int, name: str) -> int:
+    """Of the process of that name among the descendants of `root`."""
+    for pid in descendants(root):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text().strip() == name:
+                return pid
     raise SystemExit(f"found no {name}: is this Linux?")

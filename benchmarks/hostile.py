@@ -20,7 +20,6 @@ import os
 import random
 import resource
 import selectors
-import signal
 import socket
 import statistics
 import subprocess
@@ -28,9 +27,12 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+from _processes import descendants, training, under_way
 
 from paceline.core.errors import ProtocolError
 from paceline.core.mean import Part
@@ -106,18 +108,6 @@ def decoders(cases: int) -> bool:
 
 
 # ---- doors -------------------------------------------------------------------------------------------------------
-def descendants(root: int) -> list[int]:
-    parents = {}
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            with contextlib.suppress(OSError):
-                parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-    found = [root]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found
-
-
 def ports(pids: list[int]) -> list[int]:
     """On which these processes listen."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
@@ -192,62 +182,57 @@ class Trace:
         return (inside[-1] - inside[0]) / (len(inside) - 1)
 
 
-def doors(options: argparse.Namespace, out: Path) -> bool:
-    train = [
-        sys.executable,
-        "-m",
-        "paceline",
-        "train",
-        "--scheme",
-        "bsp",
-        "--workers",
-        "2",
-        "--tls",
-        "on",
-        "--step-ms",
-        "10",
-    ]
-    train += ["--epochs", "0", "--seconds", "100000", "--eval-every", "5", "--restarts", "0", "--out", str(out)]
-    run = subprocess.Popen(train, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    trace, began, turns = Trace(out / "trace.jsonl"), time.monotonic(), []
-    while len(trace.updates()) < 200:
-        if run.poll() is not None or time.monotonic() - began > 120:
-            raise SystemExit("the run did not get under way")
-        threading.Event().wait(0.2)
-    pids = descendants(run.pid)
-    before = memory(pids)
-    seconds: tuple[list[float], list[float]] = ([], [])  # of CPU a second, quiet and busy
-    for turn in range(2 * options.turns):
-        knocking = [
-            sys.executable,
-            __file__,
-            "--knock",
-            ",".join(map(str, ports(pids))),
-            "--connections",
-            str(options.connections),
-        ]
-        stranger = subprocess.Popen(knocking) if turn % 2 else None
-        threading.Event().wait(1.5)  # until all of them have called
+@contextlib.contextmanager
+def strangers(doors: list[int], connections: int) -> Iterator[None]:
+    """A process of theirs."""
+    words = ["--knock", ",".join(map(str, doors)), "--connections", str(connections)]
+    process = subprocess.Popen([sys.executable, __file__, *words])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@dataclass
+class Seen:
+    """Of the turns of one kind: when they were, and the CPUs that the run used."""
+
+    turns: list[tuple[float, float]] = field(default_factory=list)
+    cpus: list[float] = field(default_factory=list)
+
+    def watch(self, pids: list[int], trace: Trace, seconds: float) -> None:
+        threading.Event().wait(1.5)  # until all strangers have called
         begin, spent = time.monotonic(), cpu_s(pids)
-        threading.Event().wait(options.seconds)
-        turns.append((turn % 2, begin, time.monotonic()))
-        seconds[turn % 2].append((cpu_s(pids) - spent) / options.seconds)
+        threading.Event().wait(seconds)
+        self.turns.append((begin, time.monotonic()))
+        self.cpus.append((cpu_s(pids) - spent) / seconds)
         trace.updates()
-        if stranger:
-            stranger.kill()
-            stranger.wait()
-    after = memory(pids)
-    alive = run.poll() is None
-    run.send_signal(signal.SIGINT)
-    run.wait(60)
-    quiet, busy = (statistics.median(trace.step_s(b, e) for k, b, e in turns if k == kind) for kind in (0, 1))
+
+    def step_ms(self, trace: Trace) -> float:
+        return 1000 * statistics.median(trace.step_s(begin, end) for begin, end in self.turns)
+
+
+def doors(options: argparse.Namespace, out: Path) -> bool:
+    trace, quiet, busy = Trace(out / "trace.jsonl"), Seen(), Seen()
+    words = ("--scheme", "bsp", "--workers", "2", "--tls", "on", "--eval-every", "5", "--restarts", "0")
+    with training(out, *words) as run:
+        under_way(run, out, updates=200)
+        pids = descendants(run.pid)
+        before = memory(pids)
+        for _ in range(options.turns):
+            quiet.watch(pids, trace, options.seconds)
+            with strangers(ports(pids), options.connections):
+                busy.watch(pids, trace, options.seconds)
+        after, alive = memory(pids), run.poll() is None
     lost = sum('"lost"' in line for line in (out / "trace.jsonl").read_text().splitlines() if '"membership"' in line)
-    slower = f"step {1000 * quiet:.2f} ms quiet, {1000 * busy:.2f} ms busy ({100 * (busy / quiet - 1):+.1f} %)"
-    grown = f"memory {before / 2**20:.0f} to {after / 2**20:.0f} MiB"
+    calm, hard = quiet.step_ms(trace), busy.step_ms(trace)
     print(f"doors: {options.connections:,} that say nothing and {SLOW} that say a byte at a time")
-    print("  the run uses {:.2f} CPUs quiet, {:.2f} busy".format(*map(statistics.median, seconds)))
+    print("  the run uses {:.2f} CPUs quiet, {:.2f} busy".format(*(statistics.median(s.cpus) for s in (quiet, busy))))
+    slower = f"step {calm:.2f} ms quiet, {hard:.2f} ms busy ({100 * (hard / calm - 1):+.1f} %)"
+    grown = f"memory {before / 2**20:.0f} to {after / 2**20:.0f} MiB"
     print(f"  {slower}; {grown}; parties lost: {lost}{'' if alive else '; the run ENDED'}")
-    return alive and not lost and busy <= STEP_BOUND * quiet and after <= MEMORY_BOUND * before
+    return alive and not lost and hard <= STEP_BOUND * calm and after <= MEMORY_BOUND * before
 
 
 def main() -> int:

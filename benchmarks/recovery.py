@@ -20,14 +20,13 @@ import json
 import os
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
 from pathlib import Path
 from typing import Any
 
-from _processes import pid_of
+from _processes import pid_of, training
 
 WORKERS = 4
 PAUSE_SECONDS = 2.0  # between a return and the next loss
@@ -35,34 +34,18 @@ PAUSE_SECONDS = 2.0  # between a return and the next loss
 
 def run(out: Path, losses: int, number: signal.Signals, dead_after_s: float) -> list[dict[str, Any]]:
     """The trace of a run in which so many workers are lost, one after the other, and come back."""
-    command = [
-        sys.executable,
-        "-m",
-        "paceline",
-        "train",
-        "--scheme",
-        "bsp",
-        "--workers",
-        str(WORKERS),
-        "--out",
-        str(out),
-    ]
-    command += ["--step-ms", "10", "--epochs", "0", "--seconds", "100000", "--restarts", "1000"]
-    process = subprocess.Popen(
-        [*command, "--dead-after", str(dead_after_s)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
-    lines = iter(process.stderr.readline, "")
-    next(line for line in lines if line.startswith("["))
-    for i in range(losses):
+    words = ("--scheme", "bsp", "--workers", str(WORKERS), "--restarts", "1000", "--dead-after", str(dead_after_s))
+    with training(out, *words) as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        next(line for line in lines if line.startswith("["))
+        for i in range(losses):
+            threading.Event().wait(PAUSE_SECONDS)
+            victim = i % WORKERS
+            os.kill(pid_of(process.pid, f"pace worker {victim}"), number)
+            if not any(f"worker {victim} " in line and "is back" in line for line in lines):
+                raise SystemExit(f"worker {victim} did not come back")
         threading.Event().wait(PAUSE_SECONDS)
-        victim = i % WORKERS
-        os.kill(pid_of(process.pid, f"pace worker {victim}"), number)
-        if not any(f"worker {victim} " in line and "is back" in line for line in lines):
-            raise SystemExit(f"worker {victim} did not come back")
-    threading.Event().wait(PAUSE_SECONDS)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
     return [json.loads(line) for line in (out / "trace.jsonl").read_text().splitlines()]
 
 

@@ -19,15 +19,12 @@ import json
 import os
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
-from _processes import pid_of
+from _processes import pid_of, training, under_way
 
 BARS = {"replica": 2.0, "memory": 5.0}
 
@@ -42,16 +39,11 @@ def of_the_lost(out: Path) -> tuple[float, list[dict[str, Any]]]:
 
 def one(ack: str, scheme: str, out: Path, seconds: float) -> tuple[float, int, str]:
     """The stall in seconds, versions that came again or were lost, and what the run said."""
-    command = [sys.executable, "-m", "paceline", "train", "--scheme", scheme, "--workers", "3", "--servers", "2"]
-    command += ["--step-ms", "10", "--epochs", "0", "--seconds", str(seconds), "--out", str(out), "--ack", ack]
-    process = subprocess.Popen([*command, "--snapshot-every", "1"], stderr=subprocess.PIPE, text=True)
-    trace, began = out / "trace.jsonl", time.monotonic()
-    while not trace.exists() or trace.read_text().count('"applied"') < 60:
-        if process.poll() is not None or time.monotonic() - began > 120:
-            raise SystemExit("the run did not get under way")
-        threading.Event().wait(0.05)
-    os.kill(pid_of(process.pid, "pace server 1"), signal.SIGKILL)
-    said = process.communicate(timeout=120)[1]
+    words = ("--scheme", scheme, "--workers", "3", "--servers", "2", "--ack", ack, "--snapshot-every", "1")
+    with training(out, *words, seconds=seconds) as run:
+        under_way(run, out, updates=60)
+        os.kill(pid_of(run.pid, "pace server 1"), signal.SIGKILL)
+        said = run.communicate(timeout=120)[1]
     line = next((line for line in said.splitlines() if "was replaced" in line), "")
     if not line:
         return seconds, 0, "was not replaced"
