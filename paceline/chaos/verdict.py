@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from paceline.chaos.plan import KINDS
 from paceline.chaos.storm import Outcome
 from paceline.core.trace import Applied, Ended, Record, Span
+from paceline.observe.columns import columns
 
 Pause = tuple[float, float]  # from, to
 HEADINGS = ("fault", "times", "given up", "back", "back p50", "back max", "pause p50", "pause max")
@@ -57,14 +58,8 @@ class Verdict:
 
     def table(self) -> str:
         """A row for each kind of fault."""
-        rows: list[tuple[str, ...]] = [HEADINGS]
-        rows += [self._row(kind) for kind in KINDS if any(o.fault.kind == kind for o in self.outcomes)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            row[0].ljust(widths[0])
-            + "".join(f"  {cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))
-            for row in rows
-        )
+        rows = [self._row(kind) for kind in KINDS if any(o.fault.kind == kind for o in self.outcomes)]
+        return columns(HEADINGS, rows, last=">")
 
     def _row(self, kind: str) -> tuple[str, ...]:
         mine = [o for o in self.outcomes if o.fault.kind == kind]

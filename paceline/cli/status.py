@@ -11,6 +11,7 @@ import msgspec
 from paceline.cli.options import Parser
 from paceline.cli.started import add_run, elsewhere, found, who_leads
 from paceline.job.standing import PartyStatus, Status, read_status
+from paceline.observe.columns import columns
 from paceline.observe.text import counted, seconds_text
 
 EPILOG = """examples:
@@ -56,9 +57,8 @@ def text(folder: Path, status: Status, now: float) -> list[str]:
     ]
     if status.parties:
         over = status.ended or state == GONE
-        rows = [HEADINGS, *(_row(party, None if over else age) for party in status.parties)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        rows = [_row(party, None if over else age) for party in status.parties]
+        lines.append(columns(HEADINGS, rows, last=">", words=("state", "host", "device")))
     return lines
 
 

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paceline.observe.columns import columns
 from paceline.observe.race import ranking
 from paceline.observe.summary import Summary
 from paceline.observe.text import accuracy_text, count_text, megabytes, percent, seconds_text
@@ -98,7 +99,7 @@ def reference(prospects: Sequence[Prospect]) -> Prospect | None:
 
 def advice_text(prospects: Sequence[Prospect], refused: Sequence[tuple[str, str]]) -> str:
     """The table, the verdict, and what it does not know. `refused`: schemes that do not fit, and why."""
-    lines = [*_table(ranked(prospects)), "", WHAT_COLUMNS, ""]
+    lines = [_table(ranked(prospects)), "", WHAT_COLUMNS, ""]
     lines += [f"{kind:<7} {WHAT[kind]}" for kind in WHAT if any(p.kind == kind for p in prospects)]
     lines += [textwrap.fill(f"{p.name} was seen in part: not {p.unseen}.", COLUMNS) for p in prospects if p.unseen]
     lines += ["", *(textwrap.fill(line, COLUMNS) for line in verdict(prospects))]
@@ -114,18 +115,11 @@ share of samples thrown away; MB wkr, MB srv: memory for vectors on a worker and
 most."""
 
 
-def _table(prospects: Sequence[Prospect]) -> list[str]:
+def _table(prospects: Sequence[Prospect]) -> str:
     base = reference(prospects)
     trained = any(p.summary.target_accuracy is not None for p in prospects)
     head = (HEAD[0], "to target", "accuracy", *HEAD[1:]) if trained else HEAD
-    rows = [head, *(_row(p, base, trained) for p in prospects)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    return [
-        "  ".join(
-            cell.ljust(w) if i < 1 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+    return columns(head, [_row(p, base, trained) for p in prospects], last=">")
 
 
 def _row(p: Prospect, base: Prospect | None, trained: bool) -> tuple[str, ...]:
