@@ -8,6 +8,9 @@ refuses, nobody asks for the sum, and nothing has changed; if something else is 
     v: just judged; other: what it is added to, `onto` or the last sum of this kind (momentum)
     guess = which of the two, on which side, in what ratio; used where the last two sums were alike
 
+Nothing is kept for this that nobody else keeps: a rule that makes no such sum (Adam) lets go of v and w when it has
+read them, and a server must not hold two more models until the next push.
+
 It needs numba, which takes a good part of a second to be there: for short vectors it is not worth that.
 """
 
@@ -36,26 +39,27 @@ class Probe:
             from paceline.engine.passes import add_measured
 
             self._loop = add_measured
-        self._v: Tensor | None = None  # judged, and not added to anything yet
-        self._onto: Tensor | None = None
+        self._v: weakref.ref[Tensor] | None = None  # judged, and not added to anything yet
+        self._onto: weakref.ref[Tensor] | None = None
         self._last: weakref.ref[Tensor] | None = None  # the sum that the one before went into
         self._guess: tuple[bool, bool, float] | None = None  # is v the first term, is `onto` the other, ratio
         self._sure = False
-        self._made: tuple[Tensor, Tensor, float, Tensor] | None = None  # x + ratio y, and the sum
+        # The x and y of x + ratio y, ratio, and the sum: for as long as v is there.
+        self._made: tuple[weakref.ref[Tensor], weakref.ref[Tensor], float, Tensor] | None = None
 
     def __call__(self, v: Any, onto: Any = None) -> float:
         """onto: what `v` is about to be added to, as far as that is known. Not finite if a number of `v` is not."""
         self._v = self._onto = self._made = None
         if self._loop is None or torch.get_num_threads() > 1 or not _go_together(v, onto):
             return float(v.norm())
-        v.probe, self._v, self._onto = self, v.tensor, onto.tensor
+        v.probe, self._v, self._onto = self, weakref.ref(v.tensor, self._dropped), weakref.ref(onto.tensor)
         other = self._other()
         return float(v.norm()) if other is None else self._ahead(v, other)
 
     def _other(self) -> Tensor | None:
         if not self._sure or self._guess is None:
             return None
-        return self._onto if self._guess[1] else self._last() if self._last else None
+        return _there(self._onto if self._guess[1] else self._last)
 
     def _ahead(self, v: Flat, other: Tensor) -> float:
         assert self._guess is not None
@@ -64,14 +68,18 @@ class Probe:
         out = spare(len(v))
         squares = self._loop(x.numpy(), y.numpy(), ratio, v.tensor.numpy(), out.numpy())
         if math.isfinite(squares):  # nobody will ask for a sum with anything else
-            self._made = (x, y, ratio, out)
+            self._made = (weakref.ref(x), weakref.ref(y), ratio, out)
         return abs(v.scale) * math.sqrt(squares)
+
+    def _dropped(self, _v: object) -> None:
+        """Nobody has v any more, so nobody will ask for its sum."""
+        self._made = None
 
     def sum(self, x: Tensor, y: Tensor, ratio: float) -> Tensor:
         """x + ratio y, whether or not it has been made already."""
-        v, onto, made = self._v, self._onto, self._made
+        v, onto, made = _there(self._v), _there(self._onto), self._made
         self._v = self._onto = self._made = None
-        if made is not None and made[0] is x and made[1] is y and made[2] == ratio:
+        if made is not None and made[0]() is x and made[1]() is y and made[2] == ratio:
             out = made[3]
         else:
             out = torch.add(x, y, alpha=ratio, out=spare(x.numel(), x.device))
@@ -83,9 +91,13 @@ class Probe:
     def _learn(self, v: Tensor, onto: Tensor | None, x: Tensor, y: Tensor, ratio: float) -> None:
         other = y if x is v else x
         guess = (x is v, other is onto, ratio)
-        last = self._last() if self._last else None
+        last = _there(self._last)
         self._sure = guess == self._guess and (other is onto or other is last)
         self._guess = guess
+
+
+def _there(what: weakref.ref[Tensor] | None) -> Tensor | None:
+    return what() if what else None
 
 
 def _go_together(v: Any, onto: Any) -> bool:

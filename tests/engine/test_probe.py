@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -124,3 +125,17 @@ def test_short_vectors_and_several_threads_are_measured_by_a_pass_of_their_own(
             assert ask(g, w) == pytest.approx(math.sqrt(length))
             w = w - g
     assert fused == []
+
+
+def test_what_was_judged_is_not_kept_when_nobody_adds_it_to_anything(fused: list[float]) -> None:
+    ask, w = Probe(N), random(0)
+    for step in range(2):  # it has seen two sums alike, so the next is made ahead
+        g = random(step)
+        ask(g, w)
+        w = w - g * 0.5
+    g = random(9)
+    ask(g, w)
+    kept = [weakref.ref(g.tensor), weakref.ref(w.tensor)]
+    assert fused == [-0.5] and ask._made is not None
+    del g, w
+    assert [of() for of in kept] == [None, None] and ask._made is None
