@@ -136,6 +136,8 @@ def test_what_was_judged_is_not_kept_when_nobody_adds_it_to_anything(fused: list
     g = random(9)
     ask(g, w)
     kept = [weakref.ref(g.tensor), weakref.ref(w.tensor)]
-    assert fused == [-0.5] and ask._made is not None
+    assert fused == [-0.5]
+    assert ask._made is not None
     del g, w
-    assert [of() for of in kept] == [None, None] and ask._made is None
+    assert [of() for of in kept] == [None, None]
+    assert ask._made is None
