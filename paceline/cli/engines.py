@@ -79,8 +79,9 @@ def _run(
         placement = placed_on([(hello.host, hello.gpus) for hello, _ in callers], config.cluster.servers)
         there = [host for _, host in callers]
         bind = options.interface if "/" in (options.interface or "") else ""
+        local = here.crew(by_role, warm=not script)
         begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
-        crew = RemoteCrew(there, placement, here.crew(by_role), scripts=bool(script), said=Output(config.run.out))
+        crew = RemoteCrew(there, placement, local, scripts=bool(script), said=Output(config.run.out))
         if script:
             return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), config.run.out)
         return run_and_report(conductor_of(config, crew, make_view(sys.stderr)), config.run.out)

@@ -170,7 +170,7 @@ def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, 
     os.environ.update(everybody)
     config = new_folder(config)
     with page(options.watch, config.run.out), LocalHost() as host:
-        local = host.crew(by_role)
+        local = host.crew(by_role, warm=not script or config.cluster.servers > 0)
         if not script:
             return run_and_report(conductor_of(config, local, make_view(sys.stderr)), config.run.out)
         crew = ScriptCrew(script, local, Output(config.run.out), by_role)
@@ -205,8 +205,9 @@ def _over_ssh(
             sync(ssh, placement.hosts, options.sync_exclude)
         with page(options.watch, config.run.out), logins(ssh, placement.hosts) as there, LocalHost() as here:
             bind = "" if _is_address(options.interface) else options.interface or ""
+            local = here.crew(by_role, warm=not script)
             begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
-            crew = RemoteCrew(there, placement, here.crew(by_role), scripts=bool(script), said=Output(config.run.out))
+            crew = RemoteCrew(there, placement, local, scripts=bool(script), said=Output(config.run.out))
             if script:
                 return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), config.run.out)
             return run_and_report(conductor_of(config, crew, make_view(sys.stderr)), config.run.out)

@@ -102,7 +102,7 @@ class Agent:
         address = resolve(begin.bind) if begin.bind else self._address
         _check_listening(address)
         self._host = LocalHost()
-        local = self._host.crew(begin.by_role)
+        local = self._host.crew(begin.by_role, warm=not begin.command)
         crew = ScriptCrew(begin.command, local, self._said, begin.by_role) if begin.command else local
         self._crew = crew
         threading.Thread(target=self._report, args=(crew,), name="ends", daemon=True).start()

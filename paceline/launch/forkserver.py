@@ -4,7 +4,8 @@ Importing torch takes seconds and a data set tens of megabytes; this process doe
 no tensor operation, and then forks a party in milliseconds. It ends all it forked when its owner's end of the socket
 closes, and the kernel ends them when it dies itself, so that nothing outlives a run whatever happens.
 
-Over the socket go JSON lines: requests `prepare`, `start`, `signal`; answers `prepared`, `error`, `started`, `ended`.
+Over the socket go JSON lines: requests `warm`, `prepare`, `start`, `signal`; answers `prepared`, `error`, `started`,
+`ended`.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class ForkServer:
 
     def _handle(self, request: dict[str, Any]) -> None:
         match request.pop("do"):
+            case "warm":
+                self._warm()
             case "prepare":
                 self._prepare(request["config"])
             case "start":
@@ -84,19 +87,24 @@ class ForkServer:
                 if request["pid"] in self._children:
                     os.kill(request["pid"], request["number"])
 
-    def _prepare(self, values: dict[str, Any]) -> None:
+    def _warm(self) -> None:
+        """Import what takes seconds, so that nobody after us has to."""
         import torch
 
-        from paceline import config as configuration
-        from paceline.core.errors import PacelineError
-        from paceline.job import party  # noqa: F401  imported so that nobody after us has to
-        from paceline.job.worker import load_data
+        from paceline.job import party  # noqa: F401
 
         torch.set_num_threads(1)  # a pool of threads started here would be a dead one in those forked
+
+    def _prepare(self, values: dict[str, Any]) -> None:
+        self._warm()
+        from paceline import config as configuration
+        from paceline.core.errors import PacelineError
+        from paceline.job.worker import load_data
+
         try:
             config = configuration.build(values)
             if _makes_optimizers(config):
-                import torch._dynamo  # else the first of torch's would, for two seconds, in every process
+                import torch._dynamo  # noqa: F401  else the first of torch's would, for two seconds, in every process
             config.codecs().warm_up()
             splits = load_data(config)
             self._say(event="prepared", train_samples=len(splits.train))

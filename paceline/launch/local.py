@@ -46,15 +46,23 @@ class LocalHost:
         theirs.close()
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._crew: LocalCrew | None = None
+        self._has_started = False
         self._reader = threading.Thread(target=self._read, name="fork server", daemon=True)
         self._reader.start()
 
-    def crew(self, environment: Environment | None = None) -> LocalCrew:
-        """For the next run; `environment` is what parties of a kind find in theirs."""
+    def crew(self, environment: Environment | None = None, *, warm: bool = True) -> LocalCrew:
+        """For the next run; `environment` is what parties of a kind find in theirs.
+
+        warm: import torch for them right away, which takes seconds, beside what the caller does until it `prepare`s.
+        """
         self._crew = LocalCrew(self, environment or {})
+        if warm:
+            self.ask(do="warm")
         return self._crew
 
     def ask(self, **request: Any) -> None:
+        """`do` one thing. Raises PacelineError where nobody is left to do it."""
+        self._has_started |= request["do"] == "start"
         try:
             self._socket.sendall(json.dumps(request).encode() + b"\n")
         except OSError as error:
@@ -70,6 +78,8 @@ class LocalHost:
         """Ends the fork server and whoever it still has."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+        if not self._has_started:
+            self._process.kill()  # it may be in the middle of an import
         self._reader.join(2.0)
         self._socket.close()
         try:

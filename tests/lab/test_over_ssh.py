@@ -33,7 +33,7 @@ def test_a_run_over_unlike_hosts_survives_the_death_of_one_and_leaves_nobody_any
     lab.slow("h2", 0.25)
     lab.throttle("h3", "50mbit")
     train = ["paceline", "train", "--data", "digits", "--scheme", "gsp", "--epochs", "0", "--seconds", "600"]
-    train += ["--snapshot-every", "2"]
+    train += ["--snapshot-every", "2", "--eval-every", "1"]
     launched = over_ssh(lab, "-n", "4", "-s", "2", *train, "--out", "run")
     process = launched.process
     assert launched.says("accuracy", 150), launched.said
@@ -55,6 +55,9 @@ def test_a_run_over_unlike_hosts_survives_the_death_of_one_and_leaves_nobody_any
     summary = json.loads((lab.folder / "run" / "summary.json").read_text())
     assert len(summary["workers"]) == 4
     assert summary["samples"] > 0
+    trace = [json.loads(line) for line in (lab.folder / "run" / "trace.jsonl").read_text().splitlines()]
+    began = {row["party"]: row["host"] for row in reversed(trace) if "host" in row}  # the first of each stays
+    assert [began[f"worker {rank}"] for rank in range(4)] == ["h1", "h1", "h2", "h3"]
 
 
 def test_what_is_sent_is_run_where_it_arrives_and_who_cannot_be_reached_is_named(lab: Lab) -> None:

@@ -166,6 +166,22 @@ def test_closing_leaves_nobody() -> None:
     assert [pid for pid in family if "forkserver" in _command(pid) and alive(pid) and _is_of(pid, host)] == []
 
 
+def test_one_that_is_still_getting_warm_is_not_waited_for() -> None:
+    host = LocalHost()
+    host.crew()
+    assert within(10, lambda: "torch" in _mapped(host._process.pid))
+    host.close()
+    assert host._process.returncode == -signal.SIGKILL
+
+
+def _mapped(pid: int) -> str:
+    """The libraries it has loaded."""
+    try:
+        return Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return ""
+
+
 def _command(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
