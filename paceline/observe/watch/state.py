@@ -74,7 +74,7 @@ class State:
         self.evaluations: list[Evaluated] = []
         self.events: deque[Decision | Membership | Gated] = deque(maxlen=EVENTS_KEPT)
         self.event_count = 0
-        self.waits: dict[int, Decision] = {}  # the last wait of each worker
+        self._waits: dict[int, dict[str, Decision]] = {}  # by rank: the last wait at each server, while it goes on
         self._waited_for: dict[int, dict[int, float]] = {}  # by rank: for whom, and when last
         self._unnamed: dict[int, float] = {}  # by rank: when it last waited for more than could be named
 
@@ -114,11 +114,11 @@ class State:
         if span.activity not in ACTIVITIES:
             return
         begin = span.at - span.seconds
-        wait = self.waits.get(span.rank)
-        # A wait is over with the waiting, or where none was told of, when computing has begun after it. A server may be
+        # Waits are over with the waiting, or where none was told of, when computing has begun after them. A server may be
         # heard before the step that its decision followed.
-        if wait and wait.at <= (span.at if span.activity == "waiting" else begin):
-            del self.waits[span.rank]
+        over = span.at if span.activity == "waiting" else begin
+        if span.rank in self._waits:
+            self._waits[span.rank] = {who: wait for who, wait in self._waits[span.rank].items() if wait.at > over}
         self.strips.add(span.rank, ACTIVITIES.index(span.activity), begin, span.at, span.seconds)
         if span.activity == "computing":
             self.rates.add(0, 0, begin, span.at, span.samples)
@@ -139,6 +139,8 @@ class State:
             self.updates.add(update.shard, 0, update.at, update.at, 1)
         else:
             shard.dropped += len(update.ranks)
+        for rank in update.ranks:  # the server may be heard long before the worker, which has gone on by then
+            self._waits.get(rank, {}).pop(f"server {update.shard}", None)
         if update.shard == 0:
             met = tuple(sorted(update.ranks))
             for rank in met:
@@ -149,7 +151,7 @@ class State:
         if decision.verdict != "wait":
             self._event(decision)
             return
-        self.waits[decision.rank] = decision
+        self._waits.setdefault(decision.rank, {})[decision.party] = decision
         if not decision.whom:
             self._unnamed[decision.rank] = decision.at
         known = self._waited_for.setdefault(decision.rank, {})
@@ -182,9 +184,13 @@ class State:
     def samples(self) -> int:
         return sum(pace.samples for pace in self.paces)
 
+    def wait(self, rank: int) -> Decision | None:
+        """Why worker `rank` waits, if it does: what it was told last."""
+        return max(self._waits.get(rank, {}).values(), key=lambda wait: wait.at, default=None)
+
     def standing(self, rank: int) -> str:
         """What worker `rank` is most likely at now: what follows on what it last told of."""
-        if rank in self.waits:
+        if self.wait(rank):
             return "waiting"
         last = self.paces[rank].last_activity
         if last == "computing" and (self.paces[rank].steps_a_round or 1.0) < 1.5:

@@ -102,7 +102,7 @@ def ordered(paces: Sequence[Pace], state: State, sort: str) -> list[Pace]:
 
 
 def row(state: State, pace: Pace, held: Holdup | None) -> dict[str, Any]:
-    late, wait = state.lateness.get(pace.rank), state.waits.get(pace.rank)
+    late, wait = state.lateness.get(pace.rank), state.wait(pace.rank)
     rounds = pace.steps_a_round
     return {
         "rank": pace.rank,

@@ -134,17 +134,19 @@ def test_local_steps_between_exchanges_are_counted() -> None:
 
 
 def test_the_trace_names_whom_a_worker_waits_for() -> None:
-    assert simulated("bsp", (1, 1, 1, 4)).waits[2].whom == (3,)
-    assert simulated("ssp", (1, 1, 1, 4)).waits[2].whom == (3,)
+    for scheme in ("bsp", "ssp"):
+        wait = simulated(scheme, (1, 1, 1, 4)).wait(2)
+        assert wait is not None
+        assert wait.whom == (3,)
 
 
 def test_a_wait_that_is_heard_of_before_the_step_it_follows_goes_on_until_the_next_step() -> None:
     state = State(2)
     state.add(Decision(at=0.101, party="server 0", rank=0, verdict="wait", reason="waits for worker 1", whom=(1,)))
     state.add(Span(at=0.1, rank=0, activity="computing", seconds=0.1, steps=1, samples=4))
-    assert (state.standing(0), state.waits[0].reason) == ("waiting", "waits for worker 1")
+    assert state.standing(0) == "waiting"
     state.add(Span(at=0.6, rank=0, activity="computing", seconds=0.1, steps=1, samples=4))
-    assert 0 not in state.waits
+    assert state.wait(0) is None
 
 
 def test_whoever_has_waited_is_not_waiting_while_it_computes() -> None:
@@ -154,6 +156,18 @@ def test_whoever_has_waited_is_not_waiting_while_it_computes() -> None:
     assert state.standing(0) == "waiting"
     state.add(Span(at=0.2, rank=0, activity="waiting", seconds=0.1))
     assert state.standing(0) == "computing"  # of its next step nothing is written before it is over
+
+
+def test_a_server_that_is_heard_before_the_worker_says_itself_when_the_wait_was_over() -> None:
+    def decided(at: float, shard: int) -> Decision:
+        return Decision(at=at, party=f"server {shard}", rank=0, verdict="wait", reason="waits for worker 1", whom=(1,))
+
+    state = State(2)
+    state.add(Span(at=0.1, rank=0, activity="computing", seconds=0.1, steps=1, samples=4, exchanges=1))
+    state.add_all(decided(0.11, shard) for shard in (0, 1))
+    for shard, standing in ((0, "waiting"), (1, "communicating")):
+        state.add(Applied(at=0.12, shard=shard, ranks=(0, 1), version=1, staleness=0, weight=1.0, samples=8))
+        assert state.standing(0) == standing
 
 
 def test_servers_count_what_they_applied_and_what_they_dropped() -> None:
