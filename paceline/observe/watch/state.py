@@ -114,8 +114,8 @@ class State:
         if span.activity not in ACTIVITIES:
             return
         begin = span.at - span.seconds
-        # Waits are over with the waiting, or where none was told of, when computing has begun after them. A server may be
-        # heard before the step that its decision followed.
+        # Waits are over with the waiting, or where none was told of, when computing has begun after them. A server may
+        # be heard before the step that its decision followed.
         over = span.at if span.activity == "waiting" else begin
         if span.rank in self._waits:
             self._waits[span.rank] = {who: wait for who, wait in self._waits[span.rank].items() if wait.at > over}
