@@ -2,7 +2,9 @@
 
 Simulates two runs (four workers of which one is slow, with a real model; a thousand workers, timing only), opens each
 with `paceline watch` in a headless Chromium (see `make page-test`) and takes watch-*.png: light, dark, on a phone, and
-with a thousand workers.
+with a thousand workers. Where there can be a lab (see `make lab-test`), a live run by ssh over three hosts is watched
+too, one of them with a quarter of a CPU and one behind 50 Mbit/s: while all is well, on a phone, and, dark, after the
+third host has died.
 """
 
 from __future__ import annotations
@@ -11,19 +13,30 @@ import argparse
 import contextlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from paceline.cli.main import main as paceline
+from tests.lab.lab import missing, opened
+from tests.lab.launched import Launched
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 FOUR = "simulate --scheme bsp --slowdown 1,1,1,4 --step-ms 20 --seconds 12 --epochs 0"
 THOUSAND = "simulate --scheme ssp --cluster spot-1000 --timing-only --seconds 6 --epochs 0"
 SETTLED_MS = 120_000
+HOSTS = "h1 slots=2 group=near\nh2 group=near role=worker\nh3 group=far\n"
+LAUNCH = "-n 4 -s 2 -H hosts --launcher ssh --ssh-config ssh_config"
+TRAIN = (
+    "--data digits --scheme gsp --model cnn --batch-size 320 --step-ms 100 --snapshot-every 5 --epochs 0 --seconds 600"
+)
+WATCHED_S = 30
+"""Of a live run before its picture is taken: what has been drawn by then is what a user sees all the time."""
 
 
 def chromium() -> str | None:
@@ -46,17 +59,41 @@ def served(run: Path) -> Iterator[str]:
         process.stdout.close()
 
 
-def picture(browser: Any, address: str, path: Path, width: int, height: int, *, dark: bool = False) -> None:
+def picture(
+    browser: Any, address: str, path: Path, width: int, height: int, *, dark: bool = False, status: str = "over"
+) -> None:
     page = browser.new_page(
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", device_scale_factor=1.5
     )
     page.goto(address)
-    page.locator("#status", has_text="over").wait_for(timeout=SETTLED_MS)
+    page.locator("#status", has_text=status).wait_for(timeout=SETTLED_MS)
     page.locator("#foretold-bars .bar").first.wait_for(timeout=SETTLED_MS)
     page.wait_for_timeout(1500)  # what was asked for last is drawn
     page.screenshot(path=path, full_page=True)
     page.close()
     print(path)
+
+
+def pictures_of_a_lab(browser: Any, folder: Path) -> None:
+    """Of a run while it goes on, before and after one of its hosts has died."""
+    with tempfile.TemporaryDirectory() as place, contextlib.contextmanager(opened)(Path(place), 3) as lab:
+        lab.slow("h2", 0.25)
+        lab.throttle("h3", "50mbit")
+        (lab.folder / "hosts").write_text(HOSTS)
+        launched = Launched(lab, *LAUNCH.split(), "paceline", "train", *TRAIN.split(), "--out", "run")
+        try:
+            assert launched.says("accuracy", 150), launched.said
+            time.sleep(WATCHED_S)
+            with served(lab.folder / "run") as address:
+                picture(browser, address, folder / "watch-lab.png", 1400, 900, status="live")
+                picture(browser, address, folder / "watch-lab-phone.png", 390, 844, status="live")
+                lab.die("h3")
+                assert launched.says("was replaced", 60), launched.said
+                time.sleep(WATCHED_S)
+                picture(browser, address, folder / "watch-lab-dark.png", 1400, 900, dark=True, status="live")
+        finally:
+            launched.process.send_signal(signal.SIGINT)
+            launched.ends(30)
 
 
 def main() -> int:
@@ -82,6 +119,10 @@ def main() -> int:
             picture(browser, address, folder / "watch-phone.png", 390, 844)
         with served(thousand) as address:
             picture(browser, address, folder / "watch-1000.png", 1400, 900)
+        if missing():
+            print(f"no pictures of a lab: {missing()}", file=sys.stderr)
+        else:
+            pictures_of_a_lab(browser, folder)
         browser.close()
     return 0
 

@@ -436,14 +436,15 @@ class Coordinator:
         """Everybody reckons with it, so it may begin; unless it was sent home, or told that the run ends."""
         if self._reason or who not in self._coming:
             return
-        del self._coming[who]
+        hello = self._coming.pop(who)
         self._lost.discard(who)
         self._training.add(who)
         rank, now = who.index, self.node.now()
         former = self._former[rank] = self._progress.get(rank, control.NOTHING)
         here = f"{len(self._training)} of {len(self._workers)} train"
         life = f"life {self._members.incarnation(who) + 1}"
-        self._listener.recorded(Membership(at=now, party=str(who), event="returned", reason=f"{life}; {here}"))
+        told = {"event": "returned", "reason": f"{life}; {here}", "device": hello.device, "host": hello.host}
+        self._listener.recorded(Membership(at=now, party=str(who), **told))
         go = control.Go(at=now, samples=self.samples, steps=former.steps)
         for message in (self._plan, go):
             self._tell([who], message)

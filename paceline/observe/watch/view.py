@@ -21,6 +21,7 @@ BANDS = 10
 BANDED_FROM = 40
 """From so many workers on, ten bands of them are shown above the single ones."""
 RANKS_SHOWN = 40
+HOSTS_SHOWN = 4
 GROUPS_MAX = 50
 STEPS_SMOOTHED = 5
 SORTS = ("slow", "rank", "waiting", "staleness", "share", "rate")
@@ -151,14 +152,18 @@ def bands(state: State) -> list[dict[str, Any]]:
 
 
 def _band(state: State, paces: Sequence[Pace]) -> dict[str, Any]:
-    shares = [statistics.fmean(column) for column in zip(*(pace.shares() for pace in paces), strict=True)]
     return {
         "workers": len(paces),
         "step_ms": [round(1000 * pace.step_s, 2) for pace in (paces[0], paces[-1])],
-        "shares": [round(share, 3) for share in shares],
+        "shares": mean_shares(paces),
         "rate": round(sum(pace.samples_per_second for pace in paces), 1),
         "strip": strip(state.strips, [pace.rank for pace in paces]),
     }
+
+
+def mean_shares(paces: Sequence[Pace]) -> list[float]:
+    """Of the time of these workers: computing, communicating, waiting."""
+    return [round(statistics.fmean(column), 3) for column in zip(*(pace.shares() for pace in paces), strict=True)]
 
 
 def standing(state: State) -> dict[str, Any]:
@@ -171,14 +176,17 @@ def standing(state: State) -> dict[str, Any]:
 
 
 def group(state: State, ranks: Sequence[int]) -> dict[str, Any]:
-    """Who meets in one group, and its own pace: the step of its slowest, samples a second of all."""
+    """Who meets in one group and where, and its own pace: the step of its slowest, samples a second of all."""
     paces = [state.paces[rank] for rank in ranks]
+    hosts = dict.fromkeys(pace.host for pace in paces if pace.host)
     return {
         "ranks": list(ranks[:RANKS_SHOWN]),
         "workers": len(ranks),
+        "hosts": list(hosts)[:HOSTS_SHOWN],
         "step_ms": round(1000 * max(pace.own_s for pace in paces), 2),
-        "waiting": round(statistics.fmean(pace.shares()[2] for pace in paces), 3),
+        "shares": mean_shares(paces),
         "rate": round(sum(pace.samples_per_second for pace in paces), 1),
+        "strip": strip(state.strips, ranks),
     }
 
 
@@ -247,7 +255,7 @@ def _nobody(state: State) -> str:
         return "Nobody holds anybody up: all steps take about as long."
     return (
         f"Nobody holds anybody up. {names(state, [slowest.rank])} is the slowest with {step_text(slowest.own_s)} "
-        f"a step, against {step_text(fastest.own_s)} of the fastest, and the others do not wait for it."
+        f"a step, against {step_text(fastest.own_s)} of the fastest, which costs the others little or nothing."
     )
 
 

@@ -234,5 +234,7 @@ def test_the_groups_of_gsp_are_seen_each_with_its_own_pace() -> None:
     state = simulated("gsp", (1, 1, 4, 4))
     assert state.groups() == [(0, 1), (2, 3)]
     fast, slow = picture(state, Query())["groups"]
+    assert fast["shares"][0] == pytest.approx(1.0, abs=0.1)
+    assert len(fast["strip"]) == len(slow["strip"]) > 0
     assert fast["rate"] == pytest.approx(4 * slow["rate"], rel=0.1)
     assert slow["step_ms"] == pytest.approx(4 * fast["step_ms"], rel=0.1)

@@ -312,13 +312,26 @@ function showServers(servers) {
 
 function showGroups(groups) {
   $("groups").hidden = !groups.length;
-  $("group-rows").replaceChildren(...groups.map((group) => {
-    const row = element("tr"), more = group.workers - group.ranks.length;
-    cell(row, "", "th").scope = "row";
-    row.firstChild.textContent = group.ranks.join(", ") + (more ? ` and ${whole(more)} more` : "");
-    for (const text of [milliseconds(group.step_ms), percent(group.waiting), whole(group.rate)]) cell(row).textContent = text;
-    return row;
-  }));
+  const body = $("group-rows"), palette = colours();
+  while (body.children.length > groups.length) body.lastChild.remove();
+  groups.forEach((group, n) => {
+    let row = body.children[n];
+    if (!row) {
+      row = element("tr");
+      cell(row, "", "th").scope = "row";
+      cell(row, "device"); cell(row); stripCell(row); cell(row); cell(row);
+      body.append(row);
+    }
+    const more = group.workers - group.ranks.length;
+    row.children[0].textContent = group.ranks.join(", ") + (more ? ` and ${whole(more)} more` : "");
+    row.children[1].textContent = group.hosts.join(", ");
+    row.children[2].textContent = milliseconds(group.step_ms);
+    const canvas = row.children[3].firstChild;
+    canvas.setAttribute("aria-label", spoken(group.shares));
+    drawStrip(canvas, group.strip, palette);
+    row.children[4].textContent = percent(group.shares[2]);
+    row.children[5].textContent = whole(group.rate);
+  });
 }
 
 function showEvents(events) {
