@@ -43,15 +43,24 @@ def over_engine(
     everybody, by_role = split_environment(options.env, os.environ)
     address = _listens_on(options, hosts)
     values.setdefault("cluster", {})["bind"] = address
+    run = values.setdefault("run", {})
+    if options.launcher == slurm.NAME and not script and run.get("out") and slurm.has_come_back(os.environ):
+        values.setdefault("checkpoint", {}).setdefault("resume", "auto")
     config = configuration.build(values)
+    if options.write:
+        return _write(options, config, trains=not script)
     with tempfile.TemporaryDirectory(prefix="paceline-engine-") as folder:
-        engine = _engine(options, hosts, Path(folder), everybody.get("PYTHONPATH", ""))
+        engine = _engine(options, hosts, Path(folder), everybody.get("PYTHONPATH", ""), config)
         if options.dry_run:
             print(_plan(engine, options, config, script))
             return 0
         config = new_folder(config)
         with ending_in_order(), starting(config.run.out, config.run.scheme):
-            return _run(engine, options, config, script, everybody, by_role)
+
+            def go() -> int:
+                return _run(engine, options, config, script, everybody, by_role)
+
+            return slurm.until_notice(os.environ, go) if isinstance(engine, slurm.Slurm) and engine.inside else go()
 
 
 def _run(
@@ -62,13 +71,15 @@ def _run(
     everybody: dict[str, str],
     by_role: Any,
 ) -> int:
-    workers, out, patience = config.cluster.workers, Path(config.run.out), _seconds(options.start_timeout)
-    print(f"paceline: {engine.name} starts {workers} agents, which call {config.cluster.bind}", file=sys.stderr)
+    out, patience = Path(config.run.out), _seconds(options.start_timeout)
+    apart = engine.apart if isinstance(engine, slurm.Slurm) else 0
+    count = config.cluster.workers + apart
+    print(f"paceline: {engine.name} starts {count} agents, which call {config.cluster.bind}", file=sys.stderr)
     with (
         page(options.watch, config.run.out),
         called(
             engine,
-            workers,
+            count,
             address=config.cluster.bind,
             python=options.python,
             folder=out,
@@ -76,7 +87,8 @@ def _run(
         ) as callers,
         LocalHost() as here,
     ):
-        placement = placed_on([(hello.host, hello.gpus) for hello, _ in callers], config.cluster.servers)
+        found = [(hello.host, hello.gpus) for hello, _ in callers]
+        placement = placed_on(found, config.cluster.servers, apart=apart)
         there = [host for _, host in callers]
         bind = options.interface if "/" in (options.interface or "") else ""
         local = here.crew(by_role, warm=not script)
@@ -87,7 +99,7 @@ def _run(
         return run_and_report(conductor_of(config, crew, make_view(sys.stderr)), config.run.out)
 
 
-def _engine(options: argparse.Namespace, hosts: tuple[Host, ...], folder: Path, path: str) -> Engine:
+def _engine(options: argparse.Namespace, hosts: tuple[Host, ...], folder: Path, path: str, config: Config) -> Engine:
     try:
         extra = tuple(shlex.split(options.launcher_args))
     except ValueError as error:
@@ -100,7 +112,8 @@ def _engine(options: argparse.Namespace, hosts: tuple[Host, ...], folder: Path, 
             exported = ("-x", f"PYTHONPATH={path}") if path else ()
             return mpi.Mpi(hostfile=str(hostfile) if hosts else "", extra=(*exported, *extra))
         case slurm.NAME:
-            return slurm.Slurm(hosts=hosts, inside=slurm.inside(os.environ), extra=extra)
+            engine = slurm.Slurm(hosts=hosts, inside=slurm.inside(os.environ), extra=extra)
+            return slurm.in_groups(engine, os.environ, config.cluster.workers, config.cluster.servers)
         case ray.NAME:
             if hosts:
                 raise ConfigError("--hosts: Ray chooses hosts itself; say by --launcher-args 'GPU=1' what workers need")
@@ -147,6 +160,38 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _write(options: argparse.Namespace, config: Config, *, trains: bool) -> int:
+    """A script for sbatch. Raises ConfigError."""
+    path = Path(options.write)
+    try:
+        path.write_text(_script(options, config, trains=trains), encoding="utf-8")
+        path.chmod(0o755)
+    except OSError as error:
+        raise ConfigError(f"--write {path}: {error.strerror}") from None
+    print(f"written: sbatch {path}")
+    return 0
+
+
+def _script(options: argparse.Namespace, config: Config, *, trains: bool) -> str:
+    """What was typed, but the options for Slurm, which the job itself has."""
+    words = options.words[: len(options.words) - len(options.command)]
+    kept: list[str] = []
+    skipped = 0
+    for word in words:
+        flag, joined, _ = word.partition("=")
+        if skipped or flag in ("--dry-run", "--write", "--launcher-args"):
+            skipped = not skipped and not joined and flag != "--dry-run"
+            continue
+        kept.append(word)
+    return slurm.script(
+        ["paceline", "launch", *kept, *options.command],
+        workers=config.cluster.workers,
+        servers=max(1, config.cluster.servers),
+        settings=shlex.split(options.launcher_args),
+        trains=trains,
+    )
+
+
 def _plan(engine: Engine, options: argparse.Namespace, config: Config, script: Sequence[str]) -> str:
     ticket = Path(config.run.out or "runs/NEW").absolute() / "ticket"
     tls = "TLS" if config.cluster.secured else "no TLS"
@@ -158,9 +203,5 @@ def _plan(engine: Engine, options: argparse.Namespace, config: Config, script: S
     if script:
         lines.append(f"  {shlex.join(script)}")
     if isinstance(engine, slurm.Slurm) and not engine.inside:
-        command = [a for a in sys.argv if a != "--dry-run"]
-        lines += [
-            "or as a job of its own, by sbatch:",
-            slurm.script(["paceline", *command[1:]], config.cluster.workers),
-        ]
+        lines += ["or as a job of its own, by sbatch (--write FILE):", _script(options, config, trains=not script)]
     return "\n".join(lines)

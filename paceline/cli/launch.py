@@ -21,7 +21,7 @@ from paceline.cli.watch import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.job.standing import starting
-from paceline.launch import kubernetes
+from paceline.launch import kubernetes, slurm
 from paceline.launch.agents import RemoteCrew, begin
 from paceline.launch.environment import split_environment
 from paceline.launch.hosts import Host, parse_hosts, slots_of
@@ -71,6 +71,7 @@ LAUNCHERS = ("local", "ssh", *ENGINES, kubernetes.NAME)
 
 def main(arguments: list[str]) -> int:
     options = _parser().parse_all(arguments)
+    options.words = arguments  # for who writes them down
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         raise ConfigError("launch what? e.g. `paceline launch -n 4 python my_train.py`")
@@ -81,6 +82,8 @@ def main(arguments: list[str]) -> int:
     if (options.launcher or "ssh") == "local" and hosts:
         raise ConfigError("--launcher local is this machine: leave --hosts out, or take --launcher ssh")
     values = _values(options, command[2:] if trains else None, hosts)
+    if options.write and options.launcher != slurm.NAME:
+        raise ConfigError("--write is for --launcher slurm: the file is a script for sbatch")
     if options.launcher == kubernetes.NAME:
         return over_kubernetes(options, configuration.build(values), _settings_given(options))
     if options.launcher in ENGINES:
@@ -108,6 +111,7 @@ def _parser() -> Parser:
     add("--launcher-args", metavar="WORDS", default="", help="more options for mpirun, srun, ..., in one word")
     add("--start-timeout", metavar="S", default="600", help="seconds that a queue may take to start everybody")
     add("--dry-run", action="store_true", help="print what would be executed where, and end")
+    add("--write", metavar="FILE", help="--launcher slurm: write a script for sbatch that does all this, and end")
     for flag in SETTINGS:
         setting = next(s for s in configuration.settings() if s.flag == flag)
         parser.add_argument(f"--{flag}", help=setting.limits.help)

@@ -52,7 +52,7 @@ from paceline.observe.summary import Summary, write_summary
 PHASE_SECONDS = 120.0
 GRACE_SECONDS = 0.4  # between the first sign of a failure and the search for its cause
 END_SECONDS = 0.8
-INTERRUPT_SECONDS = 2.5  # with END_SECONDS: Ctrl-C ends within 5 s even those who do not answer
+INTERRUPT_SECONDS = {"SIGTERM": 10.0, "SIGINT": 2.5, "SIGHUP": 2.5}  # Ctrl-C: 5 s altogether; batch systems give 30
 SHOW_SECONDS = 0.25
 
 
@@ -304,7 +304,7 @@ class Conductor:
                     if second or self._coordinator.phase is not Phase.TRAINING:
                         raise RunFailed(f"interrupted by {signal}")
                     self._coordinator.stop(f"interrupted by {signal}")
-                    deadline.at_most(INTERRUPT_SECONDS)
+                    deadline.at_most(INTERRUPT_SECONDS[signal])
             self._start_again()
             if not finished:
                 deadline.check()
@@ -475,11 +475,11 @@ class Deadline:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._phase: tuple[Phase, bool] | None = None
-        self._at = self._last = math.inf
+        self._at = self._last = self._seconds = math.inf
 
     def at_most(self, seconds: float) -> None:
         """From now on nothing may take longer than `seconds` altogether."""
-        self._last = time.monotonic() + seconds
+        self._last, self._seconds = time.monotonic() + seconds, seconds
 
     @property
     def expired(self) -> bool:
@@ -496,5 +496,5 @@ class Deadline:
         if now > min(self._at, self._last):
             missing = ", ".join(str(who) for who in self._coordinator.missing()[:4]) or "the workers"
             what = "stopping the workers" if phase[1] else phase[0].value
-            seconds = PHASE_SECONDS if now > self._at else INTERRUPT_SECONDS
+            seconds = PHASE_SECONDS if now > self._at else self._seconds
             raise RunFailed(f"waited {seconds:.0f} s for {missing} while {what}")

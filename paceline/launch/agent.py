@@ -39,6 +39,9 @@ from paceline.launch.words import Lines, Request
 from paceline.live.party import Party
 
 LOG_BYTES_MAX = 64 * 1024
+GRACE_SECONDS = 20
+"""An engine that takes a job away sends SIGTERM to all of it, and half a minute later SIGKILL: until then the launcher
+ends the run, and with it its agents. This is for those that are not ended."""
 TASKS = ("PACELINE_TASK", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SGE_TASK_ID")
 """In the order in which they are looked for: torchrun may run within Slurm, and its numbers are the finer ones."""
 
@@ -183,6 +186,8 @@ def main(arguments: list[str]) -> int:
         from paceline.launch.door import dial
 
         stream, token, address = dial(Path(arguments[1]))
+        signal.signal(signal.SIGALRM, lambda *_: sys.exit(143))
+        signal.signal(signal.SIGTERM, _terminated)
     else:
         stream, address = words.Descriptors(os.dup(0), os.dup(1)), _reached_at()
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -195,6 +200,11 @@ def main(arguments: list[str]) -> int:
     with contextlib.suppress(OSError):
         sys.stderr.flush()
     os._exit(0)  # threads that wait for parties which are gone would keep it
+
+
+def _terminated(*_: object) -> None:
+    if signal.alarm(GRACE_SECONDS):
+        sys.exit(143)  # it is said for the second time
 
 
 def _reached_at() -> str:

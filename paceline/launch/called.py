@@ -148,10 +148,10 @@ def called(
         yield callers
 
 
-def placed_on(callers: Sequence[tuple[str, str]], servers: int) -> Placement:
+def placed_on(callers: Sequence[tuple[str, str]], servers: int, *, apart: int = 0) -> Placement:
     """A worker on each agent, told by its host and the GPUs that it may see; servers on the first of each host.
 
-    Workers that see the same GPUs of one host take them in turn.
+    Workers that see the same GPUs of one host take them in turn. Of the agents, the first `apart` are for servers only.
     """
     seen: Counter[tuple[str, str]] = Counter()
     slots = []
@@ -159,11 +159,11 @@ def placed_on(callers: Sequence[tuple[str, str]], servers: int) -> Placement:
         slots.append(seen[caller])
         seen[caller] += 1
     names = [host for host, _ in callers]
-    first = sorted({names.index(name) for name in names})
+    first = sorted({names.index(name) for name in names[: apart or len(names)]})
     return Placement(
         hosts=tuple(Host(name=name) for name in names),
-        workers=tuple(range(len(names))),
-        slots=tuple(slots),
+        workers=tuple(range(apart, len(names))),
+        slots=tuple(slots[apart:]),
         servers=tuple(itertools.islice(itertools.cycle(first), servers)),
     )
 

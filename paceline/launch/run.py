@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from paceline import config as configuration
 from paceline.checkpoint.address import PASSWORD
-from paceline.checkpoint.folder import CHECKPOINTS, Folder
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
@@ -43,14 +42,15 @@ class Silent:
 def new_folder(config: Config) -> Config:
     """`config` with a folder to leave things in: the one asked for, or a new one under runs/.
 
-    Raises ConfigError when it holds a run already or could not be made.
+    Raises ConfigError when it holds a run already, and is not to go on, or could not be made.
     """
     out = config.run.out
     if not out:
         out = next_folder(config.run.scheme)
     path = Path(out)
-    goes_on = config.checkpoint.resume == "auto" and Folder(path / CHECKPOINTS).numbers()
-    if not goes_on and any((path / name).exists() for name in ("trace.jsonl", "summary.json", "race.json")):
+    if config.checkpoint.resume != "auto" and any(
+        (path / name).exists() for name in ("trace.jsonl", "summary.json", "race.json")
+    ):
         raise ConfigError(f"--out {out} already holds a run: name another folder")
     there = next((p for p in (path, *path.absolute().parents) if p.exists()), path)
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):

@@ -14,7 +14,7 @@ from tests.launch.processes import within
 ROOT = str(Path(__file__).parents[2])
 
 
-def _path() -> str:
+def path() -> str:
     return os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
 
 
@@ -26,7 +26,7 @@ class Launched:
         self.process = subprocess.Popen(
             lab.command("h1", *command),
             cwd=lab.folder,
-            env={**os.environ, "PYTHONPATH": _path(), **environment},
+            env={**os.environ, "PYTHONPATH": path(), **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

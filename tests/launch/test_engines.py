@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +14,14 @@ import pytest
 
 from paceline.cli.main import main
 from paceline.core.errors import ConfigError, PacelineError
+from paceline.launch.agents import begin
 from paceline.launch.called import TICKET, Starter, called, listening_address, placed_on
 from paceline.launch.hosts import parse_hosts
 from paceline.launch.mpi import Mpi, write_hostfile
 from paceline.launch.ray import configured
 from paceline.launch.sge import GridEngine
-from paceline.launch.slurm import Slurm, script
+from paceline.launch.slurm import Slurm
+from tests.launch.processes import alive, within
 
 pytest.importorskip("cryptography", reason="`make` installs what a launch's authority needs")
 
@@ -88,13 +91,6 @@ def test_ray_gets_an_address_a_strategy_and_what_each_worker_needs() -> None:
     assert command[-4:] == ["--", *AGENT]
 
 
-def test_a_batch_script_passes_the_signal_on_that_comes_before_the_end() -> None:
-    text = script(["paceline", "launch", "-n", "2", "python", "my train.py"], 2)
-    assert "paceline launch -n 2 python 'my train.py' &\n" in text
-    assert "#SBATCH --signal=B:TERM@60" in text
-    assert "trap 'kill -TERM $!' TERM" in text
-
-
 @pytest.mark.parametrize("launcher", ["mpi", "slurm", "sge", "ray", "torchrun"])
 def test_a_dry_run_prints_the_command_and_starts_nothing(
     launcher: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -142,6 +138,13 @@ def test_workers_of_one_host_take_its_gpus_in_turn_unless_the_engine_has_shared_
     assert placed_on([("a", "0"), ("a", "1")], servers=1).slots == (0, 0)
 
 
+def test_where_the_first_agents_are_for_servers_only_workers_are_on_the_others() -> None:
+    placement = placed_on([("s", ""), ("t", ""), ("g", "0"), ("g", "1")], servers=3, apart=2)
+    assert placement.servers == (0, 1, 0)
+    assert placement.workers == (2, 3)
+    assert len(placement.slots) == 2
+
+
 def test_agents_call_an_address_that_others_can_reach() -> None:
     assert listening_address([("lo", "127.0.0.1"), ("eth0", "10.0.0.5")]) == "10.0.0.5"
     assert listening_address([("lo", "127.0.0.1")]) == "127.0.0.1"
@@ -155,6 +158,16 @@ def test_agents_come_in_the_order_of_their_numbers_and_the_ticket_goes(tmp_path:
         assert [hello.task for hello, _ in callers] == [0, 1]
         assert not (tmp_path / TICKET).exists()
     assert all(not host.alive for _, host in callers)
+
+
+def test_an_agent_that_its_engine_tells_to_end_leaves_that_to_the_launcher_for_a_while(tmp_path: Path) -> None:
+    with called(
+        Here(program=EVERY_AGENT), 1, address="127.0.0.1", python=sys.executable, folder=tmp_path, seconds=120
+    ) as [(hello, host)]:
+        os.kill(hello.pid, signal.SIGTERM)
+        begin([host], placed_on([("here", "")], 1), command=["true"])  # raises where there is no answer
+        os.kill(hello.pid, signal.SIGTERM)
+        assert within(10, lambda: not alive(hello.pid))
 
 
 @pytest.mark.parametrize(
