@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from paceline.core.errors import ConfigError
 
 SCHEDULER, SERVER, WORKER = "scheduler", "server", "worker"
+PORT_MAX = 65535
 PORT = 29400  # where nobody says another; torchrun, whose rendezvous has it, always does
 
 
@@ -109,9 +110,9 @@ def _of_rank(names: Names, environment: Mapping[str, str]) -> Hand | None:
         raise ConfigError(
             f"{workers} processes by {names.starter}, maybe on several hosts: set MASTER_ADDR to the host of rank 0"
         )
-    # torchrun listens on MASTER_PORT itself.
-    port = _number(environment, "MASTER_PORT", PORT) + (names.starter == "torchrun")
     number = int(environment[names.rank]) - names.first
+    if not 0 <= number < workers:
+        raise ConfigError(f"{names.rank}={environment[names.rank]}: there are {workers} processes, by {names.count}")
     return Hand(
         starter=names.starter,
         kind=WORKER,
@@ -120,26 +121,36 @@ def _of_rank(names: Names, environment: Mapping[str, str]) -> Hand | None:
         workers=workers,
         servers=_number(environment, "PACELINE_SERVERS", 1),
         host=host,
-        port=_number(environment, "PACELINE_PORT", port),
+        port=_port(names, environment) if host else 0,
         job="-".join([names.starter, *(environment.get(name, "") for name in names.job)]),
         slot=_number(environment, names.rank_here, -1),
         interface=environment.get("PACELINE_BIND", ""),
     )
 
 
+def _port(names: Names, environment: Mapping[str, str]) -> int:
+    """Where rank 0 is called on its host."""
+    if environment.get("PACELINE_PORT"):
+        return _number(environment, "PACELINE_PORT", 0, 1, PORT_MAX)
+    above = int(names.starter == "torchrun")  # which listens on MASTER_PORT itself
+    return _number(environment, "MASTER_PORT", PORT, 1, PORT_MAX - above) + above
+
+
 def _of_paceline(environment: Mapping[str, str]) -> Hand:
     """Our own names, for whoever starts parties by a template: who leads, with all servers; and workers."""
     role, leader = environment["PACELINE_ROLE"], environment.get("PACELINE_LEADER", "")
-    host, colon, _ = leader.rpartition(":")
-    if role not in (SCHEDULER, WORKER) or not colon:
+    host, _, port_said = leader.rpartition(":")
+    if role not in (SCHEDULER, WORKER) or not port_said or ":" not in leader:
         raise ConfigError("PACELINE_ROLE must be scheduler or worker, and PACELINE_LEADER the scheduler's HOST:PORT")
-    port = _number({"PACELINE_LEADER": leader[len(host) + 1 :]}, "PACELINE_LEADER", 0, least=1)
+    port = _number({"PACELINE_LEADER's port": port_said}, "PACELINE_LEADER's port", 0, 1, PORT_MAX)
+    workers = _number(environment, "PACELINE_WORKERS", 1, least=1)
+    own = "PACELINE_RANK" if environment.get("PACELINE_RANK") else "JOB_COMPLETION_INDEX"
     return Hand(
         starter="hand",
         kind=role,
         leads=role == SCHEDULER,
-        number=_number(environment, "PACELINE_RANK", _number(environment, "JOB_COMPLETION_INDEX", -1)),
-        workers=_number(environment, "PACELINE_WORKERS", 1, least=1),
+        number=-1 if role == SCHEDULER else _number(environment, own, -1, most=workers - 1),
+        workers=workers,
         servers=_number(environment, "PACELINE_SERVERS", 1),
         host=host,
         port=port,
@@ -155,14 +166,18 @@ def _of_mxnet(environment: Mapping[str, str]) -> Hand:
     for name in ("DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER"):
         if not environment.get(name):
             raise ConfigError(f"DMLC_ROLE is set, so {name} must be too; docs/launch.md has the table")
-    port = _number(environment, "DMLC_PS_ROOT_PORT", 0)
+    port = _number(environment, "DMLC_PS_ROOT_PORT", 0, 1, PORT_MAX)
+    there = {
+        WORKER: _number(environment, "DMLC_NUM_WORKER", 1, least=1),
+        SERVER: _number(environment, "DMLC_NUM_SERVER", 1, least=int(role == SERVER)),
+    }
     return Hand(
         starter="mxnet",
         kind=role,
         leads=role == SCHEDULER,
-        number=-1 if role == SCHEDULER else _number(environment, f"DMLC_{role.upper()}_ID", -1),
-        workers=_number(environment, "DMLC_NUM_WORKER", 1, least=1),
-        servers=_number(environment, "DMLC_NUM_SERVER", 1),
+        number=-1 if role == SCHEDULER else _number(environment, f"DMLC_{role.upper()}_ID", -1, most=there[role] - 1),
+        workers=there[WORKER],
+        servers=there[SERVER],
         host=environment["DMLC_PS_ROOT_URI"],
         port=port,
         job=f"mxnet-{port}",
@@ -172,12 +187,12 @@ def _of_mxnet(environment: Mapping[str, str]) -> Hand:
     )
 
 
-def _number(environment: Mapping[str, str], name: str, default: int, least: int = 0) -> int:
-    text = environment.get(name) or str(default)
-    try:
-        number = int(text)
-    except ValueError:
-        number = least - 1
-    if number < least and text != str(default):
-        raise ConfigError(f"{name}={text}: must be a whole number, {least} or more")
-    return number
+def _number(environment: Mapping[str, str], name: str, default: int, least: int = 0, most: int | None = None) -> int:
+    """`default` where nothing is said. Raises ConfigError for what is no number from `least` to `most`."""
+    text = environment.get(name, "").strip()
+    if not text:
+        return default
+    if not text.isdecimal() or int(text) < least or (most is not None and int(text) > most):
+        bounds = f"{least} or more" if most is None else f"from {least} to {most}"
+        raise ConfigError(f"{name}={text}: must be a whole number, {bounds}")
+    return int(text)

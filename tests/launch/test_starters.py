@@ -108,9 +108,45 @@ def test_mxnets_variables_make_a_role() -> None:
         ({"DMLC_ROLE": "boss"}, "DMLC_ROLE=boss: must be scheduler, server or worker"),
         ({"DMLC_PS_ROOT_URI": ""}, "DMLC_ROLE is set, so DMLC_PS_ROOT_URI must be too"),
         ({"DMLC_PS_ROOT_PORT": "x"}, "DMLC_PS_ROOT_PORT=x: must be a whole number"),
+        ({"DMLC_PS_ROOT_PORT": "0"}, "DMLC_PS_ROOT_PORT=0: must be a whole number, from 1 to 65535"),
+        ({"DMLC_PS_ROOT_PORT": "65536"}, "DMLC_PS_ROOT_PORT=65536: must be a whole number, from 1 to 65535"),
+        ({"DMLC_WORKER_ID": "2"}, "DMLC_WORKER_ID=2: must be a whole number, from 0 to 1"),
+        ({"DMLC_ROLE": "server", "DMLC_NUM_SERVER": "0"}, "DMLC_NUM_SERVER=0: must be a whole number, 1 or more"),
         ({"DMLC_NUM_WORKER": "0"}, "DMLC_NUM_WORKER=0: must be a whole number, 1 or more"),
     ],
 )
 def test_what_is_wrong_with_them_is_told(changes: dict[str, str], expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
         by_hand({**MXNET, **changes})
+
+
+OURS = words("PACELINE_ROLE=worker PACELINE_LEADER=h1:4000 PACELINE_WORKERS=2")
+SEVERAL = {**TORCHRUN, "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "h1"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({**OURS, "PACELINE_LEADER": "h1:"}, "PACELINE_LEADER the scheduler's HOST:PORT"),
+        ({**OURS, "PACELINE_LEADER": "h1:0"}, "PACELINE_LEADER's port=0: must be a whole number, from 1 to 65535"),
+        ({**OURS, "PACELINE_LEADER": "h1:99999"}, "PACELINE_LEADER's port=99999: must be a whole number, from 1 to"),
+        ({**OURS, "PACELINE_RANK": "7"}, "PACELINE_RANK=7: must be a whole number, from 0 to 1"),
+        ({**OURS, "JOB_COMPLETION_INDEX": "2"}, "JOB_COMPLETION_INDEX=2: must be a whole number, from 0 to 1"),
+        ({**SEVERAL, "RANK": "4"}, "RANK=4: there are 4 processes, by WORLD_SIZE"),
+        ({**SEVERAL, "MASTER_PORT": "65535"}, "MASTER_PORT=65535: must be a whole number, from 1 to 65534"),
+        ({**SEVERAL, "PACELINE_PORT": "0"}, "PACELINE_PORT=0: must be a whole number, from 1 to 65535"),
+    ],
+)
+def test_numbers_that_cannot_be_are_told_with_the_name_they_came_under(
+    environment: dict[str, str], expected: str
+) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        by_hand(environment)
+
+
+def test_a_port_that_nobody_calls_is_not_held_against_anybody() -> None:
+    here = by_hand({**TORCHRUN, "MASTER_PORT": "65535"})
+    behind = by_hand({**SEVERAL, "MASTER_PORT": "65535", "PACELINE_PORT": "65535"})
+    assert here is not None
+    assert behind is not None
+    assert (here.host, behind.port) == ("", 65535)
