@@ -24,6 +24,15 @@ PIECE_BYTES = 1 << 18
 OPEN_SECONDS = 10.0
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Way:
+    """`address` is the relay's own, `onwards` that of whom it leads to."""
+
+    onwards: str
+    address: str
+    server: asyncio.Server
+
+
 class Relays:
     """Of one run. Everything that moves bytes happens on one thread of its own."""
 
@@ -31,17 +40,17 @@ class Relays:
         self._loop = asyncio.new_event_loop()
         self._cut: set[Party] = set()
         self._free = asyncio.Condition()
-        self._ways: dict[tuple[Party, str], str] = {}  # from a caller to an address: the relay's
-        self._servers: list[asyncio.Server] = []
+        self._ways: dict[tuple[Party, Party], Way] = {}  # from a caller to whom it calls
         self._thread = threading.Thread(target=self._loop.run_forever, name="relays", daemon=True)
         self._thread.start()
 
     def way(self, caller: Party, to: Party, address: str) -> str:
         """Where `caller` reaches `to`, whose own address that is; only ways over TCP are kept."""
         address = address.partition(" ")[0]
-        if (caller, address) not in self._ways:
-            self._ways[caller, address] = self._wait_for(self._open(caller, to, address))
-        return self._ways[caller, address]
+        way = self._ways.get((caller, to))
+        if way is None or way.onwards != address:
+            self._ways[caller, to] = way = self._wait_for(self._open(caller, to, address))
+        return way.address
 
     def cut_off(self, whom: Party) -> None:
         self._loop.call_soon_threadsafe(self._cut.add, whom)
@@ -60,13 +69,16 @@ class Relays:
         return asyncio.run_coroutine_threadsafe(act, self._loop).result(OPEN_SECONDS)
 
     # ---- on the thread of the relays ---------------------------------------------------------------------
-    async def _open(self, caller: Party, to: Party, address: str) -> str:
+    async def _open(self, caller: Party, to: Party, address: str) -> Way:
+        """Instead of the one to an earlier life, at which nobody is to call any more."""
+
         async def called(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await self._join({caller, to}, reader, writer, address)
 
+        if before := self._ways.get((caller, to)):
+            before.server.close()
         server = await asyncio.start_server(called, LOOPBACK, 0)
-        self._servers.append(server)
-        return f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}"
+        return Way(address, f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}", server)
 
     async def _join(
         self, ends: set[Party], reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str
@@ -104,8 +116,8 @@ class Relays:
             self._free.notify_all()
 
     async def _close(self) -> None:
-        for server in self._servers:
-            server.close()
+        for way in self._ways.values():
+            way.server.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()

@@ -124,5 +124,17 @@ def test_everybody_is_told_ways_of_its_own_and_no_shared_memory(relays: Relays, 
     for to, message in ((ME, roster), (OTHER, roster), (ME, came)):
         transport.send(to, Envelope(Kind.CONTROL, message))
     ways = [sent[0].addresses["server 0"], sent[1].addresses["server 0"], sent[2].address]
-    assert len(set(ways)) == 2  # one for each who calls: the address is the same
+    assert len(set(ways)) == 3  # one for each who calls, and whom
     assert all("unix" not in way and way not in echo for way in ways)
+
+
+def test_a_way_to_an_earlier_life_is_closed_and_its_connections_are_not(relays: Relays, echo: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as again:
+        first = relays.way(ME, SERVER, echo)
+        with call(first) as sock:
+            assert say(sock, b"one") == b"one"
+            second = relays.way(ME, SERVER, f"127.0.0.1:{again.getsockname()[1]}")
+            with pytest.raises(ConnectionRefusedError):
+                call(first)
+            assert say(sock, b"two") == b"two"
+            call(second).close()
