@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,8 +91,8 @@ def main(arguments: list[str]) -> int:
 def planned(options: argparse.Namespace) -> tuple[Config, list[Fault], bool]:
     """The run, its faults, and whether it ends once they have settled: where nobody said when. Raises ConfigError."""
     for name, least in (("every", 0.1), ("count", 1), ("hang", 0.1), ("points", 0.0)):
-        if getattr(options, name) < least:
-            raise ConfigError(f"--{name} {getattr(options, name)}: must be {least} or more")
+        if not least <= getattr(options, name) < math.inf:
+            raise ConfigError(f"--{name} {getattr(options, name)}: must be finite, and {least} or more")
     kinds = kinds_of(options.faults)
     values = values_of(options)
     length = {"epochs": 0.0, "seconds": options.count * options.every + LATE_SECONDS}

@@ -60,6 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PacelineError as error:
         print(f"paceline: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:  # before a run has begun, which hears of it itself
+        print("paceline: interrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:
         return 1  # the reader of our output has had enough
 

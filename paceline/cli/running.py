@@ -133,7 +133,8 @@ def faults_of(s: Summary) -> Iterator[str]:
 def ending_in_order() -> Iterator[None]:
     """Until a run begins: SIGTERM and SIGHUP end this process as Ctrl-C would, so that nothing it started is left.
 
-    The first of them only: a second would cut short what the first one ends.
+    The first of them only: a second would cut short what the first one ends. What is ignored, as SIGHUP is under nohup,
+    stays so.
     """
     before: dict[signal.Signals, Any] = {}
 
@@ -143,7 +144,8 @@ def ending_in_order() -> Iterator[None]:
         sys.exit(EXIT_CODES[signal.Signals(number).name])
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        before[number] = signal.signal(number, end)
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, end)
     try:
         yield
     finally:

@@ -13,8 +13,10 @@ from paceline.cli.main import main
     ("words", "says"),
     [
         (["--faults", "kill,parti"], "did you mean 'partition'"),
-        (["--count", "0"], "--count 0: must be 1 or more"),
-        (["--every", "0"], "--every 0.0: must be 0.1 or more"),
+        (["--count", "0"], "--count 0: must be finite, and 1 or more"),
+        (["--every", "0"], "--every 0.0: must be finite, and 0.1 or more"),
+        (["--every", "nan"], "--every nan: must be finite, and 0.1 or more"),
+        (["--points", "inf"], "--points inf: must be finite, and 0.0 or more"),
         (["--workers", "1"], "two workers or more"),
         (["--servers", "0"], "needs --servers 1"),
         (["--scheme", "esync", "--mean", "ring"], "needs servers"),

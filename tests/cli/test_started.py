@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from paceline.cli.main import main
-from paceline.cli.running import ending_in_order
+from paceline.cli.running import _signals, ending_in_order
 from paceline.job.standing import STATUS, Standing, read_status
 from tests.cli.conftest import refused_here
 from tests.launch.processes import all_gone, descendants, within
@@ -115,7 +115,7 @@ def test_one_that_does_not_end_is_told_so_and_ends_by_force_and_nobody_else_does
 
 STARTS = """
 import sys, threading
-from paceline.cli.running import ending_in_order
+from paceline.cli.running import _signals, ending_in_order
 from paceline.job.standing import starting
 with ending_in_order(), starting(sys.argv[1], "bsp"):
     threading.Event().wait(60)
@@ -144,6 +144,18 @@ def test_what_the_first_sigterm_ends_a_second_does_not_cut_short() -> None:
                 signal.raise_signal(number)
                 done.append(number)
     assert (end.value.code, len(done)) == (143, 2)
+
+
+def test_under_nohup_the_loss_of_the_terminal_ends_nothing() -> None:
+    before, heard = signal.signal(signal.SIGHUP, signal.SIG_IGN), []
+    try:
+        with ending_in_order(), _signals(heard.append):
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert heard == ["SIGTERM"]
 
 
 def test_without_a_name_the_newest_run_is_meant(here: Path, capsys: Capture) -> None:

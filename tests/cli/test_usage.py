@@ -54,6 +54,18 @@ def test_help_says_what_it_is_for_and_gives_examples(words: list[str], capsys: C
     assert max(map(len, text.splitlines())) <= 100
 
 
+def test_an_interrupt_before_a_run_has_begun_is_told_in_one_line(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("paceline.launch.local.LocalHost.__init__", interrupted)
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--scheme", "bsp"]) == 130
+    assert capsys.readouterr().err == "paceline: interrupted\n"
+
+
 def test_it_tells_its_version(capsys: Capture) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"paceline {__version__}\n"
