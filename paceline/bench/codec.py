@@ -3,11 +3,15 @@
 A gradient of random numbers is encoded with its residual and decoded, as a worker and a server do, and decoded and
 added to the weights. The limit is `r += g` in torch: it reads two vectors and writes one, as an encoder with a residual
 must at least. A decoder that writes once may take less.
+
+On a GPU (benchmarks/codecs.py --device cuda) it is the same with the kernels that encode there; the seconds are until
+the bytes are on the host, and the numbers on the GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -50,6 +54,40 @@ def _of(name: str, codec: Codec, g: np.ndarray, rounds: int) -> Iterator[Figure]
         "decode": lambda: codec.decode(data, out),
         "decode and add": decode_and_add,
     }
+    yield from _figures(name, codec, g, parts, rounds)
+
+
+def measure_on_gpu(names: Sequence[str], length: int, rounds: int) -> Iterator[Figure]:
+    """The same where the gradient lies on a GPU, of the codecs that have kernels for it. Raises ImportError."""
+    from paceline.codec import gpu
+
+    numbers = np.random.default_rng(1).standard_normal(length).astype(np.float32)
+    g = torch.tensor(numbers, device="cuda")
+    for name in names:
+        codec = read(DEFAULTS.get(name, name))
+        if codec is None or name not in gpu.CODECS:
+            continue
+        left, out, w, r = (torch.zeros_like(g) for _ in range(4))
+        data = gpu.encode(codec, g, left)
+        assert data is not None
+        gpu.decode(codec, data, out)  # compiled by now
+        acts: dict[str, Callable[[], object]] = {
+            LIMIT: functools.partial(r.add_, g),
+            "encode": functools.partial(gpu.encode, codec, g, left),
+            "decode": functools.partial(gpu.decode, codec, data, out),
+            "decode and add": lambda c=codec, d=data, o=out, w=w: (gpu.decode(c, d, o), w.add_(o, alpha=-0.1)),
+        }
+        yield from _figures(name, codec, numbers, {part: _done(act) for part, act in acts.items()}, rounds)
+
+
+def _done(act: Callable[[], object]) -> Callable[[], object]:
+    """`act`, and what it gave the GPU to do."""
+    return lambda: (act(), torch.cuda.synchronize())
+
+
+def _figures(
+    name: str, codec: Codec, g: np.ndarray, parts: Mapping[str, Callable[[], object]], rounds: int
+) -> Iterator[Figure]:
     took: dict[str, list[float]] = {part: [] for part in parts}
     for _ in range(rounds):
         for part, act in parts.items():

@@ -9,6 +9,11 @@ One process asks another for nothing and for a megabyte, as a worker does that m
 - a megabyte of shared memory: one byte there and back, and a copy of it in memory. It is not copied on its way.
 
 With --tls the limits are the same.
+
+Between two machines: `paceline bench links --serve 10.0.0.5:4711` on the one whose address that is, and
+`paceline bench links --to 10.0.0.5:4711` on the other. Both need the same token in the file that PACELINE_TOKEN_FILE
+names. What bounds it is a TCP connection opened there and closed, one round trip without anything of ours. The bytes go
+from there to here; for the other way, change places.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ SUBJECTS = {
     "mean": "a mean that workers carry among themselves, by each carrier",
     "codec": "encoding a gradient, decoding it, adding it to the weights",
     "overhead": "a training step of one worker, against the plain PyTorch loop",
-    "links": "asking another process of this machine for nothing, and for a megabyte",
+    "links": "asking another process for nothing, and for a megabyte: of this machine, or of another",
 }
 
 HELP = """usage: paceline bench SUBJECT [options]
@@ -75,6 +76,10 @@ def main(arguments: list[str]) -> int:
         code = 130
     if figures:
         show(subject, figures, options)
+        if getattr(options, "to", None) and len(figures) == 2:
+            from paceline.bench.hosts import told
+
+            print(told(*figures))
     return code
 
 
@@ -182,6 +187,13 @@ def _transport(parser: Parser) -> None:
     parser.add_argument("--tls", action="store_true", help="tcp as between hosts: TLS 1.3, each side with its key")
 
 
+def _of_links(parser: Parser) -> None:
+    _transport(parser)
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--serve", metavar="HOST:PORT", help="let another machine measure the way from this address")
+    either.add_argument("--to", metavar="HOST:PORT", help="measure the way from a machine where that is done")
+
+
 def _mbytes(parser: Parser, default: float, what: str) -> None:
     text = f"size {what} of float32, in millions of bytes (default: {default:g})"
     parser.add_argument("--mbytes", type=number(1e-5, 10_000), default=default, help=text)
@@ -192,7 +204,7 @@ OPTIONS: dict[str, Callable[[Parser], None]] = {
     "mean": _of_mean,
     "codec": _of_codec,
     "overhead": _of_overhead,
-    "links": _transport,
+    "links": _of_links,
 }
 
 
@@ -318,7 +330,21 @@ def _overhead(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
 def _links(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
     from paceline.bench import links
 
+    if options.serve or options.to:
+        return _between_hosts(options, note)
     return links.measure(options.transport, options.rounds, note, tls=options.tls)
+
+
+def _between_hosts(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
+    from paceline.bench import hosts
+    from paceline.launch.byhand import shared_secret
+
+    secret = shared_secret("whoever measures a link shows a token")
+    if options.to:
+        return hosts.measure(options.to, secret, options.rounds, note)
+    with contextlib.suppress(KeyboardInterrupt):
+        hosts.serve(options.serve, secret, threading.Event())
+    return iter(())
 
 
 RUN: dict[str, Callable[[argparse.Namespace, Note], Iterator[Figure]]] = {

@@ -44,10 +44,10 @@ def more_bytes(parts: Parts) -> int:
     return sum(4 * (part.stop - part.start) + PART_BYTES for part in parts)
 
 
-def joined(data: Bytes, x: Floats, parts: Parts) -> Bytes:
-    """What the codec made of `x`, and the numbers of the parts."""
+def joined(data: Bytes, numbers: Sequence[Floats], parts: Parts) -> Bytes:
+    """What the codec made of a vector, and the numbers of its parts."""
     table = np.array([(part.start, part.stop - part.start) for part in parts], np.uint32)
-    return np.concatenate([data, *(x[part].view(np.uint8) for part in parts), table.reshape(-1).view(np.uint8)])
+    return np.concatenate([data, *(part.view(np.uint8) for part in numbers), table.reshape(-1).view(np.uint8)])
 
 
 def taken_apart(data: Bytes, count: int, length: int) -> tuple[Bytes, dict[tuple[int, int], Floats]]:

@@ -19,6 +19,7 @@ would have been without a codec.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -105,9 +106,9 @@ class Stage:
 
     # ---- for those who keep it ---------------------------------------------------------------------------
     def residuals(self) -> dict[tuple[int, str], Residual]:
-        """What has not been sent yet, by number of the slice and name of the row; as it is, no copy."""
+        """What has not been sent yet, by number of the slice and name of the row; as it is, no copy but from a GPU."""
         kept = [(key, row.residual) for key, row in list(self._rows.items()) if not row.number]
-        return {_named(key): residual for key, residual in kept if residual is not None}
+        return {_named(key): _on_host(residual) for key, residual in kept if residual is not None}
 
     def recall(self, residuals: Mapping[tuple[int, str], Residual]) -> None:
         """Begin with what `residuals` gave, here or in an earlier life of the run."""
@@ -145,17 +146,20 @@ class Stage:
             return Encoded(codec.name, len(v), range(nbytes), exact=len(small))
         if self._of_server and row.last is not None and row.last[0] is v:
             return row.last[1]
-        x = self._numbers_of(v)
         if nature == STATE:
-            encoded = self._state(row, codec, v, x)
+            encoded = self._state(row, codec, v, self._numbers_of(v))
+        elif codec.feedback and (there := getattr(v, "on_gpu", None)) is not None and _gpu(codec.name):
+            encoded = self._increment_there(row, codec, v, there, small)
         else:
-            encoded = self._increment(row, codec, v, x, small)
+            encoded = self._increment(row, codec, v, self._numbers_of(v), small)
         row.last = (v, encoded) if self._of_server else None
         return encoded
 
     def _increment(self, row: _Row, codec: Codec, v: Any, x: Floats, small: Parts) -> Any:
         if codec.feedback and (row.residual is None or len(row.residual.left) != len(x)):
             row.residual = Residual.of(len(x))
+        if row.residual is not None:
+            row.residual = _on_host(row.residual)
         for part in small:  # to the codec, what travels as it is shall be zero
             assert row.residual is not None
             np.negative(x[part], out=row.residual.left[part])
@@ -166,7 +170,29 @@ class Stage:
         for part in small:
             assert row.residual is not None
             row.residual.left[part] = 0
-        return Encoded(codec.name, len(v), joined(data, x, small) if small else data, exact=len(small))
+        numbers = [x[part] for part in small]
+        return Encoded(codec.name, len(v), joined(data, numbers, small) if small else data, exact=len(small))
+
+    def _increment_there(self, row: _Row, codec: Codec, v: Any, x: Any, small: Parts) -> Any:
+        """The same where the numbers lie: `x` is on a GPU, and so is the residual from now on."""
+        gpu = _gpu(codec.name)
+        left = row.residual.left if row.residual is not None and len(row.residual.left) == len(x) else None
+        if left is None:
+            left = x.new_zeros(len(x))
+        elif isinstance(left, np.ndarray):  # it was given back by a checkpoint
+            left = x.new_tensor(left)
+        for part in small:
+            left[part] = -x[part]
+        data = gpu.encode(codec, x, left)
+        if data is None:
+            row.residual = None
+            return v
+        for part in small:
+            left[part] = 0
+        row.residual = Residual(left)
+        return Encoded(
+            codec.name, len(v), joined(data, gpu.taken(x, small), small) if small else data, exact=len(small)
+        )
 
     def _state(self, row: _Row, codec: Codec, v: Any, x: Floats) -> Any:
         if codec.weights == "as they are":
@@ -240,6 +266,22 @@ class Stage:
 
     def _numbers_of(self, v: Any) -> Floats:
         return np.frombuffer(self._memory.bytes_of(v), np.float32)
+
+
+@functools.cache
+def _gpu(codec: str) -> Any:
+    """`paceline.codec.gpu`, or None where there is no Triton or no kernel for that codec."""
+    try:
+        from paceline.codec import gpu
+    except ImportError:
+        return None
+    return gpu if codec in gpu.CODECS else None
+
+
+def _on_host(residual: Residual) -> Residual:
+    if isinstance(residual.left, np.ndarray):
+        return residual
+    return Residual(residual.left.cpu().numpy(), residual.count, residual.more)
 
 
 def _named(key: tuple[Any, ...]) -> tuple[int, str]:

@@ -78,6 +78,11 @@ class Flat:
         return self.tensor.device
 
     @property
+    def on_gpu(self) -> Tensor | None:
+        """The numbers where they lie, if that is a GPU."""
+        return self.value() if self.device.type == "cuda" else None
+
+    @property
     def memory(self) -> FlatMemory:
         """Where a driver gets room for vectors like this one."""
         return FlatMemory(self.device)

@@ -282,9 +282,14 @@ def _secret(hand: Hand) -> str:
     """What everybody has in a file; empty on one host, where none is needed. Raises ConfigError."""
     if not hand.host or is_loopback(hand.host):
         return ""
+    return shared_secret(f"{hand.host} is beyond this host, so the run needs a token")
+
+
+def shared_secret(why: str) -> str:
+    """What is in the file that PACELINE_TOKEN_FILE names. Raises ConfigError, without one with `why` it is needed."""
     path = os.environ.get(TOKEN)
     if not path:
-        raise ConfigError(f"{hand.host} is beyond this host, so the run needs a token: {HOW}")
+        raise ConfigError(f"{why}: {HOW}")
     try:
         text = Path(path).read_text(encoding="utf-8").strip()
         found = os.stat(path)
