@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from paceline.bench.figure import Figure, Note, say_nothing, timed
 from paceline.codec import Codec, Memory, read
+from paceline.codec.codec import Bytes
 
 LIMIT = "r += g"
 PARTS = ("encode", "decode", "decode and add")
@@ -71,18 +73,28 @@ def measure_on_gpu(names: Sequence[str], length: int, rounds: int) -> Iterator[F
         data = gpu.encode(codec, g, left)
         assert data is not None
         gpu.decode(codec, data, out)  # compiled by now
+
+        def add(codec: Codec = codec, data: Bytes = data, out: Tensor = out, w: Tensor = w) -> None:
+            gpu.decode(codec, data, out)
+            w.add_(out, alpha=-0.1)
+
         acts: dict[str, Callable[[], object]] = {
             LIMIT: functools.partial(r.add_, g),
             "encode": functools.partial(gpu.encode, codec, g, left),
             "decode": functools.partial(gpu.decode, codec, data, out),
-            "decode and add": lambda c=codec, d=data, o=out, w=w: (gpu.decode(c, d, o), w.add_(o, alpha=-0.1)),
+            "decode and add": add,
         }
         yield from _figures(name, codec, numbers, {part: _done(act) for part, act in acts.items()}, rounds)
 
 
 def _done(act: Callable[[], object]) -> Callable[[], object]:
     """`act`, and what it gave the GPU to do."""
-    return lambda: (act(), torch.cuda.synchronize())
+
+    def done() -> None:
+        act()
+        torch.cuda.synchronize()
+
+    return done
 
 
 def _figures(

@@ -87,9 +87,9 @@ class TcpTransport:
         check_bind(host, tls is not None)
         self.me, self._incarnation, self._token, self._memory = me, incarnation, token, memory
         self._body_bytes_max, self._streams = body_bytes_max, streams
-        self._loop = Loop(f"net of {me}", failed or self._failed)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        self._loop = Loop(f"net of {me}", failed or self._failed)
         self._listener.setblocking(False)
         self._segments, self._shared_only = segments, shared_only
         self._listeners = [self._listener] + ([unix.listen(BACKLOG)] if segments else [])
