@@ -57,7 +57,7 @@ def over_kubernetes(options: argparse.Namespace, config: Config, given: Sequence
             file=sys.stderr,
         )
         return 0
-    kubernetes.apply(cluster, objects)
+    kubernetes.create(cluster, objects)
     print(f"handed over to Kubernetes as {cluster.name}")
     print(f"  kubectl{scope} logs -f job/{cluster.name}             how it goes")
     print(f"  kubectl{scope} delete job,service,secret -l paceline/run={cluster.name}    ends it")

@@ -1,4 +1,4 @@
-"""Kubernetes: what a run is made of there, as the objects that `kubectl apply` takes.
+"""Kubernetes: what a run is made of there, as the objects that `kubectl create` takes.
 
     Service  NAME          headless: the name under which workers call who leads
     Job      NAME          one pod that leads: the coordinator, the evaluator and the servers
@@ -8,13 +8,12 @@ Both run the same command; who leads is told by PACELINE_ROLE (`paceline.launch.
 find one another by is a Secret, which manifests name and never contain. Pods run as an ordinary user, with nothing
 added to what it may do, on a root file system that cannot be written.
 
-Pure but for `apply`. Written against the schemas of Kubernetes 1.24 and later; not run on a cluster.
+Pure but for `create`. Written against the schemas of Kubernetes 1.24 and later; not run on a cluster.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import re
 import secrets
@@ -191,30 +190,32 @@ def _resources(cluster: Cluster) -> dict[str, Any]:
 
 
 # ---- to a cluster --------------------------------------------------------------------------------------------
-def apply(cluster: Cluster, objects: dict[str, Any]) -> None:
+def create(cluster: Cluster, objects: dict[str, Any]) -> None:
     """A new token, then all objects; over standard input, so that no argument has a secret in it.
 
-    Nothing is left of what is refused. Raises ConfigError without kubectl, PacelineError with what it says.
+    What is there already is somebody's, and left as it is. Of what is refused halfway nothing is left that this has
+    made. Raises ConfigError without kubectl, PacelineError with what it says.
     """
     data = base64.b64encode(secrets.token_hex(32).encode()).decode()
     metadata = _metadata(cluster, cluster.secret)
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": {TOKEN_NAME: data}}
-    _kubectl("create", secret)
-    try:
-        _kubectl("apply", objects)
-    except PacelineError:
-        with contextlib.suppress(PacelineError):  # what was not made cannot be found
-            _kubectl("delete", {**objects, "items": [secret, *objects["items"]]})
-        raise
+    made: list[str] = []
+    for what in (secret, objects):
+        done = _kubectl("create", "-f", "-", "-o", "name", given=json.dumps(what))
+        made += done.stdout.split()
+        if done.returncode:
+            if made:
+                _kubectl("delete", *(["-n", cluster.namespace] if cluster.namespace else []), *made)
+            raise PacelineError(f"kubectl create: {_last_words(done)}")
 
 
-def _kubectl(verb: str, what: dict[str, Any]) -> None:
+def _kubectl(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
     try:
-        done = subprocess.run(
-            ["kubectl", verb, "-f", "-"], input=json.dumps(what), capture_output=True, text=True, check=False
-        )
+        return subprocess.run(["kubectl", *words], input=given, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise ConfigError("kubectl: no such program; --dry-run writes what it would be given") from None
-    if done.returncode:
-        last = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise PacelineError(f"kubectl {verb}: {last}")
+
+
+def _last_words(done: subprocess.CompletedProcess[str]) -> str:
+    last = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+    return f"{last}; give another name=, or delete it first" if "(AlreadyExists)" in last else last

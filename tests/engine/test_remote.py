@@ -7,7 +7,10 @@ import functools
 import gzip
 import http.server
 import json
+import os
+import select
 import struct
+import subprocess
 import sys
 import threading
 import urllib.parse
@@ -162,6 +165,22 @@ def test_what_cannot_be_had_is_told_in_one_line_with_the_way_out(
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(ConfigError, match=r"^--data-dir memory://x: .*; pip install 'paceline\[remote\]' has s3"):
         mirrored("memory://x", ["a"], tmp_path)
+
+
+def test_who_fetches_ends_with_whom_it_fetches_for(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    os.mkfifo(tmp_path / "there" / "a")  # a store that never answers
+    code = "import sys; from paceline.engine.data.remote import *; mirrored(sys.argv[1], ['a'], Path(sys.argv[2]))"
+    caller = subprocess.Popen([sys.executable, "-c", code, f"file://{tmp_path}/there", str(tmp_path / "cache")])
+    try:
+        with (tmp_path / "there" / "a").open("wb") as store:  # opens when it is read
+            caller.kill()
+            hung_up = select.poll()
+            hung_up.register(store, 0)
+            assert hung_up.poll(30_000)
+    finally:
+        caller.kill()
+        caller.wait()
 
 
 def test_a_data_set_is_loaded_from_an_address(tmp_path: Path) -> None:

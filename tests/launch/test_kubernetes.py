@@ -17,9 +17,12 @@ WORDS = ["launch", "--launcher", "kubernetes", "-n", "3", "-s", "2"]
 ARGS = "image=reg/pl:1 name=night namespace=ml claim=runs gpu=1 memory=8Gi cpu=2"
 TRAIN = ["paceline", "train", "--scheme", "gsp"]
 KUBECTL = """#!/bin/sh
-echo "$@" >> {folder}/arguments
-cat > {folder}/$1
-[ ! -e {folder}/refuse-$1 ] || {{ echo 'Error from server (Forbidden): jobs.batch is forbidden' >&2; exit 1; }}
+cd {folder}
+echo "$@" >> arguments
+call=$1-$(grep -c "^$1 " arguments)
+cat > $call
+cat $call.made || true
+[ ! -e $call.error ] || {{ cat $call.error >&2; exit 1; }}
 """
 
 
@@ -99,32 +102,35 @@ def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_kubectl_is_given_a_new_token_and_the_objects_over_its_input(kubectl: Path, capsys: Capture) -> None:
     assert main([*WORDS, "--launcher-args", ARGS, *TRAIN]) == 0
     assert "kubectl -n ml logs -f job/night" in capsys.readouterr().out
-    secret, objects = (json.loads((kubectl / verb).read_text()) for verb in ("create", "apply"))
+    secret, objects = (json.loads((kubectl / call).read_text()) for call in ("create-1", "create-2"))
     token = base64.b64decode(secret["data"]["token"]).decode()
     assert len(token) == 64
     mounted = objects["items"][1]["spec"]["template"]["spec"]["volumes"][0]["secret"]["secretName"]
     assert mounted == secret["metadata"]["name"]
     assert token not in json.dumps(objects)
-    assert (kubectl / "arguments").read_text() == "create -f -\napply -f -\n"
+    assert (kubectl / "arguments").read_text() == "create -f - -o name\n" * 2
 
 
 def test_what_kubectl_refuses_is_told_in_one_line(kubectl: Path, capsys: Capture) -> None:
-    (kubectl / "refuse-create").touch()
+    (kubectl / "create-1.error").write_text("warning\nError from server (Forbidden): secrets is forbidden\n")
     assert main([*WORDS, "--launcher-args", ARGS, *TRAIN]) == 1
-    expected = "paceline: kubectl create: Error from server (Forbidden): jobs.batch is forbidden\n"
+    expected = "paceline: kubectl create: Error from server (Forbidden): secrets is forbidden\n"
     assert capsys.readouterr().err == expected
-    assert not (kubectl / "apply").exists()
+    assert (kubectl / "arguments").read_text() == "create -f - -o name\n"
 
 
-def test_of_what_is_refused_halfway_nothing_is_left(kubectl: Path, capsys: Capture) -> None:
-    (kubectl / "refuse-apply").touch()
+def test_of_what_is_refused_halfway_nothing_is_left_and_what_was_there_is_left_alone(
+    kubectl: Path, capsys: Capture
+) -> None:
+    there = 'Error from server (AlreadyExists): jobs.batch "night" already exists'
+    (kubectl / "create-1.made").write_text("secret/night-token\n")
+    (kubectl / "create-2.made").write_text("service/night\njob.batch/night-workers\n")
+    (kubectl / "create-2.error").write_text(there)
     assert main([*WORDS, "--launcher-args", ARGS, *TRAIN]) == 1
-    assert "kubectl apply: Error from server" in capsys.readouterr().err
-    gone = [
-        f"{item['kind']} {item['metadata']['name']}" for item in json.loads((kubectl / "delete").read_text())["items"]
-    ]
-    secret = json.loads((kubectl / "create").read_text())["metadata"]["name"]
-    assert gone == [f"Secret {secret}", "Service night", "Job night", "Job night-workers"]
+    expected = f"paceline: kubectl create: {there}; give another name=, or delete it first\n"
+    assert capsys.readouterr().err == expected
+    deleted = (kubectl / "arguments").read_text().splitlines()[2:]
+    assert deleted == ["delete -n ml secret/night-token service/night job.batch/night-workers"]
 
 
 def test_a_setting_given_here_and_in_the_command_is_given_twice(capsys: Capture) -> None:

@@ -19,6 +19,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,16 @@ def mirrored(address: str, names: Sequence[str], cache: Path = CACHE) -> Path:
         fetch_all(address, names, folder)
         return folder
     command = [sys.executable, "-m", __name__, address, str(folder), *names]
+    tells_of_our_end, ours = os.pipe()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, stdin=tells_of_our_end, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
     except subprocess.TimeoutExpired:
         raise ConfigError(f"--data-dir {address}: no answer within {TIMEOUT_S:.0f} s; is it reachable?") from None
+    finally:
+        os.close(tells_of_our_end)
+        os.close(ours)
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise ConfigError(said[-1])
@@ -136,7 +143,14 @@ def _line(error: BaseException) -> str:
     return " ".join(str(error).split()).rstrip(".")[:300] or "no reason given"
 
 
+def _end_with_the_caller() -> None:
+    """However that ends, nobody holds the other end of this process's standard input any more."""
+    os.read(0, 1)
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=_end_with_the_caller, daemon=True).start()
     try:
         fetch_all(sys.argv[1], sys.argv[3:], Path(sys.argv[2]))
     except ConfigError as problem:
