@@ -52,6 +52,14 @@ class Folder(Shelf):
             raise
         return manifest
 
+    def rotate(self, keep_last: int, *, keep_best: bool = False, healthy: int | None = None) -> list[int]:
+        """And what is left of older ones whose writing or deleting was cut short."""
+        numbers = self.numbers()
+        for place in self.root.glob("[0-9]*") if numbers else ():
+            if place.name.isdecimal() and int(place.name) < numbers[-1] and not (place / MANIFEST).exists():
+                shutil.rmtree(place, ignore_errors=True)
+        return super().rotate(keep_last, keep_best=keep_best, healthy=healthy)
+
     def delete(self, number: int) -> None:
         with contextlib.suppress(OSError):
             (self.place(number) / MANIFEST).unlink()

@@ -12,6 +12,7 @@ from paceline.core.errors import PacelineError
 
 BYTES_MAX = 1 << 24
 FILES_MAX = 1 << 16
+NOT_FINITE = "the model is not finite"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 

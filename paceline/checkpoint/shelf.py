@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from paceline.checkpoint.manifest import Damaged, Entry, Manifest
+from paceline.checkpoint.manifest import NOT_FINITE, Damaged, Entry, Manifest
 
 Contents = Mapping[str, Iterable[bytes]]
 
@@ -74,13 +74,16 @@ class Shelf(ABC):
             try:
                 if self.verify(number).finite:
                     return number, refused
-                refused.append(f"checkpoint {number}: the model is not finite")
+                refused.append(f"checkpoint {number}: {NOT_FINITE}")
             except Damaged as error:
                 refused.append(f"checkpoint {number}: {error}")
         return None, refused
 
-    def best(self) -> int | None:
-        """The one that is whole and finite with the highest `accuracy` among its facts; the newest of equals."""
+    def best(self, healthy: int | None = None) -> int | None:
+        """The one that is whole and finite with the highest `accuracy` among its facts; the newest of equals.
+
+        `healthy` is known to be whole and finite.
+        """
         judged: list[tuple[float, int]] = []
         for number in self.numbers():
             with contextlib.suppress(Damaged):
@@ -89,20 +92,24 @@ class Shelf(ABC):
                     judged.append((accuracy, number))
         for _, number in sorted(judged, reverse=True):
             with contextlib.suppress(Damaged):
-                if self.verify(number).finite:
+                if number == healthy or self.verify(number).finite:
                     return number
         return None
 
-    def rotate(self, keep_last: int, *, keep_best: bool = False) -> list[int]:
+    def rotate(self, keep_last: int, *, keep_best: bool = False, healthy: int | None = None) -> list[int]:
         """Delete all but the last `keep_last`, and the best one if asked for; the numbers of those deleted.
 
-        The newest whole and finite one stays, however many bad ones have come since.
+        The newest whole and finite one stays, however many bad ones have come since. `healthy` is known to be one of
+        them, as what has just been written is, and so is not read again.
         """
-        healthy, _ = self.newest()
+        candidates = self.numbers()[: -max(1, keep_last)]
+        if not candidates:
+            return []
+        healthy = self.newest()[0] if healthy is None else healthy
         if healthy is None:
             return []
-        stay = {healthy, self.best() if keep_best else healthy}
-        old = [number for number in self.numbers()[: -max(1, keep_last)] if number not in stay]
+        stay = {healthy, self.best(healthy) if keep_best else healthy}
+        old = [number for number in candidates if number not in stay]
         for number in old:
             self.delete(number)
         return old

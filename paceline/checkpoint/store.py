@@ -68,23 +68,25 @@ class Store(Shelf):
         return self._carried_out(act)
 
     def _write(self, number: int, file: str, chunks: Iterable[bytes], keys: list[str]) -> Entry:
-        size = checksum = 0
-        for at, piece in enumerate(_cut(chunks, self._piece_bytes)):
-            keys.append(self._key(number, file, at))
+        size = checksum = count = 0
+        for piece in _cut(chunks, self._piece_bytes):
+            keys.append(self._key(number, file, count))
             self._redis.set(keys[-1], piece, ex=UNFINISHED_S)
-            size, checksum = size + len(piece), zlib.crc32(piece, checksum)
+            size, checksum, count = size + len(piece), zlib.crc32(piece, checksum), count + 1
+        self._redis.unlink(self._key(number, file, count))  # a longer one may have been broken off: here it ends
         return Entry(name=file, size=size, crc32=checksum)
 
     def delete(self, number: int) -> None:
         """Raises OSError when the server is gone."""
 
         def act() -> None:
-            with self._redis.pipeline(transaction=True) as whole:
+            pieces = self._key(number, "pieces")
+            keys = self._redis.smembers(pieces)
+            with self._redis.pipeline(transaction=True) as whole:  # what is cut short between leaves pieces for ever
                 whole.zrem(self._key("checkpoints"), str(number))
                 whole.delete(self._key(number, "manifest"))
+                whole.unlink(pieces, *keys)
                 whole.execute()
-            pieces = self._key(number, "pieces")
-            self._redis.unlink(pieces, *self._redis.smembers(pieces))
 
         self._carried_out(act)
 

@@ -18,13 +18,14 @@ from torch import Tensor, nn
 
 from paceline.checkpoint.address import RUN, Address, is_store
 from paceline.checkpoint.folder import CHECKPOINTS, Folder
-from paceline.checkpoint.manifest import Damaged, Manifest
+from paceline.checkpoint.manifest import NOT_FINITE, Damaged, Manifest
 from paceline.checkpoint.store import Store
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.robust import CENTRED
 from paceline.job.belongings import COMMON, Memories
 from paceline.job.diary import Entry
+from paceline.observe.store import TRACE
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 
@@ -277,12 +278,20 @@ def _fetched(config: Config, password: str) -> list[str]:
 def _taken(store: Store, folder: Folder, *, named: bool) -> list[str]:
     """Into `folder`, if there is a newer one; why others are not. Raises ConfigError where none is, but is `named`."""
     here = max(folder.numbers(), default=0)
-    number, refused = store.newest()
-    if number is None and named:
+    refused: list[str] = []
+    for number in reversed(store.numbers()):
+        if not named and number <= here:
+            return refused
+        try:  # it is verified on its way, so that all of it comes over the network once
+            if store.manifest(number).finite:
+                folder.take(store, number, max(number, here + 1))
+                return refused
+            refused.append(f"checkpoint {number}: {NOT_FINITE}")
+        except Damaged as error:
+            refused.append(f"checkpoint {number}: {error}")
+    if named:
         why = f": {refused[0]}" if refused else ""
         raise ConfigError(f"--resume {store}: no checkpoint to go on from there{why}")
-    if number is not None and (named or number > here):
-        folder.take(store, number, max(number, here + 1))
     return refused
 
 
@@ -292,16 +301,22 @@ def _find(config: Config, wanted: str) -> tuple[Start, list[str]]:
             read_weights(config.checkpoint.init_from)
         return Start(config), []
     path = Path(config.run.out if wanted == "auto" else wanted)
-    if path.name.isdecimal():
+    if wanted != "auto" and path.name.isdecimal() and not (path / CHECKPOINTS).is_dir():
         return open_at(config, str(path)), []
     folder = Folder(path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() or wanted == "auto" else path)
     number, refused = folder.newest()
     if number is None:
         if wanted == "auto" and not refused:
-            return Start(config), []
+            return Start(config), _begins_anew(path)
         why = f": {refused[0]}" if refused else ""
         raise ConfigError(f"--resume {wanted}: no checkpoint to go on from in {folder.root}{why}")
     return Start(config, folder, number, folder.manifest(number)), refused
+
+
+def _begins_anew(out: Path) -> list[str]:
+    """What is said of a run that is to go on, but has kept nothing; nothing of one that is the first there."""
+    anew = f"--resume auto: {out} holds a run that has no checkpoint yet: it begins anew, and its trace is set aside"
+    return [anew] if (out / TRACE).exists() else []
 
 
 def open_at(config: Config, path: str) -> Start:

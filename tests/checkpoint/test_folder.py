@@ -143,3 +143,31 @@ def test_without_a_manifest_there_is_no_checkpoint(tmp_path: Path) -> None:
     save(folder, 1, OLD)
     (folder.place(1) / MANIFEST).unlink()
     assert folder.newest() == (None, [])
+
+
+def test_what_has_just_been_written_is_not_read_again_and_nothing_is_before_there_are_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, read = Folder(tmp_path), list[int]()
+    for number, accuracy in ((1, 0.5), (2, 0.6), (3, 0.9)):
+        save(folder, number, NEW, accuracy=accuracy)
+    real = Folder.verify
+    monkeypatch.setattr(Folder, "verify", lambda self, number: (read.append(number), real(self, number))[1])
+    assert folder.rotate(3, keep_best=True) == []
+    assert folder.rotate(2, keep_best=True, healthy=3) == [1]
+    assert read == []
+    save(folder, 4, NEW, accuracy=0.1)
+    assert folder.rotate(1, keep_best=True, healthy=4) == [2]
+    assert read == [3], "the best, which is an old one"
+
+
+def test_what_a_deletion_that_was_cut_short_has_left_is_swept_up(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for number in (1, 2, 3):
+        save(folder, number, NEW)
+    for number in (1, 3):
+        (folder.place(number) / MANIFEST).unlink()
+    (tmp_path / "notes").mkdir()
+    assert folder.rotate(5) == []
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["00000002", "00000003", "notes"], "3 may be one that is being written"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from paceline.checkpoint.address import Address
 from paceline.checkpoint.folder import Folder
 from paceline.checkpoint.store import Store, connect
 from paceline.core.errors import ConfigError
+from paceline.job.resuming import _taken
 from tests.checkpoint.conftest import PASSWORD
 
 OLD, NEW = b"old" * 500, b"new" * 500
@@ -102,3 +104,58 @@ def test_a_server_that_goes_away_is_an_error_of_the_system_as_a_full_disk_is(add
         client.config_set("maxmemory", "0")
     assert "memory" in str(refused.value.strerror)
     assert shelf.numbers() == []
+
+
+def test_pieces_of_a_writer_that_was_killed_do_not_damage_what_is_written_later(address: Address) -> None:
+    def breaks() -> Any:
+        yield NEW
+        raise KeyboardInterrupt
+
+    shelf = store(address)
+    with pytest.raises(KeyboardInterrupt):
+        shelf.save(1, {"a.safetensors": breaks()}, finite=True)
+    shelf.save(1, {"a.safetensors": [OLD[:500]]}, finite=True)
+    assert shelf.newest() == (1, [])
+
+
+def test_a_deletion_that_is_cut_short_anywhere_leaves_the_checkpoint_or_nothing(
+    address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf, left = store(address), set[int]()
+    client, error = connect(address, PASSWORD)
+    real = type(client.connection_pool).get_connection
+    for calls in range(1, 6):
+        save(shelf, 1, OLD)
+        count = iter(range(1, calls))
+
+        def connection(*given: Any, count: Any = count, **more: Any) -> Any:
+            if next(count, None) is None:
+                raise error("gone")
+            return real(*given, **more)
+
+        with monkeypatch.context() as cut:
+            cut.setattr(type(client.connection_pool), "get_connection", connection)
+            with contextlib.suppress(OSError):
+                shelf.delete(1)
+        left.add(len(keys(address)))
+        assert bool(keys(address)) == (shelf.newest()[0] == 1)
+    assert len(left) == 2
+
+
+def test_a_checkpoint_is_taken_from_a_store_by_reading_it_once(
+    address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf, folder, read = store(address), Folder(tmp_path), list[int]()
+    for number, finite in ((1, True), (2, True), (3, True), (4, False)):
+        save(shelf, number, OLD, finite)
+    client, _ = connect(address, PASSWORD)
+    client.delete("paceline:a:3:b.json:0")
+    real = Store._pieces
+    monkeypatch.setattr(Store, "_pieces", lambda self, n, file: (read.append(n), real(self, n, file))[1])
+    refused = _taken(shelf, folder, named=False)
+    assert [line.partition(":")[0] for line in refused] == ["checkpoint 4", "checkpoint 3"]
+    assert folder.newest() == (2, [])
+    assert read == [3, 3, 2, 2], "files"
+    folder.save(4, {}, finite=True)
+    read.clear()
+    assert _taken(shelf, folder, named=False) == read == []
