@@ -114,19 +114,26 @@ class Evaluator:
         self._model_of = scheme.model_of(seat.servers)
         self._node.place(None, plan.layout)
         self._node.calls.patient = plan.replaced
-        begun_at = open_at(self._config, self._seat.resume).samples
+        self._begun_at = begun_at = open_at(self._config, self._seat.resume).samples
         layout = plan.layout if self._model_of == "servers" else NOWHERE
         self._keeper = Keeper(self._config, session, layout, self._flat, self._module, begun_at, seat.store_password)
         session.expect(control.Go)
         session.begin()
 
     def judge_now(self, holder: int | None = None) -> None:
-        """The model as it is now; or the last one, once nobody trains any more, which worker `holder` may have."""
+        """The model as it is now; or the last one, once nobody trains any more, which worker `holder` may have.
+
+        The last one is saved.
+        """
         before = self._album.turn()
         try:
             accuracy = self._judge(self._look(holder), self.glance if holder is None else lambda: None)
         except Undone:  # a server was replaced meanwhile: the next look will tell
+            if holder is not None:
+                self.save()
             return
+        if holder is not None:
+            self.save()  # before anything else is loaded: it is this one that was judged
         if holder is not None or self._keeper.due:
             self._keeper.save(accuracy)
         if self._target and accuracy >= self._target:
@@ -159,7 +166,7 @@ class Evaluator:
         return 0.25 if self._target else 0.5
 
     def _look(self, holder: int | None = None) -> Snapshot:
-        at, samples = self._node.now(), self._session.total_samples
+        at, samples = self._node.now(), max(self._begun_at, self._session.total_samples)
         session, model_of, workers = self._session, self._model_of, self._seat.workers
         if holder is None:
             weights = model_now(session, model_of, workers)
@@ -213,5 +220,4 @@ def evaluate(config: Config, seat: Seat, session: Session) -> None:
         took = time.monotonic() - began
         rest = max(took * (1 / evaluator.share - 1), config.evaluation.every - took)
     evaluator.judge_now(finish.holder)
-    evaluator.save()
     session.done()

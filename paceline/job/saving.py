@@ -8,6 +8,7 @@ are those that the evaluator has looked at last.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -88,6 +89,7 @@ class Keeper:
         self._folder, self._password = Folder(Path(config.run.out) / CHECKPOINTS), password
         self._last = time.monotonic()
         self._failing = False
+        self._number = 0  # of the last one, also where the disk has refused it
         self._offsets: dict[int, int] = {}  # of what each worker calls its clock from the version of the servers
 
     @property
@@ -105,7 +107,7 @@ class Keeper:
         try:
             moment = self._moment()
             vectors = self._model_vectors(moment)
-            workers = {rank: self._vectors_of(rank, facts) for rank, facts in moment.workers.items()}
+            workers = self._vectors_of_workers(moment)
         except Undone:  # a server was replaced meanwhile; what was to be kept is no more
             return
         except PeerLost:
@@ -118,6 +120,8 @@ class Keeper:
             return
         finally:
             self._forget()
+        if "lead" in moment.facts and moment.facts["lead"] not in workers:
+            return  # what goes for all is not whole
         self._write(accuracy, moment, vectors, workers)
         self._last = time.monotonic()
 
@@ -132,23 +136,31 @@ class Keeper:
             MODEL: [save(model)],
             **({OPTIMIZER: [save(vectors)]} if "numbers" in facts else {}),
         }
-        for rank, of in moment.workers.items():
-            contents |= worker_files(rank, of, workers[rank])
+        for rank, of in workers.items():
+            contents |= worker_files(rank, moment.workers[rank], of)
         finite = all(bool(torch.isfinite(tensor).all()) for tensor in [*model.values(), *vectors.values()])
-        number = max(self._folder.numbers(), default=0) + 1
+        number = self._next_number()
         facts |= {"samples": samples, "accuracy": accuracy, "identity": identity(self._config)}
-        facts["aligned"] = moment.aligned
+        facts["aligned"] = moment.aligned and len(workers) == self._workers
         failing = False
         for shelf_of in (lambda: self._folder, lambda: store_of(self._config, self._password)):
             try:
                 shelf: Shelf | None = shelf_of()
                 if shelf is not None:
                     shelf.save(number, contents, finite=finite, **facts)
-                    shelf.rotate(self._config.checkpoint.keep_last, keep_best=self._config.checkpoint.keep_best)
+                    keep = self._config.checkpoint
+                    shelf.rotate(keep.keep_last, keep_best=keep.keep_best, healthy=number if finite else None)
             except (OSError, ConfigError) as error:
                 not_saved(self._session, f"checkpoint {number}", error, quietly=self._failing)
                 failing = True
         self._failing = failing
+
+    def _next_number(self) -> int:
+        """Never the same one twice: where one shelf refuses it, the other has it."""
+        with contextlib.suppress(OSError):  # saving there will find it, and say so
+            self._number = max([self._number, *self._folder.numbers()])
+        self._number += 1
+        return self._number
 
     # ---- one moment --------------------------------------------------------------------------------------
     def _moment(self) -> _Moment:
@@ -157,7 +169,8 @@ class Keeper:
         while True:
             moment = self._attempt(ahead)
             lock_step = moment.facts.get("lock_step", False)
-            if moment.aligned or not lock_step or ahead >= AHEAD_MAX or len(moment.workers) < self._workers:
+            all_here = len(moment.workers) == self._workers and not self._session.departed
+            if moment.aligned or not lock_step or ahead >= AHEAD_MAX or not all_here:
                 return moment
             ahead *= 4
             self._forget()
@@ -168,7 +181,8 @@ class Keeper:
             self._ask_workers(self._next_round(ahead) if self._by_round else None)
         workers = self._of_workers()
         if self._by_round and workers:
-            lead = min(workers)
+            newest = max(of["clock"] for of in workers.values())  # one that has left shows for ever what it had
+            lead = min(rank for rank, of in workers.items() if of["clock"] >= newest - 1)
             facts = {name: workers[lead][name] for name in ("numbers", "lock_step")}
             facts |= {"vectors": workers[lead]["model"], "version": workers[lead]["clock"], "lead": lead}
         clocks = self._clocks(facts, workers) if facts.get("lock_step") else {}
@@ -257,14 +271,18 @@ class Keeper:
             _on_one_scale(vectors, facts["numbers"], facts.pop("numbers_of"), self._layout.slices)
         return vectors
 
-    def _vectors_of(self, rank: int, facts: Facts) -> Vectors:
-        """Those of a worker that are not the model's; nothing of one that is lost meanwhile."""
-        try:
-            return {name: self._numbers(rank, name) for name in facts["vectors"] if name not in facts.get("model", ())}
-        except Undone:
-            raise
-        except PeerLost:
-            return {}
+    def _vectors_of_workers(self, moment: _Moment) -> dict[int, Vectors]:
+        """Those that are not the model's, of each worker; one that is lost meanwhile is not in it."""
+        found = {}
+        for rank, facts in moment.workers.items():
+            own = [name for name in facts["vectors"] if name not in facts.get("model", ())]
+            try:
+                found[rank] = {name: self._numbers(rank, name) for name in own}
+            except Undone:
+                raise
+            except PeerLost:  # half of what it remembers is worth nothing
+                continue
+        return found
 
     def _numbers(self, to: Any, name: str) -> Tensor:
         v: Any = self._node.exhibit(to, kept(CHECKPOINT, name)).v
