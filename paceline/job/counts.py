@@ -33,6 +33,7 @@ class Counts:
     def resume(self, steps: int, samples: int) -> None:
         """So many are from an earlier life of the run."""
         self.steps, self.samples, self._before = steps, samples, steps
+        self.reported = samples  # whoever adds them up knows them already
 
     def add(self, samples: int, seconds: float) -> None:
         self.steps += 1

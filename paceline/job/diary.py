@@ -81,6 +81,12 @@ class Diary:
         now = Entry(steps, position, generators(self._device))
         self._entries = {self._handed_over: now, **({self._handed_over - 1: before} if before else {})}
 
+    def undone(self) -> None:
+        """The servers went back before they had what was handed over last, if anything was: it counts for nobody."""
+        if self._handed_over > self._met:
+            del self._entries[self._handed_over]
+            self._handed_over -= 1
+
     def between(self) -> None:
         """All that this worker has handed over is answered."""
         self._met = self._handed_over

@@ -74,7 +74,7 @@ class Pace:
         self._batch_samples = self._own_samples = self._exchanges = 0
         self._counts = Counts()
         self._closed = False
-        self._behind = behind
+        self._behind, self._begun_at = behind, behind.samples
         self._belongings = Belongings(
             self._node,
             recipe.make_scheme(),
@@ -226,6 +226,7 @@ class Pace:
     # ---- one step ----------------------------------------------------------------------------------------
     def _take(self, advance: Callable[[], Compute | Train]) -> None:
         """Let the scheme go on; what it asks for next is what the loop's next backward is for."""
+        before = self._clock
         while True:
             try:
                 wanted = advance()
@@ -237,6 +238,8 @@ class Pace:
             except Undone:  # the weights will not all come: a server was replaced meanwhile
                 advance = self._node.advance
         self._counts.exchanges += self._exchanges
+        if self._node.role.goes_back and self._clock == before:
+            self._diary.undone()
         self._diary.between()
         if self._overlap:
             self._overlap.prepare(wanted)
@@ -247,20 +250,25 @@ class Pace:
         """Samples of its share that are behind this worker."""
         return next((stream.samples for stream in self._streams.values()), 0)
 
+    @property
+    def _clock(self) -> int:
+        """What this worker's role calls its clock, or its round."""
+        role = self._node.role
+        return next(iter(role.how_far(role.shown())), 0)
+
     def _take_stock(self) -> Kept:
         return self._belongings.take(self.plan.layout.slices)
 
     def _remember(self) -> None:
         """Go on with what an earlier life of the run has left, if that is how this one begins."""
-        memories, role = self._behind.memories, self._node.role
+        memories = self._behind.memories
         if memories is not None:
             self._belongings.give_back(memories, self.plan.layout.slices)
             set_generators(memories.entry.generators, self.device)
-        clock = next(iter(role.how_far(role.shown())), 0)
         if memories is None:
-            self._diary.begin(clock, self._behind.batches, 0)
+            self._diary.begin(self._clock, self._behind.batches, 0)
         else:
-            self._diary.begin(clock, memories.entry.steps, memories.entry.position)
+            self._diary.begin(self._clock, memories.entry.steps, memories.entry.position)
 
     def _make_overlap(self) -> Overlap | None:
         """None where there is nothing to gain, and in a step that is drawn out: nothing leaves before it is over."""
@@ -283,8 +291,12 @@ class Pace:
                 self._session.tell_rate(self._seat.servers, lr)
 
     def _samples_seen(self) -> int:
-        """By all workers, as far as this one knows: the coordinator's last total, and what came here since."""
-        return self._session.total_samples + self._counts.samples - self._counts.reported
+        """By all workers, as far as this one knows: the coordinator's last total, and what came here since.
+
+        Before the first total there is what earlier lives of the run have left.
+        """
+        before = max(self._begun_at, self._session.total_samples)
+        return before + self._counts.samples - self._counts.reported
 
     @property
     def _steps_done(self) -> bool:

@@ -24,11 +24,14 @@ from paceline.engine.recipes import OptimizerRecipe
 from paceline.engine.rules import SGD
 from paceline.engine.vector import Flat
 from paceline.job.capturing import NOTHING, WEIGHTS, load_rule, state_of
+from paceline.job.pace import Pace
 from paceline.job.resuming import OPTIMIZER, Start, parts_of
 from paceline.job.saving import Keeper
 from paceline.live.exhibits import STATE, Exhibit
 from paceline.live.party import Party
 from paceline.live.states import SliceState, state_exhibit
+from tests.job.conftest import Runner
+from tests.job.reference import assert_same, config_for, saved
 
 WORKERS, LENGTH = 3, 6
 SAMPLES = (32, 17, 32)
@@ -75,6 +78,7 @@ def keeper(out: Path, node: Node, layout: Layout) -> Keeper:
     session: Any = types.SimpleNamespace(
         node=node,
         lost_ranks=(),
+        departed=(),
         total_samples=0,
         tell_servers=lambda count, message: None,
         tell_worker=lambda rank, message: None,
@@ -147,3 +151,119 @@ def test_a_worker_that_is_lost_or_slow_while_its_model_is_read_costs_the_checkpo
 ) -> None:
     keeper(tmp_path, Node([], error), NOWHERE).save(0.5)
     assert ("the run goes on" in capsys.readouterr().err) == isinstance(error, TimedOut)
+
+
+class Workers(Node):
+    """Each shows where it stands and one vector of its own, until it is `lost`."""
+
+    def __init__(self, states: Sequence[SliceState], clocks: Sequence[int], model: Sequence[str], lost: int) -> None:
+        super().__init__(states)
+        self.clocks, self.model, self.lost = clocks, model, lost
+
+    def exhibit(self, to: Any, what: str) -> Exhibit:
+        name = what.rpartition("/")[2]
+        if not isinstance(to, int):
+            return super().exhibit(to, what)
+        if name == STATE:
+            clock, names = self.clocks[to], [*self.model, "buffers"]
+            entries = {at: [at, 32 * at, []] for at in (clock - 1, clock)}
+            more = {"model": self.model, "numbers": {}, "lock_step": True, "counts": {}, "common": {}}
+            of = {"vectors": names, "clock": clock, "entries": entries, **(more if self.model else {"counts": {}})}
+            return Exhibit(v=NOTHING, facts=json.dumps(of))
+        if to == self.lost and name == "buffers":
+            raise PeerLost(f"worker {to}")
+        return Exhibit(v=Flat.wrap(torch.full((LENGTH,), float(to))))
+
+
+def test_a_worker_that_is_lost_while_it_is_read_is_not_in_the_checkpoint_which_goes_on(tmp_path: Path) -> None:
+    layout = lay_out(LENGTH, 2)
+    states = [state_of(*trained(part, (0, 1, 2))) for part in layout.slices]
+    for lost, aligned in ((None, True), (1, False)):
+        keeper(tmp_path, Workers(states, (2, 2, 2), (), -1 if lost is None else lost), layout).save(0.5)
+        folder = Folder(tmp_path / "checkpoints")
+        number, _ = folder.newest()
+        start = Start(config(tmp_path), folder, number or 0, folder.manifest(number or 0))
+        assert start.facts["aligned"] == start.exact == aligned
+        assert [rank for rank in range(WORKERS) if start.memories(rank) is None] == [rank for rank in (1,) if lost]
+
+
+def test_without_the_one_that_speaks_for_all_there_is_no_checkpoint(tmp_path: Path) -> None:
+    for lost in range(WORKERS):
+        keeper(tmp_path / str(lost), Workers([], (2, 2, 2), (WEIGHTS,), lost), NOWHERE).save(0.5)
+    kept_in = [out for out in range(WORKERS) if Folder(tmp_path / str(out) / "checkpoints").numbers()]
+    assert kept_in == [1, 2]
+
+
+def test_a_worker_that_has_left_does_not_speak_for_those_who_go_on(tmp_path: Path) -> None:
+    for clocks, lead in (((2, 9, 9), 1), ((8, 9, 9), 0), ((2, 3, 9), 2)):
+        out = tmp_path / str(lead)
+        keeper(out, Workers([], clocks, (WEIGHTS,), -1), NOWHERE).save(0.5)
+        folder = Folder(out / "checkpoints")
+        start = Start(config(out, 0), folder, 1, folder.verify(1))
+        assert (start.facts["lead"], start.facts["version"]) == (lead, clocks[lead])
+        assert start.tensors("model.safetensors")["weight"].flatten().tolist() == [float(lead)] * LENGTH
+
+
+def test_the_model_that_a_run_ends_with_is_that_of_those_who_stayed(
+    threads: Runner, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, closes, loaded = Pace.step, Pace.close, dict[int, torch.Tensor]()
+
+    def step(pace: Pace, samples: int | None = None) -> None:
+        steps(pace, samples)
+        if pace.rank == 0 and pace.steps == 3:
+            pace._session.notice = "SIGTERM"
+
+    def close(pace: Pace) -> None:
+        closes(pace)
+        loaded[pace.rank] = torch.cat([v.detach().flatten() for v in pace._flat.module.parameters()]).clone()
+
+    monkeypatch.setattr(Pace, "step", step)
+    monkeypatch.setattr(Pace, "close", close)
+    run = config_for(out, steps=12, workers=3, servers=0, optimizer={"momentum": 0.9})
+    summary = threads(run)
+    assert [worker.steps for worker in summary.workers] == [3, 12, 12]
+    folder = Folder(out / "checkpoints")
+    number, final = folder.numbers()[-1], saved(run)
+    of_checkpoint = Start(run, folder, number, folder.verify(number)).tensors("model.safetensors")
+    assert_same({name: of_checkpoint[name] for name in final}, final)
+    assert torch.equal(torch.cat([v.flatten() for v in final.values()]), loaded[2])
+
+
+def test_a_gradient_that_was_computed_while_the_servers_went_back_is_not_counted(
+    threads: Runner, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, met = Pace.step, dict[tuple[int, int], tuple[int, int]]()
+
+    def step(pace: Pace, samples: int | None = None) -> None:
+        if pace.rank == 0 and pace.steps == 3:
+            pace._node.go_back(pace._node.view, undone=True)
+        steps(pace, samples)
+        role: Any = pace._node.role
+        met[pace.rank, pace.steps] = (pace._diary._met, role.clock)
+
+    monkeypatch.setattr(Pace, "step", step)
+    threads(config_for(out, steps=6, checkpoint={"every": 0.0}))
+    assert [met[0, at] for at in range(1, 6)] == [(at, at) for at in (1, 2, 3, 3, 4)]
+    assert [met[1, at] for at in range(1, 6)] == [(at, at) for at in range(1, 6)]
+
+
+def test_what_the_disk_refuses_takes_no_number_from_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = Folder(tmp_path / "store")
+    monkeypatch.setattr("paceline.job.saving.store_of", lambda config, password: elsewhere)
+    node = Workers([], (2, 2, 2), (WEIGHTS,), -1)
+    keeping = keeper(tmp_path / "run", node, NOWHERE)
+    keeping.save(0.5)
+    (tmp_path / "run" / "checkpoints").rename(tmp_path / "aside")
+    (tmp_path / "run" / "checkpoints").write_text("no folder can be made here")
+    for _ in range(2):
+        keeping.save(0.5)
+    assert elsewhere.numbers() == [1, 2, 3]
+    monkeypatch.setattr(Folder, "numbers", lambda self: raises(OSError(5, "Input/output error")))
+    keeping.save(0.5)
+    monkeypatch.undo()
+    assert elsewhere.numbers() == [1, 2, 3, 4]
+
+
+def raises(error: Exception) -> Any:
+    raise error
