@@ -31,7 +31,7 @@ class Claim:
             out.mkdir(parents=True, exist_ok=True)
             self._file = self._locked()
         except OSError as error:
-            raise ConfigError(f"--out {out}: {error.strerror}") from None
+            raise self._unusable(error) from None
         host, pid = _holder(self._file)
         if host and host != socket.gethostname():
             os.close(self._file)
@@ -39,14 +39,22 @@ class Claim:
                 f"--out {out}: a run of host {host} (pid {pid}) writes there, or ended without a word; "
                 f"name another folder, or remove {self._path} if that run is over"
             )
-        # Of this host, it is dead: the kernel has given its lock away.
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"{socket.gethostname()} {os.getpid()}\n".encode(), 0)
+        try:  # of this host, it is dead: the kernel has given its lock away
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"{socket.gethostname()} {os.getpid()}\n".encode(), 0)
+        except OSError as error:  # a disk that is full takes the name and nothing else
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
+            os.close(self._file)
+            raise self._unusable(error) from None
 
     def release(self) -> None:
         """Once."""
         self._path.unlink(missing_ok=True)
         os.close(self._file)
+
+    def _unusable(self, error: OSError) -> ConfigError:
+        return ConfigError(f"--out {self._path.parent}: {error.strerror}")
 
     def _locked(self) -> int:
         while True:

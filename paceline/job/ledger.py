@@ -94,7 +94,7 @@ class Ledger:
 
     # ---- while it goes on --------------------------------------------------------------------------------
     def snapshot(self, elapsed_s: float) -> Snapshot:
-        fraction = self._fraction_done(elapsed_s)
+        fraction, before = self._fraction_done(elapsed_s)
         return Snapshot(
             scheme=self._recipe.scheme,
             elapsed_s=elapsed_s,
@@ -103,21 +103,27 @@ class Ledger:
             accuracy=self._evaluations[-1].accuracy if self._evaluations else None,
             target=self._config.stop.target_accuracy or None,
             fraction_done=fraction,
-            seconds_left=elapsed_s * (1 - fraction) / fraction if fraction else None,
+            seconds_left=elapsed_s * (1 - fraction) / (fraction - before) if fraction and fraction > before else None,
             workers=tuple(self._row(rank, worker) for rank, worker in enumerate(self._workers)),
         )
 
-    def _fraction_done(self, elapsed_s: float) -> float | None:
-        """How far the run is towards the nearest of its ends; the target accuracy cannot be foretold."""
+    def _fraction_done(self, elapsed_s: float) -> tuple[float | None, float]:
+        """How far the run is towards the nearest of its ends, and how much of that earlier lives of it have done.
+
+        The target accuracy cannot be foretold.
+        """
         stop = self._config.stop
         fractions = []
         if stop.epochs:
-            fractions.append(self.samples / (stop.epochs * self._train_samples))
+            samples = stop.epochs * self._train_samples
+            fractions.append((self.samples / samples, self._begun_at / samples))
         if stop.seconds:
-            fractions.append(elapsed_s / stop.seconds)
+            fractions.append((elapsed_s / stop.seconds, 0.0))
         if stop.steps:
-            fractions.append(min(worker.latest.steps for worker in self._workers) / stop.steps)
-        return min(1.0, max(fractions)) if fractions else None
+            last = min((worker.latest for worker in self._workers), key=lambda latest: latest.steps)
+            fractions.append((last.steps / stop.steps, last.steps_before / stop.steps))
+        done, before = max(fractions, default=(None, 0.0))
+        return (None if done is None else min(1.0, done)), before
 
     def _row(self, rank: int, worker: _Worker) -> WorkerRow:
         summary = self._summary_of(rank, worker)

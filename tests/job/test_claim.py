@@ -103,3 +103,18 @@ def test_a_run_that_cannot_listen_where_it_is_told_to_leaves_its_folder_to_other
         Conductor(config, transport, ThreadCrew(Hub()), Silent())
     assert not (tmp_path / LOCK).exists()
     Claim(tmp_path).release()
+
+
+def test_a_full_disk_is_told_in_one_line_and_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pwrite(file: int, data: bytes, at: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(ConfigError, match="--out .*: No space left on device"):
+        Claim(tmp_path)
+    assert os.listdir("/proc/self/fd") == before
+    monkeypatch.undo()
+    Claim(tmp_path).release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,11 @@ from paceline.checkpoint.folder import Folder
 from paceline.checkpoint.manifest import Manifest
 from paceline.core.errors import ConfigError
 from paceline.job.conductor import RunFailed
+from paceline.job.ledger import Ledger
 from paceline.job.resuming import Start, find, identity
+from paceline.job.steps import Steps
+from paceline.launch.run import new_folder
+from paceline.live.control import NOTHING
 from tests.job.conftest import Runner
 from tests.job.reference import assert_same, config_for, one_process, resumed, saved
 
@@ -114,3 +119,68 @@ def test_what_goes_out_from_the_round_before_does_not_go_on_just_where_it_was(
     assert Start(wanted, Folder(out), 1, Manifest(files=(), finite=True, facts=facts)).exact == exact
     other = resumed(out, 15, workers=4, robust={"rule": "median"})
     assert not Start(other, Folder(out), 1, Manifest(files=(), finite=True, facts=facts)).same
+
+
+@pytest.mark.parametrize("name", ["12345", "run"])
+def test_a_folder_may_be_called_by_a_number(tmp_path: Path, name: str) -> None:
+    out = tmp_path / name
+    assert find(resumed(out, 5, "auto"))[0].path == ""
+    folder = Folder(out / "checkpoints")
+    folder.save(7, {}, finite=True)
+    for wanted in ("auto", str(out), str(out / "checkpoints"), str(folder.place(7))):
+        assert find(resumed(out, 5, wanted))[0].number == 7
+
+
+def test_a_run_that_died_before_its_first_checkpoint_begins_anew_by_the_same_command(
+    threads: Runner, out: Path
+) -> None:
+    out.mkdir()
+    (out / "trace.jsonl").write_text("{}\n")
+    again = resumed(out, 3, "auto")
+    with pytest.raises(ConfigError, match="already holds a run"):
+        new_folder(resumed(out, 3))
+    assert [line for line in find(new_folder(again))[1] if "begins anew" in line] != []
+    assert [worker.steps for worker in threads(new_folder(again)).workers] == [3, 3]
+    assert (out / "trace.1.jsonl").read_text() == "{}\n"
+    assert find(new_folder(again))[0].number == 1
+
+
+def test_a_run_that_has_its_result_and_no_checkpoint_is_not_written_over_unless_a_store_has_one(out: Path) -> None:
+    out.mkdir()
+    (out / "summary.json").write_text("{}")
+    with pytest.raises(ConfigError, match="already holds a run"):
+        new_folder(resumed(out, 3, "auto"))
+    kept = config_for(out, steps=3, checkpoint={"resume": "auto", "store": "redis://h"})
+    assert new_folder(kept).run.out == str(out)
+
+
+def test_a_run_that_goes_on_knows_at_once_how_many_samples_are_behind_it(
+    threads: Runner, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how: dict[str, Any] = {"scheme": "localsgd", "servers": 0, "localsgd": {"tau": 5}}
+    threads(resumed(out, 5, **how))
+    real, seen = Steps.apply, list[int]()
+
+    def apply(steps: Steps, samples_seen: int) -> None:
+        seen.append(samples_seen)
+        real(steps, samples_seen)
+
+    monkeypatch.setattr(Steps, "apply", apply)
+    threads(resumed(out, 10, "auto", **how))
+    assert len(seen) == 10
+    assert min(seen) == 5 * 2 * 32
+
+
+def test_the_seconds_left_are_of_this_life_of_the_run(out: Path) -> None:
+    def left(*, before: int, now: int, elapsed_s: float, **stop: Any) -> float | None:
+        ledger = Ledger(config_for(out, steps=stop.pop("steps", 0), stop=stop), 1000, begun_at=before * 10)
+        for rank in range(2):
+            progress = dataclasses.replace(NOTHING, steps=now, samples=now * 5, steps_before=before)
+            ledger.progressed(rank, progress, elapsed_s)
+        return ledger.snapshot(elapsed_s).seconds_left
+
+    for ends in ({"steps": 100}, {"epochs": 1.0}):
+        assert left(before=0, now=50, elapsed_s=10.0, **ends) == pytest.approx(10.0)
+        assert left(before=90, now=95, elapsed_s=10.0, **ends) == pytest.approx(10.0)
+        assert left(before=90, now=90, elapsed_s=10.0, **ends) is None
+    assert left(before=90, now=95, elapsed_s=10.0, seconds=30.0) == pytest.approx(20.0)

@@ -25,6 +25,9 @@ KINDS = ("SGD", "ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam
 ALIASES = {"learning_rate": "lr", "wd": "weight_decay", "lazy_update": "lazy"}
 """MXNet's names."""
 
+DEFAULTS: dict[str, dict[str, Any]] = {"AdamW": {"weight_decay": 0.01}}
+"""Where torch has other ones than an `OptimizerRecipe`, besides the learning rate, which is 0.001 in all of them."""
+
 HOW_IT_IS_COMPUTED = ("foreach", "fused", "capturable", "differentiable", "decoupled_weight_decay")
 """Options that do not change the numbers, or that another name stands for."""
 
@@ -69,12 +72,14 @@ class Updater:
     def _recipe(self) -> OptimizerRecipe | None:
         """For those that are written out in vector arithmetic, or go by rows."""
         names = {field.name for field in dataclasses.fields(OptimizerRecipe)}
+        usual = {"lr": 0.001, **DEFAULTS.get(self.name, {})}
         numbers = {key: value for key, value in self.numbers.items() if key in (*names, "betas") or value}
+        numbers = {**usual, **numbers}
         if "betas" in numbers:
             numbers["beta1"], numbers["beta2"] = numbers.pop("betas")  # type: ignore[misc]
         known = self.name == "SGD" or (self.lazy and self.name in ("Adam", "AdamW"))
         if known and set(numbers) <= names:
-            return OptimizerRecipe(name=self.name.lower(), lazy=self.lazy, **{"lr": 0.001, **numbers})  # type: ignore[arg-type]
+            return OptimizerRecipe(name=self.name.lower(), lazy=self.lazy, **numbers)  # type: ignore[arg-type]
         if self.lazy:
             raise ConfigError(f"lazy updates are for SGD, Adam and AdamW without further options, not for {self.name}")
         return None
