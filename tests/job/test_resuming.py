@@ -145,15 +145,6 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_anew_by_the_same_com
     assert find(new_folder(again))[0].number == 1
 
 
-def test_a_run_that_has_its_result_and_no_checkpoint_is_not_written_over_unless_a_store_has_one(out: Path) -> None:
-    out.mkdir()
-    (out / "summary.json").write_text("{}")
-    with pytest.raises(ConfigError, match="already holds a run"):
-        new_folder(resumed(out, 3, "auto"))
-    kept = config_for(out, steps=3, checkpoint={"resume": "auto", "store": "redis://h"})
-    assert new_folder(kept).run.out == str(out)
-
-
 def test_a_run_that_goes_on_knows_at_once_how_many_samples_are_behind_it(
     threads: Runner, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

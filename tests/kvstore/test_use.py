@@ -120,7 +120,7 @@ def wrong(act: Callable[[KVStore], Any], told: str) -> Any:
             lambda kv: kv.set_optimizer("adan"), "an optimizer 'adan' cannot run on the servers; did you mean 'Adam'"
         ),
         wrong(lambda kv: kv.set_optimizer("LBFGS"), "'LBFGS' cannot run on the servers"),
-        wrong(lambda kv: kv.set_optimizer("sgd", lr=-1.0), "Invalid learning rate: -1.0"),
+        wrong(lambda kv: kv.set_optimizer("sgd", lr=-1.0), "lr = -1.0: must be 0 or more"),
         wrong(lambda kv: kv.set_optimizer("adam", speed=1.0), "speed"),
         wrong(lambda kv: kv.set_optimizer("sgd", lr="fast"), "lr = 'fast': must be a number"),
         wrong(lambda kv: kv.set_learning_rate(0.1), "no optimizer that has a learning rate: call set_optimizer first"),
