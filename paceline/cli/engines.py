@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import shlex
 import sys
@@ -24,11 +25,13 @@ from paceline.launch.environment import split_environment
 from paceline.launch.hosts import Host
 from paceline.launch.interface import address_towards, addresses, resolve
 from paceline.launch.local import LocalHost
+from paceline.launch.returning import Returning
 from paceline.launch.run import conductor_of, new_folder
 from paceline.launch.script import Output
 from paceline.live.tcp import is_loopback
 from paceline.observe.progress import make_view
 
+RETURN_SECONDS = 60.0  # Ray takes a dozen to know of a dead node, and an autoscaler more to have another
 ENGINES = (mpi.NAME, slurm.NAME, sge.NAME, ray.NAME, torchrun.NAME, yarn.NAME)
 
 
@@ -72,7 +75,8 @@ def _run(
     by_role: Any,
 ) -> int:
     out, patience = Path(config.run.out), _seconds(options.start_timeout)
-    apart = engine.apart if isinstance(engine, slurm.Slurm) else 0
+    apart = _apart(engine)
+    returning = Returning() if isinstance(engine, ray.Ray) else None
     count = config.cluster.workers + apart
     print(f"paceline: {engine.name} starts {count} agents, which call {config.cluster.bind}", file=sys.stderr)
     with (
@@ -84,6 +88,7 @@ def _run(
             python=options.python,
             folder=out,
             seconds=patience,
+            late=returning.come if returning else None,
         ) as callers,
         LocalHost() as here,
     ):
@@ -92,8 +97,12 @@ def _run(
         there = [host for _, host in callers]
         bind = options.interface if "/" in (options.interface or "") else ""
         local = here.crew(by_role, warm=not script)
-        begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
-        crew = RemoteCrew(there, placement, local, scripts=bool(script), said=Output(config.run.out))
+        ready = functools.partial(begin, command=script, environment=everybody, by_role=by_role, bind=bind)
+        ready(there, placement)
+        said, patience_s = Output(config.run.out), RETURN_SECONDS if returning else 0.0
+        crew = RemoteCrew(there, placement, local, scripts=bool(script), said=said, patience_s=patience_s)
+        if returning:
+            returning.join(crew, lambda host, number: ready([host], placement, first=number))
         if script:
             return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), config.run.out)
         return run_and_report(conductor_of(config, crew, make_view(sys.stderr)), config.run.out)
@@ -117,7 +126,7 @@ def _engine(options: argparse.Namespace, hosts: tuple[Host, ...], folder: Path, 
         case ray.NAME:
             if hosts:
                 raise ConfigError("--hosts: Ray chooses hosts itself; say by --launcher-args 'GPU=1' what workers need")
-            return ray.configured(extra)
+            return ray.configured(extra, config.cluster.servers)
         case yarn.NAME:
             if hosts:
                 raise ConfigError("--hosts: YARN chooses hosts itself; --launcher-args 'queue=...' tells it which")
@@ -134,6 +143,11 @@ def _engine(options: argparse.Namespace, hosts: tuple[Host, ...], folder: Path, 
                     "--hosts: Grid Engine chooses hosts itself; --launcher-args '-l h=...' tells it which"
                 )
             return sge.GridEngine(logs=str(folder), path=path, extra=extra)
+
+
+def _apart(engine: Engine) -> int:
+    """How many agents are for servers only."""
+    return engine.apart if isinstance(engine, slurm.Slurm | ray.Ray) else 0
 
 
 def _listens_on(options: argparse.Namespace, hosts: tuple[Host, ...]) -> str:
@@ -194,11 +208,15 @@ def _script(options: argparse.Namespace, config: Config, *, trains: bool) -> str
 
 def _plan(engine: Engine, options: argparse.Namespace, config: Config, script: Sequence[str]) -> str:
     ticket = Path(config.run.out or "runs/NEW").absolute() / "ticket"
+    apart = _apart(engine)
     tls = "TLS" if config.cluster.secured else "no TLS"
     lines = [
         f"here: coordinator{'' if script else ', evaluator'}; listens on {config.cluster.bind} ({tls})",
-        f"  {plan(engine, config.cluster.workers, options.python, ticket)}",
-        f"there: {config.cluster.workers} agents, a worker on each; {config.cluster.servers} servers among them",
+        f"  {plan(engine, config.cluster.workers + apart, options.python, ticket)}",
+        f"there: {config.cluster.workers} agents, a worker on each; "
+        + (
+            f"{apart} for {config.cluster.servers} servers" if apart else f"{config.cluster.servers} servers among them"
+        ),
     ]
     if script:
         lines.append(f"  {shlex.join(script)}")

@@ -105,9 +105,15 @@ class RemoteCrew:
         *,
         scripts: bool,
         said: Callable[[str, str], None],
+        patience_s: float = 0.0,
     ) -> None:
-        """`hosts[k]` is host k of the placement. `scripts`: workers are somebody's own command, which `said` hears."""
-        self._hosts, self._placement, self._local = hosts, placement, local
+        """`hosts[k]` is host k of the placement. `scripts`: workers are somebody's own command, which `said` hears.
+
+        patience_s: how long a worker whose host is lost waits for one in its place (`rejoin`) before it goes elsewhere.
+        """
+        self._hosts, self._placement, self._local = [*hosts], placement, local
+        self._patience_s, self._config = patience_s, Config()
+        self._waiting: dict[Party, tuple[Config, Seat]] = {}
         self._scripts, self._said = scripts, said
         self.ended: queue.SimpleQueue[Ended] = local.ended  # one queue for all, so that the first cause comes first
         self._at: dict[str, RemoteHost] = {}  # parties that run
@@ -119,6 +125,7 @@ class RemoteCrew:
 
     # ---- a crew ------------------------------------------------------------------------------------------
     def prepare(self, config: Config) -> int:
+        self._config = config
         if self._scripts:
             return 1
         workers = [self._hosts[number] for number in sorted(set(self._placement.workers))]
@@ -143,12 +150,49 @@ class RemoteCrew:
             return
         self._out = config.run.out
         with self._change:
+            lost = not self._hosts[self._placement.host_of(seat.who)].alive
+            if waits := lost and seat.who.kind == "worker" and self._patience_s > 0:
+                self._waiting[seat.who] = (config, seat)
+        if waits:
+            timer = threading.Timer(self._patience_s, self._start_waiting, [seat.who])
+            timer.daemon = True
+            timer.start()
+        else:
+            self._start(config, seat)
+
+    def _start(self, config: Config, seat: Seat) -> None:
+        with self._change:
             host = self._host_for(seat.who)
             self._at[seat.party] = host
         slot = self._placement.slots[seat.who.index] if seat.who.kind == "worker" else -1
         there = dataclasses.replace(seat, bind=_bind(host.address, seat.bind), slot=slot)
         values = configuration.to_dict(config)
         host.ask(words.Start(config=values, seat=there.to_json(), keys=keys_of(seat)))
+
+    def _start_waiting(self, who: Party) -> None:
+        """Where its host is back, or else elsewhere."""
+        with self._change:
+            waits = self._waiting.pop(who, None)
+        if waits is not None:
+            try:
+                self._start(*waits)
+            except PacelineError as error:
+                self.ended.put(Ended(who=who, why=str(error)))
+
+    def rejoin(self, number: int, host: RemoteHost) -> None:
+        """`host`, whose agent has begun, is host `number` from now on. Raises PacelineError where it cannot be."""
+        if not 0 <= number < len(self._hosts):
+            raise ConfigError(f"its agent has number {number}, and this run has {len(self._hosts)} agents")
+        if not self._scripts:
+            host.ask(words.Prepare(config=configuration.to_dict(self._config)))
+            host.answer(prepare_seconds(self._config))
+        self._hosts[number].close()  # its engine knows that it is gone; all that ran there is told as lost
+        host.follow(lambda event: self._heard(host, event))
+        with self._change:
+            self._hosts[number] = host
+            waiting = [who for who in self._waiting if self._placement.host_of(who) == number]
+        for who in waiting:
+            self._start_waiting(who)
 
     def _host_for(self, who: Party) -> RemoteHost:
         """Where the placement says; if that one is gone, the living one that has the fewest parties."""
@@ -175,6 +219,8 @@ class RemoteCrew:
             host.doubt()
 
     def end(self, seconds: float) -> None:
+        with self._change:
+            self._waiting.clear()
         there = [host for host in self._hosts if host.alive and not host.lines.silent]
         for host in there:
             host.ask(words.End(seconds=seconds))
@@ -231,10 +277,11 @@ def begin(
     environment: Mapping[str, str] | None = None,
     by_role: Environment | None = None,
     bind: str = "",
+    first: int = 0,
 ) -> None:
-    """Get all agents ready. Raises ConfigError with what all of them object to."""
+    """Get agents ready, of which the first is host `first`. Raises ConfigError with what all of them object to."""
     roles = {kind: dict(values) for kind, values in (by_role or {}).items()}
-    for number, host in enumerate(hosts):
+    for number, host in enumerate(hosts, first):
         own = list(command) if number in placement.workers else []  # servers are ours
         at = placement.hosts[number].address or bind
         host.ask(words.Begin(environment=dict(environment or {}), by_role=roles, command=own, bind=at))

@@ -2,7 +2,7 @@
 
 The engine's own command runs here for as long as its agents do. It is given no secret: agents find the ticket that
 lets them in (`paceline.launch.door`) as a file in the run's folder, which all hosts share, and which is gone as soon
-as the last of them has called.
+as the last of them has called; with the run, where the engine starts agents again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -116,12 +116,20 @@ def plan(engine: Engine, workers: int, python: str, ticket: Path) -> str:
 
 @contextlib.contextmanager
 def called(
-    engine: Engine, count: int, *, address: str, python: str, folder: Path, seconds: float
+    engine: Engine,
+    count: int,
+    *,
+    address: str,
+    python: str,
+    folder: Path,
+    seconds: float,
+    late: Callable[[Hello, RemoteHost], None] | None = None,
 ) -> Iterator[list[tuple[Hello, RemoteHost]]]:
     """`count` agents and what they said of themselves, in the order their engine gave them; gone at the end.
 
-    They call `address` of this machine; the ticket lies in `folder`. Raises ConfigError with what keeps them from
-    taking part, PacelineError when the engine ends, or they have not all called within `seconds`.
+    They call `address` of this machine; the ticket lies in `folder`. `late` hears of those that call when all have, if
+    anybody is to. Raises ConfigError with what keeps them from taking part, PacelineError when the engine ends, or they
+    have not all called within `seconds`.
     """
     ticket = folder.absolute() / TICKET
     with contextlib.ExitStack() as open_ones:
@@ -142,10 +150,35 @@ def called(
         except PacelineError as error:
             raise PacelineError(f"--launcher {engine.name}: {error}; --start-timeout says how long to wait") from None
         starter.done = True
-        ticket.unlink(missing_ok=True)
+        if late is not None:
+            open_ones.enter_context(_heard(door, late, starter.why))
+        else:
+            ticket.unlink(missing_ok=True)
         callers.sort(key=lambda caller: caller[0].task)
         raise_all([(hello.host, problem) for hello, _ in callers for problem in unlike(hello)], "cannot take part")
         yield callers
+
+
+@contextlib.contextmanager
+def _heard(door: Door, late: Callable[[Hello, RemoteHost], None], why_gone: Callable[[], str]) -> Iterator[None]:
+    """Whoever calls, until the end; gone then."""
+    came: list[RemoteHost] = []
+
+    def hear() -> None:
+        while (caller := door.caller()) is not None:
+            lines, hello = caller
+            came.append(RemoteHost(hello.host, lines, why_gone=why_gone))
+            late(hello, came[-1])
+
+    thread = threading.Thread(target=hear, name="late agents", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        door.close()
+        thread.join()
+        for host in came:
+            host.close()
 
 
 def placed_on(callers: Sequence[tuple[str, str]], servers: int, *, apart: int = 0) -> Placement:

@@ -1,4 +1,6 @@
-"""A Ray cluster over the hosts of a lab: the head on h1, and a node on each other host; a worker's room on each."""
+"""A Ray cluster over the hosts of a lab: the head on h1, and a node on each other host.
+
+There is room for a worker on each, and for one more on h1, whose label is lead=yes."""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,28 +26,34 @@ def missing() -> str:
 
 
 @contextmanager
-def running(lab: Lab) -> Iterator[str]:
-    """Its address. The lab's end is its end."""
+def running(lab: Lab, nodes: Sequence[str] = ()) -> Iterator[str]:
+    """Its address; over those `nodes` of the lab, or all. The lab's end is its end."""
     address = f"{lab.address('h1')}:{PORT}"
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:  # sockets want short names
         head = ["--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={folder}"]
-        nodes = [_start(lab, "h1", head)]
+        started = [start(lab, "h1", head)]
         assert within(60, lambda: "runtime started" in _log(lab, "h1")), _log(lab, "h1")
-        for name in lab.names[1:]:
-            nodes.append(_start(lab, name, [f"--address={address}"]))
-        for name in lab.names[1:]:
+        others = [name for name in nodes or lab.names if name != "h1"]
+        started += [start(lab, name, [f"--address={address}"]) for name in others]
+        for name in others:
             assert within(60, lambda name=name: "runtime started" in _log(lab, name)), _log(lab, name)  # type: ignore[misc]
         try:
             yield address
         finally:
-            for node in nodes:
+            for node in started:
                 node.terminate()
-            for node in nodes:
+            for node in started:
                 node.wait(20)
 
 
-def _start(lab: Lab, host: str, words: list[str]) -> subprocess.Popen[bytes]:
-    room = [f"--node-ip-address={lab.address(host)}", "--num-cpus=1", "--object-store-memory=100000000"]
+def start(lab: Lab, host: str, words: list[str]) -> subprocess.Popen[bytes]:
+    """A node there."""
+    room = [
+        f"--node-ip-address={lab.address(host)}",
+        f"--num-cpus={2 if host == 'h1' else 1}",
+        "--object-store-memory=100000000",
+    ]
+    room += [f"--labels=lead={'yes' if host == 'h1' else 'no'}"]
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *words, *room]
     with (lab.folder / f"ray_{host}.log").open("wb") as log:
         return subprocess.Popen(

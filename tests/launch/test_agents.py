@@ -6,12 +6,14 @@ import importlib.metadata
 import queue
 import socket
 import time
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
 
 from paceline import __version__
 from paceline import config as configuration
+from paceline.core.errors import ConfigError
 from paceline.job.crew import Ended
 from paceline.job.seat import Seat
 from paceline.launch import words
@@ -19,7 +21,8 @@ from paceline.launch.agents import RemoteCrew, RemoteHost, unlike
 from paceline.launch.hosts import Host
 from paceline.launch.local import LocalCrew
 from paceline.launch.placement import Placement
-from paceline.launch.words import Event, Lines, SocketStream
+from paceline.launch.words import Event, Lines, Request, SocketStream
+from tests.launch.processes import within
 
 TORCH = importlib.metadata.version("torch")
 
@@ -93,3 +96,98 @@ def _closed(sock: socket.socket) -> bool:
 def test_a_host_with_other_versions_is_told_with_both_of_them(paceline: str, torch: str, says: list[str]) -> None:
     hello = words.Hello(host="there", pid=1, python="3.11", paceline=paceline, torch=torch)
     assert list(unlike(hello)) == says
+
+
+# ---- hosts that are lost, and others in their place --------------------------------------------------------
+class Far:
+    """A host, and the end of its lines where the agent would be."""
+
+    def __init__(self, name: str) -> None:
+        ours, self._socket = socket.socketpair()
+        self.host = RemoteHost(name, Lines(SocketStream(ours), Event))
+        self.lines: Lines[Request] = Lines(SocketStream(self._socket), Request)
+
+    def hears(self) -> Request | None:
+        return self.lines.hear(20)
+
+    def goes(self) -> None:
+        self.host.close()
+        self._socket.close()
+        assert within(10, lambda: not self.host.alive)
+
+
+@pytest.fixture
+def far() -> Iterator[Callable[[str], Far]]:
+    """A new host of that name."""
+    made: list[Far] = []
+
+    def make(name: str) -> Far:
+        made.append(Far(name))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.goes()
+
+
+def crew_of(a: Far, b: Far, patience_s: float) -> RemoteCrew:
+    placement = Placement(hosts=(Host(name="a"), Host(name="b")), workers=(0, 1), slots=(0, 0), servers=())
+    hosts, nobody = [a.host, b.host], cast(LocalCrew, Nobody())
+    return RemoteCrew(hosts, placement, nobody, scripts=True, said=lambda party, line: None, patience_s=patience_s)
+
+
+def start(crew: RemoteCrew, life: int = 0) -> None:
+    seat = Seat(party="worker 0", workers=2, servers=0, coordinator="127.0.0.1:1", token="t", incarnation=life)
+    crew.start(configuration.build({"run": {"out": "runs/here"}}), seat)
+
+
+def test_a_worker_whose_host_is_lost_waits_for_the_one_in_its_place(far: Callable[[str], Far]) -> None:
+    a, b = far("a"), far("b")
+    crew = crew_of(a, b, patience_s=600.0)
+    a.goes()
+    start(crew, life=1)
+    another = far("c")
+    crew.rejoin(0, another.host)
+    told = another.hears()
+    assert isinstance(told, words.Start)
+    assert '"incarnation":1' in told.seat.replace(" ", "")
+    b.host.close()
+    assert b.hears() is None  # nothing was asked of it
+
+
+@pytest.mark.parametrize("patience_s", [0.0, 0.05])
+def test_one_that_waits_for_nobody_or_in_vain_goes_to_a_host_that_is_left(
+    patience_s: float, far: Callable[[str], Far]
+) -> None:
+    a, b = far("a"), far("b")
+    crew = crew_of(a, b, patience_s)
+    a.goes()
+    start(crew)
+    assert isinstance(b.hears(), words.Start)
+
+
+def test_where_a_host_comes_back_that_was_not_missed_all_that_ran_there_is_lost(far: Callable[[str], Far]) -> None:
+    a = far("a")
+    crew = crew_of(a, far("b"), patience_s=600.0)
+    start(crew)
+    crew.rejoin(0, far("a").host)
+    ended = crew.ended.get(timeout=20)
+    assert (str(ended.who), ended.why) == ("worker 0", "worker 0 is lost: host a is gone")
+    assert isinstance(a.hears(), words.Start)
+    assert a.hears() is None
+
+
+def test_a_host_of_another_run_cannot_join_and_nobody_is_started_when_the_run_is_over(
+    far: Callable[[str], Far],
+) -> None:
+    a, b = far("a"), far("b")
+    crew = crew_of(a, b, patience_s=0.2)
+    with pytest.raises(ConfigError, match="number 2, and this run has 2 agents"):
+        crew.rejoin(2, far("c").host)
+    a.goes()
+    start(crew)
+    b.goes()
+    crew._local.end = lambda seconds: None  # type: ignore[method-assign]
+    crew.end(0.0)
+    with pytest.raises(queue.Empty):
+        crew.ended.get(timeout=0.5)  # it would say that no host is left

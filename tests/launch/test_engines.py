@@ -18,7 +18,7 @@ from paceline.launch.agents import begin
 from paceline.launch.called import TICKET, Starter, called, listening_address, placed_on
 from paceline.launch.hosts import parse_hosts
 from paceline.launch.mpi import Mpi, write_hostfile
-from paceline.launch.ray import configured
+from paceline.launch.ray import Lives, configured
 from paceline.launch.sge import GridEngine
 from paceline.launch.slurm import Slurm
 from tests.launch.processes import alive, within
@@ -83,12 +83,39 @@ def test_grid_engine_gets_an_array_job_that_is_deleted_by_its_name() -> None:
     assert one.job != other.job
 
 
+def flag(command: Sequence[str], name: str) -> str:
+    return command[command.index(name) + 1]
+
+
 def test_ray_gets_an_address_a_strategy_and_what_each_worker_needs() -> None:
-    command = configured(["address=h1:6379", "GPU=1", "strategy=PACK"]).command(2, AGENT)
+    command = configured(["address=h1:6379", "GPU=1", "strategy=PACK"], servers=2).command(2, AGENT)
     assert command[1:3] == ["-m", "paceline.launch.ray"]
-    assert json.loads(command[command.index("--bundle") + 1]) == {"CPU": 1, "GPU": 1}
-    assert command[command.index("--address") + 1] == "h1:6379"
+    assert json.loads(flag(command, "--bundles")) == [{"CPU": 1, "GPU": 1}] * 2
+    assert flag(command, "--address") == "h1:6379"
+    assert "--labels" not in command
     assert command[-4:] == ["--", *AGENT]
+
+
+def test_ray_puts_workers_and_servers_on_nodes_of_their_own_by_resources_and_labels() -> None:
+    engine = configured(["GPU=1", "label=accelerator:H200", "server.CPU=4", "server.label=kind:cpu"], servers=2)
+    assert engine.apart == 2
+    command = engine.command(3, AGENT)
+    assert json.loads(flag(command, "--bundles")) == [{"CPU": 4}, {"CPU": 4}, {"CPU": 1, "GPU": 1}]
+    assert json.loads(flag(command, "--labels")) == [{"kind": "cpu"}] * 2 + [{"accelerator": "H200"}]
+
+
+def test_an_agent_of_ray_that_dies_is_started_again_unless_it_dies_at_once_again_and_again() -> None:
+    clock = [0.0]
+    lives = Lives(lambda: clock[0])
+
+    def life(seconds: float, why: str) -> bool:
+        lives.begins(0)
+        clock[0] += seconds
+        return lives.again(0, why)
+
+    assert [life(1.0, "it ended with -9") for _ in range(3)] == [True, True, False]
+    assert [life(60.0, "its node died") for _ in range(5)] == [True] * 5
+    assert not life(60.0, "")  # in order
 
 
 @pytest.mark.parametrize("launcher", ["mpi", "slurm", "sge", "ray", "torchrun"])
@@ -114,6 +141,7 @@ def test_a_dry_run_prints_the_command_and_starts_nothing(
         ("--launcher torchrun -H hosts", "torchrun starts processes here"),
         ("--launcher ray -H hosts", "Ray chooses hosts itself"),
         ("--launcher ray --launcher-args strategy=FAST", "write address=HOST:PORT, strategy=SPREAD|"),
+        ("--launcher ray --launcher-args server.label=cpu", "write address=HOST:PORT, strategy=SPREAD|"),
         ("--launcher mpi --sync-dir /tmp/x", "--sync-dir is for --launcher ssh"),
         ("--launcher mpi --launcher-args '", "--launcher-args: No closing quotation"),
         ("--launcher mpi --start-timeout soon", "--start-timeout soon: a number of seconds above 0"),
