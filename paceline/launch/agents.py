@@ -113,7 +113,7 @@ class RemoteCrew:
         """
         self._hosts, self._placement, self._local = [*hosts], placement, local
         self._patience_s, self._config = patience_s, Config()
-        self._waiting: dict[Party, tuple[Config, Seat]] = {}
+        self._waiting: dict[Party, tuple[Config, Seat, threading.Timer]] = {}
         self._scripts, self._said = scripts, said
         self.ended: queue.SimpleQueue[Ended] = local.ended  # one queue for all, so that the first cause comes first
         self._at: dict[str, RemoteHost] = {}  # parties that run
@@ -152,12 +152,11 @@ class RemoteCrew:
         with self._change:
             lost = not self._hosts[self._placement.host_of(seat.who)].alive
             if waits := lost and seat.who.kind == "worker" and self._patience_s > 0:
-                self._waiting[seat.who] = (config, seat)
-        if waits:
-            timer = threading.Timer(self._patience_s, self._start_waiting, [seat.who])
-            timer.daemon = True
-            timer.start()
-        else:
+                timer = threading.Timer(self._patience_s, self._start_waiting, [seat.who])
+                timer.daemon = True
+                self._waiting[seat.who] = (config, seat, timer)
+                timer.start()
+        if not waits:
             self._start(config, seat)
 
     def _start(self, config: Config, seat: Seat) -> None:
@@ -174,8 +173,10 @@ class RemoteCrew:
         with self._change:
             waits = self._waiting.pop(who, None)
         if waits is not None:
+            config, seat, timer = waits
+            timer.cancel()  # the next life that waits has time of its own
             try:
-                self._start(*waits)
+                self._start(config, seat)
             except PacelineError as error:
                 self.ended.put(Ended(who=who, why=str(error)))
 
@@ -220,6 +221,8 @@ class RemoteCrew:
 
     def end(self, seconds: float) -> None:
         with self._change:
+            for _, _, timer in self._waiting.values():
+                timer.cancel()
             self._waiting.clear()
         there = [host for host in self._hosts if host.alive and not host.lines.silent]
         for host in there:

@@ -1,9 +1,9 @@
-"""Agents in Ray tasks: one a worker, placed by a placement group, on whatever cluster Ray has or grows to.
+"""Agents in Ray actors: one a worker, placed by a placement group, on whatever cluster Ray has or grows to.
 
 The process that the launcher starts is a driver of Ray (`python -m paceline.launch.ray`): it waits until there is room
-for all bundles at once, which an autoscaler may have to make, and runs one task a bundle. A task starts the agent as a
-process of its own, so that the agent's interpreter, signals and threads are not Ray's. When the driver ends, Ray ends
-the tasks, and the kernel the agents with them.
+for all bundles at once, which an autoscaler may have to make, and has one actor a bundle. An actor starts the agent as
+a process of its own, so that the agent's interpreter, signals and threads are not Ray's. When the driver ends, Ray ends
+the actors, and the kernel the agents with them. Actors and no tasks: of an actor whose node has died Ray tells at once.
 
 An agent that dies is started again, in its bundle; Ray puts that on another node when its own has died, one that joins
 later if there is no room before. It calls the launcher as the first one did, and takes its place in the run.
@@ -62,7 +62,7 @@ class Ray:
         return [sys.executable, "-m", "paceline.launch.ray", *flags, "--", *agent]
 
     def cancel(self) -> list[str]:
-        return []  # tasks end with their driver
+        return []  # actors end with their driver
 
 
 def configured(words: Sequence[str], servers: int = 0) -> Ray:
@@ -98,12 +98,15 @@ def _with(place: Place, key: str, value: str, word: str) -> Place:
 
 
 # ---- the driver ------------------------------------------------------------------------------------------
-def run_agent(command: list[str], task: int) -> int:
-    """In a Ray task: the agent, until it ends; its exit code."""
-    from paceline.launch.forkserver import die_with_parent
+class Keeper:
+    """An actor of Ray."""
 
-    environment = {**os.environ, "PACELINE_TASK": str(task)}
-    return subprocess.run(command, env=environment, check=False, preexec_fn=die_with_parent).returncode
+    def run(self, command: list[str], task: int) -> int:
+        """The agent, until it ends; its exit code."""
+        from paceline.launch.forkserver import die_with_parent
+
+        environment = {**os.environ, "PACELINE_TASK": str(task)}
+        return subprocess.run(command, env=environment, check=False, preexec_fn=die_with_parent).returncode
 
 
 class Lives:
@@ -156,30 +159,31 @@ def _run(ray: Any, given: argparse.Namespace) -> None:
     labels = {"bundle_label_selector": json.loads(given.labels)} if given.labels else {}
     group = placement_group(bundles, strategy=given.strategy, **labels)
     ray.get(group.ready())
-    lives, running = Lives(time.monotonic), dict[Any, int]()
+    lives, running = Lives(time.monotonic), dict[Any, tuple[int, Any]]()  # an actor lives while it is held
 
     def start(number: int) -> None:
         bundle = dict(bundles[number])
         lives.begins(number)
-        task = ray.remote(max_retries=0, num_cpus=bundle.pop("CPU", 0), num_gpus=bundle.pop("GPU", 0))(run_agent)
+        kind = ray.remote(max_restarts=0, num_cpus=bundle.pop("CPU", 0), num_gpus=bundle.pop("GPU", 0))(Keeper)
         where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number)
-        running[task.options(resources=bundle, scheduling_strategy=where).remote(given.command, number)] = number
+        actor = kind.options(resources=bundle, scheduling_strategy=where).remote()
+        running[actor.run.remote(given.command, number)] = (number, actor)
 
     for number in range(len(bundles)):
         start(number)
     while running:
         (ended,), _ = ray.wait([*running], num_returns=1)
-        number = running.pop(ended)
+        number, _ = running.pop(ended)
         why = _why(ray, ended)
         if lives.again(number, why):
             print(f"agent {number} is started again: {why}", flush=True)
             start(number)
 
 
-def _why(ray: Any, task: Any) -> str:
+def _why(ray: Any, life: Any) -> str:
     """What ended it; empty where it ended in order."""
     try:
-        code = ray.get(task)
+        code = ray.get(life)
     except ray.exceptions.RayError as error:
         return str(error).splitlines()[0]
     return f"it ended with {code}" if code else ""

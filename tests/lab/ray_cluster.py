@@ -17,6 +17,8 @@ from tests.lab.lab import Lab
 from tests.launch.processes import within
 
 PORT = 26379
+HEALTH = {f"RAY_health_check_{name}": n for name, n in {"period_ms": "1000", "timeout_ms": "3000"}.items()}
+"""A dead node is known after some 20 s, not 60."""
 QUIET = ("ray", "raylet", "gcs_server")  # what Ray itself leaves running
 
 
@@ -61,7 +63,7 @@ def start(lab: Lab, host: str, words: list[str]) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"},
+            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", **HEALTH},
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import queue
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -151,6 +152,9 @@ def test_a_worker_whose_host_is_lost_waits_for_the_one_in_its_place(far: Callabl
     told = another.hears()
     assert isinstance(told, words.Start)
     assert '"incarnation":1' in told.seat.replace(" ", "")
+    assert not any(
+        isinstance(thread, threading.Timer) and not thread.finished.is_set() for thread in threading.enumerate()
+    )
     b.host.close()
     assert b.hears() is None  # nothing was asked of it
 
