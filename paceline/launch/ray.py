@@ -159,7 +159,7 @@ def _run(ray: Any, given: argparse.Namespace) -> None:
     labels = {"bundle_label_selector": json.loads(given.labels)} if given.labels else {}
     group = placement_group(bundles, strategy=given.strategy, **labels)
     ray.get(group.ready())
-    lives, running = Lives(time.monotonic), dict[Any, tuple[int, Any]]()  # an actor lives while it is held
+    lives, running = Lives(time.monotonic), dict[Any, tuple[int, Any]]()
 
     def start(number: int) -> None:
         bundle = dict(bundles[number])
@@ -173,8 +173,9 @@ def _run(ray: Any, given: argparse.Namespace) -> None:
         start(number)
     while running:
         (ended,), _ = ray.wait([*running], num_returns=1)
-        number, _ = running.pop(ended)
+        number, actor = running.pop(ended)
         why = _why(ray, ended)
+        ray.kill(actor)  # it would hold its room, which the next one needs
         if lives.again(number, why):
             print(f"agent {number} is started again: {why}", flush=True)
             start(number)
