@@ -38,7 +38,7 @@ class LowRank:
         self.matrices: list[_Matrix] = []
         self._others: list[slice] = []
         self.left: Tensor | None = None
-        self._weight = self._weight_of_left = 1.0
+        self._counts = True
         self._q: list[Tensor] = []
         self._p: list[Tensor] = []
         self._rest = self._sum = torch.empty(0)
@@ -55,25 +55,33 @@ class LowRank:
     def factor(self, v: Flat, weight: float = 1.0) -> Flat:
         """The P of every matrix, before its mean, and all that is no matrix. `weight`: what `v` counts in that mean.
 
-        The residual counted with the weight of its own round: with another one it would bring back more of that
-        round, or less, than was left out. Weighted sums are conserved, so where `v` counts nothing it waits.
+        Where that is nothing, what is left waits.
         """
         self._sum = spare(len(v), v.device)
         v.copy_into(self._sum)
-        self._weight = weight
-        if self.left is not None and weight > 0:
-            self._sum.add_(self.left, alpha=self._weight_of_left / weight)
+        self._counts = weight > 0
+        if self.left is not None and self._counts:
+            self._sum.add_(self.left)
         self._q = [q.to(v.device) for q in self._q]
         p = [(matrix.of(self._sum) @ q).flatten() for matrix, q in zip(self.matrices, self._q, strict=True)]
         return Flat(torch.cat([*p, *(self._sum[where] for where in self._others)]))
 
     def cofactor(self, mean: Flat) -> Flat:
-        """The Q of every matrix, before its mean, from the mean of `factor`."""
+        """The Q of every matrix, before its mean, from the mean of `factor`.
+
+        What is left is what this worker's own factors do not tell: M_i - P Q_i'. In the weighted mean of the round that
+        is M - P Q', as the paper has it on each worker. That one also has M_i - M, how this worker differs from the
+        others, which adds up to nothing only while weights stay: where they follow local steps it shook runs apart.
+        """
         numbers = mean.value()
         self._p = [torch.linalg.qr(p)[0] for p in self._pieces(numbers, [matrix.n for matrix in self.matrices])]
         self._rest = numbers[sum(p.numel() for p in self._p) :]
-        q = [(matrix.of(self._sum).T @ p).flatten() for matrix, p in zip(self.matrices, self._p, strict=True)]
-        return Flat(torch.cat(q) if q else numbers[:0])
+        own = [matrix.of(self._sum).T @ p for matrix, p in zip(self.matrices, self._p, strict=True)]
+        for matrix, p, q in zip(self.matrices, self._p, own, strict=True):
+            matrix.of(self._sum).addmm_(p, q.T, alpha=-1)
+        for where in self._others:
+            self._sum[where] = 0.0
+        return Flat(torch.cat([q.flatten() for q in own]) if own else numbers[:0])
 
     def result(self, mean: Flat) -> Flat:
         """The mean of the vectors, as far as two thin matrices can tell it, from the mean of `cofactor`."""
@@ -86,10 +94,8 @@ class LowRank:
         for where in self._others:
             out[where] = self._rest[at : at + where.stop - where.start]
             at += where.stop - where.start
-        if self._weight > 0:
-            self.left, self._weight_of_left = self._sum.sub_(out), self._weight
-            for where in self._others:
-                self.left[where] = 0.0
+        if self._counts:
+            self.left = self._sum
         return Flat(out)
 
     def _pieces(self, numbers: Tensor, heights: Sequence[int]) -> Iterator[Tensor]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -70,15 +72,41 @@ def test_the_sum_of_the_means_and_what_is_left_on_average_is_the_sum_of_all_grad
     torch.testing.assert_close(arrived + left, total, rtol=1e-3, atol=1e-3)
 
 
-def test_what_is_left_counts_as_much_as_in_its_own_round_whatever_its_worker_weighs_later() -> None:
-    """Otherwise a worker that weighed little would take back, once it weighs much, what the others had done."""
+def left_of(workers: list[LowRank], weights: Sequence[float]) -> Tensor:
+    left = [worker.left if worker.left is not None else torch.zeros(LENGTH) for worker in workers]
+    return torch.stack([v * weight for v, weight in zip(left, weights, strict=True)]).sum(0)
+
+
+def test_a_round_brings_what_is_there_or_leaves_it_whatever_its_weights() -> None:
     workers = [LowRank(SHAPES, 1) for _ in range(3)]
-    total, arrived = torch.zeros(LENGTH, dtype=torch.float64), torch.zeros(LENGTH, dtype=torch.float64)
     for seed, weights in enumerate([(1.0, 1.0, 30.0), (30.0, 1.0, 1.0), (2.0, 0.0, 5.0), (1.0, 8.0, 0.5)] * 3):
-        total += torch.stack([g * weight for g, weight in zip(gradients(seed), weights, strict=True)]).sum(0)
-        arrived += round_of(workers, gradients(seed), weights)[0] * sum(weights)
-    left = [worker.left * weight for worker, weight in zip(workers, weights, strict=True) if worker.left is not None]
-    torch.testing.assert_close(arrived + torch.stack(left).sum(0), total, rtol=1e-3, atol=1e-2)
+        there = torch.stack([g * weight for g, weight in zip(gradients(seed), weights, strict=True)]).sum(0)
+        there += left_of(workers, weights)
+        arrived = round_of(workers, gradients(seed), weights)[0] * sum(weights)
+        torch.testing.assert_close(arrived + left_of(workers, weights), there, rtol=1e-3, atol=1e-3)
+
+
+def test_whoever_counts_nothing_keeps_what_it_had_left() -> None:
+    workers = [LowRank(SHAPES, 1) for _ in range(2)]
+    round_of(workers, gradients(1, 2))
+    assert workers[0].left is not None
+    before = workers[0].left.clone()
+    round_of(workers, gradients(2, 2), (0.0, 1.0))
+    assert torch.equal(workers[0].left, before)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_workers_that_want_different_things_settle_while_their_weights_change(seed: int) -> None:
+    """As in ESync: each goes n_i steps towards its own target, and weighs n_i. With what the paper leaves, a worker's
+    difference from the others comes back with another weight, and the weights never settle."""
+    rng, targets = random.Random(seed), gradients(seed)
+    workers, w, distances = [LowRank(SHAPES, 2) for _ in targets], torch.zeros(LENGTH), []
+    for _ in range(120):
+        n = [rng.choice((1, 2, 20)) for _ in targets]
+        deltas = [(1 - 0.98**steps) * (target - w) for steps, target in zip(n, targets, strict=True)]
+        w = w + round_of(workers, deltas, n)[0]
+        distances.append(float((w - torch.stack(targets).mean(0)).norm()))
+    assert max(distances[60:]) < 2 * distances[0]  # with what the paper leaves: 50 times
 
 
 def test_gradients_of_zero_do_not_end_it() -> None:

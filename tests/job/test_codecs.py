@@ -97,7 +97,7 @@ def test_what_is_shorter_than_the_limit_is_exact(threads: Runner, out: Path, clu
 
 @pytest.mark.parametrize(
     ("scheme", "servers", "mean"),
-    [("localsgd", 1, "servers"), ("bsp", 0, "ring"), ("bsp", 0, "gloo"), ("localsgd", 0, "auto")],
+    [("esync", 1, "servers"), ("bsp", 0, "ring"), ("bsp", 0, "gloo"), ("localsgd", 0, "auto")],
 )
 def test_means_by_their_factors_are_carried_by_anybody(
     runner: Runner, out: Path, scheme: str, servers: int, mean: str
