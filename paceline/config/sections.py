@@ -111,6 +111,11 @@ class Cluster:
     snapshot_every: float = option(
         30.0, "seconds between two snapshots that a lost server is replaced from; 0: a lost server ends the run", low=0
     )
+    coordinator: str = option(
+        "process",
+        "process: one of its own, with a standby that takes over when it is lost; thread: in the command's",
+        choices=("process", "thread"),
+    )
 
     @property
     def secured(self) -> bool:

@@ -9,7 +9,7 @@ from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
 from paceline.engine.rope import RopeMemory
-from paceline.job.carriers import choose_mean
+from paceline.job.choosing import choose_mean
 from paceline.job.layout import lay_out
 from paceline.job.recipe import coordinator_role
 from paceline.job.seat import Seat

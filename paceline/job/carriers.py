@@ -1,4 +1,4 @@
-"""Who carries `Mean` in a run: servers, torch.distributed, or the workers themselves; chosen when the run begins."""
+"""What carries `Mean` on a worker; `paceline.job.choosing` says which."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Protocol
 import torch
 
 from paceline.codec.means import MeanCoder
-from paceline.core.collective import PEERS, Choice, Fabric, Link, choose, groups, homes_of
+from paceline.core.collective import PEERS, groups, homes_of
 from paceline.core.effects import Mean
-from paceline.core.scheme import Scheme
-from paceline.job.collectives import CollectiveCarrier, own_gpus
-from paceline.job.recipe import Recipe
+from paceline.job.collectives import CollectiveCarrier
 from paceline.job.seat import Seat
 from paceline.live import control, party
 from paceline.live.hosted import Carrier
@@ -20,9 +18,6 @@ from paceline.live.links import measure_link
 from paceline.live.peers import PeerCarrier
 from paceline.live.pending import Pending
 from paceline.live.session import Session
-
-UNKNOWN = (0.0, 0.0, 0.0, 0.0)  # links inside a host and across
-MESHES_MAX = 32  # workers: beyond it, nobody is connected to everybody unasked
 
 
 class LiveCarrier(Carrier, Protocol):
@@ -59,15 +54,6 @@ class PeerMeans:
         self._peers.close()
 
 
-def meets_for_means(mean: str, scheme: Scheme, servers: int, workers: int) -> bool:
-    """Do the workers connect to one another so that they can carry means?"""
-    if servers and not scheme.uses_mean(servers):
-        return False
-    return (
-        mean in PEERS or (mean == "auto" and (workers <= MESHES_MAX or not servers)) or (workers == 1 and not servers)
-    )
-
-
 def measured_links(session: Session) -> control.Links:
     """From this worker to one of lower rank on its host, and to one on another: all of those it has called already."""
     me = session.node.me.index
@@ -77,39 +63,6 @@ def measured_links(session: Session) -> control.Links:
         peer = next((rank for rank in reversed(range(me)) if here[rank] == on_this_host), None)
         found.append((0.0, 0.0) if peer is None else measure_link(session.node, party.worker(peer)))
     return *found[0], *found[1]
-
-
-def choose_mean(ready: Sequence[control.Ready], workers: Sequence[control.Hello], servers: int, *, mean: str) -> Choice:
-    """Who carries the means of a run where `mean` is asked for, and why; no reason where there are no means."""
-    recipe = Recipe.from_json(ready[0].optimizer)
-    scheme = recipe.make_scheme()
-    if recipe.codecs.in_messages and servers and mean == "auto":
-        return Choice("servers", "means by servers: codecs encode what passes through them")
-    if servers and not scheme.uses_mean(servers):
-        return Choice("servers", "")
-    if not meets_for_means("auto", scheme, servers, len(workers)):
-        return Choice("servers" if mean == "auto" else mean, "")
-    chosen = _by_cost(ready, workers, servers) if mean == "auto" else Choice(mean, f"{mean}, as --mean says")
-    if len(workers) == 1 and not servers:
-        return Choice("ring", "")
-    return Choice(chosen.name, f"means by {chosen.reason}" if scheme.uses_mean(servers) else "")
-
-
-def _by_cost(ready: Sequence[control.Ready], workers: Sequence[control.Hello], servers: int) -> Choice:
-    if not servers and own_gpus([hello.device for hello in workers]):
-        return Choice("nccl", "nccl: every worker has a GPU of its own")
-    if len(workers) == 1:
-        return Choice("servers", "servers: there is one worker")
-    measured = [answer.peers for answer in ready if len(answer.peers) == len(UNKNOWN)] or [UNKNOWN]
-    within, across = ([links[k : k + 2] for links in measured] for k in (0, 2))
-    homes = homes_of(range(len(workers)), [hello.host for hello in workers])
-    fabric = Fabric(homes, _slowest(within), _slowest(across), servers)
-    codecs = Recipe.from_json(ready[0].optimizer).codecs
-    return choose(fabric, codecs.bytes_of_mean(ready[0].length), gathered=codecs.gathers)
-
-
-def _slowest(links: Sequence[tuple[float, ...]]) -> Link:
-    return Link(*(max(figures) for figures in zip(*links, strict=True)))
 
 
 def make_carrier(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import datetime
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,6 @@ torch_distributed: Any = dist  # parts of it carry no types
 
 NAMES = 1 << 16
 """A mean is told from others by a number below; the sum of its square over a million workers is exact in float64."""
-
-
-def own_gpus(devices: Sequence[str]) -> bool:
-    """Has every worker a GPU of its own?"""
-    return len(set(devices)) == len(devices) > 0 and all(device.startswith("cuda:") for device in devices)
 
 
 class CollectiveCarrier:

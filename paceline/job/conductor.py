@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import math
 import queue
 import secrets
 import tempfile
@@ -20,13 +19,14 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.trace import Decision, Membership, Record
 from paceline.engine.vector import FlatMemory
-from paceline.job.carriers import choose_mean
+from paceline.job.apart import Apart
 from paceline.job.claim import Claim, set_aside
+from paceline.job.coordinating import make_coordinator
 from paceline.job.credentials import Credentials, security_note
 from paceline.job.crew import Crew, Ended
-from paceline.job.layout import lay_out
+from paceline.job.deadline import INTERRUPT_SECONDS, Deadline, RunFailed
 from paceline.job.ledger import Ledger
-from paceline.job.recipe import Recipe, coordinator_role
+from paceline.job.recipe import Recipe
 from paceline.job.restarts import Replacements, Restarts
 from paceline.job.resuming import Start, find
 from paceline.job.saving import NOT_SAVED
@@ -38,7 +38,7 @@ from paceline.live.control import Hello, Plan, Progress
 from paceline.live.coordinator import Coordinator
 from paceline.live.node import Node
 from paceline.live.party import Party
-from paceline.live.phases import Phase, StopRule
+from paceline.live.phases import Phase
 from paceline.live.recovery import LIVES_MAX
 from paceline.live.session import COORDINATOR_GONE
 from paceline.live.told import told
@@ -49,15 +49,9 @@ from paceline.observe.progress import View
 from paceline.observe.store import TRACE, TraceWriter
 from paceline.observe.summary import Summary, write_summary
 
-PHASE_SECONDS = 120.0
 GRACE_SECONDS = 0.4  # between the first sign of a failure and the search for its cause
 END_SECONDS = 0.8
-INTERRUPT_SECONDS = {"SIGTERM": 10.0, "SIGINT": 2.5, "SIGHUP": 2.5}  # Ctrl-C: 5 s altogether; batch systems give 30
 SHOW_SECONDS = 0.25
-
-
-class RunFailed(PacelineError):  # noqa: N818
-    """The run could not go on; the message names the first cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +108,13 @@ class Conductor:
         credentials: Credentials | None = None,
         hooks: Sequence[Hook] = (),
         store_password: str = "",
+        apart: bool = False,
     ) -> None:
         """`transport` makes the coordinator's from the run's token and a place to report errors to.
 
         `credentials` of all parties, if connections are under TLS; they end with the run. `hooks` besides --hook.
-        `store_password` of --store. Raises ConfigError when the data, a hook or a store cannot be had.
+        `store_password` of --store. `apart`: the coordinator has a process of its own.
+        Raises ConfigError when the data, a hook or a store cannot be had.
         """
         self._hooks = Hooks([*load(config.run.hook, config.run.out), *hooks])
         train_samples = crew.prepare(config)
@@ -128,39 +124,22 @@ class Conductor:
         self._token = secrets.token_hex(16)
         self._evaluator, self._credentials, self._store_password = evaluator, credentials, store_password
         self._claim = Claim(self._out)
-        make = functools.partial(transport, self._token, self._coordinator_failed)
-        self._start, self._refused, self._transport = self._found(make)
+        made = functools.partial(transport, self._token, self._coordinator_failed)
+        self._start, self._refused, self._transport = self._found(made)
         self._ledger = Ledger(config, train_samples, begun_at=self._start.samples)
         self._trace: TraceWriter | None = None
         self._standing = Standing(self._out, config.run.scheme)
         self._interrupted, self._where, self._lost_at = "", dict[Party, str](), dict[Party, str]()
-        cluster, stop = config.cluster, config.stop
+        cluster = config.cluster
         node = Node(self._transport, FlatMemory())
         self._vault = Vault(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")
         self._restarts = Restarts(cluster.restarts)
         self._seats: dict[Party, Seat] = {}
         self._newcomers_not = ""  # why nobody can come late
         self._replacements = Replacements(LIVES_MAX)
-        self._coordinator = Coordinator(
-            self._transport,
-            node,
-            self,
-            workers=cluster.workers,
-            servers=cluster.servers,
-            evaluator=evaluator,
-            stop_rule=StopRule(
-                samples=round(stop.epochs * train_samples) or None if evaluator else None,
-                seconds=stop.seconds or None,
-                target_accuracy=stop.target_accuracy or None,
-            ),
-            make_role=coordinator_role,
-            choose_mean=functools.partial(choose_mean, mean=cluster.mean),
-            lay_out=functools.partial(lay_out, shards=cluster.shards, slice_mb=cluster.slice_mb),
-            seed=config.run.seed,
-            dead_after_s=cluster.dead_after,
-            stuck_after_s=cluster.stuck_after or math.inf,
-            min_workers=cluster.min_workers,
-            snapshots=self._vault,
+        make = Apart if apart else make_coordinator
+        self._coordinator: Apart | Coordinator = make(
+            self._transport, node, self, self._vault, config=config, train_samples=train_samples, evaluator=evaluator
         )
 
     def _found(self, transport: Callable[[], Transport]) -> tuple[Start, list[str], Transport]:
@@ -202,6 +181,8 @@ class Conductor:
                 self._watch()
             finally:
                 self._vault.close()
+                if isinstance(self._coordinator, Apart):
+                    self._coordinator.close()
                 self._transport.close()  # whoever still waits for us hears that we are gone
                 self._crew.end(END_SECONDS)
                 self._view.close()
@@ -415,7 +396,9 @@ class Conductor:
         self._hooks.append(record)
         self._standing.recorded(record)
         self._ledger.recorded(record)
-        if isinstance(record, Membership) and record.event in ("lost", "returned"):
+        if isinstance(record, Membership) and record.party == str(party.COORDINATOR):
+            self._tell(f"coordinator {record.event}: {record.reason}")
+        elif isinstance(record, Membership) and record.event in ("lost", "returned"):
             who = Party.parse(record.party)
             lost = record.event == "lost"
             after = f" after {self._ledger.steps(who)} steps" if who.kind == "worker" else ""
@@ -467,34 +450,3 @@ class Conductor:
             self._view.begin((f"{name} was not written: {getattr(error, 'strerror', None) or error}",))
             return False
         return True
-
-
-class Deadline:
-    """Bounds every phase of a run but training itself."""
-
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
-        self._phase: tuple[Phase, bool] | None = None
-        self._at = self._last = self._seconds = math.inf
-
-    def at_most(self, seconds: float) -> None:
-        """From now on nothing may take longer than `seconds` altogether."""
-        self._last, self._seconds = time.monotonic() + seconds, seconds
-
-    @property
-    def expired(self) -> bool:
-        """Has that time passed?"""
-        return time.monotonic() > self._last
-
-    def check(self) -> None:
-        """Raises RunFailed, naming whom we wait for."""
-        now = time.monotonic()
-        phase = (self._coordinator.phase, self._coordinator.stopping)
-        if phase != self._phase:
-            self._phase = phase
-            self._at = math.inf if phase == (Phase.TRAINING, False) else now + PHASE_SECONDS
-        if now > min(self._at, self._last):
-            missing = ", ".join(str(who) for who in self._coordinator.missing()[:4]) or "the workers"
-            what = "stopping the workers" if phase[1] else phase[0].value
-            seconds = PHASE_SECONDS if now > self._at else self._seconds
-            raise RunFailed(f"waited {seconds:.0f} s for {missing} while {what}")

@@ -15,7 +15,8 @@ from paceline.engine.adder import FlatAdder
 from paceline.engine.buffers import Buffers
 from paceline.engine.flatten import FlatModel
 from paceline.engine.vector import FlatMemory
-from paceline.job.carriers import LiveCarrier, make_carrier, measured_links, meets_for_means
+from paceline.job.carriers import LiveCarrier, make_carrier, measured_links
+from paceline.job.choosing import meets_for_means
 from paceline.job.lowrank import LowRankMeans
 from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat

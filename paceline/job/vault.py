@@ -15,7 +15,7 @@ from typing import Any
 
 from paceline.core.errors import PacelineError, Stopped
 from paceline.job.capturing import FORGET, NOTHING, SNAPSHOT, VERSION, on_disk
-from paceline.job.recipe import Recipe
+from paceline.job.keeping import Keeping
 from paceline.job.saving import AHEAD
 from paceline.job.spool import Spool, unspooled
 from paceline.live import control, party
@@ -25,26 +25,6 @@ from paceline.live.states import SliceState, fetch, kept, state_exhibit
 from paceline.live.transport import Envelope, Kind, Transport
 
 HELD_SECONDS = 0.1
-NEVER = "it has no snapshot (--snapshot-every 0)"
-
-
-def refuses(recipe: Recipe, servers: int, *, by_rows: bool) -> str:
-    """Why a run cannot go on with another server in the place of a lost one; nothing when it can."""
-    if recipe.store:
-        return "keys and values are in no snapshot"
-    scheme = recipe.make_scheme()
-    box = scheme.server(servers)
-    if box is None or scheme.uses_mean(servers):
-        return f"under {scheme.name} servers carry means, of which workers may have different halves by then"
-    if not (box.goes_back and scheme.worker(servers).goes_back):
-        return f"{scheme.name} cannot go back to an earlier state in the middle of a run"
-    return "its tables of rows are in no snapshot" if by_rows else ""
-
-
-def not_copied(recipe: Recipe) -> str:
-    """Why copies of what a server has updated are not all that it has answered; nothing when they are."""
-    scheme = recipe.make_scheme()
-    return f"{scheme.name} answers contributions of which no copy knows yet" if scheme.answers_early else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +41,12 @@ class _Snapshot:
         return state_exhibit(state.facts, state.vectors, NOTHING)
 
 
-class Vault:
+class Vault(Keeping):
     """Of one run. `every_s`: seconds between two snapshots; 0 for none. `copies`: servers keep copies, too."""
 
     def __init__(self, transport: Transport, node: Node, every_s: float, *, copies: bool = False) -> None:
-        self._transport, self._node, self._every_s, self.copies = transport, node, every_s, copies
+        super().__init__(every_s, copies=copies)
+        self._transport, self._node = transport, node
         self._snapshot: _Snapshot | None = None
         self._shown: list[str] = []
         self._held = False
@@ -73,24 +54,8 @@ class Vault:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._homes: Sequence[tuple[int, int]] = ()
-        self.note = ""
 
     # ---- for the coordinator -----------------------------------------------------------------------------
-    def refuses(self, ready: control.Ready, servers: int) -> str:
-        """Also says so in `note`."""
-        recipe = Recipe.from_json(ready.optimizer)
-        partly = not_copied(recipe) if self.copies else ""
-        self.copies = self.copies and not partly
-        kept = self._every_s or self.copies
-        nothing = "; ".join(filter(None, (partly, NEVER)))
-        why = refuses(recipe, servers, by_rows=ready.by_rows) if kept else nothing
-        if servers:
-            costs = f"costs at most the updates of the last {self._every_s:g} s" + (f"; {partly}" if partly else "")
-            if self.copies:
-                costs = "costs nothing: what it answers is copied to the next server first"
-            self.note = f"a lost server {f'ends the run: {why}' if why else costs}"
-        return why
-
     def begin(self, plan: control.Plan) -> None:
         self._homes = plan.layout.homes()
         if not self._every_s:

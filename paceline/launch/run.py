@@ -123,6 +123,7 @@ def conductor_of(
         credentials=credentials,
         hooks=hooks,
         store_password=password,
+        apart=config.cluster.coordinator == "process",
     )
 
 

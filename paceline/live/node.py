@@ -45,10 +45,16 @@ class Node(Looking):
     """Carries effects out over a transport."""
 
     def __init__(
-        self, transport: Transport, memory: Memory, *, timeout_s: float = 600.0, packer: Packer | None = None
+        self,
+        transport: Transport,
+        memory: Memory,
+        *,
+        timeout_s: float = 600.0,
+        packer: Packer | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`timeout_s` bounds every single wait."""
-        self.me, self.times = transport.me, Times()
+        """`timeout_s` bounds every single wait. `clock`: seconds, never backwards."""
+        self.me, self.times, self._clock = transport.me, Times(), clock
         self._packing = PackingPost(transport, packer) if packer else None
         self._memory, self._timeout_s = memory, timeout_s
         self._post: Post = self._packing or transport
@@ -69,7 +75,7 @@ class Node(Looking):
         self._away: set[int] = set()  # workers that left or were lost: whatever they still wait for is not answered
         self._left = self._anew = False  # has this worker left; is its loop box to start anew
         self._stopped: BaseException | None = None
-        self._began = time.monotonic()
+        self._began = clock()
         self.stage = Stage(memory, nature_of, up=None, down=None)  # where vectors become bytes
         self.exhibits = Exhibits(self._streams)
         self.exhibits[COMMON] = lambda at: self.between_messages(lambda: picture(self._at(at).role, memory))
@@ -99,11 +105,11 @@ class Node(Looking):
 
     def start_clock(self, at: float = 0.0) -> None:
         """From now on `now()` counts from `at` seconds."""
-        self._began = time.monotonic() - at
+        self._began = self._clock() - at
 
     def now(self) -> float:
         """Seconds since training started, on this party's monotonic clock."""
-        return time.monotonic() - self._began
+        return self._clock() - self._began
 
     @property
     def role(self) -> Role:

@@ -35,8 +35,9 @@ SHORT_SECONDS = 5.0
 class Snapshots(Protocol):
     """Who keeps what servers that are replaced are made of."""
 
-    copies: bool
-    """Do servers copy what they answer to one another?"""
+    @property
+    def copies(self) -> bool:
+        """Do servers copy what they answer to one another?"""
 
     def refuses(self, ready: control.Ready, servers: int) -> str:
         """Why nothing can be kept of such a run, so that a lost server ends it; nothing when it can."""

@@ -15,9 +15,9 @@ from paceline.engine.recipes import OptimizerRecipe, ScheduleRecipe
 from paceline.engine.rules import Rule, make_rule
 from paceline.engine.vector import Flat
 from paceline.job.capturing import revive, state_of
+from paceline.job.keeping import refuses
 from paceline.job.recipe import Recipe
 from paceline.job.server import mark_of
-from paceline.job.vault import refuses
 from paceline.live.states import SliceState
 
 LENGTH, WORKERS = 5, 3

@@ -7,7 +7,7 @@ import pytest
 from paceline.config import build
 from paceline.core.errors import ConfigError
 from paceline.engine.recipes import OptimizerRecipe
-from paceline.job.carriers import choose_mean, meets_for_means
+from paceline.job.choosing import choose_mean, meets_for_means
 from paceline.job.recipe import Recipe
 from paceline.live.control import Hello, Ready
 

@@ -23,7 +23,7 @@ from paceline.core.gate import GatePolicy
 from paceline.core.trace import Gated, Membership
 from paceline.engine.precision import Precision
 from paceline.engine.vector import Flat, norm
-from paceline.job.conductor import RunFailed
+from paceline.job.deadline import RunFailed
 from paceline.job.virtual.run import VirtualRun
 from paceline.job.virtual.setting import Setting, cluster_of
 from paceline.job.virtual.work import Training

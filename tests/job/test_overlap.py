@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.core.trace import Span
-from paceline.job.conductor import RunFailed
+from paceline.job.deadline import RunFailed
 from paceline.job.overlap import Overlap
 from paceline.job.pace import Pace
 from paceline.observe.store import read_trace

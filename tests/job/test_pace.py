@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from paceline.core.scheme import names
-from paceline.job.collectives import own_gpus
-from paceline.job.conductor import RunFailed
+from paceline.job.choosing import own_gpus
+from paceline.job.deadline import RunFailed
 from paceline.job.pace import Pace
 from tests.job.loops import plain_steps, run_loops, toy_data, toy_model
 

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from paceline.checkpoint.folder import Folder
 from paceline.checkpoint.manifest import Manifest
 from paceline.core.errors import ConfigError
-from paceline.job.conductor import RunFailed
+from paceline.job.deadline import RunFailed
 from paceline.job.ledger import Ledger
 from paceline.job.resuming import Start, find, identity
 from paceline.job.steps import Steps

@@ -1,0 +1,52 @@
+"""A run's coordinator, as its configuration has it; in whichever process it is."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from paceline.config import Config
+from paceline.job.choosing import choose_mean
+from paceline.job.layout import lay_out
+from paceline.job.recipe import coordinator_role
+from paceline.live.coordinator import Coordinator
+from paceline.live.listener import Listener
+from paceline.live.node import Node
+from paceline.live.phases import StopRule
+from paceline.live.recovery import Snapshots
+from paceline.live.transport import Transport
+
+
+def make_coordinator(
+    transport: Transport,
+    node: Node,
+    listener: Listener,
+    snapshots: Snapshots,
+    *,
+    config: Config,
+    train_samples: int,
+    evaluator: bool,
+) -> Coordinator:
+    """`train_samples`: of the data set, by which epochs are counted."""
+    cluster, stop = config.cluster, config.stop
+    return Coordinator(
+        transport,
+        node,
+        listener,
+        workers=cluster.workers,
+        servers=cluster.servers,
+        evaluator=evaluator,
+        stop_rule=StopRule(
+            samples=round(stop.epochs * train_samples) or None if evaluator else None,
+            seconds=stop.seconds or None,
+            target_accuracy=stop.target_accuracy or None,
+        ),
+        make_role=coordinator_role,
+        choose_mean=functools.partial(choose_mean, mean=cluster.mean),
+        lay_out=functools.partial(lay_out, shards=cluster.shards, slice_mb=cluster.slice_mb),
+        seed=config.run.seed,
+        dead_after_s=cluster.dead_after,
+        stuck_after_s=cluster.stuck_after or math.inf,
+        min_workers=cluster.min_workers,
+        snapshots=snapshots,
+    )
