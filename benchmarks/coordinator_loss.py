@@ -1,4 +1,4 @@
-"""The coordinator is killed (SIGKILL) in the middle of a run, again and again: does training pause, and when is it back?
+"""The coordinator is killed (SIGKILL) during a run, again and again: does training pause, and when is it back?
 
 Runs of `paceline train` on this machine, 3 workers: under bsp, whose workers talk to servers, and under esync, whose
 workers ask the coordinator before every step. Pause: the longest time between two steps of one worker that begins or

@@ -7,6 +7,7 @@
 | slow | a worker gets a fraction of its time, by turns of SIGSTOP and SIGCONT |
 | partition | nothing passes between one party, worker or server, and all others, for as long |
 | server | SIGKILL to a server |
+| coordinator | SIGKILL to the coordinator |
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from paceline.core.registry import nearest
 from paceline.live import party
 from paceline.live.party import Party
 
-KINDS = ("kill", "stop", "slow", "partition", "server")
+KINDS = ("kill", "stop", "slow", "partition", "server", "coordinator")
+KILLS = ("kill", "server", "coordinator")
 SHARES_OF_DEATH = (0.2, 0.6, 1.5)
 """How long stops and partitions last, in units of the silence that counts as death."""
 SLOW_SECONDS = 3.0
@@ -39,7 +41,7 @@ class Fault:
     times: int = 1
 
     def __str__(self) -> str:
-        verb = "kill" if self.kind == "server" else self.kind
+        verb = "kill" if self.kind in KILLS else self.kind
         slower = f" {self.times} times" if self.kind == "slow" else ""
         length = f" for {self.for_s:.1f} s" if self.for_s else ""
         return f"{self.at_s:7.1f} s  {verb} {self.whom}{slower}{length}"
@@ -72,7 +74,8 @@ def _fault(
 ) -> Fault:
     of_servers = [party.server(shard) for shard in range(servers)]
     of_workers = [party.worker(rank) for rank in range(workers)]
-    among = {"server": of_servers, "partition": of_workers + of_servers}.get(kind, of_workers)
+    others = {"server": of_servers, "partition": of_workers + of_servers, "coordinator": [party.COORDINATOR]}
+    among = others.get(kind, of_workers)
     whom = random.choice(among)
     length = random.choice(SHARES_OF_DEATH) * dead_after_s
     lengths = {"stop": length, "partition": length, "slow": SLOW_SECONDS}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from paceline.chaos.plan import Fault
+from paceline.chaos.plan import KILLS, Fault
 from paceline.core.trace import Applied, Membership, Record, Span
 from paceline.live.party import Party
 
@@ -51,7 +51,7 @@ class Outcome:
 
     @property
     def kills(self) -> bool:
-        return self.fault.kind in ("kill", "server")
+        return self.fault.kind in KILLS
 
     def __str__(self) -> str:
         instead = "" if self.whom == self.fault.whom else f" ({self.whom} instead)"
@@ -224,5 +224,5 @@ class Storm:
     def _let_go(self, fault: Fault, whom: Party) -> None:
         if fault.kind == "partition":
             self._victims.let_through(whom)
-        elif fault.kind != "server":
+        elif fault.kind not in ("server", "coordinator"):
             self._victims.signal(whom, signal.SIGCONT)

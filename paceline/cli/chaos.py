@@ -38,6 +38,7 @@ a table and a verdict. Exits with 1 when the run failed, stood still for longer 
   slow       a worker gets a third or a tenth of its time, for 3 s
   partition  nothing passes between a worker or server and everybody else, for less or more than --dead-after
   server     SIGKILL to a server
+  coordinator  SIGKILL to the coordinator
 
 Any option of `paceline train` may follow. Other than there, the defaults are --scheme bsp, --servers 2,
 --mean servers, --snapshot-every 2, --dead-after 2, --step-ms 10, --restarts without end, and an end once
@@ -107,6 +108,8 @@ def planned(options: argparse.Namespace) -> tuple[Config, list[Fault], bool]:
         raise ConfigError("--workers 1: chaos needs two workers or more, as no run outlives its last")
     if "partition" in kinds and cluster.transport == "shm":
         raise ConfigError("--transport shm: shared memory cannot be cut; leave partition out of --faults")
+    if "coordinator" in kinds and cluster.coordinator != "process":
+        raise ConfigError("--coordinator thread: it cannot be killed alone; leave coordinator out of --faults")
     plan = draw(
         config.run.seed,
         kinds,
@@ -152,6 +155,7 @@ class Chaos:
         view = make_view(sys.stderr)
         cluster = self._config.cluster
         parties = [*map(party.worker, range(cluster.workers)), *map(party.server, range(cluster.servers))]
+        parties.append(party.COORDINATOR)
         with _relays(self._plan) as relays:
             crew = VulnerableCrew(self._host.crew(), relays)
             storm = Storm(self._plan, parties, crew, lambda line: view.begin((line,)))
@@ -162,6 +166,7 @@ class Chaos:
                 hooks=(storm.heard,),
                 around=lambda transport: detour(transport, relays) if relays else transport,
             )
+            crew.kill_coordinator = conductor.kill_coordinator
             storm.start(conductor.elapsed_s, lambda: conductor.stop(SETTLED) if self._sooner else None)
             try:
                 return run(conductor), storm

@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import queue
+import signal
 import socket
 import time
 from collections.abc import Sequence
@@ -75,6 +77,12 @@ class Apart:
     def close(self) -> None:
         if self._link is not None:
             self._link.close()
+
+    def kill(self) -> None:
+        """Its present process."""
+        if self._pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
 
     def stop(self, reason: str) -> None:
         self._put("stop", reason)

@@ -204,6 +204,11 @@ class Conductor:
         """End the training as its own limits would; from any thread."""
         self._coordinator.stop(reason)
 
+    def kill_coordinator(self) -> None:
+        """Its process, if it has one of its own: another one takes over."""
+        if isinstance(self._coordinator, Apart):
+            self._coordinator.kill()
+
     @property
     def interrupted(self) -> str:
         """The signal that ended the run, if one did."""

@@ -142,8 +142,8 @@ class Link:
     def close(self) -> None:
         """All processes end by themselves."""
         self._closing = True
-        self.loop.call_soon(self._close)
         self.loop.end()
+        self._close()
         if self._process is None:
             return
         try:
