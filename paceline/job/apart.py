@@ -44,6 +44,7 @@ class Apart:
 
     def __init__(
         self,
+        link: Link,
         transport: Transport,
         node: Node,
         listener: Listener,
@@ -55,9 +56,8 @@ class Apart:
     ) -> None:
         self.node = node
         self._transport, self._listener, self._vault = transport, listener, vault
-        self._dead_after_s = config.cluster.dead_after
+        self._link = link
         self._begin = [time.monotonic(), "begin", configuration.to_dict(config), train_samples, evaluator]
-        self._link: Link | None = None
         self.phase, self.stopping, self.barred = Phase.GATHERING, False, frozenset[Party]()
         self._lives: dict[Party, int] = {}
         self._life, self._pid, self._lost_at = 0, 0, 0.0
@@ -69,14 +69,10 @@ class Apart:
     # ---- for the conductor, from any thread --------------------------------------------------------------
     def open(self) -> str:
         """Begin; returns the address for the others."""
-        self._link = Link(self._begin, self, self._dead_after_s)
         self._transport.open(self)
+        self._link.begin(self, self._begin)
         self._tick()
         return self._transport.address
-
-    def close(self) -> None:
-        if self._link is not None:
-            self._link.close()
 
     def kill(self) -> None:
         """Its present process."""
@@ -116,7 +112,6 @@ class Apart:
             del self._answers[number]
 
     def _put(self, what: str, *of: Any) -> None:
-        assert self._link is not None
         self._link.put([time.monotonic(), what, *of])
 
     def _tick(self) -> None:

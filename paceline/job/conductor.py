@@ -26,6 +26,7 @@ from paceline.job.credentials import Credentials, security_note
 from paceline.job.crew import Crew, Ended
 from paceline.job.deadline import INTERRUPT_SECONDS, Deadline, RunFailed
 from paceline.job.ledger import Ledger
+from paceline.job.link import Link
 from paceline.job.recipe import Recipe
 from paceline.job.restarts import Replacements, Restarts
 from paceline.job.resuming import Start, find
@@ -108,12 +109,12 @@ class Conductor:
         credentials: Credentials | None = None,
         hooks: Sequence[Hook] = (),
         store_password: str = "",
-        apart: bool = False,
+        link: Link | None = None,
     ) -> None:
         """`transport` makes the coordinator's from the run's token and a place to report errors to.
 
         `credentials` of all parties, if connections are under TLS; they end with the run. `hooks` besides --hook.
-        `store_password` of --store. `apart`: the coordinator has a process of its own.
+        `store_password` of --store. `link`: to a process that the coordinator is to have.
         Raises ConfigError when the data, a hook or a store cannot be had.
         """
         self._hooks = Hooks([*load(config.run.hook, config.run.out), *hooks])
@@ -137,7 +138,8 @@ class Conductor:
         self._seats: dict[Party, Seat] = {}
         self._newcomers_not = ""  # why nobody can come late
         self._replacements = Replacements(LIVES_MAX)
-        make = Apart if apart else make_coordinator
+        self._link = link
+        make = functools.partial(Apart, link) if link else make_coordinator
         self._coordinator: Apart | Coordinator = make(
             self._transport, node, self, self._vault, config=config, train_samples=train_samples, evaluator=evaluator
         )
@@ -181,8 +183,8 @@ class Conductor:
                 self._watch()
             finally:
                 self._vault.close()
-                if isinstance(self._coordinator, Apart):
-                    self._coordinator.close()
+                if self._link is not None:
+                    self._link.close()
                 self._transport.close()  # whoever still waits for us hears that we are gone
                 self._crew.end(END_SECONDS)
                 self._view.close()

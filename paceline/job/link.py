@@ -19,6 +19,7 @@ from collections import deque
 from functools import partial
 from typing import Any, Protocol
 
+from paceline.core.errors import PacelineError
 from paceline.job.standby import LENGTH_BYTES, decode, framed
 from paceline.live.loop import Loop
 
@@ -110,9 +111,10 @@ class _Stream:
 class Link:
     """Everything but `put` and `close` happens on a thread of its own."""
 
-    def __init__(self, begin: list[Any], listener: Listener, dead_after_s: float) -> None:
-        """`begin`: the first line. `dead_after_s`: so long the coordinator may take to answer."""
-        self._listener, self._dead_after_s = listener, dead_after_s
+    def __init__(self, dead_after_s: float) -> None:
+        """It starts its process, which takes a moment. `dead_after_s`: so long that may take to answer."""
+        self._listener: Listener | None = None
+        self._dead_after_s = dead_after_s
         self.loop = Loop("lines to the coordinator", self._failed)
         self._log: deque[bytes] = deque()
         self._last = 0  # how many lines there have been
@@ -127,13 +129,26 @@ class Link:
         self._futile = 0  # lives in a row that ended before they had heard all lines
         self._replayed = 0
         self._checked_at = time.monotonic()
-        self._closing = False
+        self._closing, self._broken = False, ""
         self._forks.setblocking(False)
         self._their_forks.setblocking(False)
-        self.put(begin)
         self.loop.call_soon(self._start)
         self.loop.call_later(CHECK_SECONDS, self._check)
         self.loop.start()
+
+    @property
+    def _told(self) -> Listener:
+        """Whoever begins has one; a process that ends before that has said why on standard error."""
+        if self._listener is None:
+            raise PacelineError("the coordinator's process has ended before the run began")
+        return self._listener
+
+    def begin(self, listener: Listener, line: list[Any]) -> None:
+        """The first line."""
+        self._listener = listener
+        if self._broken:
+            listener.gone(self._broken)
+        self.put(line)
 
     def put(self, line: list[Any]) -> None:
         """Take it down; from any thread."""
@@ -160,17 +175,23 @@ class Link:
         self._their_forks.close()
 
     def _failed(self, error: BaseException) -> None:
-        self._listener.gone(str(error) or repr(error))
+        self._broken = str(error) or repr(error)
+        if self._listener is None:  # told at the beginning
+            return
+        self._listener.gone(self._broken)
 
     # ---- lines -------------------------------------------------------------------------------------------
     def _append(self, frame: bytes) -> None:
         self._log.append(frame)
         self._last += 1
         self._since += 1
-        if self._primary is not None:
-            self._primary.write(frame)
-            if self._since >= LINES_MAX:
-                self._ask_for_standby(self._last)
+        if self._primary is None:
+            return
+        self._primary.write(frame)
+        if self._last == 1:
+            self._make_sure()
+        if self._last == 1 or self._since >= LINES_MAX:
+            self._ask_for_standby(self._last)
 
     def _start(self) -> None:
         """A process that has heard nothing yet."""
@@ -186,8 +207,8 @@ class Link:
         self._primary = _Stream(self, ours, 0, self._process.pid)
         for frame in self._log:
             self._primary.write(frame)
-        self._make_sure()
         if self._last:
+            self._make_sure()
             self._ask_for_standby(self._last)
 
     def _make_sure(self) -> None:
@@ -222,12 +243,12 @@ class Link:
         number, what, *of = said
         if number > self._said and stream is self._primary:
             self._said = number
-            self._listener.said([what, *of])
+            self._told.said([what, *of])
         elif what == "ready":
             self._is_ready(stream, *of)
-        elif what == "done" and of[0] == self._asked and stream is self._primary:
+        elif what == "done" and 0 < of[0] == self._asked and stream is self._primary:
             self._futile = 0
-            self._listener.back(stream.pid, self._replayed)
+            self._told.back(stream.pid, self._replayed)
 
     def _is_ready(self, stream: _Stream, pid: int) -> None:
         stream.pid = pid
@@ -265,12 +286,12 @@ class Link:
         self._primary, self._standby, self._coming = self._standby, None, None
         begun = self._last - len(self._log)
         if self._futile >= LIVES_MAX:
-            self._listener.gone(f"{why}, and so did {LIVES_MAX - 1} others before it that were to take over")
+            self._told.gone(f"{why}, and so did {LIVES_MAX - 1} others before it that were to take over")
             return
         if self._primary is None and begun:
-            self._listener.gone(f"{why}, and its standby with it")
+            self._told.gone(f"{why}, and its standby with it")
             return
-        self._listener.lost_process(why)
+        self._told.lost_process(why)
         self._replayed = len(self._log)
         if self._primary is None:
             self._start()
@@ -292,5 +313,5 @@ class Link:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self._primary.pid, signal.SIGKILL)
             elif now >= self._primary.heard_at:
-                self._primary.write(framed([0.0, "done", 0]))
+                self._primary.write(framed([0.0, "done", 0]))  # an answer is enough
         self.loop.call_later(CHECK_SECONDS, self._check)

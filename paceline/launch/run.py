@@ -29,6 +29,7 @@ from paceline.observe.summary import Summary
 
 if TYPE_CHECKING:
     from paceline.job.conductor import Conductor
+    from paceline.job.link import Link
 
 
 class Silent:
@@ -89,6 +90,27 @@ def conductor_of(
     around: Callable[[Transport], Transport] = lambda transport: transport,
 ) -> Conductor:
     """A conductor for processes of this host. `around` may put something around the coordinator's transport."""
+    from paceline.job.link import Link
+
+    link = Link(config.cluster.dead_after) if config.cluster.coordinator == "process" else None
+    try:
+        return _conductor(config, crew, view, link, evaluator=evaluator, hooks=hooks, around=around)
+    except BaseException:
+        if link is not None:
+            link.close()
+        raise
+
+
+def _conductor(
+    config: Config,
+    crew: Crew,
+    view: View,
+    link: Link | None,
+    *,
+    evaluator: bool,
+    hooks: Sequence[Hook],
+    around: Callable[[Transport], Transport],
+) -> Conductor:
     # torch comes with these, and takes seconds: not before the options are known to be right, and beside the fork
     # server, which is importing it, too.
     from paceline.engine.vector import FlatMemory
@@ -123,7 +145,7 @@ def conductor_of(
         credentials=credentials,
         hooks=hooks,
         store_password=password,
-        apart=config.cluster.coordinator == "process",
+        link=link,
     )
 
 
