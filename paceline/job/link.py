@@ -27,7 +27,6 @@ LINES_MAX = 512  # heard since the last standby was made, before the next is
 LIVES_MAX = 4  # in a row that end before they have heard all lines: one of these ends them
 CHECK_SECONDS = 0.25
 AGAIN_SECONDS = 1.0  # before a standby is asked for again that could not be made
-END_SECONDS = 2.0
 
 
 class Listener(Protocol):
@@ -155,15 +154,11 @@ class Link:
         self.loop.call_soon(partial(self._append, framed(line)))
 
     def close(self) -> None:
-        """All processes end by themselves."""
+        """The others see their streams end."""
         self._closing = True
         self.loop.end()
         self._close()
-        if self._process is None:
-            return
-        try:
-            self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
+        if self._process is not None:
             self._process.kill()
             self._process.wait()
 
