@@ -257,6 +257,8 @@ class Conductor:
         finished = False
         while not finished or self._crew.busy():
             event = self._next_event(SHOW_SECONDS)
+            if self._link is not None:
+                self._standing.heard(party.COORDINATOR, self._link.heard_at)
             self._standing.write(self._coordinator.phase.value)
             match event:
                 case None if self._coordinator.phase in (Phase.TRAINING, Phase.FINISHING):

@@ -8,6 +8,7 @@ first one is there, all lines are, and a new process is given them.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import selectors
 import signal
@@ -50,7 +51,7 @@ class _Stream:
 
     def __init__(self, link: Link, sock: socket.socket, at: int, pid: int = 0) -> None:
         self._link, self._sock, self.at, self.pid = link, sock, at, pid
-        self.heard_at = float("inf")  # while it starts
+        self.heard_at = math.inf  # while it starts
         self._unread, self._unsent = bytearray(), bytearray()
         sock.setblocking(False)
         self._watch()
@@ -174,6 +175,12 @@ class Link:
         if self._listener is None:  # told at the beginning
             return
         self._listener.gone(self._broken)
+
+    @property
+    def heard_at(self) -> float:
+        """When the coordinator last answered, monotonic; infinite while there is none that has."""
+        primary = self._primary
+        return primary.heard_at if primary is not None else math.inf
 
     # ---- lines -------------------------------------------------------------------------------------------
     def _append(self, frame: bytes) -> None:

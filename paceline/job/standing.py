@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import signal
 import socket
@@ -128,6 +129,12 @@ class Standing:
                 party=str(who), host=hello.host, pid=hello.pid, device=device, steps=steps, life=hello.incarnation
             )
         )
+
+    def heard(self, who: Party, at: float) -> None:
+        """`at` by the monotonic clock; infinite if it has not been."""
+        with self._lock:
+            if who in self._parties and at < math.inf:
+                self._heard[who] = at
 
     def progressed(self, who: Party, progress: Progress) -> None:
         self._change(who, steps=progress.steps)
