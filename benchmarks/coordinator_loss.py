@@ -1,6 +1,6 @@
 """The coordinator is killed (SIGKILL) during a run, again and again: does training pause, and when is it back?
 
-Runs of `paceline train` on this machine, 3 workers: under bsp, whose workers talk to servers, and under esync, whose
+Runs of `paceline train --coordinator process`, 3 workers: under bsp, whose workers talk to servers, and under esync, whose
 workers ask the coordinator before every step. Pause: the longest time between two steps of one worker that begins or
 ends within half a second of a kill, as the trace has them, against the longest in as many windows of that length in the
 middle between two kills, where nothing happens. Back: from the kill to the line that says that all it had heard was
@@ -55,6 +55,7 @@ def another(out: Path, than: int) -> int:
 def run(scheme: str, out: Path, kills: int) -> tuple[list[float], list[dict[str, Any]]]:
     """Seconds until it was back, after each kill; and the trace."""
     command = [sys.executable, "-m", "paceline", "train", "--scheme", scheme, "--workers", "3", "--step-ms", "10"]
+    command += ["--coordinator", "process"]
     command += ["--epochs", "0", "--seconds", "100000", "--out", str(out)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None

@@ -40,7 +40,9 @@ def kill(out: Path) -> None:
 
 
 def test_the_model_is_what_it_would_have_been(processes: Runner, out: Path) -> None:
-    config = config_for(out, steps=STEPS, servers=2, cluster={"step_ms": 60.0}, checkpoint={"every": 0.0})
+    config = config_for(
+        out, steps=STEPS, servers=2, cluster={"step_ms": 60.0, "coordinator": "process"}, checkpoint={"every": 0.0}
+    )
     killer = threading.Thread(target=kill, args=(out,), daemon=True)
     killer.start()
     summary = processes(config)
