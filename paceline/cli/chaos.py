@@ -41,8 +41,9 @@ a table and a verdict. Exits with 1 when the run failed, stood still for longer 
   coordinator  SIGKILL to the coordinator
 
 Any option of `paceline train` may follow. Other than there, the defaults are --scheme bsp, --servers 2,
---mean servers, --snapshot-every 2, --dead-after 2, --step-ms 10, --restarts without end, --coordinator process, and an end once
-all faults have settled. Nobody is struck twice at a time, nor in the second after it came back. With
+--mean servers, --snapshot-every 2, --dead-after 2, --step-ms 10, --restarts without end, --coordinator
+process, and an end once all faults have settled. Nobody is struck twice at a time, nor in the second
+after it came back. With
 partition among the faults the parties talk over TCP, through relays in this process; whoever takes the
 place of one that was cut off and given up is reached.
 
