@@ -1,10 +1,10 @@
 """The coordinator is killed (SIGKILL) during a run, again and again: does training pause, and when is it back?
 
 Runs of `paceline train --coordinator process`, 3 workers: under bsp, whose workers talk to servers, and under esync,
-whose workers ask the coordinator before every step. Pause: the longest time between two steps of one worker that begins or
-ends within half a second of a kill, as the trace has them, against the longest in as many windows of that length in the
-middle between two kills, where nothing happens. Back: from the kill to the line that says that all it had heard was
-heard again and it goes on, seen from outside; then `status.json` has to name another process.
+whose workers ask the coordinator before every step. Pause: the longest time between two steps of one worker that
+begins or ends within half a second of a kill, as the trace has them, against the longest in as many windows of that
+length in the middle between two kills, where nothing happens. Back: from the kill to the line that says that all it had
+heard was heard again and it goes on, seen from outside; then `status.json` has to name another process.
 
 Claims: the median pause is at most 50 ms longer than that of the quiet windows; back within 3 s, every time; no worker
 or server is lost and the run ends as it should. Exit code 1 when one fails. Elsewhere the loss of the process that
