@@ -51,7 +51,7 @@ def test_a_run_under_every_fault_comes_through_and_says_so(tmp_path: Path, capsy
         told = [line for line in lines if line.startswith((f"{fault}:", f"{fault} ("))]
         assert len(told) == 1, (fault, heard.err)
     assert {line.split()[2] for line in plan} == {"kill", "stop", "slow", "partition"}
-    assert {line.split()[3] for line in plan if line.split()[2] == "kill"} == {"worker", "server"}
+    assert {line.split()[3] for line in plan if line.split()[2] == "kill"} == {"worker", "server", "coordinator"}
     assert "7 of 7 faults" in heard.out
     assert "(ended by: all faults have settled)" in heard.out
     assert heard.out.endswith("the run came through\n")
