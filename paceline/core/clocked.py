@@ -371,7 +371,8 @@ class ClockedServer(Role):
 
     def move(self, ranks: Collection[int], v: Any, samples: int, weight: float) -> None:
         if self.payload == GRADIENT:
-            self.w = self.update(self.w, v if weight == 1 else v * weight, samples)
+            update = self.update
+            self.w = update(self.w, v if weight == 1 else v * weight, samples)
         elif self.payload == DELTA:
             self.w = self.w + v * (weight / self.scheme.factor)
         else:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from heapq import heappop, heappush
+from heapq import heappop
 from random import Random
 from typing import Any
 
@@ -97,9 +97,7 @@ class Simulation:
         if self.invariants:
             self.invariants.watch_all()
         self.network = self.world.network
-        # Bound once, for every step needs them.
-        self._later, self._number, self._on_worked = self.heap.later, self.heap.number, self._worked
-        self._work = work
+        self._work, self._on_worked = work, self._worked  # bound once, for every step needs it
         confirmed = ConfirmedMembers(self, cluster.hazards, passage) if cluster.hazards else None
         self.members = confirmed or Members(self)
         self.streams = confirmed.streams if confirmed else None
@@ -141,14 +139,19 @@ class Simulation:
 
     def _run(self, until: float, max_events: float, stop: Callable[[Simulation], bool] | None) -> bool:
         """True when only `max_events` ended it."""
-        arrivals, later = self.heap.arrivals, self.heap.later
-        while arrivals or later:
-            events = arrivals if arrivals and not (later and later[0] < arrivals[0]) else later
-            if events[0][0] > until:
+        soon, due, reach = self.heap.soon, self.heap.due, self.heap.reach
+        while (
+            True
+        ):  # and not while there is something: Python 3.11 makes a loop fast where it jumps back without a test
+            if not (soon or due or reach()):
                 break
             if self.events >= max_events:
                 return True
-            self.now, _, act, args = heappop(events)
+            event = heappop(soon) if soon and not (due and due[-1] < soon[0]) else due.pop()
+            if event[0] > until:
+                self.heap.put_back(event)
+                break
+            self.now, _, act, args = event
             self.events += 1
             act(*args)
             if stop is not None and stop(self):
@@ -204,11 +207,11 @@ class Simulation:
         """Its generator gets `value`, or `error`, and what it asks for is done until it has to wait."""
         if not life.alive:
             return
-        arms, send = self._arms, life.send
+        arms, generator = self._arms, life.generator
         try:
-            effect = life.generator.throw(error) if error else send(value)
+            effect = generator.throw(error) if error else generator.send(value)
             while (value := arms[type(effect)](life, effect)) is not BLOCKED:
-                effect = send(value)
+                effect = generator.send(value)
         except StopIteration:
             life.alive = False
 
@@ -219,9 +222,7 @@ class Simulation:
         if speed := life.party.speed:
             seconds = speed.seconds(self.now, result.seconds, wanted.steps)
             result = Computed(result.g, result.samples, seconds)
-        heappush(
-            self._later, (self.now + result.seconds, self._number(), self._on_worked, (life, result, wanted.steps))
-        )
+        self.heap.put(self.now + result.seconds, self._on_worked, (life, result, wanted.steps))
         return BLOCKED
 
     def _train(self, life: Life, wanted: Train) -> object:
@@ -234,9 +235,7 @@ class Simulation:
         if speed := life.party.speed:
             seconds = speed.seconds(self.now, result.seconds, wanted.steps)
             result = Trained(result.x, result.samples, seconds, result.memory)
-        heappush(
-            self._later, (self.now + result.seconds, self._number(), self._on_worked, (life, result, wanted.steps))
-        )
+        self.heap.put(self.now + result.seconds, self._on_worked, (life, result, wanted.steps))
         return BLOCKED
 
     def _worked(self, life: Life, result: Computed | Trained, steps: int) -> None:

@@ -2,45 +2,116 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
 from typing import Any
 
 Event = tuple[float, int, Callable[..., None], tuple[Any, ...]]
 """Its time, its number, the act and its arguments; the first argument is whose event it is."""
 
+FEW, MANY, BETWEEN = 16, 256, 64
+"""Events a stretch has on average: where it is too short, where it is too long, and what it is made for."""
+PER_S_MIN, PER_S_MAX = 1e-6, 1e6
+SEEN_MIN = 1024
+"""Events, at least, that are looked at before the length of the stretches is changed."""
+
 
 class Heap:
     """Events at virtual times; the same pushes give the same order on every machine.
 
-    `arrivals` is a heap of messages under way, `later` one of all else. Nearly everything there is to happen is work
-    that ends in seconds; a message arrives at once, and in one heap with the work it would pass all of it twice.
-    A driver may push to them without a call: `heappush(arrivals, (at, number(), act, args))`.
+    One heap of all there is would be passed through from top to bottom for every event, and with thousands of workers
+    that costs more than the event. So time is cut into stretches, `per_s` a second. What lies in a later stretch waits
+    there in no order; when a stretch is `reached` its events are sorted, the next one last, and they are `due`. `soon`
+    is a heap of what comes into the stretch after that. Nothing but the cost depends on where the cuts are.
     """
 
-    __slots__ = ("arrivals", "later", "number")
+    __slots__ = (
+        "_counted",
+        "_number",
+        "_order",
+        "_seen",
+        "_seen_enough",
+        "_stretches",
+        "due",
+        "per_s",
+        "reached",
+        "soon",
+    )
 
     def __init__(self) -> None:
-        self.arrivals: list[Event] = []
-        self.later: list[Event] = []
-        self.number = itertools.count(1).__next__
+        self.soon: list[Event] = []
+        self.due: list[Event] = []
+        self._number = 0
+        self.per_s, self.reached = 16.0, -1
+        self._stretches: dict[int, list[Event]] = {}
+        self._order: list[int] = []  # a heap of the stretches that have events
+        self._seen = self._counted = 0  # events, and the stretches they were in, since the last look
+        self._seen_enough = SEEN_MIN  # for the next
 
     def __len__(self) -> int:
-        return len(self.arrivals) + len(self.later)
+        return len(self.soon) + len(self.due) + sum(map(len, self._stretches.values()))
 
     def __iter__(self) -> Iterator[Event]:
         """Every event, in no order."""
-        return itertools.chain(self.arrivals, self.later)
+        return itertools.chain(self.soon, self.due, *self._stretches.values())
 
     def push(self, at: float, act: Callable[..., None], *args: Any) -> None:
         """`act(*args)` shall happen at `at` seconds."""
-        heapq.heappush(self.later, (at, self.number(), act, args))
+        self.put(at, act, args)
+
+    def put(self, at: float, act: Callable[..., None], args: tuple[Any, ...]) -> None:
+        self._number += 1
+        stretch = int(at * self.per_s)
+        if stretch <= self.reached:
+            heappush(self.soon, (at, self._number, act, args))
+        else:
+            self._wait(stretch, (at, self._number, act, args))
+
+    def put_back(self, event: Event) -> None:
+        """One that was `soon` or `due`, and shall be again."""
+        heappush(self.soon, event)
+
+    def _wait(self, stretch: int, event: Event) -> None:
+        if stretch in self._stretches:
+            self._stretches[stretch].append(event)
+        else:
+            self._stretches[stretch] = [event]
+            heappush(self._order, stretch)
+
+    def reach(self) -> bool:
+        """To be asked for when nothing is `soon` or `due`: the next stretch that has events is; False without any."""
+        if not self._order:
+            return False
+        self._seen += len(self._stretches[self._order[0]])
+        self._counted += 1
+        if self._seen >= self._seen_enough:
+            self._fit()
+        self.reached = heappop(self._order)
+        # In place: the driver holds on to the list.
+        self.due[:] = sorted(self._stretches.pop(self.reached), reverse=True)
+        return True
+
+    def _fit(self) -> None:
+        """Longer or shorter stretches, if they had too few events or too many."""
+        mean = self._seen / self._counted
+        per_s = min(max(self.per_s * mean / BETWEEN, PER_S_MIN), PER_S_MAX)
+        if not FEW <= mean <= MANY and per_s != self.per_s:
+            self.per_s = per_s
+            self._spread(list(self))
+        # Who touches every event does it at most once for as many.
+        self._seen, self._counted, self._seen_enough = 0, 0, max(SEEN_MIN, len(self))
+
+    def _spread(self, events: list[Event]) -> None:
+        self.soon.clear()
+        self.due.clear()
+        self._stretches.clear()
+        self._order.clear()
+        self.reached = -1
+        for event in events:
+            self._wait(int(event[0] * self.per_s), event)
 
     def change(self, new_time: Callable[[Event], float | None]) -> None:
         """Every event gets the time `new_time` says, and is dropped for None; O(all events), for faults only."""
-        for events in (self.arrivals, self.later):
-            timed = [(new_time(event), event) for event in events]
-            # In place: the driver holds on to the lists.
-            events[:] = [(at, *event[1:]) for at, event in timed if at is not None]
-            heapq.heapify(events)
+        timed = [(new_time(event), event) for event in self]
+        self._spread([(at, *event[1:]) for at, event in timed if at is not None])

@@ -85,7 +85,6 @@ class Life:
         "party",
         "rank",
         "rng",
-        "send",
     )
 
     def __init__(self, party: Party, incarnation: int, generator: Generator[Effect, Any, None], rng: Random) -> None:
@@ -93,7 +92,6 @@ class Life:
         self.incarnation = incarnation
         self.party = party
         self.generator = generator
-        self.send = generator.send
         self.rng = rng
         self.alive = True
         self.fresh = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from heapq import heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Mean, Reply, Start, Tell, To, Wait
@@ -42,8 +41,8 @@ class Talk:
         self._sim, self._world = sim, sim.world
         self._carriage = Carriage(sim.network, sim.world.cards, mean)
         self._passage, self._coding = passage, coding
+        self._heap, self._network = sim.heap, sim.network
         # Bound once, for every message needs them.
-        self._arrivals, self._number, self._arrival = sim.heap.arrivals, sim.heap.number, sim.network.arrival
         self._on_asked, self._on_answered, self._on_heard = self._asked, self._answered, self._heard
         self._post = sim.streams.post if sim.streams else self._post_directly
         self._several: dict[To, list[Party]] = {SERVERS: self._world.servers}
@@ -111,15 +110,15 @@ class Talk:
         return errand
 
     def _ask(self, life: Life, parties: list[Party], message: Any) -> Errand:
-        errand = Errand(life)
+        errand, post = Errand(life), self._post
         if len(parties) > 1:
             errand.missing, errand.parts = len(parties), [None] * len(parties)
             for party, part in zip(parties, self._split(message, parties), strict=True):
-                at = self._post(life.party, party, part, self._on_asked, (party, errand, part))
+                at = post(life.party, party, part, self._on_asked, (party, errand, part))
                 errand.sending_s = max(errand.sending_s, at - self._sim.now)
             return errand
         party = parties[0]
-        at = self._post(life.party, party, message, self._on_asked, (party, errand, message))
+        at = post(life.party, party, message, self._on_asked, (party, errand, message))
         if self._sim.trace:
             errand.sending_s = at - self._sim.now
         return errand
@@ -129,7 +128,8 @@ class Talk:
             self._sim.members.asked_in_vain(party, errand)
             return
         party.admit(errand)
-        for effect in party.on(self._sim.now + party.skew_s, errand.life.rank, message):
+        on = party.on
+        for effect in on(self._sim.now + party.skew_s, errand.life.rank, message):
             if type(effect) is Reply:
                 self._reply(party, effect.to, effect.message)
             else:
@@ -200,7 +200,8 @@ class Talk:
         if errand.among:
             self._end_mean(errand, message)
             return
-        at = self._post(party, errand.life.party, message, self._on_answered, (errand, message, party.me))
+        post = self._post
+        at = post(party, errand.life.party, message, self._on_answered, (errand, message, party.me))
         if self._sim.trace:
             errand.receiving_s = max(errand.receiving_s, at - self._sim.now)
 
@@ -239,6 +240,6 @@ class Talk:
         if nbytes:
             src.sent += nbytes
             dst.received += nbytes
-        at = self._arrival(self._sim.now, src.card, dst.card, nbytes)
-        heappush(self._arrivals, (at, self._number(), act, args))
+        at = self._network.arrival(self._sim.now, src.card, dst.card, nbytes)
+        self._heap.put(at, act, args)
         return at

@@ -45,12 +45,13 @@ class Steps:
         self._memory: dict[int, Any] = {}
 
     def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
-        own = self._samples(rank)
+        gradient, seconds_of, samples_of = self._gradient, self._seconds, self._samples
+        own = samples_of(rank)
         samples = wanted.samples or own
-        g, seconds = self._gradient(rank, wanted.w), self._seconds(rank, rng)
+        g, seconds = gradient(rank, wanted.w), seconds_of(rank, rng)
         for n in range(2, wanted.steps + 1):
-            g = g + (self._gradient(rank, wanted.w) - g) * (1.0 / n)
-            seconds += self._seconds(rank, rng)
+            g = g + (gradient(rank, wanted.w) - g) * (1.0 / n)
+            seconds += seconds_of(rank, rng)
         return Computed(g, samples * wanted.steps, seconds * samples / own)
 
     def train(self, rank: int, wanted: Train, rng: Random) -> Trained:

@@ -7,7 +7,6 @@ import pstats
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from heapq import heappush
 from typing import Any
 
 import numpy as np
@@ -237,20 +236,6 @@ def test_a_scheme_that_cannot_run_here_is_refused_before_anything_happens() -> N
         simulate(make("asp", {}), servers=0)
     with pytest.raises(ValueError, match="cannot cut 6 parameters into 7 shards"):
         simulate(make("asp", {}), servers=7)
-
-
-def test_messages_and_all_else_happen_in_one_order_of_time_and_making() -> None:
-    sim, seen = simulate(scheme_of(Idle)), []
-    for at, events, name in (
-        (2.0, sim.heap.arrivals, "d"),
-        (1.0, sim.heap.later, "a"),
-        (1.0, sim.heap.arrivals, "b"),
-        (1.0, sim.heap.later, "c"),
-        (2.0, sim.heap.later, "e"),
-    ):
-        heappush(events, (at, sim.heap.number(), seen.append, (name,)))
-    sim.run()
-    assert seen == ["a", "b", "c", "d", "e"]
 
 
 def test_a_run_may_be_watched_and_continued() -> None:

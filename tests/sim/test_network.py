@@ -1,11 +1,8 @@
-from heapq import heappop
-
 import pytest
 
 from paceline.core.errors import ConfigError
 from paceline.sim.cluster import Cluster, Device, Host, Link, uniform
 from paceline.sim.cluster import Network as Speeds
-from paceline.sim.heap import Heap
 from paceline.sim.network import Card, Network
 
 
@@ -19,28 +16,7 @@ def cards(of: Network, count: int, **host: float) -> list[Card]:
     return [of.card(Host(name=str(n), devices=(Device(),), **host), str(n)) for n in range(count)]  # type: ignore[arg-type]
 
 
-def test_events_come_in_the_order_of_their_times_and_then_of_their_making() -> None:
-    heap, seen = Heap(), []
-    for at, name in ((2.0, "c"), (1.0, "a"), (1.0, "b"), (3.0, "d")):
-        heap.push(at, seen.append, name)
-    while heap.later:
-        _, _, act, args = heappop(heap.later)
-        act(*args)
-    assert seen == ["a", "b", "c", "d"]
-
-
 GB = 10**9
-
-
-def test_the_times_of_events_can_be_changed_and_events_dropped() -> None:
-    heap, seen = Heap(), []
-    for at, name in ((1.0, "a"), (2.0, "b"), (3.0, "c"), (4.0, "d")):
-        heap.push(at, seen.append, name)
-    heap.change(lambda event: {"a": 5.0, "b": None}.get(event[3][0], event[0]))
-    while heap.later:
-        _, _, act, args = heappop(heap.later)
-        act(*args)
-    assert seen == ["c", "d", "a"]
 
 
 def test_a_message_takes_its_latency_and_its_bytes() -> None:
