@@ -140,9 +140,7 @@ class Simulation:
     def _run(self, until: float, max_events: float, stop: Callable[[Simulation], bool] | None) -> bool:
         """True when only `max_events` ended it."""
         soon, due, reach = self.heap.soon, self.heap.due, self.heap.reach
-        while (
-            True
-        ):  # and not while there is something: Python 3.11 makes a loop fast where it jumps back without a test
+        while True:  # its test is inside: Python 3.11 leaves a loop slow that ends in one
             if not (soon or due or reach()):
                 break
             if self.events >= max_events:
