@@ -1,6 +1,7 @@
 """A Ray cluster over the hosts of a lab: the head on h1, and a node on each other host.
 
-There is room for a worker on each, and for one more on h1, whose label is lead=yes."""
+There is room for a worker on each, and for one more on h1, whose label is lead=yes.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def running(lab: Lab, nodes: Sequence[str] = ()) -> Iterator[str]:
             for node in started:
                 node.terminate()
             for node in started:
-                node.wait(20)
+                node.wait(40)
 
 
 def start(lab: Lab, host: str, words: list[str]) -> subprocess.Popen[bytes]:

@@ -37,12 +37,14 @@ def test_an_agent_that_dies_comes_back_and_a_node_that_joins_later_takes_the_pla
         assert launched.says("is started again: it ended with -9", 30), launched.said
         assert launched.says("is back", 60), launched.said
         lab.die("h2")
-        ray_cluster.start(lab, "h3", [f"--address={address}"])
+        node = ray_cluster.start(lab, "h3", [f"--address={address}"])
         assert launched.says("(h3, pid", 120), launched.said
         launched.process.send_signal(signal.SIGINT)
         assert launched.ends(40) == 130, launched.said
         for host in ("h1", "h3"):
             assert within(10, lambda host=host: not left(lab, host, "ray")), left(lab, host, "ray")  # type: ignore[misc]
+        node.terminate()
+        node.wait(40)
     trace = [json.loads(line) for line in (lab.folder / "run" / "trace.jsonl").read_text().splitlines()]
     where: dict[str, list[str]] = {}
     for row in trace:
