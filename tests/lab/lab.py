@@ -66,6 +66,11 @@ def missing() -> str:
     return ""
 
 
+def not_asked() -> str:
+    """Why tests that take minutes are left out; empty where they are asked for."""
+    return "" if os.environ.get("LAB") == "all" else "takes a minute or two: `make lab-test` runs it"
+
+
 class Lab:
     """Hosts h1, h2, ...; `close` ends all that runs in them."""
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.lab import ray_cluster
-from tests.lab.lab import Lab, missing, opened
+from tests.lab.lab import Lab, missing, not_asked, opened
 from tests.lab.launched import Launched
 from tests.lab.test_engines import left
 from tests.launch.processes import within
 
-WHY_NOT = missing() or ray_cluster.missing()
+WHY_NOT = not_asked() or missing() or ray_cluster.missing()
 pytestmark = [pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT), pytest.mark.timeout(300)]
 TRAIN = "paceline train --data digits --scheme gsp --epochs 0 --seconds 600 --out run"
 

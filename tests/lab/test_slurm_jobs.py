@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.lab import slurm
-from tests.lab.lab import Lab, missing, opened
+from tests.lab.lab import Lab, missing, not_asked, opened
 from tests.lab.launched import path
 from tests.lab.test_engines import left
 from tests.launch.processes import within
 
-WHY_NOT = missing() or slurm.missing()
+WHY_NOT = not_asked() or missing() or slurm.missing()
 pytestmark = [pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT), pytest.mark.timeout(300)]
 LOG = "paceline-1.log"
 TRAIN = "paceline train --data digits --scheme gsp --epochs 0 --seconds 600 --checkpoint-every 600"
