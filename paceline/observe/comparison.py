@@ -88,7 +88,7 @@ def rate(count: int, summary: Summary) -> float | None:
 def sentence(groups: Sequence[Group], order: Sequence[Standing]) -> str:
     """Who won, and why; over several seeds, by how much."""
     if all(len(group.runs) == 1 for group in groups):
-        return why([group.first for group in groups])
+        return why([group.first for group in groups], [group.name for group in groups])
     best, reference = order[0], baseline(groups)
     if best.seconds_to_target is None:
         return f"No scheme reached its target; {best.name} came closest with {_shown(best.accuracy, accuracy_text)}."

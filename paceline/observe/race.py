@@ -94,14 +94,14 @@ def _reached(s: Summary) -> str:
     return "missed" if s.seconds_to_target is None else seconds_text(s.seconds_to_target)
 
 
-def why(summaries: Sequence[Summary]) -> str:
-    """Who won and what made the difference; for example:
+def why(summaries: Sequence[Summary], called: Sequence[str] = ()) -> str:
+    """Who won and what made the difference, each `called` by its name, or else by its scheme; for example:
 
     esync reached 0.9 in 4.1 s, 7.3 times as fast as bsp: its workers spent 6% of their time waiting, under bsp 71%.
     """
     if not summaries:
         return "Nothing was run."
-    names = {id(s): name for s, name in zip(summaries, labels(summaries), strict=True)}
+    names = {id(s): name for s, name in zip(summaries, called or labels(summaries), strict=True)}
     order = ranking(summaries)
     winner = order[0]
     if winner.seconds_to_target is None:
@@ -124,6 +124,8 @@ def _nobody(best: Summary, name: str, runs: int) -> str:
     accuracy = accuracy_text(best.test_accuracy)
     if best.test_accuracy is None:
         return "No accuracy was measured, so there is no winner."
+    if best.target_accuracy is None and runs == 1:
+        return f"{name} ended with accuracy {accuracy} after {seconds_text(best.seconds)}."
     if best.target_accuracy is None:
         return f"{name} ended with the best accuracy, {accuracy}, after {seconds_text(best.seconds)}."
     if runs == 1:

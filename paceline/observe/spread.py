@@ -85,12 +85,12 @@ def _standing(group: Group, reference: Group | None) -> Standing:
 
 def speedups(group: Group, reference: Group) -> list[float | None]:
     """Of each run, against the reference's run of the same seed, else against the mean of those."""
-    if group is reference:
-        return [1.0]
     of_seed = {s.seed: s.seconds_to_target for s in reference.summaries}
     mean = Spread.of(of_seed.values())
     if mean is None:
         return []
+    if group is reference:
+        return [1.0]
     return [_ratio(of_seed.get(s.seed) or mean.mean, s) for s in group.summaries]
 
 

@@ -104,3 +104,13 @@ def test_the_command_shows_the_workers_of_a_single_run(tmp_path: Path, capsys: p
     assert [line.split()[0] for line in out.splitlines()[-3:]] == ["0", "1", "2"]
     assert main(["summary", str(tmp_path / "b")]) == 2
     assert "no such folder" in capsys.readouterr().err
+
+
+def test_where_no_target_was_set_nobody_is_times_as_fast_and_the_best_is_named_as_in_the_table() -> None:
+    none: dict[str, Any] = {"target_accuracy": None, "seconds_to_target": None}
+    wide = run("esync", 1, {"data.shares": "uniform"}, test_accuracy=0.5, **none)
+    narrow = run("esync", 1, {"data.shares": "class"}, test_accuracy=0.25, **none)
+    found = groups([wide, narrow])
+    assert [standing.speedup for standing in standings(found)] == [None, None]
+    assert tables(found).splitlines()[-1].startswith("esync shares=uniform ended with the best accuracy, 0.500")
+    assert tables(groups([wide])).splitlines()[-1] == "esync ended with accuracy 0.500 after 10.0 s."

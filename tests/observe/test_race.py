@@ -78,7 +78,7 @@ def test_a_winner_over_one_that_missed_the_target_says_so() -> None:
         ([ESYNC], "esync reached 0.9 in 4.1 s."),
         ([ASP], "asp did not reach 0.9; it came to 0.850."),
         ([ASP, SSP], "No scheme reached 0.9; ssp came closest with 0.870."),
-        ([replace(ASP, target_accuracy=None)], "asp ended with the best accuracy, 0.850, after 40.0 s."),
+        ([replace(ASP, target_accuracy=None)], "asp ended with accuracy 0.850 after 40.0 s."),
         ([replace(ASP, test_accuracy=None)], "No accuracy was measured, so there is no winner."),
         (
             [ESYNC, replace(ESYNC, scheme="gsp", seconds_to_target=4.15)],
