@@ -32,9 +32,7 @@ THOUSAND = "simulate --scheme ssp --cluster spot-1000 --timing-only --seconds 6 
 SETTLED_MS = 120_000
 HOSTS = "h1 slots=2 group=near\nh2 group=near role=worker\nh3 group=far\n"
 LAUNCH = "-n 4 -s 2 -H hosts --launcher ssh --ssh-config ssh_config"
-TRAIN = (
-    "--data digits --scheme gsp --step-ms 100 --slowdown 1,1,4,1 --snapshot-every 5 --epochs 0 --seconds 600"
-)
+TRAIN = "--data digits --scheme gsp --step-ms 100 --slowdown 1,1,4,1 --snapshot-every 5 --epochs 0 --seconds 600"
 WATCHED_S = 30
 """Of a live run before its picture is taken: what has been drawn by then is what a user sees all the time."""
 
