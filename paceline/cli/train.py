@@ -12,7 +12,7 @@ from paceline.cli.options import Parser, add_settings, config_of, values_of
 from paceline.cli.running import run_and_report
 from paceline.cli.watch import add_watch, page
 from paceline.core.errors import ConfigError
-from paceline.launch.local import LocalHost
+from paceline.launch.local import LocalHost, prepare_seconds
 from paceline.launch.run import conductor_of, new_folder
 from paceline.launch.starters import SCHEDULER, Hand, by_hand
 from paceline.observe.progress import make_view
@@ -57,8 +57,10 @@ def _by_hand(hand: Hand, values: dict[str, dict[str, Any]]) -> int:
     from paceline.launch import byhand
 
     hand = byhand.with_job(hand)
-    configuration.build(byhand.with_numbers(hand, values))  # a mistake is told by all, and before anybody waits
+    config = configuration.build(
+        byhand.with_numbers(hand, values)
+    )  # a mistake is told by all, and before anybody waits
     if hand.kind == SCHEDULER:
         return byhand.lead(hand, values, trains=True, run=run_and_report, view=make_view(sys.stderr))
     leader = byhand.start_leader(hand, values, trains=True) if hand.leads else None
-    return byhand.take_part(byhand.come(hand, leader))
+    return byhand.take_part(byhand.come(hand, leader, prepare_s=prepare_seconds(config)))

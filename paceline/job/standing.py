@@ -78,10 +78,15 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def born(pid: int) -> str:
     """Which process bears this number now: the boot of this machine and the tick of its start; empty without one."""
     with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        fields = fields_of(pid)
         if fields[0] not in "ZX":
             return f"{Path('/proc/sys/kernel/random/boot_id').read_text(encoding='ascii').strip()} {fields[19]}"
     return ""
+
+
+def fields_of(pid: int) -> list[str]:
+    """Of /proc/PID/stat after the name, which may have anything in it: state, parent, ... Raises OSError."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
 def read_status(folder: str | os.PathLike[str]) -> Status:

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.job.crew import Ended
 from paceline.job.seat import Seat
+from paceline.job.standing import fields_of
 from paceline.launch import words
 from paceline.launch.agent import hello
 from paceline.launch.agents import keys_of
@@ -60,8 +61,12 @@ HOW = "make one by `openssl rand -hex 32 > token; chmod 600 token`, copy it to e
 class HandCrew:
     """Parties that come by themselves; those of other kinds are `local`'s."""
 
-    def __init__(self, door: Door, hand: Hand, local: LocalCrew | None) -> None:
-        """`local` may be missing where somebody starts servers, too, and there is no evaluator."""
+    def __init__(self, door: Door, hand: Hand, local: LocalCrew | None, *, trains: bool = False) -> None:
+        """`local` may be missing where somebody starts servers, too, and there is no evaluator.
+
+        trains: parties are `paceline train`'s own, and have its data; those of scripts are nobody else's affair.
+        """
+        self._trains = trains
         self._kinds = {"worker"} if hand.own_servers else {"worker", "server"}
         self._local = local
         self.ended: queue.SimpleQueue[Ended] = local.ended if local else queue.SimpleQueue()
@@ -73,7 +78,7 @@ class HandCrew:
         threading.Thread(target=self._receive, name="door", daemon=True).start()
 
     def prepare(self, config: Config) -> int:
-        return self._local.prepare(config) if self._local else 1
+        return self._local.prepare(config) if self._local and self._trains else 1
 
     def start(self, config: Config, seat: Seat) -> None:
         if seat.who.kind not in self._kinds:
@@ -106,13 +111,23 @@ class HandCrew:
 
     def _receive(self) -> None:
         while (caller := self._door.caller()) is not None:
+            seat = (caller[1].kind, caller[1].task)
             with self._lock:
+                if caller[1].task >= 0:  # it was started again
+                    self._forget([c for c in self._callers if (c[1].kind, c[1].task) == seat])
                 self._callers.append(caller)
             self._match()
+
+    def _forget(self, callers: Sequence[Caller]) -> None:
+        for caller in callers:
+            self._callers.remove(caller)
+            _hang_up(caller[0])
 
     def _match(self) -> None:
         """Give seats to those who have called for one of that kind, and of that number if they say one."""
         with self._lock:
+            if self._wanted:
+                self._forget([caller for caller in self._callers if caller[0].hung_up])
             for config, seat in list(self._wanted):
                 asked = (seat.who.kind, seat.who.index)
                 ours = [c for c in self._callers if (c[1].kind, c[1].task) in (asked, (asked[0], -1))]
@@ -173,7 +188,7 @@ def lead(
             door.write_ticket(path)
             stack.callback(path.unlink, missing_ok=True)
         host = stack.enter_context(LocalHost()) if trains or hand.own_servers else None
-        crew = HandCrew(door, hand, host.crew() if host else None)
+        crew = HandCrew(door, hand, host.crew() if host else None, trains=trains)
         conductor = conductor_of(config, crew, view, evaluator=trains)
         return run(conductor, config.run.out)
 
@@ -217,19 +232,23 @@ class Place:
         _hang_up(self.lines)
 
 
-def come(hand: Hand, leader: subprocess.Popen[bytes] | None = None) -> Place:
+def come(hand: Hand, leader: subprocess.Popen[bytes] | None = None, *, prepare_s: float = 0.0) -> Place:
     """Call who leads, who may not be there yet, and take a seat; `leader` is its process, where that is known.
 
-    Raises ConfigError, PacelineError.
+    prepare_s: how long who leads may take to get ready, before it gives out seats. Raises ConfigError, PacelineError.
     """
     stream, token, address = _call(hand, leader)
     lines: Lines[Request] = Lines(stream, Request)
     lines.say(msgspec.structs.replace(hello(token), kind=hand.kind, task=hand.number))
     beat = Beating(lines)
-    start = lines.hear(CALLING_SECONDS)
+    patience_s = CALLING_SECONDS + prepare_s
+    deadline = time.monotonic() + patience_s
+    start = lines.hear(patience_s, deadline=deadline)
     if not isinstance(start, words.Start):
         beat.close()
-        raise PacelineError(f"the run at {_where(hand)} is over, or all its seats as {hand.kind} are taken")
+        if start is None and time.monotonic() >= deadline:
+            raise PacelineError(f"waited {patience_s:.0f} s for a seat as {hand.kind} at {_where(hand)}: all are taken")
+        raise PacelineError(f"the run at {_where(hand)} is over, or has another process for this seat as {hand.kind}")
     seat = Seat.from_json(start.seat)
     bind = resolve(hand.interface, "the interface") if hand.interface else address
     seat = dataclasses.replace(seat, bind=bind if not is_loopback(seat.bind) else seat.bind, slot=hand.slot)
@@ -256,13 +275,14 @@ _FOLDERS: list[Any] = []  # removed when the process ends
 
 def _call(hand: Hand, leader: subprocess.Popen[bytes] | None) -> tuple[words.SocketStream, str, str]:
     secret = _secret(hand)
+    path, known = ("", ticket_from(secret, hand.host, hand.port)) if secret else (_ticket(hand), "")
     deadline = time.monotonic() + CALLING_SECONDS
     waiting = threading.Event()
     while True:
         try:
-            ticket = ticket_from(secret, hand.host, hand.port) if secret else _ticket(hand).read_text(encoding="utf-8")
-            return call(ticket)
-        except (PacelineError, OSError, ValueError) as error:  # not there yet, or what an earlier run has left
+            return call(known or Path(path).read_text(encoding="utf-8"))
+        # Nobody is there yet, or what an earlier run has left.
+        except (PacelineError, OSError, ValueError, KeyError, TypeError) as error:
             if leader is not None and leader.poll() is not None:
                 raise PacelineError("the process that was to lead the run has ended; it says why above") from None
             if time.monotonic() > deadline:
@@ -314,7 +334,7 @@ def with_job(hand: Hand) -> Hand:
     proxy = os.getppid()
     with contextlib.suppress(OSError):  # another user's
         while b"PMI_RANK=" in Path(f"/proc/{proxy}/environ").read_bytes():
-            proxy = int(Path(f"/proc/{proxy}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+            proxy = int(fields_of(proxy)[1])
     return dataclasses.replace(hand, job=f"{hand.job}-{proxy}")
 
 

@@ -12,7 +12,8 @@ import atexit
 import dataclasses
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from paceline import schemes  # noqa: F401  enters the catalogue
 from paceline.codec.policy import Codecs
@@ -102,8 +103,25 @@ def place_by_hand() -> Seat | None:
     place = find_place()
     if place is None:
         return None
-    atexit.register(lambda: None if getattr(sys, "last_value", None) else place.leave())
+    ends_well = watched_exit()
+    atexit.register(lambda: place.leave() if ends_well() else None)
     return place.seat
+
+
+def watched_exit() -> Callable[[], bool]:
+    """For the end of the script: have neither an exception nor `sys.exit` ended it with a code other than 0?
+
+    The code is nowhere to be found by then, so `sys.exit` is replaced by one that notes it. SystemExit that somebody
+    raises by hand goes unnoticed.
+    """
+    plain, codes = sys.exit, [None]
+
+    def noted(code: Any = None, /) -> NoReturn:
+        codes.append(code)
+        plain(code)
+
+    sys.exit = noted
+    return lambda: getattr(sys, "last_value", None) is None and codes[-1] in (None, 0)
 
 
 class Member(Protocol):

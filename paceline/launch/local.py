@@ -18,6 +18,7 @@ from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.paths import safe_join
+from paceline.engine.data.remote import TIMEOUT_S, is_remote
 from paceline.job.crew import Ended
 from paceline.job.seat import Seat
 from paceline.launch.environment import Environment
@@ -29,7 +30,8 @@ COMPILE_SECONDS = 780.0  # more, for codecs: they are compiled once on a machine
 
 def prepare_seconds(config: Config) -> float:
     """How long a host may take to get ready for this run."""
-    return PREPARE_SECONDS + (COMPILE_SECONDS if config.codecs().any else 0.0)
+    fetching = TIMEOUT_S if is_remote(config.data.directory) else 0.0
+    return PREPARE_SECONDS + fetching + (COMPILE_SECONDS if config.codecs().any else 0.0)
 
 
 class LocalHost:

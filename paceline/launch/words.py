@@ -258,6 +258,18 @@ class Lines(Generic[W]):
         return bool(data) and len(rest) <= bytes_max
 
     @property
+    def hung_up(self) -> bool:
+        """Is the other side, which has nothing to say yet but beats, gone? Those that have come are dropped."""
+        try:
+            while data := self._stream.read(0.0):
+                self._unread = (self._unread + data).rpartition(b"\n")[2]
+        except TimeoutError:
+            return False
+        except OSError:
+            pass
+        return True
+
+    @property
     def silent(self) -> bool:
         """Has the other side missed a beat or two?"""
         return time.monotonic() - self.heard_at > 2.5 * BEAT_SECONDS

@@ -9,17 +9,21 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from paceline.cli.main import main
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.job.seat import Seat
-from paceline.launch import byhand
+from paceline.launch import byhand, words
+from paceline.launch.agent import hello
 from paceline.launch.byhand import HandCrew, Place, come
 from paceline.launch.door import Door, call, ticket_from
 from paceline.launch.starters import Hand
+from paceline.launch.words import Lines, Request
 from paceline.live.party import Party
 from tests.launch.processes import within
 
@@ -90,6 +94,75 @@ def test_who_comes_first_waits_for_a_seat_and_who_is_gone_is_missed_and_comes_ba
     assert crew.ended.get(timeout=10).why == ""
 
 
+def caller(number: int) -> Lines[Request]:
+    """A worker that has called, and waits for its seat."""
+    stream, token, _ = call(byhand._ticket(WORKER).read_text())
+    lines: Lines[Request] = Lines(stream, Request)
+    lines.say(msgspec.structs.replace(hello(token), kind="worker", task=number))
+    return lines
+
+
+@pytest.mark.parametrize("number", [-1, 0])
+def test_a_seat_is_not_given_to_who_has_gone_while_waiting(crew: HandCrew, number: int) -> None:
+    gone = caller(number)
+    assert within(30, lambda: len(crew._callers) == 1)
+    gone.say(words.Beat())
+    gone.close()
+    assert gone.hear() is None
+    there = caller(number)
+    crew.start(Config(), seat("worker 0"))
+    assert isinstance(there.hear(20), words.Start)
+    there.close()
+
+
+def test_who_is_started_again_takes_the_place_of_who_waited_under_its_number(crew: HandCrew) -> None:
+    first = caller(1)
+    assert within(30, lambda: len(crew._callers) == 1)
+    again = caller(1)
+    assert first.hear(20) is None
+    crew.start(Config(), seat("worker 1"))
+    assert isinstance(again.hear(20), words.Start)
+    again.close()
+
+
+def test_callers_without_numbers_get_seats_in_the_order_in_which_they_came(crew: HandCrew) -> None:
+    first = caller(-1)
+    assert within(30, lambda: len(crew._callers) == 1)
+    second = caller(-1)
+    assert within(30, lambda: len(crew._callers) == 2)
+    for number in (0, 1):
+        crew.start(Config(), seat(f"worker {number}"))
+    told = [lines.hear(20) for lines in (first, second)]
+    assert [Seat.from_json(start.seat).party for start in told if isinstance(start, words.Start)] == [
+        "worker 0",
+        "worker 1",
+    ]
+    for lines in (first, second):
+        lines.close()
+
+
+def test_the_data_of_scripts_are_not_ours_to_load() -> None:
+    class Local:
+        ended = None
+
+        def prepare(self, config: Config) -> int:
+            return 1437
+
+    door = Door("127.0.0.1")
+    local: Any = Local()
+    assert HandCrew(door, WORKER, local).prepare(Config()) == 1
+    assert HandCrew(door, WORKER, local, trains=True).prepare(Config()) == 1437
+    door.close()
+
+
+def test_who_waits_for_a_seat_too_long_is_told_so_and_not_that_the_run_is_over(
+    crew: HandCrew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(byhand, "CALLING_SECONDS", 0.2)
+    with pytest.raises(PacelineError, match=r"waited 1 s for a seat as worker at 127.0.0.1, port 0: all are taken"):
+        come(WORKER, prepare_s=0.4)
+
+
 def test_when_the_run_is_over_whoever_waits_for_a_seat_hears_it(crew: HandCrew) -> None:
     failures: list[str] = []
 
@@ -106,7 +179,7 @@ def test_when_the_run_is_over_whoever_waits_for_a_seat_hears_it(crew: HandCrew) 
     crew.end(0.0)
     waiting.join(10)
     place.close()
-    assert "is over, or all its seats as worker are taken" in failures[0]
+    assert "is over, or has another process for this seat as worker" in failures[0]
 
 
 def test_whoever_has_the_token_finds_the_door_and_nobody_else_does() -> None:
@@ -152,6 +225,19 @@ def test_nobody_there_is_told_with_who_is_missing(alone: Path, monkeypatch: pyte
     monkeypatch.setattr(byhand, "CALLING_SECONDS", 0.3)
     with pytest.raises(PacelineError, match=r"waited 0 s for its scheduler at 127.0.0.1, port 0: is it started\?"):
         come(dataclasses.replace(WORKER, own_servers=False))
+
+
+def test_what_will_not_be_better_later_is_told_at_once_and_a_ticket_that_is_none_is_waited_for(
+    alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(byhand, "CALLING_SECONDS", 0.0)
+    ticket = byhand._ticket(WORKER)
+    ticket.write_text("{}")
+    with pytest.raises(PacelineError, match="waited 0 s for rank 0 at .*'authority'"):
+        come(dataclasses.replace(WORKER, starter="mpi"))
+    ticket.parent.chmod(0o755)
+    with pytest.raises(ConfigError, match="is not a folder of yours alone"):
+        come(WORKER)
 
 
 def test_options_are_held_against_the_numbers_that_the_starter_gives(

@@ -17,6 +17,7 @@ import pytest
 
 from paceline.config import Config, build
 from paceline.core.errors import ConfigError, PacelineError
+from paceline.engine.data.remote import TIMEOUT_S
 from paceline.job.seat import Seat
 from paceline.launch.local import COMPILE_SECONDS, LocalHost, death, last_words, prepare_seconds
 from tests.launch.processes import alive, all_gone, comm, descendants, stat, within
@@ -28,9 +29,11 @@ def config_for(out: Path, **sections: Any) -> Config:
     return build({"run": {"scheme": "bsp", "out": str(out)}, "cluster": {"workers": 1}, **sections})
 
 
-def test_a_host_has_more_time_to_get_ready_where_it_has_codecs_to_compile(tmp_path: Path) -> None:
+def test_a_host_has_more_time_to_get_ready_where_it_has_codecs_to_compile_or_data_to_fetch(tmp_path: Path) -> None:
     plain, coded = (config_for(tmp_path, compression={"up": name}) for name in ("none", "topk"))
     assert prepare_seconds(coded) == prepare_seconds(plain) + COMPILE_SECONDS
+    far = config_for(tmp_path, data={"name": "mnist", "directory": "s3://bucket/mnist"})
+    assert prepare_seconds(far) == prepare_seconds(plain) + TIMEOUT_S
 
 
 @pytest.fixture(scope="module")
