@@ -112,7 +112,7 @@ def test_a_seat_is_not_given_to_who_has_gone_while_waiting(crew: HandCrew, numbe
     there = caller(number)
     crew.start(Config(), seat("worker 0"))
     assert isinstance(there.hear(20), words.Start)
-    there.close()
+    byhand._hang_up(there)
 
 
 def test_who_is_started_again_takes_the_place_of_who_waited_under_its_number(crew: HandCrew) -> None:
@@ -122,7 +122,7 @@ def test_who_is_started_again_takes_the_place_of_who_waited_under_its_number(cre
     assert first.hear(20) is None
     crew.start(Config(), seat("worker 1"))
     assert isinstance(again.hear(20), words.Start)
-    again.close()
+    byhand._hang_up(again)
 
 
 def test_callers_without_numbers_get_seats_in_the_order_in_which_they_came(crew: HandCrew) -> None:
@@ -138,7 +138,7 @@ def test_callers_without_numbers_get_seats_in_the_order_in_which_they_came(crew:
         "worker 1",
     ]
     for lines in (first, second):
-        lines.close()
+        byhand._hang_up(lines)
 
 
 def test_the_data_of_scripts_are_not_ours_to_load() -> None:
