@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from paceline.cli.options import Parser
-from paceline.cli.started import add_run, elsewhere, found, who_leads
+from paceline.cli.started import add_run, found, leader_of
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.job.standing import STARTING, Status, read_status
+from paceline.job.standing import STARTING, read_status
 from paceline.launch.called import CANCEL_SECONDS
 
 EPILOG = """examples:
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_all(arguments)
     folder = found(options.run)
     status = read_status(folder)
-    leader = _leader(folder, status)
+    leader = leader_of(folder, status, "kill")
     try:
         ended = _force(leader, starting=status.state == STARTING) if options.force else _ask(leader)
     finally:
@@ -50,29 +50,6 @@ def _reason(folder: Path) -> str:
         return read_status(folder).reason or "at once"
     except ConfigError:  # one that was still starting leaves nothing
         return "before it began"
-
-
-def _leader(folder: Path, status: Status) -> int:
-    """The process that leads the run, as a descriptor: that never becomes another's. Raises ConfigError."""
-    if status.ended:
-        raise ConfigError(f"{folder} has ended already: {status.state}{f', {status.reason}' if status.reason else ''}")
-    if Path(status.folder) != folder.resolve():
-        raise ConfigError(f"{folder} is a copy of {status.folder}: that is the folder of the run; name it")
-    if elsewhere(status):
-        raise ConfigError(f"{folder} is led by {who_leads(status)}: run `paceline kill` there")
-    if not hasattr(os, "pidfd_open"):
-        raise ConfigError(f"{folder} is led by {who_leads(status)}: send it SIGTERM; this system cannot tell it apart")
-    gone = ConfigError(f"{folder} is gone already: its process {status.pid} was ended without a word")
-    try:
-        leader = os.pidfd_open(status.pid)
-    except ProcessLookupError:
-        raise gone from None
-    if not status.here or not status.listens:
-        os.close(leader)
-        if status.here:
-            raise ConfigError(f"{folder} is part of a program, {who_leads(status)}, that does not end it at SIGTERM")
-        raise gone
-    return leader
 
 
 def _ask(leader: int) -> bool:

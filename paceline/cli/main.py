@@ -23,6 +23,7 @@ VERBS = {
     "watch": "a run on a page in the browser: who holds whom up, and what that costs",
     "launch": "start a training script of your own as several workers",
     "status": "how a run stands: its state, who takes part, what was heard of them last",
+    "grow": "one more worker, or several, for a run that goes on",
     "kill": "end a run, on all its machines, and nothing else",
     "logs": "what the parties of a run have printed, and print",
     "fuzz": "every scheme under everything that can go wrong, in virtual time, watched by invariants",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
@@ -51,3 +52,26 @@ def who_leads(status: Status) -> str:
 def elsewhere(status: Status) -> bool:
     """Is it led from another machine, as far as its name tells?"""
     return status.host != socket.gethostname()
+
+
+def leader_of(folder: Path, status: Status, verb: str) -> int:
+    """The process that leads the run, as a descriptor: that never becomes another's; for `verb`. Raises ConfigError."""
+    if status.ended:
+        raise ConfigError(f"{folder} has ended already: {status.state}{f', {status.reason}' if status.reason else ''}")
+    if Path(status.folder) != folder.resolve():
+        raise ConfigError(f"{folder} is a copy of {status.folder}: that is the folder of the run; name it")
+    if elsewhere(status):
+        raise ConfigError(f"{folder} is led by {who_leads(status)}: run `paceline {verb}` there")
+    if not hasattr(os, "pidfd_open"):
+        raise ConfigError(f"{folder} is led by {who_leads(status)}: this system cannot tell it apart")
+    gone = ConfigError(f"{folder} is gone already: its process {status.pid} was ended without a word")
+    try:
+        leader = os.pidfd_open(status.pid)
+    except ProcessLookupError:
+        raise gone from None
+    if not status.here or not status.listens:
+        os.close(leader)
+        if status.here:
+            raise ConfigError(f"{folder} is part of a program, {who_leads(status)}, that does not heed signals")
+        raise gone
+    return leader

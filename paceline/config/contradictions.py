@@ -33,6 +33,7 @@ def check(config: Config) -> None:
         raise ConfigError(f"--slowdown names {len(config.cluster.slowdown)} workers, --workers says {workers}")
     if config.cluster.min_workers > workers:
         raise ConfigError(f"--min-workers {config.cluster.min_workers}: --workers says {workers}")
+    _check_beginning(config)
     if config.cluster.slowdown and not config.cluster.step_ms:
         raise ConfigError("--slowdown multiplies --step-ms: give that too, e.g. --step-ms 20")
     if not (stop.epochs or stop.seconds or stop.steps or stop.target_accuracy):
@@ -57,6 +58,28 @@ def check(config: Config) -> None:
     config.scheme().check(workers, config.cluster.servers)
     momentum = config.optimizer.momentum if config.optimizer.name == "sgd" else 0.0
     config.codecs().check(config.scheme(), config.cluster.servers, momentum, config.cluster.mean)
+
+
+def _check_beginning(config: Config) -> None:
+    """Can workers come while training goes on?"""
+    cluster = config.cluster
+    begin, how = cluster.begin_with, f"--begin-with {cluster.begin_with}"
+    if begin > cluster.workers:
+        raise ConfigError(f"{how}: --workers says {cluster.workers}, and is how many there can be at most")
+    if cluster.beginning == cluster.workers:
+        return
+    if cluster.min_workers > begin:
+        raise ConfigError(f"{how}: --min-workers {cluster.min_workers} would not be there; give at most {begin}")
+    if not cluster.servers or cluster.mean not in ("auto", "servers"):
+        asked = f"--mean {cluster.mean}" if cluster.servers else "--servers 0"
+        raise ConfigError(
+            f"{how}: with {asked} the workers average among themselves, and nobody can come late; "
+            "give --servers 1 or more and leave --mean out"
+        )
+    if config.codecs().low_rank:
+        raise ConfigError(f"{how}: one who comes late would not know the factors of powersgd; leave --begin-with out")
+    if config.checkpoint.resume != "never":
+        raise ConfigError(f"{how}: a run that goes on from a checkpoint begins with all workers; leave one of them out")
 
 
 def _check_optimizer(config: Config) -> None:

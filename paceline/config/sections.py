@@ -61,6 +61,9 @@ class Run:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     workers: int = option(4, "number of workers", low=1, high=100_000)
+    begin_with: int = option(
+        0, "so many of --workers begin, the others may come while training goes on (`paceline grow`); 0: all", low=0
+    )
     servers: int = option(1, "number of server shards; 0 trains by collectives alone", low=0, high=10_000)
     slice_mb: float = option(
         4.0, "MiB of weights that travel and are updated as one; 0: a server's whole shard", low=0, high=2**20
@@ -116,6 +119,11 @@ class Cluster:
         "process: one of its own, with a standby that takes over when it is lost; thread: in the command's",
         choices=("process", "thread"),
     )
+
+    @property
+    def beginning(self) -> int:
+        """How many workers are there at the beginning: those of the lowest ranks."""
+        return self.begin_with or self.workers
 
     @property
     def secured(self) -> bool:

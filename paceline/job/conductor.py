@@ -10,7 +10,6 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,8 @@ from paceline.job.coordinating import make_coordinator
 from paceline.job.credentials import Credentials, security_note
 from paceline.job.crew import Crew, Ended
 from paceline.job.deadline import INTERRUPT_SECONDS, Deadline, RunFailed
+from paceline.job.growth import GROWS, asked_to_grow
+from paceline.job.happenings import Failure, Finished, Grow, Interrupted, Member, News, Started
 from paceline.job.ledger import Ledger
 from paceline.job.link import Link
 from paceline.job.recipe import Recipe
@@ -32,6 +33,7 @@ from paceline.job.restarts import Replacements, Restarts
 from paceline.job.resuming import Start, find
 from paceline.job.saving import NOT_SAVED
 from paceline.job.seat import Seat
+from paceline.job.seating import make_seats
 from paceline.job.standing import Standing
 from paceline.job.vault import Vault
 from paceline.live import party
@@ -55,46 +57,6 @@ END_SECONDS = 0.8
 SHOW_SECONDS = 0.25
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Failure:
-    who: Party
-    cause: str
-    details: str
-    rank: int  # how close to the root: 0 a process that died, 1 an error of its own, 2 the loss of another
-
-
-@dataclass(frozen=True, slots=True)
-class _Started:
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """`life` of it has come or, `lost`, is over."""
-
-    who: Party
-    life: int
-    line: str
-    lost: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _News:
-    """To be shown, and no more than that."""
-
-    line: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Finished:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class _Interrupted:
-    signal: str
-
-
 class Conductor:
     """One run. `run()` blocks until it is over; `interrupt()` may be called from a signal handler."""
 
@@ -110,12 +72,13 @@ class Conductor:
         hooks: Sequence[Hook] = (),
         store_password: str = "",
         link: Link | None = None,
+        open_seats: bool = False,
     ) -> None:
         """`transport` makes the coordinator's from the run's token and a place to report errors to.
 
         `credentials` of all parties, if connections are under TLS; they end with the run. `hooks` besides --hook.
-        `store_password` of --store. `link`: to a process that the coordinator is to have.
-        Raises ConfigError when the data, a hook or a store cannot be had.
+        `store_password` of --store. `link`: to a process that the coordinator is to have. `open_seats`: workers come
+        by themselves, also while training goes on. Raises ConfigError when the data, a hook or a store cannot be had.
         """
         self._hooks = Hooks([*load(config.run.hook, config.run.out), *hooks])
         train_samples = crew.prepare(config)
@@ -136,6 +99,8 @@ class Conductor:
         self._vault = Vault(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")
         self._restarts = Restarts(cluster.restarts)
         self._seats: dict[Party, Seat] = {}
+        self._absent = [party.worker(rank) for rank in range(cluster.beginning, cluster.workers)]  # not asked for yet
+        self._open_seats = open_seats
         self._newcomers_not = ""  # why nobody can come late
         self._replacements = Replacements(LIVES_MAX)
         self._link = link
@@ -172,14 +137,22 @@ class Conductor:
             self._standing.kept(),
             tempfile.TemporaryDirectory(prefix="paceline-") as rendezvous,
             self._hooks,
+            asked_to_grow(self.grow if self._absent else None),
             TraceWriter(self._out / TRACE, bytes_max=self._config.run.trace_bytes, lost=self._tell) as trace,
         ):
             self._trace = trace
             try:
                 address = self._coordinator.open()
-                self._seats = {seat.who: seat for seat in self._make_seats(address, rendezvous)}
-                for seat in self._seats.values():
-                    self._crew.start(self._config, seat)
+                self._seats = make_seats(
+                    *(self._config, address, self._token, rendezvous),
+                    credentials=self._credentials.path if self._credentials else "",
+                    resume=self._start.path,
+                    evaluator=self._evaluator,
+                    store_password=self._store_password,
+                )
+                for who, seat in self._seats.items():
+                    if who not in self._absent:
+                        self._crew.start(self._config, seat)
                 self._watch()
             finally:
                 self._vault.close()
@@ -200,7 +173,11 @@ class Conductor:
 
     def interrupt(self, signal: str) -> None:
         """First: stop, keep what there is. Second: end at once."""
-        self._events.put(_Interrupted(signal))
+        self._events.put(Interrupted(signal))
+
+    def grow(self) -> None:
+        """One worker more, where --begin-with has left a seat; from any thread, or a signal handler."""
+        self._events.put(Grow())
 
     def stop(self, reason: str) -> None:
         """End the training as its own limits would; from any thread."""
@@ -220,37 +197,6 @@ class Conductor:
         """Since training started, on the coordinator's clock."""
         return self._coordinator.node.now()
 
-    def _make_seats(self, address: str, rendezvous: str) -> list[Seat]:
-        cluster, config = self._config.cluster, self._config
-
-        def seat(who: Party, rank: int | None = None) -> Seat:
-            return Seat(
-                party=str(who),
-                workers=cluster.workers,
-                servers=cluster.servers,
-                coordinator=address,
-                token=self._token,
-                rendezvous=rendezvous,
-                device="cpu" if rank is None else config.device_of(rank),
-                step_seconds=0.0 if rank is None else cluster.step_ms / 1000 * config.slowdown_of(rank),
-                steps=config.stop.steps,
-                exchange=cluster.transport,
-                verbose=config.run.verbose,
-                bind=cluster.bind,
-                credentials=self._credentials.path if self._credentials else "",
-                mean=cluster.mean,
-                overlap=cluster.overlap,
-                buffers=config.model.buffers,
-                streams=cluster.streams,
-                timeout_s=cluster.timeout,
-                resume=self._start.path,
-            )
-
-        seats = [seat(party.server(shard)) for shard in range(cluster.servers)]
-        seats += [seat(party.worker(rank), rank) for rank in range(cluster.workers)]
-        judge = dataclasses.replace(seat(party.EVALUATOR), store_password=self._store_password)
-        return seats + ([judge] if self._evaluator else [])
-
     def _watch(self) -> None:
         """Until the run is over and nobody of the crew is at work of its own. Raises RunFailed."""
         deadline = Deadline(self._coordinator)
@@ -263,17 +209,21 @@ class Conductor:
             match event:
                 case None if self._coordinator.phase in (Phase.TRAINING, Phase.FINISHING):
                     self._view.show(self._ledger.snapshot(self._coordinator.node.now()))
-                case _Started(notes=notes):
+                case Started(notes=notes):
                     self._view.begin(notes)
-                case _Member(who=who):
+                    for _ in self._absent if self._open_seats else ():
+                        self.grow()
+                case Grow():
+                    self._grow()
+                case Member(who=who):
                     self._view.begin((event.line,))
                     if event.lost and event.life == self._seats[who].incarnation:  # the next one may be up by now
                         self._crew.kill(who)
                     if event.lost and who.kind == "server" and self._replacements.given_up(who, event.life):
                         self._start_life(who)
-                case _News(line=line):
+                case News(line=line):
                     self._view.begin((line,))
-                case _Finished():
+                case Finished():
                     finished = True
                 case Ended(who=who, why=why) if self._survives(who):
                     self._coordinator.ended(who, why or self._too_early(who))
@@ -283,12 +233,12 @@ class Conductor:
                         self._start_life(who)
                 case Ended(who=who, why=why) if why or self._coordinator.phase is not Phase.OVER:
                     self._fail(self._death(who, why or self._too_early(who)))
-                case _Failure():
+                case Failure():
                     self._fail(event)
-                case _Interrupted(signal=signal) if finished:
+                case Interrupted(signal=signal) if finished:
                     self._interrupted = signal
                     return
-                case _Interrupted(signal=signal):
+                case Interrupted(signal=signal):
                     second = bool(self._interrupted)
                     self._interrupted = signal
                     if second or self._coordinator.phase is not Phase.TRAINING:
@@ -311,6 +261,14 @@ class Conductor:
             why_not = self._newcomers_not or self._restarts.ended(time.monotonic(), who)
             if why_not and self._config.cluster.restarts:
                 self._view.begin((why_not,))
+
+    def _grow(self) -> None:
+        free = bool(self._absent)
+        why_not = "nobody trains now" if not self._trains else "" if free else "all seats of --workers are taken"
+        if why_not:
+            self._view.begin((f"no worker is added: {why_not}",))
+        else:
+            self._start_life(self._absent.pop(0))
 
     def _start_again(self) -> None:
         for who in self._restarts.due(time.monotonic()):
@@ -336,7 +294,7 @@ class Conductor:
         except queue.Empty:
             return None
 
-    def _fail(self, first: _Failure) -> None:
+    def _fail(self, first: Failure) -> None:
         """Gather what else went wrong in the same moment and name the root: a dead process explains lost links."""
         failures = [first]
         deadline = time.monotonic() + GRACE_SECONDS
@@ -344,7 +302,7 @@ class Conductor:
             match self._next_event(min(left, 0.05)):
                 case Ended(who=who, why=why) if why:
                     failures.append(self._death(who, why))
-                case _Failure() as another:
+                case Failure() as another:
                     failures.append(another)
         # Who ended because another did; of one that was lost itself, others say so in its name.
         lost_others = {f.who for f in failures if f.rank == 2 and f"lost {f.who}" not in f.cause}
@@ -358,12 +316,12 @@ class Conductor:
         what = "it joined the run" if self._coordinator.phase is Phase.GATHERING else "the run was over"
         return f"{who} ended before {what}"
 
-    def _death(self, who: Party, why: str) -> _Failure:
+    def _death(self, who: Party, why: str) -> Failure:
         steps = self._ledger.steps(who)
         after = f" after {steps} steps" if steps else ""
         # Who ended because the coordinator had is no cause of that; it may be heard of before the coordinator's own.
         last = self._coordinator.why_last(who)
-        return _Failure(who=who, cause=f"{why}{after}{last}", details="", rank=2 if COORDINATOR_GONE in why else 0)
+        return Failure(who=who, cause=f"{why}{after}{last}", details="", rank=2 if COORDINATOR_GONE in why else 0)
 
     # ---- what the coordinator tells, on its own thread ---------------------------------------------------
     def joined(self, who: Party, hello: Hello) -> None:
@@ -379,6 +337,8 @@ class Conductor:
         if recipe.codecs.low_rank or recipe.store is not None:
             lacks = "what the store's other scripts have done" if recipe.store else "the factors of powersgd"
             self._newcomers_not = f"lost workers are not started again: they would not know {lacks}"
+            if self._absent:
+                self.failed(party.COORDINATOR, f"--begin-with: who comes late would not know {lacks}; leave it out", "")
         self._ledger.started(recipe, plan.length, plan.exchange)
         if recipe.scheme != self._config.run.scheme:  # a script has chosen its own
             self._standing.scheme = recipe.scheme
@@ -387,7 +347,8 @@ class Conductor:
         vault = filter(None, [self._vault.note])
         robust = filter(None, [recipe.robust.note(plan.workers, plan.length)])
         secured = security_note(self._config, self._credentials)
-        self._events.put(_Started((*begun, *plan.notes, *robust, *vault, secured)))
+        grows = [GROWS.format(self._config.cluster)] if self._absent and not self._open_seats else []
+        self._events.put(Started((*begun, *plan.notes, *grows, *robust, *vault, secured)))
 
     def _save(self, scheme: str) -> None:
         """Who watches the run, or simulates it anew, reads there which scheme it has."""
@@ -411,10 +372,11 @@ class Conductor:
             who = Party.parse(record.party)
             lost = record.event == "lost"
             after = f" after {self._ledger.steps(who)} steps" if who.kind == "worker" else ""
-            what = f"lost{after}" if lost else "is back"
+            new = who.kind == "worker" and self._ledger.lives(who) == 1
+            what = f"lost{after}" if lost else "has come" if new else "is back"
             self._lost_at[who] = self._where[who]
             line = f"{who} ({self._where[who]}) {what}: {record.reason}"
-            self._events.put(_Member(who, self._coordinator.life_of(who), line, lost))
+            self._events.put(Member(who, self._coordinator.life_of(who), line, lost))
         elif isinstance(record, Decision) and record.verdict == NOT_SAVED:
             self._tell(record.reason)
         elif isinstance(record, Membership) and record.event == "drained":
@@ -426,24 +388,24 @@ class Conductor:
             self._tell(f"{who} ({self._lost_at[who]}) was replaced: {record.reason}")
 
     def _tell(self, line: str) -> None:
-        self._events.put(_News(line))
+        self._events.put(News(line))
 
     def failed(self, who: Party, cause: str, details: str) -> None:
         rank = 2 if "lost " in cause else 1
-        self._events.put(_Failure(who=who, cause=cause, details=details, rank=rank))
+        self._events.put(Failure(who=who, cause=cause, details=details, rank=rank))
 
     def finished(self, reason: str, seconds: float) -> None:
         self._ledger.finished(reason, seconds)
         self._standing.finished(reason)
-        self._events.put(_Finished())
+        self._events.put(Finished())
 
     def _coordinator_failed(self, error: BaseException) -> None:
-        self._events.put(_Failure(who=party.COORDINATOR, cause=str(error) or repr(error), details="", rank=1))
+        self._events.put(Failure(who=party.COORDINATOR, cause=str(error) or repr(error), details="", rank=1))
 
     # ---- afterwards --------------------------------------------------------------------------------------
     def _leave_behind(self) -> Summary:
         while event := self._next_event(0.0):  # what came at the very end, such as a trace that could not be closed
-            if isinstance(event, _News):
+            if isinstance(event, News):
                 self._view.begin((event.line,))
         summary = self._ledger.summary()
         if self._write("summary.json", functools.partial(write_summary, summary)) and self._evaluator:

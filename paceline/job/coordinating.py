@@ -29,6 +29,7 @@ def make_coordinator(
 ) -> Coordinator:
     """`train_samples`: of the data set, by which epochs are counted."""
     cluster, stop = config.cluster, config.stop
+    absent = range(cluster.beginning, cluster.workers)
     return Coordinator(
         transport,
         node,
@@ -42,11 +43,12 @@ def make_coordinator(
             target_accuracy=stop.target_accuracy or None,
         ),
         make_role=coordinator_role,
-        choose_mean=functools.partial(choose_mean, mean=cluster.mean),
+        choose_mean=functools.partial(choose_mean, mean="servers" if absent else cluster.mean),
         lay_out=functools.partial(lay_out, shards=cluster.shards, slice_mb=cluster.slice_mb),
         seed=config.run.seed,
         dead_after_s=cluster.dead_after,
         stuck_after_s=cluster.stuck_after or math.inf,
         min_workers=cluster.min_workers,
         snapshots=snapshots,
+        absent=absent,
     )

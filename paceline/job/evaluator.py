@@ -107,8 +107,9 @@ class Evaluator:
     def join(self) -> None:
         """Until training starts."""
         session, seat = self._session, self._seat
-        everybody = [party.server(s) for s in range(seat.servers)] + [party.worker(r) for r in range(seat.workers)]
-        session.connect(everybody)
+        session.connect([party.server(s) for s in range(seat.servers)])
+        for rank in range(seat.workers):
+            session.reach_if_there(party.worker(rank))
         plan = session.expect(control.Plan)
         scheme = Recipe.from_json(plan.optimizer).make_scheme()
         self._model_of = scheme.model_of(seat.servers)

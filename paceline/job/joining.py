@@ -75,12 +75,15 @@ class Membership:
     def _take_up(self, plan: control.Plan, update: Update, clock: int) -> None:
         self._learn_layout(plan)
         # Worker 0's weights become everybody's: a mean in which nobody else counts.
-        counts, everybody = float(self._rank == 0), tuple(range(plan.workers))
+        absent = self._session.departed
+        counts, everybody = float(self._rank == 0), tuple(rank for rank in range(plan.workers) if rank not in absent)
         first = self._node.mean(Mean(self._flat.weights(), everybody, INITIAL, counts, EVERY_BIT))
         role = self._role(plan, update, first.v)
         if isinstance(role, ClockedWorker):
             role.clock = clock
         self._node.place(role, plan.layout, self._carrier)
+        for rank in sorted(absent):  # they may come later
+            self._node.gone(rank)
         self._node.times.reset()
 
     def _come_late(self, plan: control.Plan, update: Update) -> None:

@@ -43,6 +43,8 @@ class Ledger:
         self._config, self._train_samples, self._driver = config, train_samples, driver
         self._begun_at = begun_at
         self._workers = [_Worker() for _ in range(config.cluster.workers)]
+        for absent in self._workers[config.cluster.beginning :]:
+            absent.lives, absent.state = 0, "absent"
         self._staleness, self._faults = Staleness(), Faults()
         self._evaluations: list[Evaluated] = []
         self._changes: list[Change] = []
@@ -57,6 +59,15 @@ class Ledger:
         """`exchange`: how vectors travel; nothing when none do, or only on paper."""
         self._recipe, self._model_length, self._is_started = recipe, model_length, True
         self._exchange = exchange
+
+    def lives(self, who: Party) -> int:
+        """Of a worker: how often it has come."""
+        return self._workers[who.index].lives
+
+    @property
+    def _known(self) -> list[tuple[int, _Worker]]:
+        """Those that have ever been there, by rank."""
+        return [(rank, worker) for rank, worker in enumerate(self._workers) if worker.lives]
 
     def steps(self, who: Party) -> int:
         return self._workers[who.index].latest.steps if who.kind == "worker" else 0
@@ -104,7 +115,7 @@ class Ledger:
             target=self._config.stop.target_accuracy or None,
             fraction_done=fraction,
             seconds_left=elapsed_s * (1 - fraction) / (fraction - before) if fraction and fraction > before else None,
-            workers=tuple(self._row(rank, worker) for rank, worker in enumerate(self._workers)),
+            workers=tuple(self._row(rank, worker) for rank, worker in self._known),
         )
 
     def _fraction_done(self, elapsed_s: float) -> tuple[float | None, float]:
@@ -120,7 +131,7 @@ class Ledger:
         if stop.seconds:
             fractions.append((elapsed_s / stop.seconds, 0.0))
         if stop.steps:
-            last = min((worker.latest for worker in self._workers), key=lambda latest: latest.steps)
+            last = min((worker.latest for _, worker in self._known), key=lambda latest: latest.steps)
             fractions.append((last.steps / stop.steps, last.steps_before / stop.steps))
         done, before = max(fractions, default=(None, 0.0))
         return (None if done is None else min(1.0, done)), before
@@ -182,7 +193,7 @@ class Ledger:
             bytes_down=sum(worker.latest.bytes_down for worker in self._workers),
             bytes_shared=sum(worker.latest.bytes_shared for worker in self._workers),
             exchange=self._exchange,
-            workers=tuple(self._summary_of(rank, worker) for rank, worker in enumerate(self._workers)),
+            workers=tuple(self._summary_of(rank, worker) for rank, worker in self._known),
             model=config.model.name,
             data=config.data.name,
             servers=config.cluster.servers,

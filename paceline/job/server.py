@@ -67,6 +67,8 @@ def serve(seat: Seat, session: Session, start: Start | None = None) -> None:
     else:
         shard = Shard(seat, session, plan, start)
         session.node.host(shard.everything)
+        for rank in sorted(session.departed):  # they may come later
+            session.node.gone(rank)
     session.tell(control.Prepared())
     session.serve(None if store else shard)
 
@@ -126,6 +128,9 @@ class Shard:
             mine.role = self._box(self._scheme, self._place(at, w)) if self._box else None
             if start is not None and start.tables and mine.role is not None and mine.role.goes_back:
                 mine.role.restore(start.tables)
+            for rank in sorted(self._session.departed if mine.role else ()):
+                assert mine.role is not None
+                self._node.release(mine.role, mine.role.gone(self._node.now(), rank))
 
         mine = Hosted(self._length(number), mean_server=_Means(self._scheme, self._place(at, None), initial))
         return mine

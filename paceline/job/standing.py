@@ -23,6 +23,7 @@ import msgspec
 
 from paceline.core.errors import ConfigError
 from paceline.core.trace import Applied, Membership, Record
+from paceline.job.growth import grows
 from paceline.live.control import Hello, Progress
 from paceline.live.party import Party
 
@@ -46,7 +47,8 @@ class PartyStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """pid, born, host: the process that leads the run. `listens`: it ends the run in order at SIGTERM.
+    """pid, born, host: the process that leads the run. `listens`: it ends the run in order at SIGTERM; `grows`: it
+    starts one worker more at SIGUSR1.
 
     started, written: seconds since 1970 on that host. state: `starting`, a phase of the run, `failed` or `over`.
     """
@@ -57,6 +59,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     folder: str
     command: tuple[str, ...]
     listens: bool
+    grows: bool = False
     started: float
     written: float
     scheme: str = ""
@@ -191,6 +194,7 @@ class Standing:
             folder=str(self._path.parent.resolve()),
             command=shown(sys.argv),
             listens=signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN, None),
+            grows=grows(),
             started=self._started,
             written=time.time(),
             scheme=self.scheme,

@@ -189,13 +189,16 @@ def lead(
             stack.callback(path.unlink, missing_ok=True)
         host = stack.enter_context(LocalHost()) if trains or hand.own_servers else None
         crew = HandCrew(door, hand, host.crew() if host else None, trains=trains)
-        conductor = conductor_of(config, crew, view, evaluator=trains)
+        conductor = conductor_of(config, crew, view, evaluator=trains, open_seats=True)
         return run(conductor, config.run.out)
 
 
 def with_numbers(hand: Hand, values: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """`values` with as many workers and servers as were started, or are to be."""
-    return {**values, "cluster": {**values.get("cluster", {}), "workers": hand.workers, "servers": hand.servers}}
+    numbers = {"workers": hand.workers, "servers": hand.servers}
+    if hand.begin_with:
+        numbers["begin_with"] = hand.begin_with
+    return {**values, "cluster": {**values.get("cluster", {}), **numbers}}
 
 
 def _listens_on(hand: Hand) -> str:

@@ -88,13 +88,19 @@ def conductor_of(
     evaluator: bool = True,
     hooks: Sequence[Hook] = (),
     around: Callable[[Transport], Transport] = lambda transport: transport,
+    open_seats: bool = False,
 ) -> Conductor:
-    """A conductor for processes of this host. `around` may put something around the coordinator's transport."""
+    """A conductor for processes of this host. `around` may put something around the coordinator's transport.
+
+    `open_seats`: workers come by themselves, also while training goes on.
+    """
     from paceline.job.link import Link
 
     link = Link(config.cluster.dead_after) if config.cluster.coordinator == "process" else None
     try:
-        return _conductor(config, crew, view, link, evaluator=evaluator, hooks=hooks, around=around)
+        return _conductor(
+            config, crew, view, link, evaluator=evaluator, hooks=hooks, around=around, open_seats=open_seats
+        )
     except BaseException:
         if link is not None:
             link.close()
@@ -110,6 +116,7 @@ def _conductor(
     evaluator: bool,
     hooks: Sequence[Hook],
     around: Callable[[Transport], Transport],
+    open_seats: bool,
 ) -> Conductor:
     # torch comes with these, and takes seconds: not before the options are known to be right, and beside the fork
     # server, which is importing it, too.
@@ -146,6 +153,7 @@ def _conductor(
         hooks=hooks,
         store_password=password,
         link=link,
+        open_seats=open_seats,
     )
 
 

@@ -65,7 +65,7 @@ class Hand:
     """A process that was started by hand, or by somebody who knows nothing of Paceline.
 
     kind: scheduler, server or worker; number: its rank or shard, -1 where it is to be given one. leads: it brings the
-    coordinator, and with `own_servers` the servers, too. host, port: where it is led from; no host: from this one,
+    coordinator, and with `own_servers` the servers, too. begin_with: as --begin-with, where that is told. host, port: where it is led from; no host: from this one,
     found by `job`. slot: its number among the workers of its host, or -1. interface: where to listen.
     """
 
@@ -80,6 +80,7 @@ class Hand:
     slot: int = -1
     leads: bool = False
     own_servers: bool = True
+    begin_with: int = 0
     interface: str = ""
     verbose: int = 0
 
@@ -152,6 +153,7 @@ def _of_paceline(environment: Mapping[str, str]) -> Hand:
         number=-1 if role == SCHEDULER else _number(environment, own, -1, most=workers - 1),
         workers=workers,
         servers=_number(environment, "PACELINE_SERVERS", 1),
+        begin_with=_number(environment, "PACELINE_BEGIN_WITH", 0),
         host=host,
         port=port,
         job=f"hand-{port}",

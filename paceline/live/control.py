@@ -88,6 +88,7 @@ class Plan:
 
     `mean`: who carries the means of this run. `exchange`: how vectors travel. `notes`: what was decided, and why.
     `tensors`: their lengths, where the optimizer needs whole ones; no slice cuts any of them then.
+    `workers`: how many there can be; those of the highest ranks may come later than at the beginning.
     `replaced`: is a server that is lost replaced by another one? `copied`: is what it answers on the next one first?
     """
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from paceline.core.errors import PeerLost, ProtocolError
@@ -25,7 +25,7 @@ from paceline.live.listener import Listener
 from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.phases import Phase, StopRule
-from paceline.live.planning import ChooseMean, LayOut, make_plan, other_model
+from paceline.live.planning import ChooseMean, LayOut, make_plan, no_update, other_model
 from paceline.live.recovery import Recovery, Snapshots
 from paceline.live.transport import Envelope, Kind, Transport
 
@@ -54,6 +54,7 @@ class Coordinator:
         stuck_after_s: float = math.inf,
         min_workers: int = 1,
         snapshots: Snapshots | None = None,
+        absent: Collection[int] = (),
     ) -> None:
         """`lay_out` says which server holds what, and why, from what the workers and the servers said of themselves.
 
@@ -62,11 +63,11 @@ class Coordinator:
         worker may be at one step, or for STUCK_STEPS of its usual ones, whichever is longer. `min_workers`: with
         fewer left after a loss the run ends.
         `snapshots`: what servers that are lost are replaced from; without, a lost server ends the run.
+        `absent`: workers, those of the highest ranks, that may come while training goes on.
         """
         self.node = node
         self._transport, self._listener = transport, listener
-        self._workers = [party.worker(rank) for rank in range(workers)]
-        self._servers = [party.server(shard) for shard in range(servers)]
+        self._workers, self._servers = list(map(party.worker, range(workers))), list(map(party.server, range(servers)))
         self._evaluator = [party.EVALUATOR] if evaluator else []
         self._stop_rule, self._make_role, self._seed = stop_rule, make_role, seed
         self._lay_out, self._choose_mean = lay_out, choose_mean
@@ -74,7 +75,9 @@ class Coordinator:
         self._answers: dict[Party, Any] = {}  # what each party said in this phase
         self._progress: dict[int, control.Progress] = {}  # of each worker, all its lives together
         self._former: dict[int, control.Progress] = {}  # the same without the present life, where it is not the first
-        self._training = set(self._workers)
+        self._absent = {self._workers[rank] for rank in absent}  # they have never been there
+        self._beginning = self._workers[: workers - len(absent)]
+        self._training = set(self._beginning)
         self._coming: dict[Party, control.Hello] = {}  # newcomers that do not train yet
         self._min_workers = min_workers
         # Workers and servers, once training has started.
@@ -82,13 +85,13 @@ class Coordinator:
             Patience(dead_s=dead_after_s, stuck_s=stuck_after_s, stuck_steps=STUCK_STEPS)
         )
         self._asked: set[Party] = set()  # where their loops hang
-        self._lost: set[Party] = set()
+        self._lost = set(self._absent)
         self.barred: set[Party] = set()  # those of them that nobody starts again, or lets in
         others = [*self._workers, *self._evaluator]
         self._snapshots = snapshots
         self._recovery = Recovery(transport, node, listener, self._members, self._servers, others, snapshots)
-        self._reason = ""
-        self._seconds = 0.0
+        self._recovery.departed.update(absent)
+        self._reason, self._seconds = "", 0.0
 
     def open(self) -> str:
         """Begin; returns the address for the others."""
@@ -214,11 +217,11 @@ class Coordinator:
         """Who has to answer before the next phase."""
         match self.phase:
             case Phase.GATHERING:
-                return [*self._workers, *self._servers, *self._evaluator]
+                return [*self._beginning, *self._servers, *self._evaluator]
             case Phase.PLACING_SERVERS:
                 return [*self._servers]
             case Phase.READYING | Phase.PLACING_WORKERS:
-                return [*self._workers]
+                return self._beginning
             case Phase.FINISHING:
                 return [who for who in (*self._workers, *self._servers, *self._evaluator) if who not in self._lost]
             case _:
@@ -234,13 +237,13 @@ class Coordinator:
         match self.phase:
             case Phase.GATHERING:
                 self.phase = Phase.READYING
-                self._worker_hellos = [answers[who] for who in self._workers]
+                self._worker_hellos = [answers[who] for who in self._beginning]
                 self._server_hellos = [answers[who] for who in self._servers]
                 self._hellos = answers
                 self._tell_all(self._roster())
             case Phase.READYING:
                 self._model = answers[self._workers[0]]
-                ready = [answers[who] for who in self._workers]
+                ready = [answers[who] for who in self._beginning]
                 fixed = self._snapshots.refuses(ready[0], len(self._servers)) if self._snapshots else "nothing is kept"
                 self._plan = make_plan(
                     *(ready, self._worker_hellos, self._server_hellos),
@@ -248,6 +251,7 @@ class Coordinator:
                     choose_mean=self._choose_mean,
                     replaced=not fixed,
                     copied=not fixed and self._snapshots is not None and self._snapshots.copies,
+                    absent=len(self._absent),
                 )
                 self.phase = Phase.PLACING_SERVERS
                 self._tell(self._servers, self._plan)
@@ -264,12 +268,12 @@ class Coordinator:
                 raise AssertionError(self.phase)
 
     def _roster(self, late: bool = False) -> control.Roster:
-        away = set(self._workers).difference(self._members.here())  # one that others are being told of is here
+        away = set(self._workers).difference(self._members.here()) if late else self._absent  # the announced are here
         return control.Roster(
             addresses={str(who): hello.address for who, hello in (self._hellos | self._coming).items()},
             hosts={str(who): hello.host for who, hello in (self._hellos | self._coming).items()},
             lives=tuple(self._members.incarnation(who) for who in self._workers) if late else (),
-            gone=tuple(sorted(who.index for who in away)) if late else (),
+            gone=tuple(sorted(who.index for who in away)),
             lost=tuple(sorted(who.index for who in away & self._lost)),
             coming=tuple(sorted(who.index for who in away & self._coming.keys())),
             view=self._recovery.view,
@@ -281,14 +285,16 @@ class Coordinator:
             me=0,
             workers=tuple(range(len(self._workers))),
             w=None,
-            update=_no_update,
+            update=no_update,
             seed=self._seed,
             seconds_per_step=self._plan.seconds_per_step,
             note=self._listener.recorded,
         )
         self.node.place(self._make_role(self._plan, place))
+        for who in sorted(self._absent):
+            self.node.gone(who.index)
         self.node.start_clock()
-        for who in (*self._workers, *self._servers):
+        for who in (*self._beginning, *self._servers):
             self._members.hello(0.0, who, 0)
         self._members.begin(0.0)
         self._look()
@@ -305,8 +311,7 @@ class Coordinator:
         if self.phase is Phase.TRAINING:
             steps = progress.steps - progress.steps_before
             usual = progress.seconds_computing / max(1, steps)
-            waits = not progress.seconds_at_batch
-            self._members.progressed(self.node.now(), src, steps, waits=waits, step_s=usual)
+            self._members.progressed(self.node.now(), src, steps, waits=not progress.seconds_at_batch, step_s=usual)
         if src.index in self._former:
             progress = self._former[src.index] + progress
         self._progress[src.index] = progress
@@ -442,7 +447,8 @@ class Coordinator:
         rank, now = who.index, self.node.now()
         former = self._former[rank] = self._progress.get(rank, control.NOTHING)
         here = f"{len(self._training)} of {len(self._workers)} train"
-        life = f"life {self._members.incarnation(who) + 1}"
+        life = "it is new" if who in self._absent else f"life {self._members.incarnation(who) + 1}"
+        self._absent.discard(who)
         told = {"event": "returned", "reason": f"{life}; {here}", "device": hello.device, "host": hello.host}
         self._listener.recorded(Membership(at=now, party=str(who), **told))
         go = control.Go(at=now, samples=self.samples, steps=former.steps)
@@ -456,8 +462,8 @@ class Coordinator:
             self.barred.add(src)
             self._lost.add(src)
             reason += f"; {len(self._training)} of {len(self._workers)} continue"
-        now, event = self.node.now(), "drained" if home else "left"
-        self._listener.recorded(Membership(at=now, party=str(src), event=event, reason=reason))
+        now = self.node.now()
+        self._listener.recorded(Membership(at=now, party=str(src), event="drained" if home else "left", reason=reason))
         self._recovery.departed.add(src.index)
         self._members.left(now, src)
         if self.phase is Phase.TRAINING and not self._reason:
@@ -493,7 +499,3 @@ class Coordinator:
         for who in to:
             with contextlib.suppress(PeerLost):  # told by `lost`; the others must hear all the same
                 self._transport.send(who, Envelope(Kind.CONTROL, message))
-
-
-def _no_update(w: Any, g: Any, samples: int) -> Any:
-    raise AssertionError("the coordinator holds no model")

@@ -20,8 +20,12 @@ def model_now(session: Session, model_of: ModelOf, workers: int) -> Any:
     if model_of == "servers":
         return session.node.peek(SERVERS, WEIGHTS)
     here = [rank for rank in range(workers) if rank not in session.departed] or [0]
-    models = _models(session, here)
-    return next(models)[0] if model_of == "any worker" else mean_model(models)
+    return next(_models(session, here))[0] if model_of == "any worker" else mean_now(session, here)
+
+
+def mean_now(session: Session, ranks: list[int]) -> Any:
+    """Of the models of these workers, without those that are lost meanwhile. Raises PeerLost when all are."""
+    return mean_model(_models(session, ranks))
 
 
 def _models(session: Session, ranks: list[int]) -> Iterator[tuple[Any, float]]:

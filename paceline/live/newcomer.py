@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from paceline.core.effects import SERVERS
 from paceline.core.errors import PeerLost
 from paceline.core.role import Role
 from paceline.core.scheme import ModelOf
 from paceline.live import party
 from paceline.live.exhibits import COMMON, WEIGHTS
-from paceline.live.models import model_now
+from paceline.live.models import mean_now
 from paceline.live.picture import shown_in
 from paceline.live.session import Session
 
@@ -29,9 +30,13 @@ def come_late(session: Session, model_of: ModelOf, workers: int, role_with: Call
     this worker by now, so nobody leaves it behind. Raises PeerLost when nobody else is left.
     """
     while True:
-        rank, shown = _least_far(session, workers)
+        found = _seen(session, workers)
+        rank, shown = min(found, key=lambda seen: Role.how_far(seen[1]))
         try:
-            w = session.node.peek(rank, WEIGHTS) if model_of == "any worker" else model_now(session, model_of, workers)
+            if model_of == "mean of workers":
+                w = mean_now(session, [other for other, _ in found])
+            else:
+                w = session.node.peek(rank if model_of == "any worker" else SERVERS, WEIGHTS)
             role = role_with(w)
             if model_of == "any worker" and Role.how_far(shown) != Role.how_far(_shown(session, rank) or {}):
                 continue  # it has gone on meanwhile
@@ -41,7 +46,8 @@ def come_late(session: Session, model_of: ModelOf, workers: int, role_with: Call
             continue  # it is lost itself
 
 
-def _least_far(session: Session, workers: int) -> tuple[int, Shown]:
+def _seen(session: Session, workers: int) -> list[tuple[int, Shown]]:
+    """What each shows that has a role: not other newcomers, which may wait for this one's in turn."""
     found: list[tuple[int, Shown]] = []
     for rank in others(session, workers):
         try:
@@ -53,7 +59,7 @@ def _least_far(session: Session, workers: int) -> tuple[int, Shown]:
             found.append((rank, shown))
     if not found:
         raise PeerLost("nobody is left whom this worker could take its place from")
-    return min(found, key=lambda seen: Role.how_far(seen[1]))
+    return found
 
 
 def _shown(session: Session, rank: int) -> Shown | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from paceline.core.collective import Choice
 from paceline.core.errors import ConfigError
@@ -42,27 +44,31 @@ def make_plan(
     choose_mean: ChooseMean,
     replaced: bool,
     copied: bool,
+    absent: int = 0,
 ) -> control.Plan:
     """`replaced`: are servers that are lost; `copied`: from the copy that the next one has?
+
+    absent: how many workers may come besides these; they are taken to be as fast as the usual one of these.
 
     Raises ConfigError where workers train different models.
     """
     for rank, answer in enumerate(ready):
         if other := other_model(rank, answer, ready[0]):
             raise ConfigError(other)
-    seconds = tuple(answer.seconds_per_step for answer in ready)
+    seconds = [answer.seconds_per_step for answer in ready]
+    seconds += [statistics.median(seconds)] * absent
     layout, why = lay_out(ready, servers)
     mean = choose_mean(ready, workers, len(servers))
     exchange = exchange_by({way for answer in ready for way in answer.ways})
     return control.Plan(
-        workers=len(workers),
+        workers=len(workers) + absent,
         servers=len(servers),
         length=ready[0].length,
         layout=layout,
-        seconds_per_step=seconds if all(s > 0 for s in seconds) else (),
+        seconds_per_step=tuple(seconds) if all(s > 0 for s in seconds) else (),
         optimizer=ready[0].optimizer,
-        devices=tuple(hello.device for hello in workers),
-        hosts=tuple(hello.host for hello in workers),
+        devices=(*(hello.device for hello in workers), *[""] * absent),
+        hosts=(*(hello.host for hello in workers), *[""] * absent),
         mean=mean.name,
         exchange=exchange,
         notes=tuple(filter(None, (why, mean.reason, exchange and f"exchange: {exchange}"))),
@@ -70,3 +76,8 @@ def make_plan(
         replaced=replaced,
         copied=copied,
     )
+
+
+def no_update(w: Any, g: Any, samples: int) -> Any:
+    """The rule of one that holds no model."""
+    raise AssertionError("the coordinator holds no model")

@@ -79,10 +79,13 @@ class Company:
         stuck_after_s: float = math.inf,
         min_workers: int = 1,
         snapshots: Snapshots | None = None,
+        absent: tuple[int, ...] = (),
     ) -> None:
+        """`absent` of the workers say nothing before a test lets them."""
         self.hub, self.ears = Hub(), Ears()
         self.everybody = [server(s) for s in range(servers)] + [worker(r) for r in range(workers)]
         self.everybody += [EVALUATOR] if evaluator else []
+        self.everybody = [who for who in self.everybody if who.kind != "worker" or who.index not in absent]
         self.workers = [who for who in self.everybody if who.kind == "worker"]
         self.heard = {who: Recorder() for who in self.everybody}
         self.escaped: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
@@ -103,6 +106,7 @@ class Company:
             stuck_after_s=stuck_after_s,
             min_workers=min_workers,
             snapshots=snapshots,
+            absent=absent,
         )
         assert self.coordinator.open() == "hub:coordinator"
         for who in self.everybody:
@@ -139,6 +143,12 @@ class Company:
             if kind == what:
                 return value
 
+    def gone(self) -> tuple[int, ...]:
+        """Whom the coordinator's box does not reckon with."""
+        role = self.coordinator.node.role
+        assert isinstance(role, Counting)
+        return role.gone_ranks
+
     def settled(self) -> None:
         """Everything said so far has been heard."""
         done: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -164,7 +174,7 @@ class Company:
         self.all_hear(control.Go)
 
     def close(self) -> None:
-        for who in [*self.everybody, COORDINATOR]:
+        for who in [*self.heard, COORDINATOR]:
             member = self.hub.find(who)
             if member is not None:
                 member.close()

@@ -13,7 +13,7 @@ from paceline.core.errors import PeerLost
 from paceline.core.trace import Membership
 from paceline.job.counts import Counts
 from paceline.live import control
-from paceline.live.party import COORDINATOR, EVALUATOR, Party
+from paceline.live.party import COORDINATOR, EVALUATOR, Party, worker
 from paceline.live.phases import Phase
 from paceline.live.times import Times
 from tests.live.company import S0, W0, W1, Company, finish, progress, ready
@@ -214,6 +214,29 @@ def test_one_who_is_lost_again_before_it_is_back_is_missed_by_nobody(companies: 
     assert company.heard[S0].delivered.empty()
     lost = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
     assert lost[1:] == ["it left before it was back; 1 of 2 continue"]
+
+
+def test_one_that_was_never_there_comes_as_one_that_was_lost_does(companies: Any) -> None:
+    company: Company = companies(workers=3, absent=(2,), mean="servers")
+    w2 = worker(2)
+    company.train()
+    assert (company.plan.workers, len(company.plan.hosts), company.plan.seconds_per_step) == (3, 3, (0.5,) * 3)
+    assert company.gone() == (2,)
+    heard = company.heard[w2] = Recorder()
+    company.hub.transport(w2, incarnation=1).open(heard)
+    company.say(w2, control.Hello(address="hub:new", pid=2, host="there", device="cpu", incarnation=1))
+    roster = company.hears(w2)
+    assert (roster.gone, roster.lost, roster.lives) == ((2,), (2,), (0, 0, 1))
+    company.say(w2, ready())
+    came = control.Came(rank=2, incarnation=1, view=2, address="hub:new", host="there")
+    for who in company.everybody:
+        assert company.hears(who) == came
+        company.say(who, control.Aware(view=2))
+    assert isinstance(company.hears(w2), control.Plan)
+    go = company.hears(w2)
+    assert (go.samples, go.steps) == (0, 0)
+    told = [(r.party, r.reason) for r in company.ears.records if isinstance(r, Membership) and r.event == "returned"]
+    assert told == [("worker 2", "it is new; 3 of 3 train")]
 
 
 def test_a_newcomer_with_another_model_is_not_let_in(companies: Any) -> None:

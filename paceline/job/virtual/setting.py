@@ -59,6 +59,11 @@ def cluster_of(config: Config, network: Network, step_s: Callable[[], float]) ->
 
     `step_s` is asked where `--step-ms` says nothing.
     """
+    if config.cluster.beginning < config.cluster.workers:
+        raise ConfigError(
+            f"--begin-with {config.cluster.begin_with} is for live runs: here workers come and go as the faults of a "
+            "cluster file say (docs/simulator.md)"
+        )
     base = config.cluster.step_ms / 1000 or step_s()
     if config.cluster.slowdown:
         hosts = [
