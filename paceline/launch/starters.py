@@ -65,8 +65,9 @@ class Hand:
     """A process that was started by hand, or by somebody who knows nothing of Paceline.
 
     kind: scheduler, server or worker; number: its rank or shard, -1 where it is to be given one. leads: it brings the
-    coordinator, and with `own_servers` the servers, too. begin_with: as --begin-with, where that is told. host, port: where it is led from; no host: from this one,
+    coordinator, and with `own_servers` the servers, too. host, port: where it is led from; no host: from this one,
     found by `job`. slot: its number among the workers of its host, or -1. interface: where to listen.
+    begin_with: as --begin-with; 0 where nobody says.
     """
 
     starter: str
