@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import socket
 import threading
 from collections.abc import Coroutine
 from typing import Any, cast
@@ -21,6 +22,9 @@ from paceline.live.transport import Envelope, Transport
 
 LOOPBACK = "127.0.0.1"
 PIECE_BYTES = 1 << 18
+THIN_BYTES = 1 << 13  # over a thin link, which several streams take in turns, and which keeps no more
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 OPEN_SECONDS = 10.0
 
 
@@ -39,6 +43,7 @@ class Relays:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._cut: set[Party] = set()
+        self._thin: dict[Party, tuple[asyncio.Lock, float]] = {}  # who passes one piece at a time, and seconds a byte
         self._free = asyncio.Condition()
         self._ways: dict[tuple[Party, Party], Way] = {}  # from a caller to whom it calls
         self._thread = threading.Thread(target=self._loop.run_forever, name="relays", daemon=True)
@@ -54,6 +59,10 @@ class Relays:
 
     def cut_off(self, whom: Party) -> None:
         self._loop.call_soon_threadsafe(self._cut.add, whom)
+
+    def make_thin(self, whom: Party, bytes_per_second: float) -> None:
+        """From now on all that `whom` says and hears shares one link of that speed."""
+        self._wait_for(self._make_thin(whom, 1 / bytes_per_second))
 
     def let_through(self, whom: Party) -> None:
         self._wait_for(self._let_through(whom))
@@ -77,7 +86,11 @@ class Relays:
 
         if before := self._ways.get((caller, to)):
             before.server.close()
-        server = await asyncio.start_server(called, LOOPBACK, 0)
+        thin = bool({caller, to} & self._thin.keys())
+        listener = socket.create_server((LOOPBACK, 0))
+        if thin:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, THIN_BYTES)
+        server = await asyncio.start_server(called, sock=listener, limit=THIN_BYTES if thin else PIECE_BYTES)
         return Way(address, f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}", server)
 
     async def _join(
@@ -87,7 +100,7 @@ class Relays:
         writers = [writer]
         try:
             await self._passable(ends)
-            onwards = await asyncio.open_connection(host.strip("[]"), int(port))
+            onwards = await self._onwards(ends, host.strip("[]"), int(port))
             writers.append(onwards[1])
             await asyncio.gather(self._carry(ends, reader, onwards[1]), self._carry(ends, onwards[0], writer))
         except OSError:  # nobody is there
@@ -96,11 +109,24 @@ class Relays:
             for one in writers:
                 one.transport.abort()
 
+    async def _onwards(self, ends: set[Party], host: str, port: int) -> Streams:
+        if not ends & self._thin.keys():
+            return await asyncio.open_connection(host, port)
+        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, THIN_BYTES)
+        await self._loop.sock_connect(sock, (host, port))
+        return await asyncio.open_connection(sock=sock, limit=THIN_BYTES)
+
     async def _carry(self, ends: set[Party], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One direction. What was read is held while the way is cut, and so is the end of the stream."""
         with contextlib.suppress(OSError):
-            while data := await reader.read(PIECE_BYTES):
+            while data := await reader.read(THIN_BYTES if ends & self._thin.keys() else PIECE_BYTES):
                 await self._passable(ends)
+                for party in ends & self._thin.keys():
+                    link, seconds_per_byte = self._thin[party]
+                    async with link:
+                        await asyncio.sleep(len(data) * seconds_per_byte)
                 writer.write(data)
                 await writer.drain()
         await self._passable(ends)
@@ -109,6 +135,9 @@ class Relays:
     async def _passable(self, ends: set[Party]) -> None:
         async with self._free:
             await self._free.wait_for(lambda: not ends & self._cut)
+
+    async def _make_thin(self, whom: Party, seconds_per_byte: float) -> None:
+        self._thin[whom] = asyncio.Lock(), seconds_per_byte
 
     async def _let_through(self, whom: Party) -> None:
         async with self._free:

@@ -5,8 +5,11 @@ Sending tries the socket at once, on the caller's thread, and leaves to the loop
 
 from __future__ import annotations
 
+import fcntl
 import selectors
 import socket
+import sys
+import termios
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +28,14 @@ from paceline.live.unix import UnixStream
 
 STRIPED_BYTES_MIN = 512 * 1024  # bodies that are worth several streams
 READS_MAX = 16  # one after the other, before other sockets get their turn
+
+
+def unsent(sock: socket.socket) -> int:
+    """Bytes that the kernel has taken and that have not arrived; 0 where it does not say."""
+    try:
+        return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    except (OSError, ValueError):  # it is closed, or another system's
+        return 0
 
 
 class Connection:
@@ -87,6 +98,15 @@ class Connection:
     def bytes_shared(self) -> tuple[int, int]:
         """Of vectors that passed by reference, out and in."""
         return (self._sharing.bytes_lent, self._sharing.bytes_borrowed) if self._sharing else (0, 0)
+
+    def progress(self) -> tuple[int, bool]:
+        """A number that grows while bytes come or reach the other side; and are some on their way there?
+
+        What the kernel keeps for a thin link has not got there, where the system tells.
+        """
+        kept = unsent(self._sock)
+        moved = self.bytes_sent + self.bytes_received + sum(self.bytes_shared) - kept
+        return moved, kept > 0 or not self.idle.is_set()
 
     def admit(self, body_bytes_max: int, bodies_max: int = 0) -> None:
         """From now on the other side may send bodies, of at most so many bytes, and share memory.

@@ -36,7 +36,7 @@ from paceline.live.pending import Pending, rooms_for
 from paceline.live.picture import picture
 from paceline.live.streams import Streams
 from paceline.live.times import Awaited, Times
-from paceline.live.transport import Envelope, Kind, Post, Transport
+from paceline.live.transport import Envelope, Kind, Post, Transport, progress_of
 
 T = TypeVar("T")
 
@@ -58,6 +58,7 @@ class Node(Looking):
         self._packing = PackingPost(transport, packer) if packer else None
         self._memory, self._timeout_s = memory, timeout_s
         self._post: Post = self._packing or transport
+        self._progress = functools.partial(progress_of, transport)
         self._streams = Streams(self._post)
         self._hosted: Sequence[Hosted] = (Hosted(),)
         self._cut = Cut(NOWHERE)
@@ -330,7 +331,8 @@ class Node(Looking):
         self, parts: list[tuple[int, Party, int, Any]], what: str, edges: Sequence[int] = (), view: int | None = None
     ) -> Pending:
         """`view`: in which it is asked, the present one by default; all of it is void when that ends meanwhile."""
-        pending = Pending(what, len(parts), self._memory, edges=edges, timeout_s=self._timeout_s)
+        progress = functools.partial(self._progress, [target for _, target, _, _ in parts])
+        pending = Pending(what, len(parts), self._memory, edges=edges, timeout_s=self._timeout_s, progress=progress)
         view = self.view if view is None else view
         for part, target, at, piece in parts:
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from paceline.core.effects import Ticket
@@ -29,16 +29,24 @@ class Pending(Ticket):
     """
 
     def __init__(
-        self, what: str, parts: int, memory: Memory, *, edges: Sequence[int] = (), timeout_s: float = 0.0
+        self,
+        what: str,
+        parts: int,
+        memory: Memory,
+        *,
+        edges: Sequence[int] = (),
+        timeout_s: float = 0.0,
+        progress: Callable[[], tuple[int, bool]] = lambda: (0, False),
     ) -> None:
-        """`what` is named when a wait outlasts its deadline."""
+        """`what` is named when a wait outlasts its deadline. `progress`: as of a transport, to all those asked."""
         self.what = what
         self.begun = time.monotonic()
         self.sent: list[Envelope] = []
         self._memory = memory
         self._edges = edges if parts > 1 and isinstance(memory, PromisingMemory) else ()
         self._promises: dict[str, Promise] = {}
-        self._timeout_s = timeout_s
+        self._timeout_s, self._progress = timeout_s, progress
+        self._coming = 0  # answers whose vectors have begun to come
         self._parts: list[Any] = [None] * parts
         self._missing = parts
         self._moved: list[tuple[float, float]] = []  # from when to when bytes of it did
@@ -51,6 +59,7 @@ class Pending(Ticket):
 
         Those that are `shared` stay where they are.
         """
+        self._coming += 1
         if len(self._parts) == 1:
             return rooms_for(lengths, shared, self._memory)
         total = shards[-1].stop
@@ -71,6 +80,7 @@ class Pending(Ticket):
         """Raises ProtocolError for an answer that does not go together with the others."""
         first = self._missing == len(self._parts)
         self._parts[part] = answer
+        self._coming -= self._coming > 0
         now = time.monotonic()
         self._moved.append((now - seconds_receiving, now))
         self._missing -= 1
@@ -111,9 +121,16 @@ class Pending(Ticket):
         self._ready.set()
 
     def wait(self, timeout_s: float) -> Any:
-        """The joined answer, or, with `edges`, the first one. Raises what `fail` was given, or TimedOut."""
-        if not self._ready.wait(timeout_s):
-            raise TimedOut(f"waited {timeout_s:.0f} s for {self.what}")
+        """The joined answer, or, with `edges`, the first one. Raises what `fail` was given, or TimedOut.
+
+        On a thin link a vector may take longer than any deadline, so time counts from the last that was seen to move.
+        """
+        moved, leaving = self._progress()
+        while not self._ready.wait(timeout_s):
+            before, was_leaving = moved, leaving
+            moved, leaving = self._progress()
+            if moved == before or not (was_leaving or leaving or self._coming):
+                raise TimedOut(f"waited {timeout_s:.0f} s for {self.what}")
         if self._error is not None:
             raise self._error
         if self._promises:

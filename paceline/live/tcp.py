@@ -348,6 +348,10 @@ class TcpTransport:
         sent, received, lent, borrowed = self._traffic()
         return sent + lent, received + borrowed
 
+    def progress(self, party: Party) -> tuple[int, bool]:
+        connection = self._connections.get(party)
+        return connection.progress() if connection else (0, False)
+
     def shared(self) -> tuple[int, int]:
         _, _, lent, borrowed = self._traffic()
         return lent, borrowed

@@ -104,8 +104,17 @@ class Transport(Post, Protocol):
     def traffic(self) -> tuple[int, int]:
         """Bytes sent and received so far: frames and all, as counted at the socket, and vectors that were shared."""
 
+    def progress(self, party: Party) -> tuple[int, bool]:
+        """A number that grows while bytes come from `party` or reach it; and are some on their way there?"""
+
     def shared(self) -> tuple[int, int]:
         """Bytes of those vectors: they reached the other side, or came from there, by reference."""
 
     def close(self) -> None:
         """Send what is queued, then close; bounded by a second."""
+
+
+def progress_of(transport: Transport, whom: Sequence[Party]) -> tuple[int, bool]:
+    """Of several together."""
+    told = [transport.progress(who) for who in whom]
+    return sum([moved for moved, _ in told]), any(leaving for _, leaving in told)
