@@ -17,6 +17,8 @@ import hmac
 import ipaddress
 import selectors
 import socket
+import ssl
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -43,6 +45,8 @@ BACKLOG = 256
 STRANGERS_MAX = 256  # connections that have not said yet who they are
 GREETING_SECONDS = 10.0
 ANSWERS_MAX = 2  # with vectors, that a server keeps for a worker before it reads no more of what that sends
+AGAIN_SECONDS = (0.1, 0.4, 1.5)  # before one calls again that was sent away, as when too many call at once
+SENT_AWAY = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 BREATH_SECONDS = 0.1  # before the next try when there is no descriptor left for a connection
 
 
@@ -164,14 +168,23 @@ class TcpTransport:
 
     def _call(self, party: Party, address: str) -> socket.socket:
         """A TCP stream to `party`. Raises PeerLost."""
+        for pause in (*AGAIN_SECONDS, None):
+            try:
+                return self._call_once(party, address)
+            except SENT_AWAY as error:
+                if pause is None:
+                    raise PeerLost(f"{self.me} cannot reach {party} at {address}: {reason(error)}") from None
+                threading.Event().wait(pause)
+            except (OSError, ValueError) as error:
+                raise PeerLost(f"{self.me} cannot reach {party} at {address}: {reason(error)}") from None
+        raise AssertionError("the last time it has returned or raised")
+
+    def _call_once(self, party: Party, address: str) -> socket.socket:
         host, _, port = address.partition(" ")[0].rpartition(":")
-        try:
-            sock = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)
-            if _is_loopback(sock):
-                _widen(sock)
-            return self._tls.call(sock, party) if self._tls else sock
-        except (OSError, ValueError) as error:
-            raise PeerLost(f"{self.me} cannot reach {party} at {address}: {reason(error)}") from None
+        sock = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)
+        if _is_loopback(sock):
+            _widen(sock)
+        return self._tls.call(sock, party) if self._tls else sock
 
     def _accept(self, listener: socket.socket, _events: int) -> None:
         try:
