@@ -11,7 +11,8 @@ import pytest
 
 from paceline.cli.main import main
 from paceline.job.standing import read_status
-from tests.cli.test_started import a_status, refused
+from tests.cli.conftest import refused_here as refused
+from tests.cli.test_started import a_status
 from tests.launch.processes import within
 from tests.launch.test_endings import Run
 
