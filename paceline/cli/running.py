@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from paceline.core.errors import PacelineError
 from paceline.observe import text
-from paceline.observe.progress import Snapshot
+from paceline.observe.progress import Lines, Snapshot
 from paceline.observe.summary import Summary
 
 EXIT_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
@@ -73,10 +73,10 @@ class Losses:
 
     def __init__(self) -> None:
         self._begun = False
+        self._lines = Lines(sys.stderr)
 
     def begin(self, lines: Sequence[str]) -> None:
-        for line in lines if self._begun else ():
-            print(f"paceline: {line}", file=sys.stderr, flush=True)
+        self._lines.say(*(f"paceline: {line}" for line in lines if self._begun))
         self._begun = True
 
     def show(self, snapshot: Snapshot) -> None: ...

@@ -5,13 +5,16 @@ A view is given snapshots as often as the run cares to make them and draws as ma
 
 from __future__ import annotations
 
+import select
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
 from paceline.observe.text import accuracy_text, count_text, percent, seconds_text
 
+LINES_MAX = 1000
 PLAIN_WORKERS_MAX = 16
 """With more workers than this, single ones tell less than the spread."""
 
@@ -91,16 +94,45 @@ class Throttle:
             self._draw(held)
 
 
+def has_room(stream: TextIO) -> bool:
+    """Does it take a line at once, as far as the system tells? A full pipe and a stopped terminal do not."""
+    try:
+        return bool(select.select([], [stream], [], 0)[1])
+    except (OSError, ValueError):  # no file of the system's
+        return True
+
+
+class Lines:
+    """Lines for a stream that somebody may read slowly, or never: they wait here, and the run waits for nobody.
+
+    Of more than LINES_MAX that wait the oldest are given up.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._waiting: deque[str] = deque(maxlen=LINES_MAX)
+
+    def say(self, *lines: str) -> None:
+        self._waiting.extend(lines)
+        while self._waiting and has_room(self._stream):
+            print(self._waiting.popleft(), file=self._stream, flush=True)
+
+    @property
+    def behind(self) -> bool:
+        """Are there lines that nobody has taken?"""
+        self.say()
+        return bool(self._waiting)
+
+
 class PlainView:
     """One line every `interval_s` seconds, for logs and pipes."""
 
     def __init__(self, stream: TextIO, interval_s: float = 5.0, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream = stream
+        self._lines = Lines(stream)
         self._throttle = Throttle(self._draw, interval_s, clock)
 
     def begin(self, lines: Sequence[str]) -> None:
-        for line in lines:
-            print(line, file=self._stream, flush=True)
+        self._lines.say(*lines)
 
     def show(self, snapshot: Snapshot) -> None:
         self._throttle.show(snapshot)
@@ -109,7 +141,8 @@ class PlainView:
         self._throttle.flush()
 
     def _draw(self, snapshot: Snapshot) -> None:
-        print(plain_line(snapshot), file=self._stream, flush=True)
+        if not self._lines.behind:  # a later one tells more
+            self._lines.say(plain_line(snapshot))
 
 
 class LiveView:
@@ -135,6 +168,8 @@ class LiveView:
     def _draw(self, snapshot: Snapshot) -> None:
         from paceline.observe.table import live_table
 
+        if not has_room(self._live.console.file):  # type: ignore[arg-type]
+            return
         ascii_only = self._live.console.options.ascii_only
         self._live.start()  # harmless when it has been started before
         self._live.update(live_table(snapshot, ascii_only=ascii_only), refresh=True)

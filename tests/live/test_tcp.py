@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -293,6 +294,31 @@ def test_one_that_hangs_up_at_once_is_lost_once_every_time(someone: Callable[...
             assert take(guest.heard.losses)[0] == COORDINATOR
         finished()
     assert guest.heard.losses.empty()
+
+
+def test_one_that_is_sent_away_at_the_door_calls_again(
+    host: Someone, someone: Callable[..., Someone], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when too many call at once; but one who is told why does not."""
+    guest, calls, call = someone(worker(0)), list[str](), TcpTransport._call_once
+    sent_away: list[OSError] = [ConnectionResetError(), ssl.SSLEOFError()]
+
+    def called(self: TcpTransport, party: Party, address: str) -> socket.socket:
+        calls.append(address)
+        if sent_away:
+            raise sent_away.pop()
+        return call(self, party, address)
+
+    monkeypatch.setattr(TcpTransport, "_call_once", called)
+    monkeypatch.setattr(tcp, "AGAIN_SECONDS", (0.01, 0.01))
+    guest.transport.connect(COORDINATOR, host.transport.address)
+    guest.say(COORDINATOR, 7)
+    assert host.heard.next() == (worker(0), Total(samples=7))
+    for refusals, tries in ([ConnectionResetError()] * 3, 3), ([ConnectionRefusedError()], 1):
+        sent_away[:], calls[:] = refusals, []
+        with pytest.raises(PeerLost, match="cannot reach server 0"):
+            guest.transport.connect(server(0), host.transport.address)
+        assert len(calls) == tries
 
 
 def test_a_life_that_is_over_is_not_let_in_and_a_later_one_is(host: Someone, someone: Callable[..., Someone]) -> None:

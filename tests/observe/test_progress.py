@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TextIO
 
 import pytest
 from rich.console import Console
 
-from paceline.observe.progress import LiveView, PlainView, Snapshot, make_view, plain_line
+from paceline.observe.progress import LINES_MAX, Lines, LiveView, PlainView, Snapshot, make_view, plain_line
 from paceline.observe.table import cells_of, live_table
 
 from .made_up import row, snapshot
@@ -56,6 +58,51 @@ def test_plain_lines_come_at_the_readers_pace_and_the_last_one_always() -> None:
     assert [line.split()[1] for line in stream.getvalue().splitlines()] == ["0.00", "5.0", "10.0", "11.0"]
     view.close()
     assert len(stream.getvalue().splitlines()) == 4
+
+
+@contextlib.contextmanager
+def full_pipe() -> Iterator[tuple[TextIO, int]]:
+    """Its end for writing, and the other one, of which nobody has read."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(writing, bytes(1 << 16)):
+            pass
+    os.set_blocking(writing, True)
+    with os.fdopen(writing, "w") as stream:
+        yield stream, reading
+    os.close(reading)
+
+
+def test_nobody_waits_for_a_reader_who_takes_nothing_and_what_matters_is_kept_for_it() -> None:
+    with full_pipe() as (stream, reading):
+        clock = Clock()
+        view = PlainView(stream, 5.0, clock)
+        view.begin(["one", "two"])
+        for second in range(20):
+            clock.now += second
+            view.show(snapshot(elapsed_s=float(second)))
+        view.begin(["worker 1 is lost"])
+        os.set_blocking(reading, False)
+        with contextlib.suppress(BlockingIOError):
+            while os.read(reading, 1 << 20):
+                pass
+        clock.now += 5.0
+        view.show(snapshot(elapsed_s=99.0))
+        lines = os.read(reading, 1 << 20).decode().splitlines()
+    assert lines[:3] == ["one", "two", "worker 1 is lost"]
+    assert [line.split()[1] for line in lines[3:]] == ["99.0"]
+
+
+def test_of_the_lines_that_nobody_takes_there_are_never_more_than_a_thousand() -> None:
+    with full_pipe() as (stream, reading):
+        lines = Lines(stream)
+        for number in range(3 * LINES_MAX):
+            lines.say(str(number))
+        os.read(reading, 1 << 24)
+        assert not lines.behind
+        told = os.read(reading, 1 << 20).decode().split()
+    assert (len(told), told[-1]) == (LINES_MAX, str(3 * LINES_MAX - 1))
 
 
 def test_how_a_run_is_set_up_is_said_first_on_every_kind_of_terminal() -> None:
