@@ -451,8 +451,7 @@ class Coordinator:
         self._absent.discard(who)
         told = {"event": "returned", "reason": f"{life}; {here}", "device": hello.device, "host": hello.host}
         self._listener.recorded(Membership(at=now, party=str(who), **told))
-        go = control.Go(at=now, samples=self.samples, steps=former.steps)
-        for message in (self._plan, go):
+        for message in (self._plan, control.Go(at=now, samples=self.samples, steps=former.steps)):
             self._tell([who], message)
 
     def _left(self, src: Party, reason: str, *, home: bool) -> None:
