@@ -31,7 +31,7 @@ def test_a_worker_comes_to_a_run_that_goes_on_and_when_all_seats_are_taken_that_
         assert said.err.strip() == f"paceline: {run.out}: 1 of 2 came: all seats of --workers are taken"
         assert within(30, lambda: [p for p in read_status(run.out).parties if p.party == "worker 2" and p.steps])
         run.process.send_signal(signal.SIGTERM)
-        run.process.wait(10)
+        run.process.wait(60)
     finally:
         run.close()
     summary = json.loads((run.out / "summary.json").read_text())
