@@ -68,7 +68,7 @@ def measured(records: list[dict[str, Any]]) -> tuple[list[float], list[float], i
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=50, help="workers that are killed (default: 50)")
-    parser.add_argument("--stops", type=int, default=3, help="workers that are stopped, of each kind (default: 3)")
+    parser.add_argument("--stops", type=int, default=3, help="workers that are stopped, of each kind (default: 3); 0 leaves out")
     options = parser.parse_args()
     good = True
     with tempfile.TemporaryDirectory(prefix="paceline-") as name:
@@ -77,6 +77,8 @@ def main() -> int:
             ("stopped", options.stops, signal.SIGSTOP, 5.0, (6.0, 6.0, 1.5)),
             ("stopped, --dead-after 1", options.stops, signal.SIGSTOP, 1.0, (2.0, 2.0, 1.5)),
         ):
+            if not losses:
+                continue
             records = run(Path(name) / what, losses, number, dead_after_s)
             stalls, backs, heard, unasked = measured(records)
             found = statistics.median(stalls), sorted(stalls)[int(0.99 * (len(stalls) - 1))], statistics.median(backs)
