@@ -68,7 +68,9 @@ def measured(records: list[dict[str, Any]]) -> tuple[list[float], list[float], i
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=50, help="workers that are killed (default: 50)")
-    parser.add_argument("--stops", type=int, default=3, help="workers that are stopped, of each kind (default: 3); 0 leaves out")
+    parser.add_argument(
+        "--stops", type=int, default=3, help="workers that are stopped, of each kind (default: 3); 0 leaves out"
+    )
     options = parser.parse_args()
     good = True
     with tempfile.TemporaryDirectory(prefix="paceline-") as name:

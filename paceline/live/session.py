@@ -9,6 +9,7 @@ import queue
 import socket
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -30,6 +31,8 @@ from paceline.live.transport import Envelope, Kind, Transport
 M = TypeVar("M")
 
 REPORT_SECONDS = 0.25
+MEANWHILE_SECONDS = 0.5
+UPDATE_SECONDS_MAX = 300.0  # that a server may be at one update before it counts as hung
 COORDINATOR_GONE = "the coordinator is gone"
 OPENINGS = {kind: f'{{"kind":"{name}",'.encode() for name, kind in KINDS.items()}
 ENCODER = msgspec.json.Encoder()
@@ -73,6 +76,7 @@ class Session:
         self._records: deque[Record] = deque()
         self._report: Callable[[], control.Progress] | None = None
         self._reporting = False
+        self._reported_at = time.monotonic()
         self._flushing = threading.Lock()
         self._rate: tuple[int, control.Rate] | None = None  # to so many servers, told by this party
         self._error: BaseException | None = None  # why this party cannot go on
@@ -184,6 +188,8 @@ class Session:
         if not self._reporting:
             self._reporting = True
             self._transport.call_later(REPORT_SECONDS, self._report_again)
+            if self.node.me.kind == "server":
+                threading.Thread(target=self._beat_meanwhile, name=f"beat of {self.node.me}", daemon=True).start()
 
     # ---- reporting ---------------------------------------------------------------------------------------
     def tell(self, message: Any) -> None:
@@ -239,7 +245,16 @@ class Session:
                     size += len(lines[-1])
                 self.tell(control.Records(lines="\n".join(lines)))
 
+    def _beat_meanwhile(self) -> None:
+        """While the transport's thread is in a long update. One that never comes out of it falls silent in the end."""
+        while not self._exit.wait(MEANWHILE_SECONDS):
+            silent_s = time.monotonic() - self._reported_at
+            if MEANWHILE_SECONDS < silent_s < UPDATE_SECONDS_MAX:
+                with contextlib.suppress(PeerLost):
+                    self.tell(control.Beat())
+
     def _report_again(self) -> None:
+        self._reported_at = time.monotonic()
         if not self._exit.is_set():
             with contextlib.suppress(PeerLost):  # `lost` is about to be told
                 if self._report is None and not self._records:

@@ -68,7 +68,7 @@ def test_a_silent_worker_is_given_up_and_nothing_that_it_says_is_heard(companies
         company.say(W0, control.Beat())
     assert take(company.heard[W0].losses)[0] == COORDINATOR
     (told,) = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
-    assert told.startswith("silent for 1.")
+    assert told.startswith("silent for ")
     assert told.endswith("; 1 of 2 continue")
 
 
@@ -108,7 +108,7 @@ def test_one_whose_loop_hangs_is_asked_where_and_given_up_but_not_one_that_waits
         to_w0.append(company.hears(W0))
     company.settled()
     (why,) = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
-    assert why.startswith("alive, but no step for 0.")
+    assert why.startswith("alive, but no step for ")
     assert why.endswith("; its log says where it hangs; 1 of 2 continue")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import sys
 import threading
 from collections.abc import Iterator
@@ -430,3 +431,31 @@ def test_a_worker_that_goes_home_when_the_run_stops_says_goodbye_all_the_same(
     while not isinstance(said := scene.hears(), control.Left):
         pass
     assert said == control.Left(reason="SIGTERM", home=True)
+
+
+def test_a_server_in_a_long_update_is_heard_of_but_not_one_that_never_comes_out_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session, "MEANWHILE_SECONDS", 0.05)
+    monkeypatch.setattr(session, "UPDATE_SECONDS_MAX", 0.5)
+    hub, script, out = Hub(), Recorder(), threading.Event()
+    coordinator = hub.transport(COORDINATOR)
+    coordinator.open(script)
+    transport = hub.transport(server(0))
+    of_server = Session(transport, Node(transport, NumpyMemory()))
+    of_server.hello(coordinator.address, "cpu")
+    of_server.begin()
+    assert isinstance(script.next()[1], control.Hello)
+    in_update = threading.Event()
+    transport.call_later(0.0, lambda: (in_update.set(), out.wait(15.0)))  # type: ignore[arg-type, return-value]
+    assert happened(in_update)
+    while not script.delivered.empty():
+        script.next()
+    assert [script.next() for _ in range(3)] == [(server(0), control.Beat())] * 3
+    with pytest.raises(queue.Empty):
+        while True:
+            script.delivered.get(timeout=1.0)
+    out.set()
+    assert script.next() == (server(0), control.Beat())
+    of_server.close()
+    coordinator.close()
