@@ -299,7 +299,7 @@ class Coordinator:
         self._members.begin(0.0)
         self._look()
         self._listener.started(self._plan)
-        self._tell_all(control.Go())
+        self._tell([*self._servers, *self._beginning, *self._evaluator], control.Go())
         self._recovery.plan = self._plan
         if self._snapshots is not None and self._plan.replaced:
             self._snapshots.begin(self._plan)

@@ -206,6 +206,9 @@ class _Lines:
     def shared(self) -> tuple[int, int]:
         return 0, 0
 
+    def progress(self, party: Party) -> tuple[int, bool]:
+        return 0, False
+
     def close(self) -> None:
         """Nothing is open."""
 
