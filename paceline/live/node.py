@@ -36,7 +36,7 @@ from paceline.live.pending import Pending, rooms_for
 from paceline.live.picture import picture
 from paceline.live.streams import Streams
 from paceline.live.times import Awaited, Times
-from paceline.live.transport import Envelope, Kind, Post, Transport, progress_of
+from paceline.live.transport import Envelope, Kind, Transport, progress_of
 
 T = TypeVar("T")
 
@@ -57,8 +57,7 @@ class Node(Looking):
         self.me, self.times, self._clock = transport.me, Times(), clock
         self._packing = PackingPost(transport, packer) if packer else None
         self._memory, self._timeout_s = memory, timeout_s
-        self._post: Post = self._packing or transport
-        self._progress = functools.partial(progress_of, transport)
+        self._post, self._progress = self._packing or transport, functools.partial(progress_of, transport)
         self._streams = Streams(self._post)
         self._hosted: Sequence[Hosted] = (Hosted(),)
         self._cut = Cut(NOWHERE)
