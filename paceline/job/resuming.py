@@ -5,7 +5,9 @@ The conductor finds the checkpoint and reads all of it once; everybody else read
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,6 +28,7 @@ from paceline.core.robust import CENTRED
 from paceline.job.belongings import COMMON, Memories
 from paceline.job.diary import Entry
 from paceline.observe.store import TRACE
+from paceline.observe.summary import SUMMARY, Summary
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 
@@ -314,7 +317,17 @@ def _find(config: Config, wanted: str) -> tuple[Start, list[str]]:
 
 
 def _begins_anew(out: Path) -> list[str]:
-    """What is said of a run that is to go on, but has kept nothing; nothing of one that is the first there."""
+    """What is said of a run that is to go on, but has kept nothing; nothing of one that is the first there.
+
+    Raises ConfigError where it has come to its end, as what it left would be written over.
+    """
+    reason = ""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        reason = Summary.from_json((out / SUMMARY).read_text()).reason
+    if reason and reason not in signal.Signals.__members__:
+        raise ConfigError(
+            f"--resume auto: the run in {out} is over ({reason}) and has kept no checkpoint; name another --out"
+        )
     anew = f"--resume auto: {out} holds a run that has no checkpoint yet: it begins anew, and its trace is set aside"
     return [anew] if (out / TRACE).exists() else []
 

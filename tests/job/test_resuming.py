@@ -19,6 +19,7 @@ from paceline.job.resuming import Start, find, identity
 from paceline.job.steps import Steps
 from paceline.launch.run import new_folder
 from paceline.live.control import NOTHING
+from paceline.observe.summary import SUMMARY, write_summary
 from tests.job.conftest import Runner
 from tests.job.reference import assert_same, config_for, one_process, resumed, saved
 
@@ -143,6 +144,17 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_anew_by_the_same_com
     assert [worker.steps for worker in threads(new_folder(again)).workers] == [3, 3]
     assert (out / "trace.1.jsonl").read_text() == "{}\n"
     assert find(new_folder(again))[0].number == 1
+
+
+def test_a_run_that_is_over_and_kept_no_checkpoint_is_not_written_over(threads: Runner, out: Path) -> None:
+    summary = threads(config_for(out, steps=2, checkpoint={"every": 0.0}))
+    write_summary(summary, out / SUMMARY)
+    with pytest.raises(ConfigError, match=r"is over \(steps\) and has kept no checkpoint; name another --out"):
+        find(resumed(out, 3, "auto"))
+    write_summary(
+        dataclasses.replace(summary, reason="SIGTERM"), out / SUMMARY
+    )  # such as by a queue that starts it again
+    assert "begins anew" in find(resumed(out, 3, "auto"))[1][0]
 
 
 def test_a_run_that_goes_on_knows_at_once_how_many_samples_are_behind_it(
