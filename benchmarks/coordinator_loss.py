@@ -19,7 +19,6 @@ import json
 import os
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,6 +26,8 @@ import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
+
+from _processes import training
 
 EVERY_SECONDS = 3.0
 NEAR_SECONDS = 0.5
@@ -54,25 +55,20 @@ def another(out: Path, than: int) -> int:
 
 def run(scheme: str, out: Path, kills: int) -> tuple[list[float], list[dict[str, Any]]]:
     """Seconds until it was back, after each kill; and the trace."""
-    command = [sys.executable, "-m", "paceline", "train", "--scheme", scheme, "--workers", "3", "--step-ms", "10"]
-    command += ["--coordinator", "process"]
-    command += ["--epochs", "0", "--seconds", "100000", "--out", str(out)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    lines = iter(process.stderr.readline, "")
-    next(line for line in lines if line.startswith("["))
-    backs, pid = [], another(out, 0)
-    for _ in range(kills):
+    with training(out, "--scheme", scheme, "--workers", "3", "--coordinator", "process") as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        next(line for line in lines if line.startswith("["))
+        backs, pid = [], another(out, 0)
+        for _ in range(kills):
+            threading.Event().wait(EVERY_SECONDS)
+            began = time.monotonic()
+            os.kill(pid, signal.SIGKILL)
+            if not any(line.startswith("coordinator replaced") for line in lines):
+                raise SystemExit("the run ended with the coordinator")
+            backs.append(time.monotonic() - began)
+            pid = another(out, pid)
         threading.Event().wait(EVERY_SECONDS)
-        began = time.monotonic()
-        os.kill(pid, signal.SIGKILL)
-        if not any(line.startswith("coordinator replaced") for line in lines):
-            raise SystemExit("the run ended with the coordinator")
-        backs.append(time.monotonic() - began)
-        pid = another(out, pid)
-    threading.Event().wait(EVERY_SECONDS)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
     if process.returncode != 130:
         raise SystemExit(f"the run ended with {process.returncode}")
     return backs, [json.loads(line) for line in (out / "trace.jsonl").read_text().splitlines()]

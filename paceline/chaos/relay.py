@@ -115,7 +115,11 @@ class Relays:
         sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, THIN_BYTES)
-        await self._loop.sock_connect(sock, (host, port))
+        try:
+            await self._loop.sock_connect(sock, (host, port))
+        except BaseException:
+            sock.close()
+            raise
         return await asyncio.open_connection(sock=sock, limit=THIN_BYTES)
 
     async def _carry(self, ends: set[Party], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

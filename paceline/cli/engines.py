@@ -31,7 +31,7 @@ from paceline.launch.script import Output
 from paceline.live.tcp import is_loopback
 from paceline.observe.progress import make_view
 
-RETURN_SECONDS = 60.0  # Ray takes a dozen to know of a dead node, and an autoscaler more to have another
+RETURN_SECONDS = 120.0  # Ray takes a minute to know of a dead node, and an autoscaler more to have another
 ENGINES = (mpi.NAME, slurm.NAME, sge.NAME, ray.NAME, torchrun.NAME, yarn.NAME)
 
 
@@ -49,6 +49,7 @@ def over_engine(
     run = values.setdefault("run", {})
     if options.launcher == slurm.NAME and not script and run.get("out") and slurm.has_come_back(os.environ):
         values.setdefault("checkpoint", {}).setdefault("resume", "auto")
+        values["cluster"].pop("begin_with", None)  # it goes on with all workers
     config = configuration.build(values)
     if options.write:
         return _write(options, config, trains=not script)
@@ -108,11 +109,16 @@ def _run(
         return run_and_report(conductor_of(config, crew, make_view(sys.stderr)), config.run.out)
 
 
-def _engine(options: argparse.Namespace, hosts: tuple[Host, ...], folder: Path, path: str, config: Config) -> Engine:
+def _extra(options: argparse.Namespace) -> tuple[str, ...]:
+    """The words of --launcher-args. Raises ConfigError."""
     try:
-        extra = tuple(shlex.split(options.launcher_args))
+        return tuple(shlex.split(options.launcher_args))
     except ValueError as error:
         raise ConfigError(f"--launcher-args: {error}") from None
+
+
+def _engine(options: argparse.Namespace, hosts: tuple[Host, ...], folder: Path, path: str, config: Config) -> Engine:
+    extra = _extra(options)
     match options.launcher:
         case mpi.NAME:
             hostfile = folder / "hosts"
@@ -197,11 +203,13 @@ def _script(options: argparse.Namespace, config: Config, *, trains: bool) -> str
             skipped = not skipped and not joined and flag != "--dry-run"
             continue
         kept.append(word)
+    own = [*kept, *options.command] if trains else kept
     return slurm.script(
         ["paceline", "launch", *kept, *options.command],
+        placed=any(word.partition("=")[0] == "--out" for word in own),
         workers=config.cluster.workers,
         servers=max(1, config.cluster.servers),
-        settings=shlex.split(options.launcher_args),
+        settings=_extra(options),
         trains=trains,
     )
 

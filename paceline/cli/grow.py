@@ -41,10 +41,10 @@ def main(arguments: list[str]) -> int:
     status = read_status(folder)
     leader = leader_of(folder, status, "grow")
     try:
-        _check(folder, status)
         there, came = _workers(status), 0
         seats = build(load(folder / CONFIG)).cluster.workers - len(there)
         while came < min(options.by, seats):
+            _check(folder, read_status(folder))
             signal.pidfd_send_signal(leader, signal.SIGUSR1)
             newcomer = _newcomer(folder, there, leader)
             if newcomer is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 import os
 import queue
 import signal
@@ -36,7 +37,8 @@ from paceline.live.replica import alone, framed, unframed
 from paceline.live.transport import Envelope, Kind, Transport
 
 TICK_SECONDS = 0.1
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 5.0  # besides --dead-after: within that a standby has taken its place
+BRIEFLY_SECONDS = 1.0
 
 
 class Apart:
@@ -65,6 +67,7 @@ class Apart:
         self._longest = 0
         self._numbers = itertools.count(1)
         self._answers: dict[int, queue.SimpleQueue[Any]] = {}
+        self._patience_s, self._is_gone = config.cluster.dead_after + ANSWER_SECONDS, False
 
     # ---- for the conductor, from any thread --------------------------------------------------------------
     def open(self) -> str:
@@ -97,15 +100,16 @@ class Apart:
         return self._ask("why_last", str(who)) or ""
 
     def missing(self) -> list[Party]:
-        return [Party.parse(who) for who in self._ask("missing", "") or ()]
+        """For the last words of a run, which may not wait for long."""
+        return [Party.parse(who) for who in self._ask("missing", "", BRIEFLY_SECONDS) or ()]
 
-    def _ask(self, question: str, who: str) -> Any:
-        """None where there is no answer: the coordinator is lost for good, and the run ends."""
+    def _ask(self, question: str, who: str, patience_s: float = math.inf) -> Any:
+        """None where there is no answer within `patience_s`, or the coordinator is lost for good, and the run ends."""
         number, answer = next(self._numbers), queue.SimpleQueue[Any]()
         self._answers[number] = answer
         self._put("asked", number, question, who)
         try:
-            return answer.get(timeout=ANSWER_SECONDS)
+            return None if self._is_gone else answer.get(timeout=min(patience_s, self._patience_s))
         except queue.Empty:
             return None
         finally:
@@ -172,6 +176,7 @@ class Apart:
 
     def gone(self, why: str) -> None:
         self._transport.call_later(0.0, partial(self._listener.failed, COORDINATOR, f"coordinator: {why}", ""))
+        self._is_gone = True
         for answer in list(self._answers.values()):
             answer.put(None)
 

@@ -24,7 +24,7 @@ from paceline.job.coordinating import make_coordinator
 from paceline.job.credentials import Credentials, security_note
 from paceline.job.crew import Crew, Ended
 from paceline.job.deadline import INTERRUPT_SECONDS, Deadline, RunFailed
-from paceline.job.growth import GROWS, asked_to_grow
+from paceline.job.growth import GROWS, asked_to_grow, grows
 from paceline.job.happenings import Failure, Finished, Grow, Interrupted, Member, News, Started
 from paceline.job.ledger import Ledger
 from paceline.job.link import Link
@@ -124,6 +124,8 @@ class Conductor:
         try:
             return self._run()
         finally:
+            if self._link is not None:
+                self._link.close()  # once more, where the run did not even begin
             self._claim.release()
 
     def _run(self) -> Summary:
@@ -134,10 +136,10 @@ class Conductor:
         except OSError as error:
             raise ConfigError(f"--out {self._out}: {error.strerror}") from None
         with (
+            asked_to_grow(self.grow if self._absent else None),
             self._standing.kept(),
             tempfile.TemporaryDirectory(prefix="paceline-") as rendezvous,
             self._hooks,
-            asked_to_grow(self.grow if self._absent else None),
             TraceWriter(self._out / TRACE, bytes_max=self._config.run.trace_bytes, lost=self._tell) as trace,
         ):
             self._trace = trace
@@ -347,8 +349,8 @@ class Conductor:
         vault = filter(None, [self._vault.note])
         robust = filter(None, [recipe.robust.note(plan.workers, plan.length)])
         secured = security_note(self._config, self._credentials)
-        grows = [GROWS.format(self._config.cluster)] if self._absent and not self._open_seats else []
-        self._events.put(Started((*begun, *plan.notes, *grows, *robust, *vault, secured)))
+        room = [GROWS.format(self._config.cluster)] if self._absent and not self._open_seats and grows() else []
+        self._events.put(Started((*begun, *plan.notes, *room, *robust, *vault, secured)))
 
     def _save(self, scheme: str) -> None:
         """Who watches the run, or simulates it anew, reads there which scheme it has."""

@@ -25,5 +25,5 @@ def asked_to_grow(grow: Callable[[], None] | None) -> Iterator[None]:
 
 
 def grows() -> bool:
-    """Does this process heed it?"""
-    return callable(signal.getsignal(signal.SIGUSR1))
+    """Does this process heed it, and not for a use of the program's own?"""
+    return getattr(signal.getsignal(signal.SIGUSR1), "__module__", "") == __name__

@@ -128,6 +128,7 @@ class Link:
         self._process: subprocess.Popen[bytes] | None = None
         self._futile = 0  # lives in a row that ended before they had heard all lines
         self._replayed = 0
+        self._unguarded: _Stream | None = None  # goes on, but nobody stands by
         self._checked_at = time.monotonic()
         self._closing, self._broken = False, ""
         self._forks.setblocking(False)
@@ -158,6 +159,10 @@ class Link:
         """The others see their streams end."""
         self._closing = True
         self.loop.end()
+        for stream in filter(None, (self._primary, self._standby, self._coming)):
+            if stream.pid:  # one that is stopped would not see it
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(stream.pid, signal.SIGKILL)
         self._close()
         if self._process is not None:
             self._process.kill()
@@ -250,7 +255,15 @@ class Link:
             self._is_ready(stream, *of)
         elif what == "done" and 0 < of[0] == self._asked and stream is self._primary:
             self._futile = 0
-            self._told.back(stream.pid, self._replayed)
+            self._unguarded = stream
+            if self._standby is not None or self._coming is None:
+                self._is_back()
+
+    def _is_back(self) -> None:
+        """Told once another one stands by, or cannot for now: whoever hears it may count on the next loss, too."""
+        if self._unguarded is not None and self._unguarded is self._primary:
+            self._told.back(self._primary.pid, self._replayed)
+        self._unguarded = None
 
     def _is_ready(self, stream: _Stream, pid: int) -> None:
         stream.pid = pid
@@ -258,6 +271,7 @@ class Link:
             if self._standby is not None:
                 self._standby.close()
             self._standby, self._coming = stream, None
+            self._is_back()
             while self._last - len(self._log) < stream.at:
                 self._log.popleft()
 
@@ -266,6 +280,7 @@ class Link:
         stream.close()
         if stream is self._coming:
             self._coming = None
+            self._is_back()
             self.loop.call_later(AGAIN_SECONDS, self._again)
         elif stream is self._standby:
             self._standby = None

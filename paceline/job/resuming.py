@@ -324,7 +324,7 @@ def _begins_anew(out: Path) -> list[str]:
     reason = ""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         reason = Summary.from_json((out / SUMMARY).read_text()).reason
-    if reason and reason not in signal.Signals.__members__:
+    if reason and reason.rpartition(" ")[2] not in signal.Signals.__members__:
         raise ConfigError(
             f"--resume auto: the run in {out} is over ({reason}) and has kept no checkpoint; name another --out"
         )

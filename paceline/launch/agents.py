@@ -180,11 +180,14 @@ class RemoteCrew:
             except PacelineError as error:
                 self.ended.put(Ended(who=who, why=str(error)))
 
-    def rejoin(self, number: int, host: RemoteHost) -> None:
-        """`host`, whose agent has begun, is host `number` from now on. Raises PacelineError where it cannot be."""
+    def check(self, number: int) -> None:
+        """Raises ConfigError where no agent has that number."""
         if not 0 <= number < len(self._hosts):
             raise ConfigError(f"its agent has number {number}, and this run has {len(self._hosts)} agents")
-        if not self._scripts:
+
+    def rejoin(self, number: int, host: RemoteHost) -> None:
+        """`host`, whose agent has begun, is host `number` from now on. Raises PacelineError where it cannot be."""
+        if not self._scripts and number in self._placement.workers:
             host.ask(words.Prepare(config=configuration.to_dict(self._config)))
             host.answer(prepare_seconds(self._config))
         self._hosts[number].close()  # its engine knows that it is gone; all that ran there is told as lost

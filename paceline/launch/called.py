@@ -141,12 +141,12 @@ def called(
         open_ones.callback(ticket.unlink, missing_ok=True)
         starter = Starter(engine, engine.command(count, agent_command(python, ticket)))
         open_ones.callback(starter.close)
-        callers = []
+        found: dict[int, tuple[Hello, RemoteHost]] = {}
         try:
-            for lines, hello in door.agents(count, seconds, given_up=starter.why):
+            for lines, hello in door.agents(count, seconds, given_up=starter.why, again=late is not None):
                 host = RemoteHost(hello.host, lines, why_gone=starter.why)
                 open_ones.callback(host.close)
-                callers.append((hello, host))
+                found[len(found) if late is None else hello.task] = hello, host
         except PacelineError as error:
             raise PacelineError(f"--launcher {engine.name}: {error}; --start-timeout says how long to wait") from None
         starter.done = True
@@ -154,7 +154,7 @@ def called(
             open_ones.enter_context(_heard(door, late, starter.why))
         else:
             ticket.unlink(missing_ok=True)
-        callers.sort(key=lambda caller: caller[0].task)
+        callers = sorted(found.values(), key=lambda caller: caller[0].task)
         raise_all([(hello.host, problem) for hello, _ in callers for problem in unlike(hello)], "cannot take part")
         yield callers
 

@@ -73,14 +73,22 @@ class Door:
 
         write_secret(path.parent, path.name, self.ticket.encode())
 
-    def agents(self, count: int, seconds: float, *, given_up: Callable[[], str] = lambda: "") -> Iterator[Caller]:
-        """Those who call, as they come.
+    def agents(
+        self, count: int, seconds: float, *, given_up: Callable[[], str] = lambda: "", again: bool = False
+    ) -> Iterator[Caller]:
+        """Those who call, as they come. `again`: one whose task has called before counts once, and is its next life.
 
         Raises PacelineError when fewer than `count` do within `seconds`, or `given_up` says why they will not.
         """
         deadline = time.monotonic() + seconds
-        for came in range(count):
-            yield self._next(deadline, given_up) or _missing(came, count, given_up() or f"{seconds:.0f} s are over")
+        came, tasks = 0, set[int]()
+        while came < count:
+            caller = self._next(deadline, given_up)
+            if caller is None:
+                _missing(came, count, given_up() or f"{seconds:.0f} s are over")
+            tasks.add(caller[1].task)
+            came = len(tasks) if again else came + 1
+            yield caller
 
     def _next(self, deadline: float, given_up: Callable[[], str]) -> Caller | None:
         """None where nobody is to come."""

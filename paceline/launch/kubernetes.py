@@ -28,6 +28,7 @@ from paceline.launch.starters import PORT
 
 NAME = "kubernetes"
 USER = 1000
+KUBECTL_SECONDS = 60.0
 TOKEN_FOLDER, TOKEN_NAME = "/run/paceline", "token"
 RESOURCES = {"cpu": "cpu", "memory": "memory", "gpu": "nvidia.com/gpu"}
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,44}[a-z0-9])?")  # with what is added, a label of DNS
@@ -205,13 +206,19 @@ def create(cluster: Cluster, objects: dict[str, Any]) -> None:
         made += done.stdout.split()
         if done.returncode:
             if made:
-                _kubectl("delete", *(["-n", cluster.namespace] if cluster.namespace else []), *made)
+                _kubectl("delete", "--wait=false", *(["-n", cluster.namespace] if cluster.namespace else []), *made)
             raise PacelineError(f"kubectl create: {_last_words(done)}")
 
 
 def _kubectl(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(["kubectl", *words], input=given, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            ["kubectl", *words], input=given, capture_output=True, text=True, check=False, timeout=KUBECTL_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise PacelineError(
+            f"kubectl {words[0]}: no answer within {KUBECTL_SECONDS:.0f} s; whether it was done is not known"
+        ) from None
     except FileNotFoundError:
         raise ConfigError("kubectl: no such program; --dry-run writes what it would be given") from None
 

@@ -32,6 +32,7 @@ class Returning:
             try:
                 for problem in unlike(hello):
                     raise ConfigError(problem)
+                crew.check(hello.task)
                 begin(host, hello.task)
                 crew.rejoin(hello.task, host)
             except PacelineError as error:

@@ -137,13 +137,16 @@ def _requeue(job: str) -> None:
         print(f"paceline: {shlex.join(command)}: {said}; `#SBATCH --requeue` allows it", file=sys.stderr, flush=True)
 
 
-def script(command: Sequence[str], *, workers: int, servers: int, settings: Sequence[str], trains: bool) -> str:
+def script(
+    command: Sequence[str], *, workers: int, servers: int, settings: Sequence[str], trains: bool, placed: bool
+) -> str:
     """A file for `sbatch`: `command`, inside a job of its own.
 
     settings: words for sbatch, such as `--partition=gpu`. With `hetjob` among them servers have nodes of their own, for
-    which all before it is; the rest is for the workers'. trains: it is a `paceline train`, which can go on.
+    which all before it is; the rest is for the workers'. trains: it is a `paceline train`, which can go on. placed: it
+    says by --out where the run is left.
 
-    Each job has a folder of its own, where no --out is given; what cannot go on, each of its lives.
+    Otherwise each job has a folder of its own; what cannot go on, each of its lives.
     """
     asked = [f"--ntasks={workers}", *settings]
     if HETJOB in settings:
@@ -152,7 +155,7 @@ def script(command: Sequence[str], *, workers: int, servers: int, settings: Sequ
         asked += [HETJOB, f"--ntasks={workers}", *settings[at + 1 :]]
     lines = "".join(f"\n#SBATCH {word}" if word[0] == "-" or word == HETJOB else f" {word}" for word in asked if word)
     words = shlex.join(command)
-    if not any(word.partition("=")[0] == "--out" for word in command):
+    if not placed:
         folder = "runs/slurm-$SLURM_JOB_ID" + ("" if trains else "-${SLURM_RESTART_COUNT:-0}")
         words = words.replace("paceline launch", f"paceline launch --out {folder}", 1)
     return TEMPLATE.format(asked=lines, words=words, seconds=NOTICE_SECONDS)

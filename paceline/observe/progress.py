@@ -6,6 +6,7 @@ A view is given snapshots as often as the run cares to make them and draws as ma
 from __future__ import annotations
 
 import select
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -111,11 +112,14 @@ class Lines:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._waiting: deque[str] = deque(maxlen=LINES_MAX)
+        self._lock = threading.Lock()
 
     def say(self, *lines: str) -> None:
-        self._waiting.extend(lines)
-        while self._waiting and has_room(self._stream):
-            print(self._waiting.popleft(), file=self._stream, flush=True)
+        """From any thread."""
+        with self._lock:
+            self._waiting.extend(lines)
+            while self._waiting and has_room(self._stream):
+                print(self._waiting.popleft(), file=self._stream, flush=True)
 
     @property
     def behind(self) -> bool:

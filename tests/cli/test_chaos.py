@@ -40,9 +40,12 @@ def test_the_plan_can_be_had_without_a_run(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="counts on signals as Linux has them")
-def test_a_run_under_every_fault_comes_through_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_under_every_fault_comes_through_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paceline.cli.chaos.LATE_SECONDS", 60.0)
     out = tmp_path / "run"
-    words = ["--every", "0.6", "--count", "7", "--dead-after", "1", "--hang", "60", "--workers", "3", "--seed", "3"]
+    words = ["--every", "0.6", "--count", "7", "--dead-after", "2", "--hang", "60", "--workers", "3", "--seed", "3"]
     code = main(["chaos", *words, "--ack", "replica", "--step-ms", "5", "--eval-every", "1", "--out", str(out)])
     heard = capsys.readouterr()
     assert code == 0, heard

@@ -16,11 +16,11 @@ from tests.launch.processes import within
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="forks")
 
-STEPS, KILLS = 60, 2
+STEPS, KILLS = 100, 2
 
 
-def kill(out: Path) -> None:
-    """The coordinator that `status.json` names, and then the one in its place, once there are updates."""
+def kill(out: Path, in_time: list[bool]) -> None:
+    """The coordinator that `status.json` names, and then the one in its place, each once there are more updates."""
     killed: set[int] = set()
 
     def alive() -> set[int]:
@@ -31,9 +31,13 @@ def kill(out: Path) -> None:
         return {party["pid"] for party in parties if party["party"] == "coordinator"} - killed
 
     trace = out / "trace.jsonl"
-    within(60.0, lambda: trace.exists() and trace.read_text().count('"applied"') >= 10)
+
+    def updates() -> int:
+        return trace.read_text().count('"applied"') if trace.exists() else 0
+
     for _ in range(KILLS):
-        within(60.0, lambda: bool(alive()))
+        before = updates()
+        in_time.append(within(60.0, lambda: updates() >= before + 20 and bool(alive())))  # noqa: B023
         for pid in alive():
             killed.add(pid)
             os.kill(pid, signal.SIGKILL)
@@ -43,10 +47,12 @@ def test_the_model_is_what_it_would_have_been(processes: Runner, out: Path) -> N
     config = config_for(
         out, steps=STEPS, servers=2, cluster={"step_ms": 60.0, "coordinator": "process"}, checkpoint={"every": 0.0}
     )
-    killer = threading.Thread(target=kill, args=(out,), daemon=True)
+    in_time: list[bool] = []
+    killer = threading.Thread(target=kill, args=(out, in_time), daemon=True)
     killer.start()
     summary = processes(config)
     killer.join()
+    assert in_time == [True] * KILLS
     assert [(fault.event, fault.party) for fault in summary.faults] == [("lost", "coordinator")] * KILLS
     assert (out / "trace.jsonl").read_text().count('"replaced"') == KILLS
     assert [worker.steps for worker in summary.workers] == [STEPS] * 2

@@ -10,29 +10,17 @@ import pytest
 from paceline.config import build
 from paceline.core.errors import ConfigError
 from paceline.core.trace import Decision, Evaluated, Membership
-from paceline.job.conductor import Conductor
-from paceline.job.threads import ThreadCrew
-from paceline.launch.run import Silent
-from paceline.live import party
-from paceline.live.hub import Hub
 from paceline.observe.store import TRACE, read_trace
 from paceline.observe.summary import Summary
+from tests.job.conftest import in_threads
 from tests.job.reference import config_for
 
 
-def grown(out: Path, scheme: str, *, begin_with: int = 2, workers: int = 4, steps: int = 40, **more: Any) -> Summary:
+def grown(out: Path, scheme: str, *, begin_with: int = 2, workers: int = 4, steps: int = 200, **more: Any) -> Summary:
     """In threads: those who are not there at the beginning come as soon as training has started."""
     cluster = {"begin_with": begin_with, "step_ms": 5.0, **more}
     config = config_for(out, scheme=scheme, steps=steps, workers=workers, servers=2, cluster=cluster)
-    hub = Hub()
-    conductor = Conductor(
-        config,
-        lambda token, failed: hub.transport(party.COORDINATOR, failed),
-        ThreadCrew(hub),
-        Silent(),
-        open_seats=True,
-    )
-    return conductor.run()
+    return in_threads(config, open_seats=True)
 
 
 @pytest.mark.parametrize("scheme", ["bsp", "asp", "esync", "gsp", "gosgd"])

@@ -139,7 +139,7 @@ def test_one_that_is_lost_with_its_standby_is_lost_for_good(scene: Scene) -> Non
 
 
 def test_one_that_hangs_is_killed_and_replaced() -> None:
-    scene = Scene(dead_after_s=1.0)
+    scene = Scene(dead_after_s=5.0)
     try:
         pid = scene.ears.next("back")
         scene.standby()

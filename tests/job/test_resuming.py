@@ -152,7 +152,7 @@ def test_a_run_that_is_over_and_kept_no_checkpoint_is_not_written_over(threads: 
     with pytest.raises(ConfigError, match=r"is over \(steps\) and has kept no checkpoint; name another --out"):
         find(resumed(out, 3, "auto"))
     write_summary(
-        dataclasses.replace(summary, reason="SIGTERM"), out / SUMMARY
+        dataclasses.replace(summary, reason="interrupted by SIGTERM"), out / SUMMARY
     )  # such as by a queue that starts it again
     assert "begins anew" in find(resumed(out, 3, "auto"))[1][0]
 

@@ -156,6 +156,21 @@ def test_an_agent_calls_back_with_its_ticket(door: Door, tmp_path: Path) -> None
     process.wait(20)
 
 
+def test_one_that_calls_again_counts_once_where_its_engine_starts_it_again(door: Door, tmp_path: Path) -> None:
+    door.write_ticket(tmp_path / "ticket")
+    calling, heard = door.agents(2, 20, again=True), []
+    for task in (1, 1, 0):
+        stream, token, _ = dial(tmp_path / "ticket")
+        hello = words.Hello(host="x", pid=1, python="3", paceline="0", torch="2", token=token, task=task)
+        Lines[Event](stream, Event).say(hello)
+        lines, said = next(calling)
+        heard.append(said.task)
+        RemoteHost("x", lines).close()
+        stream.free()
+    assert heard == [1, 1, 0]
+    assert next(calling, None) is None
+
+
 def test_who_has_another_token_or_no_tls_is_no_agent(door: Door, tmp_path: Path) -> None:
     told = json.loads(door.ticket)
     (tmp_path / "ticket").touch(mode=0o600)

@@ -130,7 +130,16 @@ def test_of_what_is_refused_halfway_nothing_is_left_and_what_was_there_is_left_a
     expected = f"paceline: kubectl create: {there}; give another name=, or delete it first\n"
     assert capsys.readouterr().err == expected
     deleted = (kubectl / "arguments").read_text().splitlines()[2:]
-    assert deleted == ["delete -n ml secret/night-token service/night job.batch/night-workers"]
+    assert deleted == ["delete --wait=false -n ml secret/night-token service/night job.batch/night-workers"]
+
+
+def test_a_cluster_that_does_not_answer_is_not_waited_for_without_end(
+    kubectl: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (kubectl / "kubectl").write_text("#!/bin/sh\nexec sleep 30\n")
+    monkeypatch.setattr("paceline.launch.kubernetes.KUBECTL_SECONDS", 0.2)
+    assert main([*WORDS, "--launcher-args", ARGS, *TRAIN]) == 1
+    assert capsys.readouterr().err.startswith("paceline: kubectl create: no answer within 0 s; whether it was done")
 
 
 def test_a_setting_given_here_and_in_the_command_is_given_twice(capsys: Capture) -> None:

@@ -58,6 +58,26 @@ def test_a_run_that_can_go_on_has_one_folder_in_all_lives_of_its_job(here: Path)
     assert last == "exec paceline launch --launcher slurm -i 127.0.0.1 paceline train --out mine"
 
 
+def test_what_a_script_calls_out_is_its_own(here: Path) -> None:
+    assert " launch --out runs/slurm-" in written("--write", "job.sh", "python", "train.py", "--out", "mine")[-1]
+
+
+def test_words_for_slurm_that_cannot_be_read_are_told_in_one_line(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*LAUNCH, "--launcher-args=--comment='a", "--write", "job.sh", "python", "train.py"]) == 2
+    assert capsys.readouterr().err == "paceline: --launcher-args: No closing quotation\n"
+
+
+def test_a_job_that_has_come_back_goes_on_with_all_workers_even_if_it_began_with_fewer(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["-n", "2", "--dry-run", "--out", "runs/a", "paceline", "train", "--begin-with", "1"]
+    for name, value in {**JOB, "SLURM_RESTART_COUNT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert main([*LAUNCH, *words]) == 0, capsys.readouterr().err
+
+
 def test_a_job_of_two_kinds_of_nodes_has_its_servers_on_the_first(here: Path) -> None:
     words = ["-n", "4", "-s", "2", "--launcher-args", "-p cpu hetjob -p gpu", "--write", "job.sh", "paceline", "train"]
     of_the_job = asked(written(*words))[-6:]

@@ -20,7 +20,7 @@ from tests.live.stage import Answerer, Ask, Asker, Behind, echo, nothing
 
 ME, OTHER = worker(0), server(0)
 LENGTH = 250_000  # 1 MB, of which buffers on the way may hold a part
-TIMEOUT_SECONDS = 0.5
+TIMEOUT_SECONDS = 1.5
 
 
 class Ends:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TextIO
 
 import pytest
@@ -103,6 +105,22 @@ def test_of_the_lines_that_nobody_takes_there_are_never_more_than_a_thousand() -
         assert not lines.behind
         told = os.read(reading, 1 << 20).decode().split()
     assert (len(told), told[-1]) == (LINES_MAX, str(3 * LINES_MAX - 1))
+
+
+def test_lines_may_be_said_by_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    lines, both = Lines(stream), threading.Barrier(2, timeout=10.0)
+
+    def room(of: TextIO) -> bool:  # here another thread may have its turn
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.05)
+        return True
+
+    monkeypatch.setattr("paceline.observe.progress.has_room", room)
+    with ThreadPoolExecutor(2) as threads:
+        for said in [threads.submit(lines.say, name) for name in "ab"]:
+            said.result()
+    assert sorted(stream.getvalue().split()) == ["a", "b"]
 
 
 def test_how_a_run_is_set_up_is_said_first_on_every_kind_of_terminal() -> None:
