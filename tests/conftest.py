@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import os
 
+from hypothesis import settings
+
 # Threads of OpenMP that wait for work shall sleep: by default they spin, and take the time from those who have work.
 # Before torch is imported, here and in whatever a test starts.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+settings.register_profile("shared machine", deadline=None)  # how long an example takes is the machine's affair
+settings.load_profile("shared machine")

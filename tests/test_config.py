@@ -70,7 +70,7 @@ def _good_values(draw: st.DrawFn) -> Values:
 
 
 @given(_good_values())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_saved_file_gives_the_same_configuration(tmp_path_factory: pytest.TempPathFactory, values: Values) -> None:
     path = tmp_path_factory.mktemp("config") / "config.toml"
     config = build(values)
@@ -288,7 +288,7 @@ def told(error: ConfigError) -> bool:
 
 
 @given(st.dictionaries(_place, _value, max_size=4))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_junk_is_refused_as_a_wrong_setting_and_nothing_else(junk: dict[tuple[str, str], Any]) -> None:
     values: Values = {}
     for (section, key), value in junk.items():
@@ -303,7 +303,7 @@ def test_junk_is_refused_as_a_wrong_setting_and_nothing_else(junk: dict[tuple[st
 
 
 @given(st.dictionaries(st.text(max_size=8), _value, max_size=3))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_junk_in_the_place_of_sections_is_refused_too(junk: dict[str, Any]) -> None:
     try:
         told_well = bool(build(junk))
@@ -313,7 +313,7 @@ def test_junk_in_the_place_of_sections_is_refused_too(junk: dict[str, Any]) -> N
 
 
 @given(st.sampled_from(SETTINGS), st.text(max_size=12))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_junk_on_a_command_line_is_refused_too(setting: Setting, text: str) -> None:
     try:
         value = setting.parse(text)

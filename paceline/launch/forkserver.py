@@ -126,7 +126,8 @@ class ForkServer:
             die_with_parent(f"pace {party}")
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            if party.startswith("worker"):
+            if party.startswith("worker"):  # it waits until there is somebody who can go home: `paceline.job.notice`
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
             for end in (self._owner, *self._own):
                 end.close()

@@ -65,7 +65,7 @@ def test_1bit_decodes_to_one_and_minus_one_whatever_the_threshold() -> None:
 
 # ---- nothing is lost ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", with_residual)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_what_was_decoded_and_what_is_left_is_the_sum_of_all_gradients_exactly(name: str, data: st.DataObject) -> None:
     length, seed = data.draw(st.sampled_from((1, 4, 8, 17, 64, 200))), data.draw(st.integers(0, 1000))
@@ -140,7 +140,7 @@ def test_int8_stands_the_smallest_and_the_largest_numbers(magnitude: float) -> N
 
 
 # ---- which numbers are sent --------------------------------------------------------------------------------------
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(-5, 5), min_size=1, max_size=60), st.floats(0.01, 0.5))
 def test_topk_sends_the_largest_and_of_equal_ones_the_first(numbers: list[int], ratio: float) -> None:
     g, codec = np.array(numbers, np.float32), lookup("topk")(ratio=ratio)

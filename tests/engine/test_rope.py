@@ -33,7 +33,7 @@ def scattered(lengths: list[int], scale: float = 1.0) -> tuple[Rope, torch.Tenso
 
 
 @given(LENGTHS, st.sampled_from([1.0, -2.0, 0.5]), st.data())
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 def test_it_has_the_numbers_of_its_parts(lengths: list[int], scale: float, data: st.DataObject) -> None:
     rope, whole = scattered(lengths, scale)
     a = data.draw(st.integers(0, len(whole)))

@@ -61,7 +61,7 @@ def same(got: Any, wanted: Flat) -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_arithmetic_gives_what_dense_vectors_give(data: st.DataObject) -> None:
     where = data.draw(places_of_tables())
     a, b = data.draw(gradients(where)), data.draw(gradients(where))
@@ -91,7 +91,7 @@ def test_arithmetic_gives_what_dense_vectors_give(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_it_may_be_cut_anywhere_and_joined_again(data: st.DataObject) -> None:
     where = data.draw(places_of_tables())
     v = data.draw(gradients(where))
@@ -150,7 +150,7 @@ def at(*rows: int) -> Tensor:
 
 
 @given(st.lists(st.sets(st.integers(0, 7), min_size=1), max_size=12), st.randoms())
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_every_version_keeps_its_numbers_whatever_comes_after_it(changes: list[set[int]], random: Any) -> None:
     table, numbers = table_of()
     versions = [(table, numbers)]

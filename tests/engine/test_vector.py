@@ -35,7 +35,7 @@ def numbers_of(v: Flat) -> np.ndarray:
 
 
 @given(NUMBERS, st.data())
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_arithmetic_is_that_of_float64_within_float32_precision(numbers: list[float], data: st.DataObject) -> None:
     same_size = st.lists(st.floats(-100, 100, width=32), min_size=len(numbers), max_size=len(numbers))
     other, s, t = data.draw(same_size), data.draw(SCALES), data.draw(SCALES)

@@ -59,7 +59,7 @@ def carried(v: Any, out: RowPacker, into: RowPacker) -> tuple[Any, Parcel]:
 
 
 @given(st.sets(st.integers(0, 9)), st.sets(st.integers(0, 3)))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_a_gradient_arrives_as_it_left(first: set[int], second: set[int]) -> None:
     g = gradient(sorted(first), sorted(second))
     got, parcel = carried(g, RowPacker(), RowPacker())

@@ -68,7 +68,7 @@ def with_header(header: bytes, body_bytes: int = 0) -> bytes:
     return wire.PREFIX.pack(wire.MAGIC, wire.VERSION, Kind.CONTROL, 0, len(header), 0, body_bytes) + header
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.sampled_from(FRAMES), st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=6))
 def test_changed_bytes_are_refused_or_within_the_limits(frame: bytes, changes: list[tuple[int, int]]) -> None:
     changed = bytearray(frame)
@@ -79,14 +79,14 @@ def test_changed_bytes_are_refused_or_within_the_limits(frame: bytes, changes: l
     assert changes or header is not None, "and what nobody changed is read"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(HEADERS, st.sampled_from([0, 4, 12, BODY_BYTES_MAX, 2**63]))
 def test_well_formed_nonsense_is_refused_or_within_the_limits(values: Any, body_bytes: int) -> None:
     header = decoded(with_header(msgspec.msgpack.encode(values), body_bytes))
     assert header is None or within_limits(header)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=300))
 def test_any_bytes_for_a_header_are_refused_or_within_the_limits(data: bytes) -> None:
     header = decoded(with_header(data))

@@ -90,7 +90,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize("cls", REGISTERED, ids=name_of)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_every_registered_message_comes_out_as_it_went_in(cls: Any, data: st.DataObject) -> None:
     sent = Envelope(data.draw(st.sampled_from(Kind)), data.draw(messages_of(cls)), data.draw(st.integers(0, 2**64 - 1)))
@@ -251,7 +251,6 @@ def test_a_header_cut_short_anywhere_is_refused(cls: Any) -> None:
             wire.decode_header(head[:length], body_bytes)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 1000))
 def test_no_bytes_whatsoever_do_worse_than_a_protocol_error(data: bytes, body_bytes: int) -> None:
     for act in (
