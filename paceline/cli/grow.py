@@ -41,10 +41,11 @@ def main(arguments: list[str]) -> int:
     status = read_status(folder)
     leader = leader_of(folder, status, "grow")
     try:
+        _check(folder, status)
         there, came = _workers(status), 0
         seats = build(load(folder / CONFIG)).cluster.workers - len(there)
         while came < min(options.by, seats):
-            _check(folder, read_status(folder))
+            _check(folder, read_status(folder))  # a signal to one that is ending would end it at once
             signal.pidfd_send_signal(leader, signal.SIGUSR1)
             newcomer = _newcomer(folder, there, leader)
             if newcomer is None:
