@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import socket
 import threading
+import weakref
 from collections.abc import Coroutine
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ THIN_BYTES = 1 << 13  # over a thin link, which several streams take in turns, a
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 OPEN_SECONDS = 10.0
+ACCEPTING_TURNS = 8  # of the loop; asyncio takes four from a socket that is accepted to the first step of its task
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Relays:
         self._cut: set[Party] = set()
         self._thin: dict[Party, tuple[asyncio.Lock, float]] = {}  # who passes one piece at a time, and seconds a byte
         self._free = asyncio.Condition()
+        self._transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
         self._ways: dict[tuple[Party, Party], Way] = {}  # from a caller to whom it calls
         self._thread = threading.Thread(target=self._loop.run_forever, name="relays", daemon=True)
         self._thread.start()
@@ -85,7 +88,7 @@ class Relays:
             await self._join({caller, to}, reader, writer, address)
 
         if before := self._ways.get((caller, to)):
-            before.server.close()
+            await self._shut(before.server)
         thin = bool({caller, to} & self._thin.keys())
         listener = socket.create_server((LOOPBACK, 0))
         if thin:
@@ -93,21 +96,26 @@ class Relays:
         server = await asyncio.start_server(called, sock=listener, limit=THIN_BYTES if thin else PIECE_BYTES)
         return Way(address, f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}", server)
 
+    async def _shut(self, server: asyncio.Server) -> None:
+        """Nobody comes any more, and who was accepted has a task: asyncio loses those it finds a closed server for."""
+        for sock in server.sockets:
+            self._loop.remove_reader(sock)
+        for _ in range(ACCEPTING_TURNS):
+            await asyncio.sleep(0)
+        server.close()
+
     async def _join(
         self, ends: set[Party], reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str
     ) -> None:
         host, _, port = address.rpartition(":")
-        writers = [writer]
+        self._transports.add(writer.transport)
         try:
             await self._passable(ends)
             onwards = await self._onwards(ends, host.strip("[]"), int(port))
-            writers.append(onwards[1])
+            self._transports.add(onwards[1].transport)
             await asyncio.gather(self._carry(ends, reader, onwards[1]), self._carry(ends, onwards[0], writer))
         except OSError:  # nobody is there
             writer.close()
-        except asyncio.CancelledError:
-            for one in writers:
-                one.transport.abort()
 
     async def _onwards(self, ends: set[Party], host: str, port: int) -> Streams:
         if not ends & self._thin.keys():
@@ -150,12 +158,15 @@ class Relays:
 
     async def _close(self) -> None:
         for way in self._ways.values():
-            way.server.close()
+            await self._shut(way.server)
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await asyncio.sleep(0)  # in which what was aborted is closed
+        for transport in list(self._transports):  # those that are closing, too: what they still have, nobody waits for
+            transport.abort()
+        for _ in range(2):  # in which what was aborted is closed
+            await asyncio.sleep(0)
 
 
 class Detour:

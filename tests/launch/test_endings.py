@@ -23,6 +23,11 @@ BOUND_SECONDS = 5.0
 START_SECONDS = 90.0
 
 
+def heeds_its_terminal() -> None:
+    """Also where these tests run under nohup, whose children ignore the loss of it."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class Run:
     """A `paceline train` that would take minutes, up and training."""
 
@@ -31,7 +36,12 @@ class Run:
         command = [sys.executable, "-m", "paceline", "train", "--out", str(out), "--epochs", "0", "--seconds", "300"]
         command += ["--workers", "3", "--slowdown", "1,1,4", "--step-ms", "10", *options]
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=heeds_its_terminal,
         )
         self.errors = ""
         self._training = threading.Event()
