@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CHUNK = 1024  # bytes, or numbers, that a program looks at together
-ROUNDING: tl.constexpr = tl.constexpr(
-    12582912.0
-)  # 1.5 * 2**23: added and taken off, it leaves the nearest whole number
+ROUNDING: tl.constexpr = tl.constexpr(12582912.0)  # 1.5 * 2**23: added and taken off, it leaves a whole number
 INFINITY: tl.constexpr = tl.constexpr(float("inf"))
 SUBNORMAL: tl.constexpr = tl.constexpr(1.2e-38)  # of a smaller scale there may be no inverse
 
