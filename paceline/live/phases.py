@@ -16,6 +16,15 @@ class Phase(enum.Enum):
     OVER = "over"
 
 
+@dataclass(slots=True)
+class Course:
+    """How far a run is: `reason` and `seconds` say why and when the workers were told to stop."""
+
+    phase: Phase = Phase.GATHERING
+    reason: str = ""
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRule:
     """Whichever comes first; None is never. `samples` counts over all workers."""

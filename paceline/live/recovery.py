@@ -12,19 +12,18 @@ unless there are none, because two neighbours were lost together.
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from paceline.core.errors import PeerLost
 from paceline.core.membership import Membership as Members
 from paceline.core.membership import State
 from paceline.core.trace import Applied, Membership, Record
 from paceline.live import control, party
 from paceline.live.node import Node
 from paceline.live.party import Party
-from paceline.live.transport import Envelope, Kind, Transport
+from paceline.live.transport import Transport, tell
 
 PATIENCE_SECONDS = 60.0
 LIVES_MAX = 4  # of one server, each of them short
@@ -74,6 +73,7 @@ class Recovery:
         snapshots: Snapshots | None,
     ) -> None:
         self._others = others
+        self._tell = functools.partial(tell, transport)
         self._transport, self._node, self._listener = transport, node, listener
         self._members, self._servers, self._snapshots = members, servers, snapshots
         self._lives = dict.fromkeys(servers, 1)  # each server's short ones in a row, with the present one
@@ -223,8 +223,3 @@ class Recovery:
         undone = max(prepared.undone for prepared in self._prepared.values())
         undone = max(undone, *(self._versions.get(who.index, version) - version for who in back))
         return f"all shards went back to version {version:,} ({undone:,} update{'s' * (undone != 1)} undone)"
-
-    def _tell(self, to: Iterable[Party], message: Any) -> None:
-        for who in to:
-            with contextlib.suppress(PeerLost):  # its loss is told in another way
-                self._transport.send(who, Envelope(Kind.CONTROL, message))

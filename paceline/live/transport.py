@@ -7,11 +7,13 @@ thread of the party, never two at a time. What was sent is not changed by anyone
 
 from __future__ import annotations
 
+import contextlib
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from paceline.core.errors import PeerLost
 from paceline.live.party import Party
 
 SHARED, TCP, HERE = "shared memory", "TCP", "this process"
@@ -118,3 +120,10 @@ def progress_of(transport: Transport, whom: Sequence[Party]) -> tuple[int, bool]
     """Of several together."""
     told = [transport.progress(who) for who in whom]
     return sum([moved for moved, _ in told]), any(leaving for _, leaving in told)
+
+
+def tell(transport: Post, to: Iterable[Party], message: Any) -> None:
+    """A message of the control plane to each of these that is there; of a loss one hears in another way."""
+    for who in to:
+        with contextlib.suppress(PeerLost):  # the others must hear all the same
+            transport.send(who, Envelope(Kind.CONTROL, message))

@@ -143,5 +143,8 @@ others: set[threading.Thread] = set()  # threads that were there before the test
 
 
 def net_threads() -> list[str]:
-    """The threads that move bytes, of all transports that the test has opened."""
-    return [thread.name for thread in set(threading.enumerate()) - others if thread.name.startswith("net of")]
+    """The threads that move bytes and do not end, of all transports that the test has opened and closed."""
+    there = [thread for thread in set(threading.enumerate()) - others if thread.name.startswith("net of")]
+    for thread in there:
+        thread.join(PATIENCE_SECONDS)  # a busy machine lets one finish its turn later than `close` waits for it
+    return [thread.name for thread in there if thread.is_alive()]

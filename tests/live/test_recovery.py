@@ -250,7 +250,7 @@ def test_one_that_falls_silent_again_and_again_ends_the_run_too(companies: Any) 
     for life in (1, 2, 3):
         silent_one = starts(company, S0, life)
         silent = coordinator._members.lost(0.0, S0, life, "silent")
-        coordinator._transport.call_later(0.0, functools.partial(coordinator._carry_out, silent))
+        coordinator._transport.call_later(0.0, functools.partial(coordinator._churn.carry_out, silent))
         company.settled()
         silent_one.close()
     assert company.told("failed")[:2] == (S0, "lost server 0: silent; it has died 4 times in a row within 5 s")
