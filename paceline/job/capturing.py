@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from paceline.core.clocked import ClockedServer
+from paceline.core.copies import SliceState
 from paceline.core.role import Role
 from paceline.engine.rules import Rule
 from paceline.engine.vector import Flat
@@ -22,7 +23,7 @@ from paceline.job.spool import Spool, unspooled
 from paceline.live.exhibits import STATE
 from paceline.live.hosted import Hosted
 from paceline.live.node import Node
-from paceline.live.states import SliceState, kept, state_exhibit
+from paceline.live.states import kept, state_exhibit
 
 VERSION, LOCK_STEP = "version", "lock-step"
 WEIGHTS = "weights"

@@ -12,10 +12,11 @@ import functools
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from paceline.core.copies import SliceState, mark_of
 from paceline.core.errors import PeerLost
 from paceline.core.gate import OFF, Gate
 from paceline.core.mean import Averaged, MeanServer
-from paceline.core.role import Place, Role
+from paceline.core.role import Place
 from paceline.core.trace import Applied, Decision, Record
 from paceline.engine.probe import Probe
 from paceline.engine.robust import Sorting
@@ -40,7 +41,7 @@ from paceline.live.exhibits import PRESENCE
 from paceline.live.hosted import Hosted
 from paceline.live.party import Party
 from paceline.live.session import Session
-from paceline.live.states import SliceState, fetch
+from paceline.live.states import fetch
 
 INITIAL = "initial weights"
 
@@ -245,8 +246,8 @@ class Shard:
         copies = Copies(
             self._node,
             place,
-            before=before,
-            after=after,
+            before=before.index,
+            after=after.index,
             counts=(len(self._slices), len(of(before.index)), len(of(after.index))),
             nothing=NOTHING,
             state_of=self._state_of,
@@ -254,12 +255,16 @@ class Shard:
         )
         longest = max(parts[number].stop - parts[number].start for number in of(before.index))
         self._beside = [Hosted(longest, role=copies)]
-        self._session.on_lost = lambda who: self._node.between_messages(lambda: copies.lost(who))
+        self._session.on_lost = lambda who: self._node.between_messages(lambda: self._is_lost(who))
         for other in {before, after}:  # one of two calls the other
             if not self._is_later_life and self._server < other.index:
                 self._session.reach(other)
                 self._node.peek_at(other, PRESENCE)
         return copies
+
+    def _is_lost(self, who: Party) -> None:
+        if self._copies and who.kind == "server":
+            self._copies.lost(who.index)
 
     def _state_of(self, at: int) -> SliceState:
         role = self.hosted[at].role
@@ -276,14 +281,6 @@ def _tensors_by_slice(plan: control.Plan) -> list[list[int]]:
         found[number].append(length)
         at += length
     return found
-
-
-def mark_of(role: Role | None) -> Hashable:
-    """Another one whenever what has to be copied has changed.
-
-    A newcomer changes no version, but a copy that did not know it would count its next push twice, or not at all.
-    """
-    return getattr(role, "version", 0), tuple(getattr(role, "shift", {}).items())
 
 
 def _of_server(record: Record, server: int) -> Record:

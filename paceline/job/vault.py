@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.core.copies import SliceState
 from paceline.core.errors import PacelineError, Stopped
 from paceline.job.capturing import FORGET, NOTHING, SNAPSHOT, VERSION, on_disk
 from paceline.job.keeping import Keeping
@@ -21,7 +22,7 @@ from paceline.job.spool import Spool, unspooled
 from paceline.live import control, party
 from paceline.live.exhibits import STATE, Exhibit
 from paceline.live.node import Node
-from paceline.live.states import SliceState, fetch, kept, state_exhibit
+from paceline.live.states import fetch, kept, state_exhibit
 from paceline.live.transport import Envelope, Kind, Transport
 
 HELD_SECONDS = 0.1

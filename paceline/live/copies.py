@@ -1,174 +1,63 @@
-"""Each server's slices are copied to the next server before an update is answered (`--ack replica`).
+"""Copies of a server's slices on the next one (`--ack replica`; `paceline.core.copies`), over the ways of a live run.
 
-    server s      update a slice;  Copied (a vector), ..., Complete  ->  server s + 1;   answers wait for
-    server s + 1  keep them;  Kept  ->  server s                                         Kept, then go
-
-Only the newest copy of a slice is kept. Between processes of one host the weights are copied by reference. While the
-next server is not there, answers go at once; when it is there again, it gets everything.
+Between processes of one host the weights are copied by reference.
 """
 
 from __future__ import annotations
 
 import functools
-import json
-from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from paceline.core.effects import Reply, Tell
-from paceline.core.errors import PeerLost, ProtocolError
-from paceline.core.message import message
-from paceline.core.role import Place, Role
-from paceline.core.vector import Vector
+from paceline.core import copies
+from paceline.core.copies import SliceState
+from paceline.core.role import Place
+from paceline.live import party
 from paceline.live.exhibits import STATE, Exhibit
 from paceline.live.node import Node
-from paceline.live.party import Party
-from paceline.live.states import SliceState, kept, state_exhibit
+from paceline.live.states import kept, state_exhibit
 
 COPY = "copy"  # what the exhibits of copies are called after
 COMPLETE = kept(COPY, "complete")
 
 
-@message
-class Copied:
-    """One vector of a slice, the `slice`-th of the sender's."""
-
-    slice: int
-    name: str
-    v: Vector
-
-
-@message
-class Complete:
-    """All vectors of that slice have been sent; `facts`: JSON. `number` counts its copies."""
-
-    slice: int
-    number: int
-    facts: str
-
-
-@message
-class Kept:
-    slice: int
-    number: int
-
-
-class Copies(Role):
-    """Of one server: has its own slices kept by the server `after` it, and keeps those of the one `before` it."""
+class Copies(copies.Copies):
+    """Shows what it keeps to the server that comes in the place of the one before it."""
 
     def __init__(
         self,
         node: Node,
         place: Place,
         *,
-        before: Party,
-        after: Party,
+        before: int,
+        after: int,
         counts: Sequence[int],
         nothing: Any,
         state_of: Callable[[int], SliceState],
         mark_of: Callable[[int], Hashable],
     ) -> None:
-        """`counts`: slices of this server, of the one before, and of the one after.
-
-        Everywhere the slice after a server's own is that of its copies. `mark_of` a slice is another one whenever it
-        has to be copied again.
-        """
-        super().__init__(None, place)
-        self._node, self._before, self._after = node, before, after
-        self._own, self._kept, self._theirs = counts
-        self._nothing = nothing
-        self._state_of, self._mark_of = state_of, mark_of
-        self._copied = False  # is the next server there?
-        self._coming: dict[int, dict[str, Any]] = defaultdict(dict)
-        self._held: dict[int, SliceState] = {}
+        """`nothing`: an empty vector."""
+        super().__init__(
+            place,
+            before=before,
+            after=after,
+            counts=counts,
+            state_of=state_of,
+            mark_of=mark_of,
+            tell=lambda server, slice, message: node.tell_slice(party.server(server), slice, message),
+            release=node.release,
+        )
+        self._node, self._nothing = node, nothing
         self._shown: set[str] = set()  # names of vectors
-        self.forget()
-        node.exhibits[COMPLETE] = lambda _slice: (nothing, float(len(self._held) == self._kept))
+        node.exhibits[COMPLETE] = lambda _slice: (nothing, float(self.complete))
         node.exhibits[kept(COPY, STATE)] = self._facts
 
-    def forget(self) -> None:
-        """Between two messages: what waits to be answered is asked again, nothing of this server is copied yet, and
-        what is kept of another is of a time that is over."""
-        self._coming.clear()
-        self._held.clear()
-        self._numbers, self._answered = [0] * self._own, [0] * self._own
-        self._marks: list[Hashable] = [None] * self._own
-        self._waiting: list[deque[tuple[int, Role, list[Tell | Reply]]]] = [deque() for _ in range(self._own)]
-
-    # ---- of this server ----------------------------------------------------------------------------------
     def begin(self) -> None:
-        """All servers are there, and of one view."""
-        self._node.between_messages(self._copy_all)
-
-    def hold(self, at: int, role: Role, effects: Iterable[Tell | Reply]) -> list[Tell | Reply]:
-        """What of it may go at once; the rest goes when the state behind it is on the next server."""
-        now = list(effects)
-        if not self._copied:
-            return now
-        if self._mark_of(at) != self._marks[at]:
-            self._copy(at)
-        if not now or self._answered[at] >= self._numbers[at]:
-            return now
-        self._waiting[at].append((self._numbers[at], role, now))
-        return []
-
-    def lost(self, who: Party) -> None:
-        """Between two messages: nobody waits for the dead."""
-        if who == self._before:
-            self._coming.clear()
-        if who == self._after:
-            self._copied = False
-            for at in range(self._own):
-                self._release(at, self._numbers[at])
-
-    def _copy_all(self) -> None:
-        self._copied = True
-        for at in range(self._own):
-            self._copy(at)
-
-    def _copy(self, at: int) -> None:
-        state = self._state_of(at)
-        self._numbers[at] += 1
-        self._marks[at] = self._mark_of(at)
-        for name, v in state.vectors.items():
-            self._tell(self._after, self._theirs, Copied(slice=at, name=name, v=v))
-        self._tell(
-            self._after, self._theirs, Complete(slice=at, number=self._numbers[at], facts=json.dumps(state.facts))
-        )
-
-    def _release(self, at: int, number: int) -> None:
-        self._answered[at] = max(number, self._answered[at])
-        waiting = self._waiting[at]
-        while waiting and waiting[0][0] <= number:
-            _, role, effects = waiting.popleft()
-            self._node.release(role, effects)
-
-    def _tell(self, who: Party, slice: int, message: Any) -> None:
-        try:
-            self._node.tell_slice(who, slice, message)
-        except PeerLost:
-            self.lost(who)
-
-    # ---- upon receiving ----------------------------------------------------------------------------------
-    def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
-        sender = self._after if isinstance(message, Kept) else self._before
-        if src != sender.index:
-            raise ProtocolError(f"server {src} sends {type(message).__name__}, and {sender} is its neighbour")
-        match message:
-            case Copied(slice=at, name=name, v=v):
-                self._coming[at][name] = v
-            case Complete(slice=at, number=number, facts=facts):
-                self._keep(at, json.loads(facts))
-                self._tell(self._before, self._kept, Kept(slice=at, number=number))
-            case Kept(slice=at, number=number) if at < self._own:
-                self._release(at, number)
-            case _:
-                yield from super().on(now, src, message)
+        self._node.between_messages(super().begin)
 
     def _keep(self, at: int, facts: dict[str, Any]) -> None:
-        vectors = self._coming.pop(at, {})
-        self._held[at] = SliceState(vectors, facts)
-        for name in vectors.keys() - self._shown:
+        super()._keep(at, facts)
+        for name in self._held[at].vectors.keys() - self._shown:
             self._shown.add(name)
             self._node.exhibits[kept(COPY, name)] = functools.partial(self._vector, name)
 

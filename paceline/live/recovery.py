@@ -19,6 +19,7 @@ from typing import Protocol
 
 from paceline.core.membership import Membership as Members
 from paceline.core.membership import State
+from paceline.core.replacing import Replacing
 from paceline.core.trace import Applied, Membership, Record
 from paceline.live import control, party
 from paceline.live.node import Node
@@ -78,19 +79,21 @@ class Recovery:
         self._members, self._servers, self._snapshots = members, servers, snapshots
         self._lives = dict.fromkeys(servers, 1)  # each server's short ones in a row, with the present one
         self._began = dict.fromkeys(servers, 0.0)  # when that one began to train; none has while it is lost
-        self._away: set[Party] = set()  # lost, and not training again
+        self._replacing = Replacing(len(servers))
         self._prepared: dict[Party, control.Prepared] = {}
         self._versions: dict[int, int] = {}  # that each server has told of
-        self._number = self.view = 0  # of the last order; that counts
         self._afterwards: list[Callable[[], None]] = []
-        self._undone = False  # do all go back, this time?
         self.departed: set[int] = set()  # workers
         self._returned: set[int] = set()  # workers that are in a later life
         self.plan: control.Plan | None = None
 
     @property
     def under_way(self) -> bool:
-        return bool(self._away)
+        return bool(self._replacing.away)
+
+    @property
+    def view(self) -> int:
+        return self._replacing.view
 
     def afterwards(self, act: Callable[[], None]) -> None:
         """Once all servers are there again."""
@@ -100,7 +103,7 @@ class Recovery:
         """Or has that begun?"""
         if who not in self._lives or self._snapshots is None or self.plan is None or not self.plan.replaced:
             return False
-        if who in self._away and self._members.state(who) is State.LOST:
+        if who.index in self._replacing.away and self._members.state(who) is State.LOST:
             return True
         return not self.exhausted(who) and (self.plan.copied or self._snapshots.available)
 
@@ -122,47 +125,45 @@ class Recovery:
             return
         assert self._snapshots is not None
         self._snapshots.hold()
-        self._away.add(who)
         self._lives[who], self._began[who] = self._short_lives(who) + 1, math.inf
         self._listener.recorded(Membership(at=self._node.now(), party=str(who), event="lost", reason=why))
         self._node.lost(who, why)
         self._node.go_back(self._node.view, undone=False)  # what was being kept for a later snapshot is no more
         self._transport.drop(who, incarnation, why)
         assert self.plan is not None
-        self._undone = self._undone or not self.plan.copied or any(self._keeper_of(s) in self._away for s in self._away)
+        self._replacing.lost(who.index, copied=self.plan.copied)
         self._order_all()
-
-    def _keeper_of(self, server: Party) -> Party:
-        return self._servers[(server.index + 1) % len(self._servers)]
 
     def _order_all(self) -> None:
         """A new number each time, so that no answer to an earlier order counts, nor the time that one took."""
         assert self._snapshots is not None
-        if self._undone and not self._snapshots.available:
-            who = min(self._away)
+        replacing = self._replacing
+        if replacing.undone and not self._snapshots.available:
+            who = self._servers[min(replacing.away)]
             self._listener.failed(who, f"lost {who} and the copies of what it held, before the first snapshot", "")
             return
         self._members.view += 1
-        number = self._number = self._members.view
+        number = self._members.view
+        replacing.order(number)
         self._prepared = {}
-        self.view = number if self._undone else self.view
-        for server in self._concerned():
+        for server in map(self._servers.__getitem__, replacing.concerned()):
             if self._members.state(server) is not State.LOST:
                 self._tell([server], self._order(server))
         self._transport.call_later(PATIENCE_SECONDS, lambda: self._still_waiting(number))
 
-    def _concerned(self) -> list[Party]:
-        return [server for server in self._servers if self._undone or server in self._away]
-
     def _order(self, server: Party) -> control.Restore:
-        source = str(party.COORDINATOR if self._undone else self._keeper_of(server))
+        replacing = self._replacing
+        keeper = replacing.source(server.index)
+        source = str(party.COORDINATOR if keeper is None else self._servers[keeper])
         departed = tuple(sorted(self.departed))
-        returned = tuple(sorted(self._returned - self.departed)) if self._undone else ()  # a copy knows them
-        return control.Restore(number=self._number, view=self.view, source=source, departed=departed, returned=returned)
+        returned = tuple(sorted(self._returned - self.departed)) if replacing.undone else ()  # a copy knows them
+        return control.Restore(
+            number=replacing.number, view=replacing.view, source=source, departed=departed, returned=returned
+        )
 
     def _still_waiting(self, number: int) -> None:
-        if self.under_way and number == self._number:
-            who = next(server for server in self._concerned() if server not in self._prepared)
+        if self._replacing.counts(number):
+            who = self._servers[self._replacing.missing()[0]]
             self._listener.failed(who, f"waited {PATIENCE_SECONDS:.0f} s for {who} to be back in its place", "")
 
     def came_back(self, rank: int) -> None:
@@ -182,44 +183,43 @@ class Recovery:
             self._tell([who], message)
 
     def prepared(self, who: Party, prepared: control.Prepared) -> None:
-        if not self.under_way or prepared.number != self._number:
-            return
         if prepared.failed:  # its keeper was itself replaced a moment ago
-            self._undone = True
-            self._order_all()
-        else:
+            if self._replacing.failed(prepared.number):
+                self._order_all()
+            return
+        if self._replacing.counts(prepared.number):
             self._prepared[who] = prepared
-            if len(self._prepared) == len(self._concerned()):
-                self._go_on()
+        if self._replacing.prepared(who.index, prepared.number):
+            self._go_on()
 
     def _go_on(self) -> None:
-        now, back = self._node.now(), sorted(self._away)
-        self._away.clear()
+        now, undone = self._node.now(), self._replacing.undone
+        back = [self._servers[server] for server in sorted(self._replacing.away)]
+        self._replacing.done()
         for who in back:
             self._tell([who], control.Go(at=now))
             self._members.ready(now, who)
             self._began[who] = now
         for other in self._members.here():  # whoever asks it for something has heard of it by then
             self._members.acknowledged(now, other, self._members.view)
-        reason = self._reason(back)
+        reason = self._reason(back, undone)
         self._versions.clear()
         for who in back:
             self._listener.recorded(Membership(at=now, party=str(who), event="replaced", reason=reason))
         assert self._snapshots is not None
         self._snapshots.release()
         replaced = tuple(who.index for who in back)
-        resume = control.Resume(view=self.view, undone=self._undone, replaced=replaced)
-        self._undone = False
+        resume = control.Resume(view=self.view, undone=undone, replaced=replaced)
         self._tell([*(server for server in self._servers if server not in back), *self._others], resume)
         waiting, self._afterwards = self._afterwards, []
         for act in waiting:
             act()
 
-    def _reason(self, back: Sequence[Party]) -> str:
+    def _reason(self, back: Sequence[Party], undone: bool) -> str:
         """In one line, what became of the updates."""
         version = max(prepared.version for prepared in self._prepared.values())
-        if not self._undone:
+        if not undone:
             return f"it goes on from its copy, at version {self._prepared[back[0]].version:,}; nothing answered is lost"
-        undone = max(prepared.undone for prepared in self._prepared.values())
-        undone = max(undone, *(self._versions.get(who.index, version) - version for who in back))
-        return f"all shards went back to version {version:,} ({undone:,} update{'s' * (undone != 1)} undone)"
+        most = max(prepared.undone for prepared in self._prepared.values())
+        most = max(most, *(self._versions.get(who.index, version) - version for who in back))
+        return f"all shards went back to version {version:,} ({most:,} update{'s' * (most != 1)} undone)"

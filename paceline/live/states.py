@@ -8,20 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from paceline.core.copies import SliceState
 from paceline.live.exhibits import STATE, Exhibit
 from paceline.live.node import Node
 from paceline.live.party import Party
-
-
-@dataclass(frozen=True, slots=True)
-class SliceState:
-    """All that a slice is made of: vectors as long as it, and what JSON can say."""
-
-    vectors: dict[str, Any]
-    facts: dict[str, Any]
 
 
 def kept(whose: str, name: str) -> str:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import functools
 
+from paceline.core.copies import Complete, Copied, Kept
 from paceline.core.errors import ProtocolError
 from paceline.live import control
-from paceline.live.copies import Complete, Copied, Kept
 from paceline.live.exhibits import Exhibit, Peek, Withdrawn
 from paceline.live.meetings import Take
 from paceline.live.party import Party

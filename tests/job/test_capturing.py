@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from paceline.core.clocked import Push, Weights
+from paceline.core.copies import SliceState, mark_of
 from paceline.core.role import Place, Role
 from paceline.core.scheme import make, names
 from paceline.engine.recipes import OptimizerRecipe, ScheduleRecipe
@@ -17,8 +18,6 @@ from paceline.engine.vector import Flat
 from paceline.job.capturing import revive, state_of
 from paceline.job.keeping import refuses
 from paceline.job.recipe import Recipe
-from paceline.job.server import mark_of
-from paceline.live.states import SliceState
 
 LENGTH, WORKERS = 5, 3
 SCHEDULE = ScheduleRecipe(name="step", every=40, factor=0.5)

@@ -15,6 +15,7 @@ from torch import nn
 from paceline.checkpoint.folder import Folder
 from paceline.config import Config, build
 from paceline.core.clocked import Push
+from paceline.core.copies import SliceState
 from paceline.core.errors import PeerLost, TimedOut
 from paceline.core.role import Place, Role
 from paceline.core.scheme import make
@@ -29,7 +30,7 @@ from paceline.job.resuming import OPTIMIZER, Start, parts_of
 from paceline.job.saving import Keeper
 from paceline.live.exhibits import STATE, Exhibit
 from paceline.live.party import Party
-from paceline.live.states import SliceState, state_exhibit
+from paceline.live.states import state_exhibit
 from tests.job.conftest import Runner
 from tests.job.reference import assert_same, config_for, saved
 

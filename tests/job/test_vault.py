@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
+from paceline.core.copies import SliceState
 from paceline.core.errors import PeerLost
 from paceline.core.role import Place
 from paceline.core.scheme import make
@@ -25,7 +26,7 @@ from paceline.live.hosted import Hosted
 from paceline.live.hub import Hub
 from paceline.live.node import Node
 from paceline.live.party import COORDINATOR, server
-from paceline.live.states import SliceState, fetch
+from paceline.live.states import fetch
 from tests.live.doubles import NumpyMemory
 from tests.live.stage import Behind
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from paceline.core.copies import Kept, SliceState
 from paceline.core.effects import Reply, Tell
 from paceline.core.errors import ProtocolError
 from paceline.core.role import Role
-from paceline.live.copies import COMPLETE, Copies, Kept
+from paceline.live.copies import COMPLETE, Copies
 from paceline.live.hosted import Hosted
 from paceline.live.party import Party, server, worker
-from paceline.live.states import SliceState
 from tests.live.doubles import in_background, vector
 from tests.live.stage import PLACE, Ask, Said, Stage
 
@@ -41,8 +41,8 @@ class Server:
         self.copies = Copies(
             self.node,
             PLACE,
-            before=other,
-            after=other,
+            before=other.index,
+            after=other.index,
             counts=(1, 1, 1),
             nothing=vector(),
             state_of=lambda at: SliceState({"w": self.role.w}, {"version": self.role.version}),
@@ -93,7 +93,7 @@ def test_nobody_waits_for_a_keeper_that_is_lost(stage: Stage, pair: Any) -> None
         answers = asks(stage, 2)
         while one.role.version < 2:
             pass
-        one.node.between_messages(lambda: one.copies.lost(S1))
+        one.node.between_messages(lambda: one.copies.lost(1))
         assert answers() == [1, 2]
 
 
