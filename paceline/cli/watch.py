@@ -82,6 +82,7 @@ def check(run: Path) -> None:
 def about(run: Path) -> dict[str, Any]:
     """What the run's config.toml says of it; little, while it is not there yet."""
     told: dict[str, Any] = {"run": str(run), "scheme": "", "summary": "", "paper": "", "box": [], "servers": 1}
+    told["parameters"] = {}
     try:
         config = build(load(str(run / "config.toml")))
     except PacelineError:
@@ -89,6 +90,7 @@ def about(run: Path) -> dict[str, Any]:
     name = config.run.scheme
     lines = [[{"text": p.text, "at": list(p.at)} for p in line] for line in box(catalogue.description(name))]
     told |= {"scheme": name, "summary": lookup(name).summary, "paper": lookup(name).paper.short(), "box": lines}
+    told["parameters"] = {scheme: dict(of) for scheme, of in config.parameters.items()}
     told |= {"servers": config.cluster.servers, "target": config.stop.target_accuracy or None}
     return told | {"model": config.model.name, "data": config.data.name}
 

@@ -65,14 +65,21 @@ def test_what_is_no_run_is_refused_with_a_way_out(
     assert "--port a" in capsys.readouterr().err
 
 
+def measured(*steps_s: float) -> list[Measured]:
+    return [
+        Measured(rank=rank, device="cpu", step_s=step_s, samples=32.0, exchange_s=0.001)
+        for rank, step_s in enumerate(steps_s)
+    ]
+
+
 def test_what_other_schemes_would_give_is_what_such_workers_can() -> None:
-    workers = [Measured(device="cpu", step_s=s, samples=32.0, exchange_s=0.001) for s in (0.02, 0.02, 0.02, 0.08)]
+    workers = measured(0.02, 0.02, 0.02, 0.08)
     found = {told.scheme: told.rate for told in outlook_of(workers, {"scheme": "bsp", "servers": 1})}
     assert found["bsp"] == pytest.approx(4 * 32 / 0.081, rel=0.06)
     assert found["asp"] == pytest.approx(3 * 32 / 0.021 + 32 / 0.081, rel=0.06)
     assert found["bsp"] < found["asp"]
-    restless = [Measured(device="cpu", step_s=0.02, spread_s=0.01, samples=32.0, exchange_s=0.001) for _ in range(4)]
-    steady = [dataclasses.replace(worker, spread_s=0.0) for worker in restless]
+    steady = measured(0.02, 0.02, 0.02, 0.02)
+    restless = [dataclasses.replace(worker, spread_s=0.01) for worker in steady]
     at_ease, harried = (
         {told.scheme: told.rate for told in outlook_of(of, {"scheme": "bsp", "servers": 1})}
         for of in (steady, restless)
@@ -83,3 +90,20 @@ def test_what_other_schemes_would_give_is_what_such_workers_can() -> None:
     assert outlook_of(workers, {"scheme": "bsp", "servers": 3})
     assert "localsgd" in alone
     assert "asp" not in alone
+
+
+def test_what_gsp_would_give_is_with_the_groups_that_the_run_has() -> None:
+    workers = measured(0.02, 0.08, 0.02, 0.08)
+
+    def under_gsp(of: list[Measured], **parameters: str) -> float:
+        told = outlook_of(of, {"scheme": "bsp", "servers": 1, "parameters": {"gsp": parameters}})
+        return next(foretold.rate for foretold in told if foretold.scheme == "gsp")
+
+    alike = 2 * 32 / 0.021 + 2 * 32 / 0.081
+    unlike = 4 * 32 / 0.081
+    assert under_gsp(workers) == pytest.approx(alike, rel=0.06)
+    assert under_gsp(workers, groups="0,2;1,3") == pytest.approx(alike, rel=0.06)
+    assert under_gsp(workers, groups="0,1;2,3") == pytest.approx(unlike, rel=0.06)
+    assert under_gsp(workers, labels="a*2,b*2") == pytest.approx(unlike, rel=0.06)
+    without_1 = 32 / 0.021 + 2 * 32 / 0.081  # worker 0 alone, and 3 still holds 2 up
+    assert under_gsp([workers[0], *workers[2:]], groups="0,1;2,3") == pytest.approx(without_1, rel=0.06)

@@ -28,6 +28,7 @@ class Measured:
     spread_s: standard deviation of step_s.
     """
 
+    rank: int
     device: str
     step_s: float
     samples: float
@@ -159,6 +160,7 @@ class Reader:
                 return
             measured = [
                 Measured(
+                    rank=pace.rank,
                     device=pace.device,
                     step_s=pace.step_s,
                     spread_s=pace.spread_s,
