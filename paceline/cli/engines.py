@@ -32,6 +32,10 @@ from paceline.live.tcp import is_loopback
 from paceline.observe.progress import make_view
 
 RETURN_SECONDS = 120.0  # Ray takes a minute to know of a dead node, and an autoscaler more to have another
+TAKEN = (
+    "{} takes all hosts of this run away (SIGTERM to each agent): preempted, queued again, cancelled, or out of time; "
+    "the run ends in order"
+)
 ENGINES = (mpi.NAME, slurm.NAME, sge.NAME, ray.NAME, torchrun.NAME, yarn.NAME)
 
 
@@ -104,9 +108,11 @@ def _run(
         crew = RemoteCrew(there, placement, local, scripts=bool(script), said=said, patience_s=patience_s)
         if returning:
             returning.join(crew, lambda host, number: ready([host], placement, first=number))
-        if script:
-            return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), config.run.out)
-        return run_and_report(conductor_of(config, crew, make_view(sys.stderr)), config.run.out)
+        view = Losses() if script else make_view(sys.stderr)
+        conductor = conductor_of(config, crew, view, evaluator=not script)
+        if not returning:  # Ray brings agents back
+            crew.when_taken(lambda: conductor.taken(TAKEN.format(engine.name)))
+        return (run_scripts if script else run_and_report)(conductor, config.run.out)
 
 
 def _extra(options: argparse.Namespace) -> tuple[str, ...]:

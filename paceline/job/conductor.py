@@ -25,7 +25,7 @@ from paceline.job.credentials import Credentials, security_note
 from paceline.job.crew import Crew, Ended
 from paceline.job.deadline import INTERRUPT_SECONDS, Deadline, RunFailed
 from paceline.job.growth import GROWS, asked_to_grow, grows
-from paceline.job.happenings import Failure, Finished, Grow, Interrupted, Member, News, Started
+from paceline.job.happenings import Failure, Finished, Grow, Interrupted, Member, News, Started, Taken
 from paceline.job.ledger import Ledger
 from paceline.job.link import Link
 from paceline.job.recipe import Recipe
@@ -93,6 +93,7 @@ class Conductor:
         self._ledger = Ledger(config, train_samples, begun_at=self._start.samples)
         self._trace: TraceWriter | None = None
         self._standing = Standing(self._out, config.run.scheme)
+        self._taken = False
         self._interrupted, self._where, self._lost_at = "", dict[Party, str](), dict[Party, str]()
         cluster = config.cluster
         node = Node(self._transport, FlatMemory())
@@ -177,6 +178,10 @@ class Conductor:
         """First: stop, keep what there is. Second: end at once."""
         self._events.put(Interrupted(signal))
 
+    def taken(self, why: str) -> None:
+        """All hosts are taken away: end in order, as by SIGTERM, which may reach us as well; from any thread."""
+        self._events.put(Taken(why))
+
     def grow(self) -> None:
         """One worker more, where --begin-with has left a seat; from any thread, or a signal handler."""
         self._events.put(Grow())
@@ -193,7 +198,7 @@ class Conductor:
     @property
     def interrupted(self) -> str:
         """The signal that ended the run, if one did."""
-        return self._interrupted
+        return self._interrupted or ("SIGTERM" if self._taken else "")
 
     def elapsed_s(self) -> float:
         """Since training started, on the coordinator's clock."""
@@ -237,21 +242,32 @@ class Conductor:
                     self._fail(self._death(who, why or self._too_early(who)))
                 case Failure():
                     self._fail(event)
-                case Interrupted(signal=signal) if finished:
-                    self._interrupted = signal
-                    return
-                case Interrupted(signal=signal):
-                    second = bool(self._interrupted)
-                    self._interrupted = signal
-                    if second or self._coordinator.phase is not Phase.TRAINING:
-                        raise RunFailed(f"interrupted by {signal}")
-                    self._coordinator.stop(f"interrupted by {signal}")
-                    deadline.at_most(INTERRUPT_SECONDS[signal])
+                case Interrupted() | Taken():
+                    self._called_off(event, deadline, finished=finished)
+                    if finished:
+                        return
             self._start_again()
             if not finished:
                 deadline.check()
             elif deadline.expired:
                 return
+
+    def _called_off(self, event: Interrupted | Taken, deadline: Deadline, *, finished: bool) -> None:
+        """Raises RunFailed by a second signal, and where there is nothing yet to be ended in order."""
+        second = False
+        match event:
+            case Interrupted(signal=signal):
+                second, self._interrupted = bool(self._interrupted), signal
+            case Taken(why=why):
+                self._taken, signal = True, "SIGTERM"
+                self._view.begin((why,))
+        if finished:
+            return
+        ending = self._taken and self._coordinator.phase in (Phase.FINISHING, Phase.OVER)
+        if second or not (ending or self._coordinator.phase is Phase.TRAINING):
+            raise RunFailed(f"interrupted by {signal}")
+        self._coordinator.stop(f"interrupted by {signal}")
+        deadline.at_most(INTERRUPT_SECONDS[signal])
 
     def _survives(self, who: Party) -> bool:
         """Does the run, with what is started in its place?"""

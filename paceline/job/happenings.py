@@ -50,3 +50,10 @@ class Finished:
 @dataclass(frozen=True, slots=True)
 class Interrupted:
     signal: str
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """All hosts are taken away, which is as SIGTERM; `why`, to be shown."""
+
+    why: str

@@ -187,7 +187,7 @@ def main(arguments: list[str]) -> int:
 
         stream, token, address = dial(Path(arguments[1]))
         signal.signal(signal.SIGALRM, lambda *_: sys.exit(143))
-        signal.signal(signal.SIGTERM, _terminated)
+        signal.signal(signal.SIGTERM, lambda *_: _terminated(lines))
     else:
         stream, address = words.Descriptors(os.dup(0), os.dup(1)), _reached_at()
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -202,9 +202,11 @@ def main(arguments: list[str]) -> int:
     os._exit(0)  # threads that wait for parties which are gone would keep it
 
 
-def _terminated(*_: object) -> None:
+def _terminated(lines: Lines[Request]) -> None:
     if signal.alarm(GRACE_SECONDS):
         sys.exit(143)  # it is said for the second time
+    # Not here: this thread may be saying something else just now.
+    threading.Thread(target=lines.say, args=[words.Leaving()], name="leaving", daemon=True).start()
 
 
 def _reached_at() -> str:

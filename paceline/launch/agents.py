@@ -42,7 +42,7 @@ class RemoteHost:
         self.lines, self._why_gone = lines, why_gone
         self._answers: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._events: Callable[[Event], None] = lambda event: None
-        self.alive, self._doubted_at = True, math.inf
+        self.alive, self.leaving, self._doubted_at = True, False, math.inf
         self._beat = words.Beating(lines, self._give_up)
         threading.Thread(target=self._read, name=f"agent on {name}", daemon=True).start()
 
@@ -85,7 +85,8 @@ class RemoteHost:
 
     def _read(self) -> None:
         while (event := self.lines.hear()) is not None:
-            if isinstance(event, words.Said | words.Ended | words.Over):
+            if isinstance(event, words.Said | words.Ended | words.Over | words.Leaving):
+                self.leaving |= isinstance(event, words.Leaving)
                 self._events(event)
             else:
                 self._answers.put(event)
@@ -116,6 +117,7 @@ class RemoteCrew:
         self._waiting: dict[Party, tuple[Config, Seat, threading.Timer]] = {}
         self._scripts, self._said = scripts, said
         self.ended: queue.SimpleQueue[Ended] = local.ended  # one queue for all, so that the first cause comes first
+        self._taken: Callable[[], None] = lambda: None
         self._at: dict[str, RemoteHost] = {}  # parties that run
         self._out = ""
         self._change = threading.Condition()
@@ -235,6 +237,16 @@ class RemoteCrew:
         with self._change:
             self._change.wait_for(lambda: self._over.issuperset(there), max(0.0, deadline - time.monotonic()))
 
+    def when_taken(self, taken: Callable[[], None]) -> None:
+        """`taken` is called, on any thread, once every host that is there has been told to go by the engine."""
+        self._taken = taken
+        self._look_who_stays()
+
+    def _look_who_stays(self) -> None:
+        there = [host for host in self._hosts if host.alive]
+        if there and all(host.leaving for host in there):
+            self._taken()
+
     # ---- what the agents say, each on its thread ---------------------------------------------------------
     def _heard(self, host: RemoteHost, event: Event) -> None:
         match event:
@@ -245,9 +257,12 @@ class RemoteCrew:
                 with self._change:  # told and taken away at once: `busy` sees either, and `start` comes after both
                     self.ended.put(Ended(who=Party.parse(party), why=why.replace("(pid ", f"({host.name}, pid ", 1)))
                     self._at.pop(party, None)
+            case words.Leaving():
+                self._look_who_stays()
             case words.Over():
                 if not host.alive:
                     self._lost(host)
+                    self._look_who_stays()
                 with self._change:
                     self._over.add(host)
                     self._change.notify_all()

@@ -6,6 +6,7 @@
     launcher  Prepare       load the data                     agent  Prepared           or Refused
     launcher  Start         one party: its configuration, its seat and its keys
     agent     Said          a line that the party's command printed
+    agent     Leaving       its engine has told it to go; it stays for a while, so that the run can be ended in order
     agent     Ended         the party is no more; `why` is empty when all went well
     launcher  Kill          a party that the others have given up
     launcher  End           everybody who is still there: asked first, killed after `seconds`        agent  Over
@@ -122,8 +123,12 @@ class Over(Word, frozen=True, kw_only=True, tag="over"):
     pass
 
 
+class Leaving(Word, frozen=True, kw_only=True, tag="leaving"):
+    pass
+
+
 Request = Begin | Prepare | Start | Kill | End | Beat
-Event = Hello | Begun | Prepared | Refused | Said | Ended | Over | Beat
+Event = Hello | Begun | Prepared | Refused | Said | Ended | Over | Leaving | Beat
 W = TypeVar("W")
 
 

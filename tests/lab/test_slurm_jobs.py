@@ -1,4 +1,4 @@
-"""A job of Slurm that is taken away, over two kinds of nodes."""
+"""A job of Slurm that is taken away: over two kinds of nodes, and from a launcher outside."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from tests.lab import slurm
 from tests.lab.lab import Lab, missing, not_asked, opened
-from tests.lab.launched import path
+from tests.lab.launched import Launched, path
 from tests.lab.test_engines import left
 from tests.launch.processes import within
 
@@ -64,3 +64,20 @@ def test_at_notice_a_job_leaves_a_checkpoint_and_goes_on_from_it_once_it_is_back
         "worker 0": "h2",
     }
     assert len([*(out / "checkpoints").iterdir()]) == 2  # one of each life, when it was taken away
+
+
+def test_a_launcher_outside_of_the_job_that_is_taken_away_ends_in_order_and_says_why(lab: Lab) -> None:
+    with slurm.running(lab) as environment:
+        words = ["--launcher", "slurm", "-n", "2", "--launcher-args", "-N 2", *TRAIN.split(), "--out", "run"]
+        launched = Launched(lab, *words, **environment)
+        assert launched.says("accuracy", 120), launched.said
+        command = lab.command(
+            "h1", "scancel", "1"
+        )  # what Slurm does with a job that it preempts and cannot queue again
+        subprocess.run(command, env={**os.environ, **environment}, check=True)
+        assert launched.says("slurm takes all hosts of this run away (SIGTERM to each agent)", 30), launched.said
+        assert launched.ends(30) == 143, launched.said
+        for host in lab.names:
+            assert within(10, lambda host=host: not left(lab, host, "slurm")), left(lab, host, "slurm")  # type: ignore[misc]
+    assert json.loads((lab.folder / "run" / "summary.json").read_text())["reason"] == "interrupted by SIGTERM"
+    assert len([*(lab.folder / "run" / "checkpoints").iterdir()]) == 1

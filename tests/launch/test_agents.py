@@ -196,3 +196,25 @@ def test_a_host_of_another_run_cannot_join_and_nobody_is_started_when_the_run_is
     crew.end(0.0)
     crew._start_waiting(worker(0))  # as its clock would do
     assert crew.ended.empty()  # it would say that no host is left
+
+
+# ---- hosts that are taken away -----------------------------------------------------------------------------
+def test_hosts_are_taken_away_once_all_that_are_there_have_been_told_to_go(far: Callable[[str], Far]) -> None:
+    a, b = far("a"), far("b")
+    crew, taken = crew_of(a, b, patience_s=0.0), threading.Event()
+    crew.when_taken(taken.set)
+    a.lines.say(words.Leaving())
+    assert within(10, lambda: a.host.leaving)
+    assert not taken.is_set()  # b stays, and the run with it
+    b.lines.say(words.Leaving())
+    assert taken.wait(10)
+
+
+def test_a_host_that_is_gone_is_not_waited_for_and_who_asks_late_is_told_at_once(far: Callable[[str], Far]) -> None:
+    a, b = far("a"), far("b")
+    crew, taken = crew_of(a, b, patience_s=0.0), threading.Event()
+    a.lines.say(words.Leaving())
+    assert within(10, lambda: a.host.leaving)
+    b.goes()
+    crew.when_taken(taken.set)
+    assert taken.wait(10)
