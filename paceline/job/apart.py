@@ -154,10 +154,7 @@ class Apart:
     def room_for(
         self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]
     ) -> list[Any]:
-        asked = self.node.calls.find(id) is not None or self.node.calls.is_void(id)  # of what is void, nobody was told
-        if kind != Kind.REPLY or not asked or max(lengths) > self._longest:
-            raise ProtocolError(f"{src} sends vectors to the coordinator")
-        return self.node.room_for(src, kind, id, lengths, shared)
+        return self.node.room_for_look(src, kind, id, lengths, shared, longest=self._longest)
 
     def lost(self, src: Party, why: str) -> None:
         self.node.lost(src, why)

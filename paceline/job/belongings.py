@@ -70,7 +70,7 @@ class Belongings:
     def take(self, slices: Sequence[slice]) -> Kept:
         """Copies, where they will change. `slices` of the model's vector."""
         role = self._node.role
-        facts, vectors = of_stage(self._node.stage, slices)
+        facts, vectors = of_stage(self._node.out.stage, slices)
         vectors |= {f"{OWN}.{name}": getattr(role, name) for name in role.private}
         if "rng" in vars(role):
             facts["rng"] = role.rng.getstate()
@@ -106,7 +106,7 @@ class Belongings:
         memory = optimizer_memory(tensors)
         if memory is not None:
             self._work.recall(memory)
-        self._node.stage.recall(residuals(memories, slices))
+        self._node.out.stage.recall(residuals(memories, slices))
 
 
 def of_optimizer(memory: Flat | None, length: int) -> dict[str, Flat]:

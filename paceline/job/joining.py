@@ -113,7 +113,7 @@ class Membership:
 
     def _learn_layout(self, plan: control.Plan) -> None:
         memory, tensors, slices = FlatMemory(self._seat.device), self._flat.tensors, plan.layout.slices
-        self._node.stage = self._recipe.codecs.stage(memory, self._scheme, tensors=tensors, slices=slices)
+        self._node.out.stage = self._recipe.codecs.stage(memory, self._scheme, tensors=tensors, slices=slices)
         self._node.place(None, plan.layout, None if plan.servers else self._carrier)  # servers begin with them, too
 
     def _role(self, plan: control.Plan, update: Update, w: Any) -> Role:
@@ -135,7 +135,7 @@ class Membership:
         if not rank:
             return carrier
         shapes, timeout_s = [shape for _, shape in self._flat.layout()], self._seat.timeout_s
-        return LowRankMeans(shapes, rank, self._node.by_servers, carrier, timeout_s=timeout_s)
+        return LowRankMeans(shapes, rank, self._node.out.mean_by_servers, carrier, timeout_s=timeout_s)
 
     def _coder(self) -> MeanCoder | None:
         return self._recipe.codecs.coder(FlatMemory(self._seat.device), self._scheme, self._flat.tensors)

@@ -83,7 +83,7 @@ class Shard:
         self._recipe = recipe = Recipe.from_json(plan.optimizer)
         self._scheme = recipe.make_scheme()
         self._box = self._scheme.server(len(plan.layout.holders))
-        session.node.stage = recipe.codecs.stage(FlatMemory(), self._scheme, of_server=True)
+        session.node.out.stage = recipe.codecs.stage(FlatMemory(), self._scheme, of_server=True)
         self._parts, self._slices = plan.layout.slices, plan.layout.of(self._server)
         self._tensors = _tensors_by_slice(plan)
         self._rules = [recipe.make_rule(self._tensors[number]) for number in self._slices]

@@ -75,6 +75,7 @@ class Coordinator:
         self._snapshots = snapshots
         self._course, self._tally = Course(), Tally()
         self._roll = roll = Roll(workers, servers, evaluator, absent)
+        self._longest = 0  # elements of the model
         self._answers: dict[Party, Any] = {}  # what each party said in this phase
         # Workers and servers, once training has started.
         patience = Patience(dead_s=dead_after_s, stuck_s=stuck_after_s, stuck_steps=STUCK_STEPS)
@@ -178,10 +179,7 @@ class Coordinator:
     def room_for(
         self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]
     ) -> list[Any]:
-        asked = self.node.calls.find(id) is not None or self.node.calls.is_void(id)  # of what is void, nobody was told
-        if kind != Kind.REPLY or not asked or max(lengths) > self._plan.layout.length:
-            raise ProtocolError(f"{src} sends vectors to the coordinator")
-        return self.node.room_for(src, kind, id, lengths, shared)
+        return self.node.room_for_look(src, kind, id, lengths, shared, longest=self._longest)
 
     def lost(self, src: Party, why: str) -> None:
         self._churn.lost(src, why)
@@ -251,7 +249,7 @@ class Coordinator:
     def _make_plan(self, ready: list[control.Ready]) -> None:
         kept, roll = self._snapshots, self._roll
         replaced = kept is not None and not kept.refuses(ready[0], len(roll.servers))
-        self._model = ready[0]
+        self._model, self._longest = ready[0], ready[0].length
         self._plan = make_plan(
             ready,
             [roll.hellos[who] for who in roll.beginning],

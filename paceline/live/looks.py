@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 from paceline.core.effects import To
-from paceline.core.vector import Memory
 from paceline.live.exhibits import WEIGHTS, Exhibit, Peek
+from paceline.live.outbox import Outbox
 from paceline.live.party import Party
 from paceline.live.pending import Pending
 from paceline.live.transport import Envelope, Kind
 
 
-class Looking(ABC):
-    """A side of a node. Each look raises PeerLost or TimedOut when nobody answers."""
+class Looking:
+    """A party that asks others by `out`. Each look raises PeerLost or TimedOut when nobody answers."""
 
-    _timeout_s: float
-    _memory: Memory
-    view: int
-
-    @abstractmethod
-    def _asking(self, target: Party, at: int, piece: Any, pending: Pending, part: int, view: int) -> Envelope: ...
-
-    @abstractmethod
-    def _send(self, to: Party, envelope: Envelope, part: int) -> None: ...
-
-    @abstractmethod
-    def _call(self, to: To, whole: Any, *, streams: bool = False) -> Pending: ...
-
-    @abstractmethod
-    def _ask(self, parts: list[tuple[int, Party, int, Any]], what: str) -> Pending: ...
+    def __init__(self, out: Outbox) -> None:
+        self.out = out
 
     def peek(self, to: To, what: str) -> Any:
         """A look at what `to` holds, such as its weights, without its role noticing; also when the run is over."""
@@ -43,7 +29,7 @@ class Looking(ABC):
 
     def exhibit(self, to: To, what: str) -> Exhibit:
         """The same with what is said of it."""
-        shown: Exhibit = self._call(to, Peek(what=what)).wait(self._timeout_s)
+        shown: Exhibit = self.out.call(to, Peek(what=what)).wait(self.out.timeout_s)
         return shown
 
     def exhibit_of(self, who: Party, what: str, slice: int = 0) -> Exhibit:
@@ -52,8 +38,8 @@ class Looking(ABC):
 
     def exhibits_of(self, who: Party, wanted: Sequence[tuple[str, int]]) -> list[Exhibit]:
         """Several, asked for at once: of which slice each."""
-        asked = [self._ask([(0, who, at, Peek(what=what))], f"the {what} of {who}") for what, at in wanted]
-        return [pending.wait(self._timeout_s) for pending in asked]
+        asked = [self.out.ask([(0, who, at, Peek(what=what))], f"the {what} of {who}") for what, at in wanted]
+        return [pending.wait(self.out.timeout_s) for pending in asked]
 
     def version_of(self, who: Party, what: str) -> float:
         """The number that `who` shows by this name."""
@@ -66,10 +52,10 @@ class Looking(ABC):
 
     def ask(self, who: Party, slice: int, message: Any, what: str) -> Pending:
         """Send `message` to one slice of `who`; `what` is named when its answer is waited for in vain."""
-        pending = Pending(what, 1, self._memory)
-        envelope = self._asking(who, slice, message, pending, 0, self.view)
-        self._send(who, envelope, slice)
+        pending = Pending(what, 1, self.out.memory)
+        envelope = self.out.asking(who, slice, message, pending, 0, self.out.view)
+        self.out.send(who, envelope, slice)
         return pending
 
     def tell_slice(self, who: Party, slice: int, message: Any) -> None:
-        self._send(who, Envelope(Kind.TELL, message, slice=slice, view=self.view), slice)
+        self.out.send(who, Envelope(Kind.TELL, message, slice=slice, view=self.out.view), slice)

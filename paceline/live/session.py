@@ -373,7 +373,7 @@ class Session:
                 self.on_capture(version, purpose)
             case control.Resume(undone=False, replaced=replaced) if self.node.me.kind == "worker":
                 self._repeat_rate()
-                self.node.ask_again([party.server(server) for server in replaced])
+                self.node.out.ask_again([party.server(server) for server in replaced])
             case control.Resume(view=view, undone=undone) if self.node.me.kind != "server":
                 self._repeat_rate()
                 self.node.go_back(view, undone=undone)
@@ -418,7 +418,7 @@ class Session:
         self._lives = dict(enumerate(roster.lives))
         self.late = bool(roster.lives)
         self._early = [] if self.late else None
-        self.node.view = roster.view
+        self.node.begin_view(roster.view)
         self.departed, self.lost_ranks = set(roster.gone), set(roster.lost)
         self._coming = roster.coming
 

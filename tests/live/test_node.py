@@ -244,7 +244,7 @@ def test_the_open_calls_of_a_worker_that_is_gone_are_dropped(stage: Stage) -> No
     stage.nodes[server(0)].gone(1)
     assert role.left == [1]
     answer_all.append(1)
-    again = stage.nodes[worker(1)]._call(SERVERS, Ask(v=TEN, n=2))
+    again = stage.nodes[worker(1)].out.call(SERVERS, Ask(v=TEN, n=2))
     assert again.wait(15.0).n == 2, "the answer to the second call went to the first"
     one.stop()
     with pytest.raises(Stopped):
@@ -279,7 +279,7 @@ def test_no_room_for_more_than_the_model(stage: Stage) -> None:
 def test_answers_of_the_shards_are_received_side_by_side(stage: Stage) -> None:
     servers(stage, nothing)
     node, _ = asker(stage, WORK)
-    node._call(SERVERS, Ask(v=TEN, n=1))
+    node.out.call(SERVERS, Ask(v=TEN, n=1))
     ids = sorted(node.calls._calls)
     rooms = [node.room_for(server(s), Kind.REPLY, ids[s], [SHARDS[s].stop - SHARDS[s].start])[0] for s in (2, 0, 1)]
     assert address(rooms[2]) == address(rooms[1]) + 4 * 3
@@ -355,7 +355,7 @@ def test_losing_a_party_fails_the_calls_that_are_open_at_it_and_no_others(stage:
     roles = servers(stage, nothing)
     stage.node(party.COORDINATOR).place(Answerer(nothing))
     node, _ = asker(stage, Call(SERVERS, Ask(v=TEN, n=1)), WORK)
-    other = node._call(COORDINATOR, Ask(v=TEN, n=1))
+    other = node.out.call(COORDINATOR, Ask(v=TEN, n=1))
     waiting = in_background(node.advance)
     assert all(role.heard() for role in roles)
     lost = stage.hub.find(server(1))
@@ -380,7 +380,7 @@ def test_a_worker_that_is_lost_does_not_keep_the_others_from_their_answers(stage
     (role,) = servers(stage, park, count=1)
     first, _ = asker(stage, rank=0)
     first.place(None, WHOLE)
-    first._call(SERVERS, Ask(v=TEN, n=1))
+    first.out.call(SERVERS, Ask(v=TEN, n=1))
     assert role.heard()
     gone = stage.hub.find(worker(0))
     assert gone is not None
@@ -445,8 +445,8 @@ def test_the_first_slices_of_all_servers_leave_first(stage: Stage) -> None:
     _, layout = sliced(stage, nothing)
     node = stage.node(worker(0))
     node.place(None, layout)
-    node._post.send = lambda to, envelope: order.append(envelope.message.v[0])  # type: ignore[method-assign]
-    node._tell(SERVERS, Ask(v=TEN, n=1))
+    node.out._post.send = lambda to, envelope: order.append(envelope.message.v[0])  # type: ignore[method-assign]
+    node.out.tell(SERVERS, Ask(v=TEN, n=1))
     assert order == [0, 5, 2, 7]
 
 

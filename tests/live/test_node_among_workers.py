@@ -144,7 +144,7 @@ def test_what_a_lost_worker_still_waits_for_is_answered_to_nobody(stage: Stage) 
     waiting = in_background(lost.advance)
     assert came.acquire(timeout=15)
     asked.lost(worker(1), "it crashed")
-    assert other._call(0, Ask(v=TEN, n=2)).wait(15.0).n == 2
+    assert other.out.call(0, Ask(v=TEN, n=2)).wait(15.0).n == 2
     lost.stop()
     with pytest.raises(Stopped):
         waiting()

@@ -276,7 +276,7 @@ def test_servers_that_go_on_from_an_earlier_state_hear_the_last_learning_rate_ag
     scene.session.deliver(COORDINATOR, Envelope(Kind.CONTROL, resume))  # none told yet
     scene.session.tell_rate(2, 0.5)
     scene.session.tell_rate(2, 0.25)
-    scene.node._call("servers", Ask(v=vector(*range(10)), n=1))
+    scene.node.out.call("servers", Ask(v=vector(*range(10)), n=1))
     heard = scene.heard[server(1)]
     assert [heard.next()[1] for _ in range(2)] == [control.Rate(lr=0.5), control.Rate(lr=0.25)]
     assert isinstance(heard.next()[1], Ask)
@@ -289,7 +289,7 @@ def test_servers_that_go_on_from_an_earlier_state_hear_the_last_learning_rate_ag
 def test_stop_ends_the_loop_box_but_not_the_party(scene: Scene) -> None:
     scene.begin(lambda: PROGRESS)
     scene.node.place(None, PLAN.layout)
-    waiting = in_background(lambda: scene.node._call("servers", Ask(v=vector(*range(10)), n=1)).wait(15.0))
+    waiting = in_background(lambda: scene.node.out.call("servers", Ask(v=vector(*range(10)), n=1)).wait(15.0))
     scene.heard[server(1)].next()
     scene.tell(control.Stop(reason="samples"))
     with pytest.raises(Stopped, match="samples"):
@@ -345,7 +345,7 @@ def test_losing_the_coordinator_ends_every_wait(scene: Scene, wait: str) -> None
 def test_losing_anybody_else_ends_only_the_calls_that_are_open_there(scene: Scene) -> None:
     scene.begin()
     scene.node.place(None, PLAN.layout)
-    waiting = in_background(lambda: scene.node._call("servers", Ask(v=vector(*range(10)), n=1)).wait(15.0))
+    waiting = in_background(lambda: scene.node.out.call("servers", Ask(v=vector(*range(10)), n=1)).wait(15.0))
     scene.heard[server(1)].next()
     lost = scene.hub.find(server(0))
     assert lost is not None
@@ -382,7 +382,7 @@ def test_a_report_to_a_coordinator_that_has_just_gone_is_no_error_of_its_own(sce
 
 def test_traffic_is_that_of_the_transport(scene: Scene) -> None:
     scene.begin()
-    scene.node._call(0, Ask(v=vector(1, 2), n=1))
+    scene.node.out.call(0, Ask(v=vector(1, 2), n=1))
     assert scene.session.traffic()[0] == 8
     scene.node.stop()
 

@@ -152,7 +152,7 @@ class Directory(Role):
             stage = Stage(FlatMemory(), m.nature, up=read(codec), down=None, of_server=True)
         except ConfigError as error:
             return m.Refused(why=str(error))
-        self._codec, self._node.stage = codec, stage
+        self._codec, self._node.out.stage = codec, stage
         return m.Done()
 
 
