@@ -54,13 +54,12 @@ def main(arguments: list[str]) -> int:
 
 def _by_hand(hand: Hand, values: dict[str, dict[str, Any]]) -> int:
     """One party of a run, whose processes torchrun, Slurm, MPI or somebody's hand starts."""
-    from paceline.launch import byhand
+    from paceline.launch import byhand, leading, rendezvous
 
-    hand = byhand.with_job(hand)
-    config = configuration.build(
-        byhand.with_numbers(hand, values)
-    )  # a mistake is told by all, and before anybody waits
+    hand = rendezvous.with_job(hand)
+    # A mistake is told by all, and before anybody waits.
+    config = configuration.build(leading.with_numbers(hand, values))
     if hand.kind == SCHEDULER:
-        return byhand.lead(hand, values, trains=True, run=run_and_report, view=make_view(sys.stderr))
+        return leading.lead(hand, values, trains=True, run=run_and_report, view=make_view(sys.stderr))
     leader = byhand.start_leader(hand, values, trains=True) if hand.leads else None
     return byhand.take_part(byhand.come(hand, leader, prepare_s=prepare_seconds(config)))

@@ -299,3 +299,9 @@ class Beating:
 
     def close(self) -> None:
         self._over.set()
+
+
+def hang_up(lines: Lines[Any]) -> None:
+    lines.close()
+    while lines.hear() is not None:  # until nothing is left to be heard, which frees the socket
+        pass

@@ -18,10 +18,11 @@ from paceline.cli.main import main
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.job.seat import Seat
-from paceline.launch import byhand, words
+from paceline.launch import byhand, leading, rendezvous, words
 from paceline.launch.agent import hello
-from paceline.launch.byhand import HandCrew, Place, come
+from paceline.launch.byhand import Place, come
 from paceline.launch.door import Door, call, ticket_from
+from paceline.launch.leading import HandCrew
 from paceline.launch.starters import Hand
 from paceline.launch.words import Lines, Request
 from paceline.live.party import Party
@@ -54,7 +55,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def crew(alone: Path) -> Iterator[HandCrew]:
     """Of who leads, who waits behind an open door."""
     door = Door("127.0.0.1")
-    door.write_ticket(byhand._ticket(WORKER))
+    door.write_ticket(rendezvous.ticket_of(WORKER))
     crew = HandCrew(door, dataclasses.replace(WORKER, own_servers=False), None)
     yield crew
     crew.end(0.0)
@@ -96,7 +97,7 @@ def test_who_comes_first_waits_for_a_seat_and_who_is_gone_is_missed_and_comes_ba
 
 def caller(number: int) -> Lines[Request]:
     """A worker that has called, and waits for its seat."""
-    stream, token, _ = call(byhand._ticket(WORKER).read_text())
+    stream, token, _ = call(rendezvous.ticket_of(WORKER).read_text())
     lines: Lines[Request] = Lines(stream, Request)
     lines.say(msgspec.structs.replace(hello(token), kind="worker", task=number))
     return lines
@@ -112,7 +113,7 @@ def test_a_seat_is_not_given_to_who_has_gone_while_waiting(crew: HandCrew, numbe
     there = caller(number)
     crew.start(Config(), seat("worker 0"))
     assert isinstance(there.hear(20), words.Start)
-    byhand._hang_up(there)
+    words.hang_up(there)
 
 
 def test_who_is_started_again_takes_the_place_of_who_waited_under_its_number(crew: HandCrew) -> None:
@@ -122,7 +123,7 @@ def test_who_is_started_again_takes_the_place_of_who_waited_under_its_number(cre
     assert first.hear(20) is None
     crew.start(Config(), seat("worker 1"))
     assert isinstance(again.hear(20), words.Start)
-    byhand._hang_up(again)
+    words.hang_up(again)
 
 
 def test_callers_without_numbers_get_seats_in_the_order_in_which_they_came(crew: HandCrew) -> None:
@@ -138,7 +139,7 @@ def test_callers_without_numbers_get_seats_in_the_order_in_which_they_came(crew:
         "worker 1",
     ]
     for lines in (first, second):
-        byhand._hang_up(lines)
+        words.hang_up(lines)
 
 
 def test_the_data_of_scripts_are_not_ours_to_load() -> None:
@@ -197,28 +198,28 @@ def test_beyond_this_host_a_token_is_asked_for_with_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     far = dataclasses.replace(WORKER, host="10.1.2.3")
-    monkeypatch.delenv(byhand.TOKEN, raising=False)
+    monkeypatch.delenv(rendezvous.TOKEN, raising=False)
     with pytest.raises(ConfigError, match="10.1.2.3 is beyond this host.*openssl rand.*PACELINE_TOKEN_FILE"):
-        byhand._secret(far)
+        rendezvous.secret_of(far)
     token = tmp_path / "token"
-    monkeypatch.setenv(byhand.TOKEN, str(token))
+    monkeypatch.setenv(rendezvous.TOKEN, str(token))
     with pytest.raises(ConfigError, match="No such file"):
-        byhand._secret(far)
+        rendezvous.secret_of(far)
     token.write_text("short\n")
     with pytest.raises(ConfigError, match="can be read by others: give it mode 0600"):
-        byhand._secret(far)
+        rendezvous.secret_of(far)
     token.chmod(0o600)
     with pytest.raises(ConfigError, match="5 characters can be guessed"):
-        byhand._secret(far)
+        rendezvous.secret_of(far)
     token.write_text(SECRET + "\n")
-    assert byhand._secret(far) == SECRET
-    assert byhand._secret(WORKER) == ""
+    assert rendezvous.secret_of(far) == SECRET
+    assert rendezvous.secret_of(WORKER) == ""
 
 
 def test_a_folder_of_tickets_that_others_can_enter_is_not_used(alone: Path) -> None:
     (alone / f"paceline-{os.getuid()}").mkdir(mode=0o755)
     with pytest.raises(ConfigError, match="is not a folder of yours alone"):
-        byhand._ticket(WORKER)
+        rendezvous.ticket_of(WORKER)
 
 
 def test_nobody_there_is_told_with_who_is_missing(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +232,7 @@ def test_what_will_not_be_better_later_is_told_at_once_and_a_ticket_that_is_none
     alone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(byhand, "CALLING_SECONDS", 0.0)
-    ticket = byhand._ticket(WORKER)
+    ticket = rendezvous.ticket_of(WORKER)
     ticket.write_text("{}")
     with pytest.raises(PacelineError, match="waited 0 s for rank 0 at .*'authority'"):
         come(dataclasses.replace(WORKER, starter="mpi"))
@@ -258,15 +259,15 @@ def test_who_leads_listens_where_it_is_told_and_not_where_nobody_else_calls(monk
     rank_0 = dataclasses.replace(WORKER, number=0, leads=True, host="debian")
     monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: [(0, 0, 0, "", ("127.0.1.1", 0))])
     with pytest.raises(ConfigError, match="debian is 127.0.1.1 here, where no other host calls: name who leads by"):
-        byhand._listens_on(rank_0)
-    assert byhand._listens_on(dataclasses.replace(rank_0, interface="10.0.0.7")) == "10.0.0.7"
-    assert byhand._listens_on(dataclasses.replace(rank_0, host="localhost")) == "127.0.1.1"
+        leading._listens_on(rank_0)
+    assert leading._listens_on(dataclasses.replace(rank_0, interface="10.0.0.7")) == "10.0.0.7"
+    assert leading._listens_on(dataclasses.replace(rank_0, host="localhost")) == "127.0.1.1"
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
 def test_a_job_of_mpich_is_named_by_its_proxy_whatever_shell_is_between() -> None:
-    report = "from paceline.launch import byhand; from paceline.launch.starters import Hand; "
-    report += "print(byhand.with_job(Hand(starter='mpich', kind='worker', number=0, workers=2, servers=1, host='', "
+    report = "from paceline.launch import rendezvous; from paceline.launch.starters import Hand; "
+    report += "print(rendezvous.with_job(Hand(starter='mpich', kind='worker', number=0, workers=2, servers=1, host='', "
     report += "port=0, job='mpich')).job)"
     rank = {**os.environ, "PMI_RANK": "0"}
     said = subprocess.check_output(["sh", "-c", '"$@"; exit', "sh", sys.executable, "-c", report], env=rank, text=True)
