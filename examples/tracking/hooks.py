@@ -20,7 +20,8 @@ class Numbers:
     """Gathers what lies between two evaluations; a class that derives from it says where numbers go."""
 
     def __init__(self, out: str) -> None:
-        """`out`: the run's folder; config.toml is in it."""
+        """`out`: the run's folder; config.toml is in it as soon as the first record is."""
+        self._config = Path(out) / "config.toml"
         self._seconds: dict[str, float] = defaultdict(float)
 
     def __call__(self, record: Record) -> None:
@@ -47,7 +48,6 @@ class WandB(Numbers):
         import wandb
 
         self._run: Any = wandb.init(project="paceline", name=Path(out).name)
-        self._run.save(str(Path(out) / "config.toml"))
 
     def log(self, numbers: dict[str, float], samples: int) -> None:
         self._run.log({**numbers, "samples": samples})
@@ -56,23 +56,28 @@ class WandB(Numbers):
         self._run.alert(title="paceline", text=line)
 
     def close(self) -> None:
+        self._run.save(str(self._config), base_path=str(self._config.parent), policy="now")
         self._run.finish()
 
 
 class MLflow(Numbers):
+    """By the client, with the run's id: what `mlflow.start_run` begins is known on one thread only."""
+
     def __init__(self, out: str) -> None:
         super().__init__(out)
         import mlflow
 
-        self._mlflow: Any = mlflow
-        mlflow.set_experiment("paceline")
-        mlflow.start_run(run_name=Path(out).name)
+        self._client: Any = mlflow.MlflowClient()
+        experiment = mlflow.set_experiment("paceline").experiment_id
+        self._id = self._client.create_run(experiment, run_name=Path(out).name).info.run_id
 
     def log(self, numbers: dict[str, float], samples: int) -> None:
-        self._mlflow.log_metrics({name.replace(" ", "_"): n for name, n in numbers.items()}, step=samples)
+        for name, number in numbers.items():
+            self._client.log_metric(self._id, name.replace(" ", "_"), number, step=samples)
 
     def tell(self, line: str) -> None:
-        self._mlflow.set_tag("last event", line)
+        self._client.set_tag(self._id, "last event", line)
 
     def close(self) -> None:
-        self._mlflow.end_run()
+        self._client.log_artifact(self._id, str(self._config))
+        self._client.set_terminated(self._id)
