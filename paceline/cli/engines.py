@@ -30,6 +30,7 @@ from paceline.launch.run import conductor_of, new_folder
 from paceline.launch.script import Output
 from paceline.live.tcp import is_loopback
 from paceline.observe.progress import make_view
+from paceline.observe.text import counted
 
 RETURN_SECONDS = 120.0  # Ray takes a minute to know of a dead node, and an autoscaler more to have another
 TAKEN = (
@@ -83,7 +84,8 @@ def _run(
     apart = _apart(engine)
     returning = Returning() if isinstance(engine, ray.Ray) else None
     count = config.cluster.workers + apart
-    print(f"paceline: {engine.name} starts {count} agents, which call {config.cluster.bind}", file=sys.stderr)
+    agents = counted(count, "agent")
+    print(f"paceline: {engine.name} starts {agents}, calling {config.cluster.bind}", file=sys.stderr)
     with (
         page(options.watch, config.run.out),
         called(
@@ -224,13 +226,12 @@ def _plan(engine: Engine, options: argparse.Namespace, config: Config, script: S
     ticket = Path(config.run.out or "runs/NEW").absolute() / "ticket"
     apart = _apart(engine)
     tls = "TLS" if config.cluster.secured else "no TLS"
+    servers = counted(config.cluster.servers, "server")
     lines = [
         f"here: coordinator{'' if script else ', evaluator'}; listens on {config.cluster.bind} ({tls})",
         f"  {plan(engine, config.cluster.workers + apart, options.python, ticket)}",
-        f"there: {config.cluster.workers} agents, a worker on each; "
-        + (
-            f"{apart} for {config.cluster.servers} servers" if apart else f"{config.cluster.servers} servers among them"
-        ),
+        f"there: {counted(config.cluster.workers, 'agent')}, a worker on each; "
+        + (f"{apart} for {servers}" if apart else f"{servers} among them"),
     ]
     if script:
         lines.append(f"  {shlex.join(script)}")

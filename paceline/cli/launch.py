@@ -33,6 +33,7 @@ from paceline.launch.script import Output, ScriptCrew
 from paceline.launch.ssh import Ssh, logins, sync
 from paceline.live.tcp import is_loopback
 from paceline.observe.progress import make_view
+from paceline.observe.text import counted
 
 EPILOG = """The script joins with
 
@@ -168,7 +169,8 @@ def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, 
     everybody, by_role = split_environment(options.env, os.environ)
     config = configuration.build(values)
     if options.dry_run:
-        print(f"here: {config.cluster.servers} servers, {config.cluster.workers} workers, coordinator")
+        parties = counted(config.cluster.servers, "server"), counted(config.cluster.workers, "worker")
+        print(f"here: {', '.join(parties)}, coordinator")
         print(f"  {shlex.join(script) or 'workers of paceline train'}")
         return 0
     os.environ.update(everybody)
