@@ -9,6 +9,7 @@ import numpy as np
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.clocked import Pull, Push
 from paceline.core.effects import Reply, Tell
+from paceline.core.leases import Data
 from paceline.core.role import Place, Role
 from paceline.core.scheme import Scheme, make
 from paceline.core.trace import Applied, Decision, Record
@@ -43,8 +44,8 @@ class ByHand:
     def pull(self, src: int) -> dict[int, Any]:
         return self.on(src, Pull())
 
-    def push(self, src: int, clock: int, g: float = 1.0, samples: int = 1) -> dict[int, Any]:
-        return self.on(src, Push(g=np.array([g]), clock=clock, samples=samples))
+    def push(self, src: int, clock: int, g: float = 1.0, samples: int = 1, data: Data = ()) -> dict[int, Any]:
+        return self.on(src, Push(g=np.array([g]), clock=clock, samples=samples, data=data))
 
     def decisions(self) -> list[tuple[int, str, str]]:
         return [(r.rank, r.verdict, r.reason) for r in self.records if isinstance(r, Decision)]

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from paceline.checkpoint.address import Address, is_store
 from paceline.config.sections import TORCH_CARRIERS
 from paceline.config.values import shown
+from paceline.core.clocked import settles
 from paceline.core.errors import ConfigError
 from paceline.core.gate import REJECT
 from paceline.core.robust import NONE
+from paceline.core.scheme import Scheme
 from paceline.core.sharding import parse_shards
 from paceline.engine import recipes
 from paceline.engine.data.partition import read_sharding
@@ -111,8 +113,20 @@ def _check_data(config: Config) -> None:
     shares = parse_shares(config.data.shares)
     if shares.weights and len(shares.weights) != workers:
         raise ConfigError(f"--shares names {len(shares.weights)} fractions, --workers says {workers}")
+    if shares.leased:
+        check_leases(config.data.shares, config.scheme(), config.cluster.servers)
     if shares.path:
         read_sharding(Path(shares.path), workers)
+
+
+def check_leases(shares: str, scheme: Scheme, servers: int) -> None:
+    """Raises ConfigError where nobody can say which samples came into an update."""
+    if not settles(scheme, servers):
+        raise ConfigError(
+            f"--shares {shares}: under {scheme.name} with --servers {servers} no server hears which samples came into "
+            "an update; give --shares uniform, or a scheme whose workers push gradients or deltas to servers, such as "
+            "bsp, ssp or asp"
+        )
 
 
 def _check_precision(config: Config) -> None:

@@ -151,7 +151,7 @@ class Data:
     samples: int = option(4096, "size of synthetic data", low=16)
     shares: str = option(
         "uniform",
-        "who gets which samples: uniform, speed, class, dirichlet:ALPHA, fractions:A,B,..., file:PATH",
+        "who gets which samples: uniform, speed, class, dirichlet:ALPHA, fractions:A,B,..., file:PATH, leased[:N]",
         check=parse_shares,
     )
     batch_size: int = option(32, "samples a worker's step", low=1)

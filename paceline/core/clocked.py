@@ -23,11 +23,12 @@ answer at once, and a worker that was held pulls the weights again when it is le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from paceline.core.clocks import Clocks
 from paceline.core.effects import SERVERS, STREAMS, Call, Compute, Effect, Reply, Tell, Train
+from paceline.core.leases import APPLIED, LATE, REFUSED, Data, Places
 from paceline.core.mean import weighted_mean
 from paceline.core.message import INCREMENT, STATE, Nature, message
 from paceline.core.role import Place, Role
@@ -38,6 +39,8 @@ from paceline.core.vector import Vector
 NAMED_MAX = 8
 """A decision names those who are waited for up to this number."""
 GRADIENT, DELTA, WEIGHTS = "gradient", "delta", "weights"
+MadeOf = Sequence[tuple[int, Data]]
+"""Which samples of whom."""
 
 
 @message
@@ -49,7 +52,7 @@ class Pull:
 class Push:
     """What came of `samples` samples: `g` is their mean gradient, or what else the scheme's `payload` says.
 
-    `clock` counts this worker's pushes from 1. Answered by Weights.
+    `clock` counts this worker's pushes from 1; `data`: which samples, where they are leased. Answered by Weights.
     """
 
     carries: ClassVar[Nature] = INCREMENT
@@ -57,6 +60,7 @@ class Push:
     g: Vector
     clock: int
     samples: int
+    data: Data = ()
 
 
 @message
@@ -106,7 +110,7 @@ class ClockedWorker(Role):
             v = of.g
         else:
             v = of.x - self.w if self.payload == DELTA else of.x
-        return Push(g=v, clock=self.clock + 1, samples=of.samples)
+        return Push(g=v, clock=self.clock + 1, samples=of.samples, data=of.data)
 
     def met(self, answer: Weights) -> None:
         """The exchange is over."""
@@ -140,10 +144,10 @@ class Round:
     """The contributions of one group that wait to become one update; `count` of them.
 
     `came`: of whom no more is expected; `refused`: those among them whose contribution does not count; `first`: whose
-    came first.
+    came first; `data`: which samples of whom are in it, where they are leased.
     """
 
-    __slots__ = ("came", "count", "first", "members", "refused", "samples", "sum")
+    __slots__ = ("came", "count", "data", "first", "members", "refused", "samples", "sum")
 
     def __init__(self, members: Iterable[int]) -> None:
         self.members = set(members)
@@ -155,6 +159,7 @@ class Round:
         self.count = self.first = 0
         self.samples = 0
         self.sum: Any = None  # None when there is none
+        self.data: list[tuple[int, Data]] = []
 
     def add(self, rank: int, g: Any, samples: int) -> None:
         if self.count == 1:  # of two, whoever comes first, the sum has the same bits
@@ -190,6 +195,7 @@ class ClockedServer(Role):
     def __init__(self, scheme: Any, place: Place) -> None:
         super().__init__(scheme, place)
         self.payload: str = getattr(scheme, "payload", GRADIENT)
+        self.settled = place.settled
         self.weighting = Weighting.parse(getattr(scheme, "weighting", "none"))
         one_gate: bool = getattr(scheme, "one_gate", False)
         self.holds_back = self.me == 0 or not one_gate
@@ -203,6 +209,7 @@ class ClockedServer(Role):
         self.waiting: dict[int, str | None] = {}  # rank -> the reason it was last told to wait for
         self.own: dict[int, Any] = {}  # x_i by rank, where the payload is weights
         self.shift: dict[int, int | None] = {}  # of a newcomer: its clock here, less what it calls its clock
+        self.done = Places()  # leased samples that are in some update
         self._asks_enough, self._asks_refuse = self._answers("enough"), self._answers("refuse")
         self._asks_corrected, self._asks_ticked = self._answers("corrected"), self._answers("ticked")
         self._asks_may_go = self._answers("may_go")
@@ -212,7 +219,7 @@ class ClockedServer(Role):
         """Who waits for a round is taken back to before its push, which it makes again."""
         clocks = [[rank, clock - (rank in self.homes[rank].came)] for rank, clock in self.clocks.items()]
         seen, shift = list(self.seen.items()), list(self.shift.items())
-        return {"version": self.version, "clocks": clocks, "seen": seen, "shift": shift}
+        return {"version": self.version, "clocks": clocks, "seen": seen, "shift": shift, "done": list(self.done)}
 
     def restore(self, tables: dict[str, Any]) -> None:
         self.version = tables["version"]
@@ -220,6 +227,7 @@ class ClockedServer(Role):
             self.clocks.tick(rank, clock)
         self.seen.update(dict(tables["seen"]))
         self.shift.update(dict(tables["shift"]))
+        self.done = Places(tables.get("done", ()))
 
     def _answers(self, question: str) -> bool:
         """Does the scheme answer it differently?"""
@@ -323,6 +331,7 @@ class ClockedServer(Role):
         if self._asks_refuse and (refused := self.refuse(src)) is not None:
             self.own.pop(src, None)
             self._explain_drop(now, src, push, refused)
+            self._settle(LATE, ((src, push.data),))
             return (src,)
         group = self.rounds[src]
         at_once = len(group.members) == 1 and not group.count and not self._asks_enough
@@ -331,9 +340,11 @@ class ClockedServer(Role):
             return self._shut_out(now, src, push)
         g = self.corrected(src, push.g) if self._asks_corrected else push.g
         if at_once:
-            self._apply(now, (src,), g, push.samples)
+            self._apply(now, (src,), g, push.samples, ((src, push.data),) if push.data else ())
             return (src,)
         group.add(src, g, push.samples)
+        if push.data:
+            group.data.append((src, push.data))
         if not (self.enough(group) if self._asks_enough else group.complete):
             return (src,)
         return self._close(now, group)
@@ -343,6 +354,7 @@ class ClockedServer(Role):
         self.own.pop(src, None)
         if self.note:
             self._note_update(now, (src,), self.version - self.seen[src], 0.0, push.samples)
+        self._settle(REFUSED, ((src, push.data),))
         group = self.rounds[src]
         if self._asks_enough:  # a round of whoever comes: it may come again
             return (src,)
@@ -354,11 +366,12 @@ class ClockedServer(Role):
         """The round becomes an update, unless all of it was refused; who took part in it."""
         came = group.came
         if group.count:
-            self._apply(now, came - group.refused if group.refused else came, group.mean(), group.samples)
+            counted = came - group.refused if group.refused else came
+            self._apply(now, counted, group.mean(), group.samples, group.data)
         group.reset()
         return came
 
-    def _apply(self, now: float, ranks: Collection[int], v: Any, samples: int) -> None:
+    def _apply(self, now: float, ranks: Collection[int], v: Any, samples: int, data: MadeOf = ()) -> None:
         weight = 1.0
         if self.note or self.weighting.rule != "none":
             staleness = self.version - min([self.seen[rank] for rank in ranks])
@@ -368,6 +381,21 @@ class ClockedServer(Role):
             self.version += 1
         if self.note:
             self._explain_update(now, ranks, staleness, weight, samples)
+        if data:
+            self._settle(APPLIED if weight > 0 else LATE, data)
+
+    def _settle(self, fate: str, data: MadeOf) -> None:
+        for rank, pieces in data:
+            if fate == APPLIED:
+                for piece in pieces:
+                    self.done.add(piece)
+            if pieces and self.settled is not None:
+                self.settled(rank, fate, pieces)
+
+    def pending(self, rank: int) -> Data:
+        """The leased samples of contributions of `rank` that wait for their round."""
+        groups = {id(group): group for group in self.homes.values()}.values()
+        return tuple(piece for group in groups for src, data in group.data if src == rank for piece in data)
 
     def move(self, ranks: Collection[int], v: Any, samples: int, weight: float) -> None:
         if self.payload == GRADIENT:
@@ -448,6 +476,12 @@ class ClockedServer(Role):
     def _decide(self, now: float, rank: int, verdict: str, reason: str, whom: tuple[int, ...] = ()) -> None:
         assert self.note is not None
         self.note(Decision(at=now, party=f"server {self.me}", rank=rank, verdict=verdict, reason=reason, whom=whom))
+
+
+def settles(scheme: Any, servers: int) -> bool:
+    """Does a server know what became of each contribution, and so of leased samples?"""
+    box = scheme.server(servers)
+    return box is not None and issubclass(box, ClockedServer) and getattr(scheme, "payload", GRADIENT) != WEIGHTS
 
 
 def some(ranks: Iterable[int]) -> str:

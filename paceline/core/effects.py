@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from dataclasses import field
 from typing import Any, Literal
 
+from paceline.core.leases import Data
 from paceline.core.record import record
 from paceline.core.vector import Vector
 
@@ -41,11 +42,15 @@ class Compute:
 
 @record
 class Computed:
-    """`g`: mean gradient over all `samples` of the mini-batches; `seconds`: how long they took."""
+    """`g`: mean gradient over all `samples` of the mini-batches; `seconds`: how long they took.
+
+    data: which samples, where they are leased.
+    """
 
     g: Vector
     samples: int
     seconds: float
+    data: Data = ()
 
 
 KEEP: Literal["keep"] = "keep"
@@ -71,13 +76,14 @@ class Train:
 class Trained:
     """`x`: the weights after the local steps; `samples` and `seconds`: summed over them.
 
-    `memory`: that of the optimizer as one vector, if it was asked for and there is any.
+    `memory`: that of the optimizer as one vector, if it was asked for and there is any. `data` as in `Computed`.
     """
 
     x: Vector
     samples: int
     seconds: float
     memory: Any = None
+    data: Data = ()
 
 
 @record

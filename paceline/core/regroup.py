@@ -199,7 +199,7 @@ class GroupedWorker(ClockedWorker):
         self.seconds = c.seconds / self.steps
         if not to.group:
             return self.made(c)
-        return Move(g=c.g, clock=self.clock + 1, samples=c.samples, group=to.group, number=to.number)
+        return Move(g=c.g, clock=self.clock + 1, samples=c.samples, data=c.data, group=to.group, number=to.number)
 
 
 class GroupedServer(ClockedServer):

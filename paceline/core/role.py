@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 from paceline.core.effects import Effect, Reply, Tell
 from paceline.core.gate import Gate
+from paceline.core.leases import Data
 from paceline.core.trace import Record
 
 
@@ -36,6 +37,7 @@ class Place:
     note: takes trace records, in particular decisions with their reasons; None when nobody listens.
     gate: on a shard, says which contributions are fit to be used; None where all are.
     rounds: on a shard, makes rounds with a mean of their own, from their members; None where the mean is the plain one.
+    settled: on one shard of all, hears what became of contributions of leased data: rank, fate, which samples.
     """
 
     me: int
@@ -47,6 +49,7 @@ class Place:
     note: Callable[[Record], None] | None = None
     gate: Gate | None = None
     rounds: Callable[[Iterable[int]], Any] | None = None
+    settled: Callable[[int, str, Data], None] | None = None
 
 
 class Role:

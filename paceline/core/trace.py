@@ -107,6 +107,25 @@ ARRIVALS = ("joined", "returned")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Leased(Record):
+    """What became of leased samples so far, each sample of each epoch counted by itself.
+
+    epochs: whole ones, of which all samples are done. done: in an update, each counted once. twice: in another, too.
+    returned: given to others since whoever had them left or was lost; dropped: since their gradients came too late or
+    were refused; undone: since the update was lost with a server. left_out: refused twice, so that the samples
+    themselves are to blame; they count as done in `epochs`.
+    """
+
+    epochs: int
+    done: int
+    twice: int
+    returned: int
+    dropped: int
+    undone: int
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended(Record):
     """The run is over."""
 
@@ -114,7 +133,7 @@ class Ended(Record):
 
 
 KINDS: dict[str, type[Record]] = {
-    cls.__name__.lower(): cls for cls in (Span, Applied, Decision, Gated, Evaluated, Membership, Ended)
+    cls.__name__.lower(): cls for cls in (Span, Applied, Decision, Gated, Evaluated, Membership, Leased, Ended)
 }
 
 

@@ -23,6 +23,7 @@ from typing import Any
 from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.errors import PeerLost, ProtocolError
+from paceline.core.leases import Data
 from paceline.core.trace import Applied, Membership, from_dict, to_dict
 from paceline.job.link import Link
 from paceline.job.vault import Vault
@@ -55,11 +56,12 @@ class Apart:
         config: Config,
         train_samples: int,
         evaluator: bool,
+        done: Data = (),
     ) -> None:
         self.node = node
         self._transport, self._listener, self._vault = transport, listener, vault
         self._link = link
-        self._begin = [time.monotonic(), "begin", configuration.to_dict(config), train_samples, evaluator]
+        self._begin = [time.monotonic(), "begin", configuration.to_dict(config), train_samples, evaluator, done]
         self.phase, self.stopping, self.barred = Phase.GATHERING, False, frozenset[Party]()
         self._lives: dict[Party, int] = {}
         self._life, self._pid, self._lost_at = 0, 0, 0.0

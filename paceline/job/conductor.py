@@ -107,7 +107,11 @@ class Conductor:
         self._link = link
         make = functools.partial(Apart, link) if link else make_coordinator
         self._coordinator: Apart | Coordinator = make(
-            self._transport, node, self, self._vault, config=config, train_samples=train_samples, evaluator=evaluator
+            *(self._transport, node, self, self._vault),
+            config=config,
+            train_samples=train_samples,
+            evaluator=evaluator,
+            done=self._start.done,
         )
 
     def _found(self, transport: Callable[[], Transport]) -> tuple[Start, list[str], Transport]:

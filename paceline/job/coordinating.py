@@ -6,6 +6,7 @@ import functools
 import math
 
 from paceline.config import Config
+from paceline.core.leases import Data
 from paceline.job.choosing import choose_mean
 from paceline.job.layout import lay_out
 from paceline.job.recipe import coordinator_role
@@ -26,8 +27,9 @@ def make_coordinator(
     config: Config,
     train_samples: int,
     evaluator: bool,
+    done: Data = (),
 ) -> Coordinator:
-    """`train_samples`: of the data set, by which epochs are counted."""
+    """`train_samples`: of the data set, by which epochs are counted. `done`: leased samples of an earlier life."""
     cluster, stop = config.cluster, config.stop
     absent = range(cluster.beginning, cluster.workers)
     return Coordinator(
@@ -51,4 +53,5 @@ def make_coordinator(
         min_workers=cluster.min_workers,
         snapshots=snapshots,
         absent=absent,
+        done=done,
     )

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from paceline.config import Config
-from paceline.core.trace import Evaluated, Membership, Record
+from paceline.core.trace import Evaluated, Leased, Membership, Record
 from paceline.job.recipe import Recipe
 from paceline.live.control import NOTHING, Progress
 from paceline.live.party import Party
@@ -48,6 +48,7 @@ class Ledger:
         self._staleness, self._faults = Staleness(), Faults()
         self._evaluations: list[Evaluated] = []
         self._changes: list[Change] = []
+        self._leased: Leased | None = None
         self._reason, self._seconds = "", 0.0
         self._recipe, self._model_length = Recipe(scheme=config.run.scheme), 0
         self._is_started, self._exchange = False, ""
@@ -82,6 +83,8 @@ class Ledger:
         self._faults.add(record)
         if isinstance(record, Membership) and record.event in CHANGES:
             self._changed(record)
+        if isinstance(record, Leased):
+            self._leased = record
         if isinstance(record, Evaluated):
             bisect.insort(self._evaluations, record, key=lambda evaluated: evaluated.at)
 
@@ -203,4 +206,5 @@ class Ledger:
             model_length=self._model_length,
             faults=tuple(self._changes),
             views=1 + len(self._changes),
+            leased=self._leased,
         )

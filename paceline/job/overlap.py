@@ -19,6 +19,7 @@ from typing import Any
 
 from paceline.core.effects import Compute, Computed, Train
 from paceline.core.errors import ConfigError, Stopped
+from paceline.core.leases import Data
 from paceline.core.vector import is_arriving
 from paceline.engine.backward import WAY_OUT, Backward
 from paceline.engine.flatten import FlatModel
@@ -27,10 +28,10 @@ from paceline.live.node import Node
 
 
 class Overlap:
-    """Of one worker. `samples`: of the mini-batch that the loop works at, 0 if nobody knows."""
+    """Of one worker. `samples`: of the mini-batch that the loop works at, 0 if nobody knows; `data`: which they are."""
 
-    def __init__(self, flat: FlatModel, node: Node, samples: Callable[[], int]) -> None:
-        self._node, self._samples = node, samples
+    def __init__(self, flat: FlatModel, node: Node, samples: Callable[[], int], data: Callable[[], Data]) -> None:
+        self._node, self._samples, self._data = node, samples, data
         self._backward = Backward(flat)
         self._g: Rope | None = None
         self._w: Any = None
@@ -54,7 +55,7 @@ class Overlap:
         self._announced = self._samples()
         if self._announced:
             with contextlib.suppress(Stopped):  # `finish` raises it again
-                self._node.begin(Computed(g, self._announced, math.nan))
+                self._node.begin(Computed(g, self._announced, math.nan, self._data()))
         else:
             self._backward.cancel()
 

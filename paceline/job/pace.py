@@ -15,18 +15,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from paceline.config.contradictions import check_leases
 from paceline.core.effects import Compute, Train
-from paceline.core.errors import PacelineError, Stopped, Undone
+from paceline.core.errors import ConfigError, PacelineError, PeerLost, Stopped, Undone
+from paceline.core.leases import Data
 from paceline.core.trace import Span
 from paceline.engine.buffers import Buffers
 from paceline.engine.data.batches import Batches, MapStyle
 from paceline.engine.data.dataset import Dataset
-from paceline.engine.data.shares import make_shares
+from paceline.engine.data.leased import LeasedBatches
+from paceline.engine.data.shares import make_shares, parse_shares
 from paceline.engine.flatten import FlatModel
 from paceline.job.belongings import Belongings
 from paceline.job.counts import Behind, Counts
 from paceline.job.diary import Diary, Kept, set_generators
 from paceline.job.joining import Membership
+from paceline.job.lender import SessionLender
 from paceline.job.notice import Notice
 from paceline.job.overlap import Overlap
 from paceline.job.rate import Rate
@@ -70,7 +74,9 @@ class Pace:
         self._update.samples_seen = behind.samples
         self._rate = Rate(optimizer)
         self._watch = Stopwatch(self.device, session.over)
-        self._streams: dict[int, Batches] = {}
+        self._streams: dict[int, Batches | LeasedBatches] = {}
+        self._leased: LeasedBatches | None = None  # one of them
+        self._answered = 0  # samples of this life's leases of which nothing is under way
         self._batch_samples = self._own_samples = self._exchanges = 0
         self._counts = Counts()
         self._closed = False
@@ -85,6 +91,7 @@ class Pace:
             update=self._update,
         )
         self._diary = Diary(self._node, self.device, self._take_stock)
+        session.on_replaced = self._tell_past
         session.on_capture = lambda contributions, _purpose: self._diary.want(contributions)
         self._membership = Membership(seat, session, recipe, self._flat, buffers)
         self.plan = self._membership.join(self._update, measure, behind.clock)
@@ -134,9 +141,7 @@ class Pace:
         """
         stream = self._streams.get(id(data))
         if stream is None:
-            labels = data.y.cpu().numpy() if isinstance(data, Dataset) else None
-            cutter = make_shares(shares, len(data), self.workers, labels, self.recipe.seed, self.plan.seconds_per_step)
-            stream = self._streams[id(data)] = Batches(data, cutter, self.rank, batch_size, device=self.device)
+            stream = self._streams[id(data)] = self._make_stream(data, batch_size, shares)
             if self._behind.memories is not None:
                 stream.go_on(self._behind.memories.entry.position)
                 self._counts.resume(self._behind.memories.entry.steps, stream.samples)
@@ -160,6 +165,20 @@ class Pace:
             finally:
                 self._watch.rest()
 
+    def _make_stream(self, data: Dataset | MapStyle, batch_size: int, shares: str) -> Batches | LeasedBatches:
+        recipe, seed = parse_shares(shares), self.recipe.seed
+        if not recipe.leased:
+            labels = data.y.cpu().numpy() if isinstance(data, Dataset) else None
+            cutter = make_shares(shares, len(data), self.workers, labels, seed, self.plan.seconds_per_step)
+            return Batches(data, cutter, self.rank, batch_size, device=self.device)
+        check_leases(shares, self.recipe.make_scheme(), self._seat.servers)
+        if self._leased is not None:
+            raise ConfigError(f"shares {shares!r}: another data set of this loop is leased; share this one: uniform")
+        size = recipe.lease_size(len(data), self.workers, batch_size)
+        lender = SessionLender(self._session, len(data), size, self._seat.timeout_s)
+        self._leased = LeasedBatches(data, lender, batch_size, seed=seed, device=self.device)
+        return self._leased
+
     def step(self, samples: int | None = None) -> None:
         """Hand over what backward has just computed, and carry on with whatever weights the scheme gives.
 
@@ -174,7 +193,9 @@ class Pace:
         seconds = self._watch.passed(self._seconds_emulated(samples))
         seconds -= self._overlap.seconds_lost() if self._overlap else 0.0
         early = self._overlap if self._overlap and self._overlap.handed_over(samples) else None
-        result = None if early else self._work.done(samples, seconds)
+        result = None if early else self._work.done(samples, seconds, self._data)
+        if self._leased:
+            self._leased.forget_taken()
         self._counts.add(samples, seconds)
         self._note("computing", seconds, steps=1, samples=samples, exchanges=self._exchanges)
         self._exchanges = 0
@@ -226,7 +247,7 @@ class Pace:
     # ---- one step ----------------------------------------------------------------------------------------
     def _take(self, advance: Callable[[], Compute | Train]) -> None:
         """Let the scheme go on; what it asks for next is what the loop's next backward is for."""
-        before = self._clock
+        before, anew = self._clock, self._node.begun_anew
         while True:
             try:
                 wanted = advance()
@@ -240,6 +261,9 @@ class Pace:
         self._counts.exchanges += self._exchanges
         if self._node.role.goes_back and self._clock == before:
             self._diary.undone()
+        self._answered = self._handed
+        if self._node.begun_anew > anew:  # what was handed over up to here is in the servers, or never will be
+            self._tell_past()
         self._diary.between()
         if self._overlap:
             self._overlap.prepare(wanted)
@@ -249,6 +273,21 @@ class Pace:
     def _position(self) -> int:
         """Samples of its share that are behind this worker."""
         return next((stream.samples for stream in self._streams.values()), 0)
+
+    @property
+    def _data(self) -> Data:
+        """Which samples the mini-batch at hand is made of, where they are leased."""
+        return self._leased.taken if self._leased else ()
+
+    @property
+    def _handed(self) -> int:
+        return self._leased.handed if self._leased else 0
+
+    def _tell_past(self) -> None:
+        """After a server was replaced: what does not come any more."""
+        if self._leased:
+            with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
+                self._session.tell(control.Past(handed=self._answered))
 
     @property
     def _clock(self) -> int:
@@ -275,7 +314,7 @@ class Pace:
         whole = self._flat.by_rows or len(self.plan.layout.slices) < 2
         if not self._seat.overlap or self._seat.step_seconds or whole:
             return None
-        return Overlap(self._flat, self._node, lambda: self._batch_samples)
+        return Overlap(self._flat, self._node, lambda: self._batch_samples, lambda: self._data)
 
     def _seconds_emulated(self, samples: int) -> float:
         """A batch of the scheme's size takes its time in proportion to that of the loop's own size."""

@@ -24,7 +24,9 @@ from paceline.checkpoint.manifest import NOT_FINITE, Damaged, Manifest
 from paceline.checkpoint.store import Store
 from paceline.config import Config
 from paceline.core.errors import ConfigError
+from paceline.core.leases import Data
 from paceline.core.robust import CENTRED
+from paceline.engine.data.shares import parse_shares
 from paceline.job.belongings import COMMON, Memories
 from paceline.job.diary import Entry
 from paceline.observe.store import TRACE
@@ -99,6 +101,7 @@ class Start:
         """
         scheme, compression = self.config.scheme(), self.config.compression
         plain = compression.up == compression.down == "none" and self.config.robust_policy().rule != CENTRED
+        plain = plain and not parse_shares(self.config.data.shares).leased  # who has which samples is a matter of time
         kept = self.same and self.facts.get("lock_step") and self.facts.get("aligned")
         return bool(kept and plain and scheme.computes and not scheme.trains_locally)
 
@@ -112,7 +115,7 @@ class Start:
         """Clocks and versions for a slice of a server; a worker that was lost begins with the slowest."""
         kept = self.facts.get("tables") if self.same else None
         if not kept:
-            return None
+            return {"version": 0, "clocks": [], "seen": [], "shift": [], "done": self.done} if self.done else None
         clocks, seen = dict(kept["clocks"]), dict(kept["seen"])
         low = min(clocks.values(), default=0)
         ranks = range(self.config.cluster.workers)
@@ -121,7 +124,17 @@ class Start:
             "clocks": [[rank, clocks.get(rank, low)] for rank in ranks],
             "seen": [[rank, seen.get(rank, kept["version"])] for rank in ranks],
             "shift": [],
+            "done": self.done,
         }
+
+    @property
+    def done(self) -> Data:
+        """Leased samples that are in the weights; nothing where the data or their order are others."""
+        known, same = self.facts.get("identity", {}), identity(self.config)
+        if (known.get("data", [])[:2], known.get("seed")) != (same["data"][:2], same["seed"]):
+            return ()
+        pieces = (self.facts.get("tables") or {}).get("done", ())
+        return tuple((epoch, start, stop) for epoch, start, stop in pieces)
 
     def clock(self, rank: int) -> int:
         """Exchanges of a worker, as the servers know it."""

@@ -12,9 +12,11 @@ import functools
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from paceline.core.clocked import ClockedServer
 from paceline.core.copies import SliceState, mark_of
 from paceline.core.errors import PeerLost
 from paceline.core.gate import OFF, Gate
+from paceline.core.leases import Data
 from paceline.core.mean import Averaged, MeanServer
 from paceline.core.role import Place
 from paceline.core.trace import Applied, Decision, Record
@@ -96,6 +98,7 @@ class Shard:
         self._captures = captures
         session.on_capture = lambda version, purpose: captures[purpose].want(version)
         session.on_rate = self._set_rate
+        session.pending_of = self._pending_of
         self._beside: list[Hosted] = []  # after its slices
         self._copies = self._make_copies() if plan.copied else None
 
@@ -149,6 +152,7 @@ class Shard:
             note=(lambda record: session.note(_of_server(record, self._server))) if at == 0 else None,
             gate=self._gates.get(number),
             rounds=self._recipe.robust.rounds(Sorting()),
+            settled=session.settle if number == 0 else None,
         )
 
     def _set_rate(self, lr: float) -> None:
@@ -187,6 +191,9 @@ class Shard:
             return
         before = self._version()
         self._node.between_messages(lambda: self._swap(states, order.view))
+        if first := self._first:
+            self._session.tell_settled()
+            self._session.tell(control.Restored(done=tuple(first.done)))
         for rank in {*order.departed, *self._session.departed}:
             self._node.gone(rank)
         for rank in order.returned:  # it begins where the others are, whatever was known of a former life
@@ -216,6 +223,15 @@ class Shard:
         if self._copies:
             self._copies.forget()
         self._node.begin_view(view)
+
+    @property
+    def _first(self) -> ClockedServer | None:
+        """The box that knows what becomes of leased data, if it is here."""
+        role = self.hosted[0].role if 0 in self._slices else None
+        return role if isinstance(role, ClockedServer) else None
+
+    def _pending_of(self, rank: int) -> Data:
+        return self._first.pending(rank) if self._first else ()
 
     def _version(self) -> int:
         return max(getattr(hosted.role, "version", 0) for hosted in self.hosted)

@@ -27,6 +27,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from paceline import config as configuration
+from paceline.core.leases import Data
 from paceline.job.coordinating import make_coordinator
 from paceline.job.keeping import Keeping
 from paceline.live.replica import Replica
@@ -118,9 +119,11 @@ def _read(lines: BinaryIO) -> list[Any] | None:
     return line
 
 
-def _begin(values: dict[str, Any], train_samples: int, evaluator: bool) -> Replica:
+def _begin(values: dict[str, Any], train_samples: int, evaluator: bool, done: Data = ()) -> Replica:
     config = configuration.build(values)
-    make = functools.partial(make_coordinator, config=config, train_samples=train_samples, evaluator=evaluator)
+    make = functools.partial(
+        make_coordinator, config=config, train_samples=train_samples, evaluator=evaluator, done=done
+    )
     cluster = config.cluster
     return Replica(make, Keeping(cluster.snapshot_every, copies=cluster.ack == "replica"))
 

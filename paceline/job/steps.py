@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 
 from paceline.core.effects import KEEP, RESET, Compute, Computed, Train, Trained
+from paceline.core.leases import Data, joined
 from paceline.engine.flatten import FlatModel
 from paceline.engine.memory import OptimizerMemory
 from paceline.engine.rules import LocalOptimizer
@@ -29,6 +30,7 @@ class Steps:
         self._wanted: Compute | Train | None = None
         self._left = self._samples = 0
         self._seconds = 0.0
+        self._data: Data = ()
         self._sum: AnyFlat | None = None  # of the gradients so far, each times its samples
         self._ended: AnyFlat | None = None  # where the last local steps led to
 
@@ -41,6 +43,7 @@ class Steps:
         """Load the weights to work at. Was there an exchange since the last piece of work?"""
         first, self._wanted = self._wanted is None, wanted
         self._left, self._samples, self._seconds, self._sum = wanted.steps, 0, 0.0, None
+        self._data = ()
         match wanted:
             case Compute(w):
                 self._flat.load(cast(AnyFlat, w), late=self.late)
@@ -56,19 +59,20 @@ class Steps:
         if isinstance(self._wanted, Train):
             self._local.step(samples_seen)
 
-    def done(self, samples: int, seconds: float) -> Computed | Trained | None:
-        """Count a mini-batch; the result when it was the last of those asked for."""
+    def done(self, samples: int, seconds: float, data: Data = ()) -> Computed | Trained | None:
+        """Count a mini-batch; the result when it was the last of those asked for. `data`: which samples, if leased."""
         self._left -= 1
         self._samples += samples
         self._seconds += seconds
+        self._data = joined((*self._data, *data))
         match self._wanted:
             case Compute():
                 g = self._add(samples)
-                return None if self._left else Computed(g, self._samples, self._seconds)
+                return None if self._left else Computed(g, self._samples, self._seconds, self._data)
             case Train(show_memory=show) if not self._left:
                 self._ended = self._flat.weights()
                 memory = self._local.show() if show else None
-                return Trained(self._ended, self._samples, self._seconds, memory)
+                return Trained(self._ended, self._samples, self._seconds, memory, self._data)
         return None
 
     def memory(self) -> Flat | None:

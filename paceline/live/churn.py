@@ -17,6 +17,7 @@ from paceline.core.membership import Announce, Decision, Enter, Evict, Refuse, S
 from paceline.core.membership import Membership as Members
 from paceline.core.trace import Membership
 from paceline.live import control
+from paceline.live.leasing import Leasing
 from paceline.live.listener import Listener
 from paceline.live.node import Node
 from paceline.live.party import Party
@@ -44,13 +45,14 @@ class Churn:
         tally: Tally,
         members: Members[Party],
         recovery: Recovery,
+        leasing: Leasing,
         min_workers: int,
     ) -> None:
         self._transport, self._node, self._listener = transport, node, listener
         self._tell = functools.partial(tell, transport)
         self._course, self._roll, self._tally = course, roll, tally
         self._members, self._recovery = members, recovery
-        self._min_workers = min_workers
+        self._leasing, self._min_workers = leasing, min_workers
         self._asked: set[Party] = set()  # where their loops hang
 
     def begin(self, plan: control.Plan, model: control.Ready) -> None:
@@ -110,6 +112,7 @@ class Churn:
             life = self._members.incarnation(who) if home else 0
             self._tell(self._roll.present(), control.Gone(rank=who.index, lost=home, incarnation=life))
             self._node.gone(who.index)
+            self._leasing.gone(who.index, self._members.incarnation(who))
         if home:
             self._tell([who], control.Exit())
 
@@ -155,6 +158,7 @@ class Churn:
             gone = control.Gone(rank=who.index, lost=True, incarnation=decision.incarnation)
             self._tell(self._roll.present(), gone)
             self._node.gone(who.index)
+            self._leasing.gone(who.index, decision.incarnation)
         self._transport.drop(who, decision.incarnation, why)
 
     # ---- coming ------------------------------------------------------------------------------------------

@@ -15,6 +15,11 @@ Left       I take no further part (workers)       Finish   evaluate and save the
                                                   Resume   all servers are there again (the others)
 Saved      the model is on disk (evaluator)       Exit     end your process
 Beat       I am alive, with nothing to report
+Want       samples to work at (workers)           Lease    these samples are yours now (workers)
+Past       so far nothing is under way (workers)
+Settled    what became of samples (servers)       Fence    is anything left of that life? (servers)
+Fenced     so much (servers)
+Restored   just these samples are done (servers)
 Failed     I cannot go on, because
 """
 
@@ -22,6 +27,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from paceline.core.leases import Data
 from paceline.core.message import message
 from paceline.core.sharding import Layout
 
@@ -185,7 +191,10 @@ class Explain:
 
 @message
 class Total:
+    """`epochs`: whole ones, of which every sample is in an update, where data is leased."""
+
     samples: int
+    epochs: int = 0
 
 
 @message
@@ -193,6 +202,61 @@ class Records:
     """`lines`: trace records as JSON lines."""
 
     lines: str
+
+
+@message
+class Want:
+    """A lease: of an epoch of `samples`, all of which are cut into leases of `size`."""
+
+    samples: int
+    size: int
+
+
+@message
+class Lease:
+    """Places `start` to `stop` in the order of that epoch."""
+
+    epoch: int
+    start: int
+    stop: int
+
+
+@message
+class Past:
+    """Of the first `handed` samples that this life was leased nothing is under way to the servers, nor will be."""
+
+    handed: int
+
+
+@message
+class Settled:
+    """From the first server: whose contributions, what became of them, and which samples were in each."""
+
+    contributions: tuple[tuple[int, str, Data], ...]
+
+
+@message
+class Fence:
+    """To the first server, after Gone: what is in open rounds of that life of a worker?"""
+
+    rank: int
+    incarnation: int
+
+
+@message
+class Fenced:
+    """All that was not `pending` when this was said is in an earlier Settled, or nobody hears of it any more."""
+
+    rank: int
+    incarnation: int
+    pending: Data
+
+
+@message
+class Restored:
+    """From the first server, when it was made anew: just these samples are in its weights."""
+
+    done: Data
 
 
 @message

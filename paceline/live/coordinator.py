@@ -16,11 +16,12 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from paceline.core.errors import ProtocolError
+from paceline.core.leases import Data
 from paceline.core.membership import Membership as Members
 from paceline.core.membership import Patience
 from paceline.core.role import Place, Role
 from paceline.core.trace import Ended, Evaluated, Membership, from_dict
-from paceline.live import control, party, verbs
+from paceline.live import control, leasing, party, verbs
 from paceline.live.churn import Churn
 from paceline.live.listener import Listener
 from paceline.live.node import Node
@@ -57,6 +58,7 @@ class Coordinator:
         min_workers: int = 1,
         snapshots: Snapshots | None = None,
         absent: Collection[int] = (),
+        done: Data = (),
     ) -> None:
         """`lay_out` says which server holds what, and why, from what the workers and the servers said of themselves.
 
@@ -66,6 +68,7 @@ class Coordinator:
         fewer left after a loss the run ends.
         `snapshots`: what servers that are lost are replaced from; without, a lost server ends the run.
         `absent`: workers, those of the highest ranks, that may come while training goes on.
+        `done`: leased samples that an earlier life of the run has behind it.
         """
         self.node = node
         self._transport, self._listener = transport, listener
@@ -83,6 +86,7 @@ class Coordinator:
         others = [*roll.workers, *roll.evaluator]
         self._recovery = Recovery(transport, node, listener, self._members, roll.servers, others, snapshots)
         self._recovery.departed.update(absent)
+        self._leasing = leasing.Leasing(self._tell, listener.recorded, node.now, done)
         self._churn = Churn(
             *(transport, node, listener),
             course=self._course,
@@ -90,6 +94,7 @@ class Coordinator:
             tally=self._tally,
             members=self._members,
             recovery=self._recovery,
+            leasing=self._leasing,
             min_workers=min_workers,
         )
 
@@ -154,6 +159,8 @@ class Coordinator:
                 self._answer(src, hello)
             case control.Prepared() as prepared if self.phase in (Phase.TRAINING, Phase.FINISHING):
                 self._recovery.prepared(src, prepared)
+                if not self._recovery.under_way:
+                    self._leasing.servers_are_back({who.index: self.life_of(who) for who in self._roll.training})
             case control.Ready() | control.Prepared() | control.Saved() as answer:
                 self._answer(src, answer)
             case control.Progress() as progress:
@@ -171,6 +178,9 @@ class Coordinator:
                 self._churn.put_out(party.worker(rank), reason)
             case control.Beat():
                 pass
+            case said if isinstance(said, leasing.MESSAGES):
+                self._leasing.heard(src, self.life_of(src), said)
+                self._stop_at_epochs()
             case control.Failed(cause=cause, details=details):
                 self._listener.failed(src, cause, details)
             case other:
@@ -242,6 +252,7 @@ class Coordinator:
             case Phase.FINISHING:
                 self._course.phase = Phase.OVER
                 self._tell_all(control.Exit())
+                self._leasing.record()
                 self._listener.finished(self._course.reason, self._course.seconds)
             case _:
                 raise AssertionError(self.phase)
@@ -294,9 +305,14 @@ class Coordinator:
         progress = self._tally.told(src.index, progress)
         self._listener.progressed(src.index, progress)
         if self.phase is Phase.TRAINING:
-            self._tell([src, *self._roll.evaluator], control.Total(samples=self.samples))
-            if self._stop_rule.samples is not None and self.samples >= self._stop_rule.samples:
-                self._stop("epochs")
+            total = control.Total(samples=self.samples, epochs=self._leasing.epochs)
+            self._tell([src, *self._roll.evaluator], total)
+            self._stop_at_epochs()
+
+    def _stop_at_epochs(self) -> None:
+        wanted = self._stop_rule.samples
+        if wanted is not None and self._leasing.reached(wanted, trained=self.samples):
+            self._stop("epochs")
 
     def _judged(self, judged: control.Judged) -> None:
         at = min(judged.at, self._course.seconds) if self._course.seconds else judged.at

@@ -34,6 +34,7 @@ class LoopBox:
         self._generator: Generator[Effect, Any, None] | None = None
         self._wanted: Compute | Train | Awaited | None = None  # where it stands
         self._anew = False
+        self.begun_anew = 0  # how often it was
         self._view = 0  # that it knows of
 
     def start_anew(self) -> None:
@@ -83,6 +84,7 @@ class LoopBox:
             self._view = self._out.view
             if self._anew:
                 self._anew, self._generator, lost = False, None, None
+                self.begun_anew += 1
             if self._generator is None:
                 self._generator, value = self._role().run(), None
             try:

@@ -143,6 +143,11 @@ class Node(Looking):
         """
         return self._loop.finish(since, sending)
 
+    @property
+    def begun_anew(self) -> int:
+        """How often the loop box has, since the servers went back."""
+        return self._loop.begun_anew
+
     def mean(self, effect: Mean) -> Any:
         """Carry out one `Mean` outside any scheme, such as that of the initial weights."""
         return self._loop.wait(Awaited(self._mean(effect), time.monotonic()))

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
+from paceline.core.leases import Data
 from paceline.core.role import Role
 from paceline.core.sharding import Layout
 from paceline.core.trace import KINDS, Record
@@ -37,6 +38,8 @@ COORDINATOR_GONE = "the coordinator is gone"
 OPENINGS = {kind: f'{{"kind":"{name}",'.encode() for name, kind in KINDS.items()}
 ENCODER = msgspec.json.Encoder()
 RECORDS_BYTES = 32 * 1024  # a header holds twice that
+SETTLE_SECONDS = 0.05
+SETTLED_MAX = 256  # contributions in one message
 
 
 def line_of(record: Record) -> str:
@@ -93,6 +96,11 @@ class Session:
         self.on_lost: Callable[[Party], None] = lambda who: None
         self.on_rate: Callable[[float], None] = lambda lr: None
         self.on_capture: Callable[[int, str], None] = lambda version, purpose: None
+        self.on_replaced: Callable[[], None] = lambda: None  # before what is not answered is asked once more
+        self.pending_of: Callable[[int], Data] = lambda rank: ()  # leased samples of a worker that wait for a round
+        self.leases: queue.SimpleQueue[control.Lease | None] = queue.SimpleQueue()  # None: there will be no other
+        self._settled: deque[tuple[int, str, Data]] = deque()
+        self.epochs = 0  # whole ones, of leased data
 
     # ---- setting up --------------------------------------------------------------------------------------
     def hello(
@@ -233,9 +241,25 @@ class Session:
         """Keep a trace record until the next report."""
         self._records.append(record)
 
+    def settle(self, rank: int, fate: str, data: Data) -> None:
+        """What became of a contribution of leased data; told soon, together with that of others."""
+        if not self._settled:
+            self._transport.call_later(SETTLE_SECONDS, self._tell_settled_soon)
+        self._settled.append((rank, fate, data))
+
+    def _tell_settled_soon(self) -> None:
+        with contextlib.suppress(PeerLost):  # `lost` is about to be told
+            self.tell_settled()
+
+    def tell_settled(self) -> None:
+        while self._settled:
+            some = [self._settled.popleft() for _ in range(min(len(self._settled), SETTLED_MAX))]
+            self.tell(control.Settled(contributions=tuple(some)))
+
     def flush(self) -> None:
         """Report now; from the party's own thread or the transport's, one at a time."""
         with self._flushing:
+            self.tell_settled()
             if self._report is not None:
                 self.tell(self._report())
             while self._records:
@@ -353,8 +377,13 @@ class Session:
                 self.node.deliver(src, envelope)
             return
         match envelope.message:
-            case control.Total(samples=samples):
-                self.total_samples = samples
+            case control.Total(samples=samples, epochs=epochs):
+                self.total_samples, self.epochs = samples, epochs
+            case control.Lease() as lease:
+                self.leases.put(lease)
+            case control.Fence(rank=rank, incarnation=life):
+                self.tell_settled()
+                self.tell(control.Fenced(rank=rank, incarnation=life, pending=self.pending_of(rank)))
             case control.Gone(rank=rank, lost=lost, incarnation=incarnation):
                 self.departed.add(rank)
                 if lost:
@@ -373,6 +402,7 @@ class Session:
                 self.on_capture(version, purpose)
             case control.Resume(undone=False, replaced=replaced) if self.node.me.kind == "worker":
                 self._repeat_rate()
+                self.on_replaced()
                 self.node.out.ask_again([party.server(server) for server in replaced])
             case control.Resume(view=view, undone=undone) if self.node.me.kind != "server":
                 self._repeat_rate()
@@ -455,3 +485,4 @@ class Session:
         self.over.set()
         self.node.stop(error)
         self._inbox.put(error)
+        self.leases.put(None)

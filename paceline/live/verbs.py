@@ -31,7 +31,15 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
         for cls in (control.Hello, control.Beat, control.Records, control.Aware, control.Saved, control.Failed)
     },
     control.Prepared: (frozenset({WORKER, SERVER}), frozenset({COORDINATOR})),
-    **{cls: (frozenset({WORKER}), frozenset({COORDINATOR})) for cls in (control.Ready, control.Progress, control.Left)},
+    **{
+        cls: (frozenset({WORKER}), frozenset({COORDINATOR}))
+        for cls in (control.Ready, control.Progress, control.Left, control.Want, control.Past)
+    },
+    **{
+        cls: (frozenset({SERVER}), frozenset({COORDINATOR}))
+        for cls in (control.Settled, control.Fenced, control.Restored)
+    },
+    control.Fence: (frozenset({COORDINATOR}), frozenset({SERVER})),
     control.Judged: (frozenset({EVALUATOR}), frozenset({COORDINATOR})),
     control.Unfit: (frozenset({SERVER}), frozenset({COORDINATOR})),
     control.Rate: (frozenset({WORKER}), frozenset({SERVER})),
@@ -45,7 +53,7 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
             *(control.Finish, control.Exit),
         )
     },
-    **{cls: (frozenset({COORDINATOR}), frozenset({WORKER})) for cls in (control.Stop, control.Explain)},
+    **{cls: (frozenset({COORDINATOR}), frozenset({WORKER})) for cls in (control.Stop, control.Explain, control.Lease)},
     control.Total: (frozenset({COORDINATOR}), frozenset({WORKER, EVALUATOR})),
 }
 """Of each message of the control plane: who sends it, and to whom."""
@@ -88,7 +96,8 @@ def may_send(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
 
 def _is_ours(cls: type) -> bool:
     """Is it a message of the driver, and so none of a scheme? What is packed is one that another carries."""
-    return cls.__module__.startswith("paceline.live.") and cls.__module__ != "paceline.live.packing"
+    ours = cls.__module__.startswith("paceline.live.") and cls.__module__ != "paceline.live.packing"
+    return ours or cls in COPIES
 
 
 def check(src: Party, me: Party, envelope: Envelope) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from paceline.core.errors import PacelineError
-from paceline.core.trace import Applied, Evaluated, Gated, Record
+from paceline.core.trace import Applied, Evaluated, Gated, Leased, Record
 
 SUMMARY = "summary.json"
 
@@ -81,7 +81,8 @@ class Summary:
     `driver` is live or sim; `step_ms` the step of a worker with slowdown 1; `bytes_up` is what workers sent;
     `bytes_shared` what of both passed by shared memory; `exchange` how vectors travelled, if any did live;
     `model_length` the parameters of the model, 0 where nobody knows. `faults`: who was lost, drained or came back while
-    training went on; `views`: generations of membership, the first among them.
+    training went on; `views`: generations of membership, the first among them. `leased`: what became of the samples of
+    leased data; None where they were shared beforehand.
     """
 
     scheme: str
@@ -108,6 +109,7 @@ class Summary:
     exchange: str = ""
     faults: tuple[Change, ...] = ()
     views: int = 1
+    leased: Leased | None = None
 
     @property
     def shares(self) -> Shares:
@@ -133,6 +135,7 @@ class Summary:
         """Raises ValueError, KeyError or TypeError for a text that is not a summary."""
         fields = json.loads(text)
         fields["workers"] = tuple(WorkerSummary(**worker) for worker in fields["workers"])
+        fields["leased"] = Leased(**leased) if (leased := fields.get("leased")) else None
         fields["faults"] = tuple(Change(**change) for change in fields.get("faults", ()))
         return cls(**fields)
 

@@ -6,7 +6,7 @@ whenever the room that is left has halved again, the window is four times as lon
     Span                         sums, for each worker and activity; all of a worker's at the end of its window
     Applied                      the last of each shard
     Decision, Gated              the last of each worker and verdict
-    Evaluated, Membership, Ended all of them, always; they are few
+    Evaluated, Membership, Leased, Ended   all of them, always; they are few
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import dataclasses
 import math
 from collections.abc import Hashable, Iterator
 
-from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
+from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Leased, Membership, Record, Span
 
 WINDOW_S = 1.0
 GROWTH = 4.0
@@ -43,7 +43,7 @@ class Thinner:
 
     def within(self, record: Record, window: float) -> Iterator[Record]:
         """The same with windows of so many seconds, whatever is written; 0 keeps everything."""
-        if isinstance(record, Evaluated | Membership | Ended) or not window:
+        if isinstance(record, Evaluated | Membership | Leased | Ended) or not window:
             if self._held and not isinstance(record, Evaluated | Membership):
                 yield from self.rest()
             yield record

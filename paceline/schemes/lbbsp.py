@@ -119,7 +119,7 @@ class LBBSP(Scheme):
             self.w = (yield Call(SERVERS, Pull())).w
 
         def exchange(self, c: Computed) -> Generator[Effect, Any, None]:
-            self.w = (yield Call(SERVERS, Push(g=c.g, clock=self.round + 1, samples=c.samples))).w
+            self.w = (yield Call(SERVERS, Push(g=c.g, clock=self.round + 1, samples=c.samples, data=c.data))).w
 
         def report(self, samples: int, seconds: float, ahead: int = 0) -> Call:
             return Call(COORDINATOR, Report(round=self.round + ahead, samples=samples, seconds=seconds))

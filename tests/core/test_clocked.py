@@ -1,11 +1,15 @@
+import json
 from collections.abc import Iterable
 
 import numpy as np
 import pytest
 
-from paceline.core.clocked import ClockedServer, ClockedWorker, Pull, Push, Weights, some
+from paceline.core.clocked import ClockedServer, ClockedWorker, Pull, Push, Weights, settles, some
 from paceline.core.effects import SERVERS, Call, Compute, Computed
+from paceline.core.gate import REJECT, GatePolicy
+from paceline.core.leases import Data
 from paceline.core.role import Place
+from paceline.core.scheme import make, names
 from tests.drive import ByHand, server
 
 
@@ -149,3 +153,78 @@ def test_ranks_are_listed_shortly() -> None:
     assert some([1]) == "worker 1"
     assert some([2, 1]) == "workers 1, 2"
     assert some(range(10)) == "workers 0, 1, 2 and 7 more"
+
+
+# ---- leased samples ------------------------------------------------------------------------------------------
+class Heard(list[tuple[int, str, Data]]):
+    """What a server says became of leased samples."""
+
+    def __call__(self, rank: int, fate: str, data: Data) -> None:
+        self.append((rank, fate, data))
+
+
+def test_a_server_tells_which_samples_came_into_an_update() -> None:
+    heard = Heard()
+    bsp = server("bsp", place={"settled": heard})
+    bsp.push(0, clock=1, data=((0, 0, 8),))
+    assert heard == []
+    assert bsp.role.pending(0) == ((0, 0, 8),)
+    bsp.push(1, clock=1, data=((0, 8, 16),))
+    assert heard == [(0, "applied", ((0, 0, 8),)), (1, "applied", ((0, 8, 16),))]
+    assert bsp.role.pending(0) == ()
+    assert list(bsp.role.done) == [(0, 0, 16)]
+
+
+def test_a_push_that_is_repeated_is_told_of_once() -> None:
+    heard = Heard()
+    asp = server("asp", place={"settled": heard})
+    for _ in range(2):
+        asp.push(0, clock=1, data=((0, 0, 8),))
+    assert heard == [(0, "applied", ((0, 0, 8),))]
+
+
+def test_samples_of_what_is_dropped_are_in_no_update() -> None:
+    heard = Heard()
+    asp = server("asp", place={"settled": heard}, weighting="cutoff:1")
+    for clock in range(1, 4):
+        asp.push(1, clock=clock, data=((0, 8 * clock, 8 * clock + 8),))
+    asp.push(0, clock=1, data=((0, 0, 8),))
+    assert heard[-1] == (0, "late", ((0, 0, 8),))
+    assert list(asp.role.done) == [(0, 8, 32)]
+
+
+def test_samples_that_the_gate_refuses_are_told_as_such() -> None:
+    heard = Heard()
+    gate = GatePolicy(mode=REJECT).gate(lambda v, w: float(np.linalg.norm(v)), 2, 0, lambda record: None, print)
+    asp = server("asp", place={"settled": heard, "gate": gate})
+    asp.push(0, clock=1, g=float("nan"), data=((0, 0, 8),))
+    assert heard == [(0, "refused", ((0, 0, 8),))]
+
+
+def test_what_a_leaver_left_in_an_open_round_is_pending_until_that_closes() -> None:
+    heard = Heard()
+    bsp = server("bsp", workers=3, place={"settled": heard})
+    bsp.push(2, clock=1, data=((0, 0, 4),))
+    bsp.gone(2)
+    assert bsp.role.pending(2) == ((0, 0, 4),)
+    bsp.push(0, clock=1, data=((0, 4, 8),))
+    bsp.push(1, clock=1, data=((0, 8, 12),))
+    assert [rank for rank, _, _ in heard] == [2, 0, 1]
+    assert bsp.role.pending(2) == ()
+
+
+def test_what_is_done_is_saved_with_the_weights() -> None:
+    bsp = server("bsp")
+    bsp.push(0, clock=1, data=((0, 0, 4),))
+    bsp.push(1, clock=1, data=((0, 8, 12),))
+    bsp.push(0, clock=2, data=((0, 4, 8),))  # waits for its round, and will be made again
+    later = server("bsp")
+    later.role.restore(json.loads(json.dumps(bsp.role.tables())))
+    assert list(later.role.done) == [(0, 0, 4), (0, 8, 12)]
+
+
+def test_who_can_tell_what_became_of_samples() -> None:
+    told = {name for name in names() if settles(make(name, {}), 1)}
+    assert {"asp", "bsp", "ssp", "ksync", "gsp", "dcasgd", "lbbsp", "weedout", "dssp", "partial"} <= told
+    assert told.isdisjoint({"localsgd", "esync", "sgp", "adpsgd", "easgd", "gosgd"})
+    assert not settles(make("bsp", {}), 0)

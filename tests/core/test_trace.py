@@ -10,6 +10,7 @@ from paceline.core.trace import (
     Ended,
     Evaluated,
     Gated,
+    Leased,
     Membership,
     Record,
     Span,
@@ -24,6 +25,7 @@ RECORDS = [
     Gated(at=2.75, shard=0, rank=1, number=17, refused=True, reason="not finite"),
     Evaluated(at=3.0, accuracy=0.9, loss=0.1, samples=4096, seconds=0.5),
     Membership(at=3.5, party="worker 1", event="left", reason="asked to"),
+    Leased(at=3.75, epochs=1, done=70, twice=0, returned=8, dropped=4, undone=2, left_out=1),
     Ended(at=4.0, reason="all samples were seen"),
 ]
 

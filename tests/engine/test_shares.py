@@ -256,3 +256,21 @@ def test_a_rank_that_does_not_exist_has_no_share(text: str, rank: int) -> None:
     for ask in (lambda: shares.indices(rank, 0), lambda: shares.size(rank)):
         with pytest.raises(IndexError, match="among 2 workers"):
             ask()
+
+
+# ---- leases --------------------------------------------------------------------------------------------------
+def test_leases_are_whole_mini_batches_unless_their_length_is_given() -> None:
+    assert parse_shares("leased").lease_size(1600, 2, 10) == 50
+    assert parse_shares("leased").lease_size(20, 4, 32) == 32
+    assert parse_shares("leased:48").lease_size(1600, 2, 10) == 48
+
+
+@pytest.mark.parametrize("text", ["leased:0", "leased:1.5", "leased:1,2", "leased:-3"])
+def test_a_lease_is_a_whole_number_of_samples(text: str) -> None:
+    with pytest.raises(ConfigError, match="N must be a whole number from 1"):
+        parse_shares(text)
+
+
+def test_nobody_has_a_share_of_leased_data() -> None:
+    with pytest.raises(ConfigError, match="nobody has a share beforehand"):
+        make_shares("leased", 10, 2)

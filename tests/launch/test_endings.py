@@ -167,6 +167,39 @@ def test_a_killed_worker_comes_back_and_its_samples_are_counted(train: Callable[
         assert [0, 1, 2] in after
 
 
+def whole_epochs(out: Path) -> int:
+    """Of leased data, so far."""
+    lines = (out / "trace.jsonl").read_text().splitlines()[:-1]
+    return max((json.loads(line)["epochs"] for line in lines if '"kind":"leased"' in line), default=0)
+
+
+@pytest.mark.parametrize("scheme", ["asp", "bsp"])
+def test_leased_samples_of_killed_workers_are_done_by_others_and_each_of_an_epoch_once(
+    train: Callable[..., Run], scheme: str
+) -> None:
+    run = train("--scheme", scheme, "--shares", "leased")
+    for rank in (0, 1):
+        (victim,) = (pid for pid in descendants(run.process.pid) if comm(pid) == f"pace worker {rank}")
+        os.kill(victim, signal.SIGKILL)
+        assert within(2 * BOUND_SECONDS, lambda rank=rank: f"worker {rank} (" in run.errors), run.errors  # type: ignore[misc]
+    so_far = whole_epochs(run.out)
+    assert within(START_SECONDS, lambda: whole_epochs(run.out) >= so_far + 2), run.errors
+    run.process.send_signal(signal.SIGINT)
+    run.process.wait(START_SECONDS)
+    leased = json.loads((run.out / "summary.json").read_text())["leased"]
+    epochs = leased["epochs"]
+    assert epochs >= 2
+    assert leased["returned"] > 0
+    assert leased["twice"] == leased["undone"] == leased["dropped"] == 0
+    # What the server itself knows: as many samples in its updates as there are different ones among them.
+    records = [json.loads(line) for line in (run.out / "trace.jsonl").read_text().splitlines()]
+    assert sum(record["samples"] for record in records if record["kind"] == "applied") == leased["done"]
+    last = max((run.out / "checkpoints").iterdir(), key=lambda folder: int(folder.name))
+    _, _, manifest = (last / "manifest.json").read_text().partition("\n")  # after its checksum
+    done = json.loads(manifest)["facts"]["tables"]["done"]
+    assert done[:epochs] == [[epoch, 0, 1437] for epoch in range(epochs)]
+
+
 @pytest.mark.parametrize(
     ("number", "options"),
     [

@@ -23,7 +23,11 @@ from paceline.live.verbs import may_send
 ROLES = ("worker", "server", "evaluator", "coordinator", "stranger")
 REGISTERED = [cls for cls in message._types.values() if cls.__module__.startswith("paceline.")]
 CONTROL = [cls for cls in REGISTERED if cls.__module__ == control.__name__]
-OTHERS = [cls for cls in REGISTERED if cls.__module__.startswith(("paceline.core.", "paceline.schemes."))]
+OTHERS = [
+    cls
+    for cls in REGISTERED
+    if cls.__module__.startswith(("paceline.core.", "paceline.schemes.")) and cls not in verbs.COPIES
+]
 
 
 def pairs(cls: type, kind: Kind) -> set[tuple[str, str]]:

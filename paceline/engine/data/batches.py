@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import default_collate
@@ -21,13 +23,67 @@ class MapStyle(Protocol):
     def __getitem__(self, index: int, /) -> Any: ...
 
 
-class Batches(Iterator[tuple[Tensor, Tensor]]):
+class Stream(ABC, Iterator[tuple[Tensor, Tensor]]):
+    """Mini-batches (x [b, ...], y [b]) of `data`, on `device`; which samples are in them, subclasses say.
+
+    epochs: how many passes; endless where it is None. samples: samples handed out.
+    """
+
+    epoch: int
+    """Passes finished."""
+
+    def __init__(self, data: Dataset | MapStyle, batch_size: int, device: torch.device | str) -> None:
+        if batch_size < 1:
+            raise ConfigError(f"batch size {batch_size}: must be 1 or more")
+        self.data = data
+        self.batch_size = batch_size
+        self.device = torch.device(device)
+        self.epochs: int | None = None
+        self.samples = 0
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> tuple[Tensor, Tensor]:
+        part = self._some(self.batch_size)
+        if part is None:
+            raise StopIteration
+        return self._select(part)
+
+    def take(self, samples: int) -> tuple[Tensor, Tensor] | None:
+        """A batch of just that size: what an epoch lacks comes from the next one.
+
+        Fewer only where the last epoch ends, None after that.
+        """
+        parts = []
+        while samples and (part := self._some(samples)) is not None:
+            parts.append(part)
+            samples -= len(part)
+        return self._select(torch.cat(parts) if len(parts) > 1 else parts[0]) if parts else None
+
+    @abstractmethod
+    def _some(self, samples: int) -> Tensor | None:
+        """The indices of so many samples, or of fewer where something ends; None when all is over."""
+
+    def _placed(self, order: np.ndarray) -> Tensor:
+        """Indices where the samples lie."""
+        indices = torch.from_numpy(order)
+        return indices.to(self.data.x.device) if isinstance(self.data, Dataset) else indices
+
+    def _select(self, part: Tensor) -> tuple[Tensor, Tensor]:
+        if isinstance(self.data, Dataset):
+            x, y = self.data.x.index_select(0, part), self.data.y.index_select(0, part)
+        else:
+            x, y = _collate(self.data, part.tolist())
+        return x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
+
+
+class Batches(Stream):
     """Iterator of (x [b, ...], y [b]) over the share of `rank`, epoch after epoch, on `device`.
 
     b is `batch_size` but for the last batch of an epoch, which holds what is left. Endless, unless `epochs` says
     how many passes; an empty share gives nothing. The order of an epoch depends on the shares alone.
 
-    epoch: passes finished. samples: samples handed out.
     Raises ConfigError for a batch size below 1, a negative number of epochs, or a rank without a share.
     """
 
@@ -41,37 +97,23 @@ class Batches(Iterator[tuple[Tensor, Tensor]]):
         device: torch.device | str = "cpu",
         epochs: int | None = None,
     ) -> None:
-        if batch_size < 1:
-            raise ConfigError(f"batch size {batch_size}: must be 1 or more")
+        super().__init__(data, batch_size, device)
         if epochs is not None and epochs < 0:
             raise ConfigError(f"{epochs} epochs: must be 0 or more")
         try:
             self.share_size = shares.size(rank)
         except IndexError as error:
             raise ConfigError(str(error)) from None
-        self.data = data
         self.shares = shares
         self.rank = rank
-        self.batch_size = batch_size
-        self.device = torch.device(device)
         self.epochs = epochs
         self.epoch = 0
-        self.samples = 0
         self._order: Tensor | None = None  # the indices of this epoch, where the samples lie
         self._at = 0
 
     @property
     def steps_per_epoch(self) -> int:
         return -(-self.share_size // self.batch_size)
-
-    def __iter__(self) -> Batches:
-        return self
-
-    def __next__(self) -> tuple[Tensor, Tensor]:
-        part = self._some(self.batch_size)
-        if part is None:
-            raise StopIteration
-        return self._select(part)
 
     def skip(self, batches: int) -> None:
         """As if the first `batches` had been handed out; to be called before any is."""
@@ -88,17 +130,6 @@ class Batches(Iterator[tuple[Tensor, Tensor]]):
             self.epoch, self._at = divmod(samples, self.share_size)
             self._order = self._draw() if self._at else None
 
-    def take(self, samples: int) -> tuple[Tensor, Tensor] | None:
-        """A batch of just that size: what an epoch lacks comes from the next one.
-
-        Fewer only where the last epoch ends, None after that.
-        """
-        parts = []
-        while samples and (part := self._some(samples)) is not None:
-            parts.append(part)
-            samples -= len(part)
-        return self._select(torch.cat(parts) if len(parts) > 1 else parts[0]) if parts else None
-
     def _some(self, samples: int) -> Tensor | None:
         """The indices of so many samples or, at the end of an epoch, of those that are left; None when all is over."""
         if self.share_size == 0 or self.epoch == self.epochs:
@@ -114,15 +145,7 @@ class Batches(Iterator[tuple[Tensor, Tensor]]):
         return part
 
     def _draw(self) -> Tensor:
-        order = torch.from_numpy(self.shares.indices(self.rank, self.epoch))
-        return order.to(self.data.x.device) if isinstance(self.data, Dataset) else order
-
-    def _select(self, part: Tensor) -> tuple[Tensor, Tensor]:
-        if isinstance(self.data, Dataset):
-            x, y = self.data.x.index_select(0, part), self.data.y.index_select(0, part)
-        else:
-            x, y = _collate(self.data, part.tolist())
-        return x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
+        return self._placed(self.shares.indices(self.rank, self.epoch))
 
 
 def _collate(data: MapStyle, indices: list[int]) -> tuple[Tensor, Tensor]:

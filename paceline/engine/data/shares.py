@@ -6,6 +6,7 @@
     file:PATH            MXNet-G's `data_sharding` file: one line `start end` a rank, in 0..1
     class                sorted by label, then cut: each rank sees few classes
     dirichlet:ALPHA      each class spread in proportions drawn from Dirichlet(ALPHA)
+    leased, leased:N     nobody has a share: workers are given leases of N samples as they go (`data.leased`)
 
 The first four redraw the whole order every epoch before they cut, so over time every worker sees all data. The last
 two are not i.i.d. on purpose: who has what stays, only the order within a share changes. No torch in here.
@@ -25,13 +26,18 @@ from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.engine.data.partition import apportion, by_class, by_dirichlet, random_state, read_sharding
 
-KINDS = ("uniform", "speed", "class", "dirichlet", "fractions", "file")
+LEASED = "leased"
+KINDS = ("uniform", "speed", "class", "dirichlet", "fractions", "file", LEASED)
+LEASE_MAX = 2**31
 ALPHA_MIN, ALPHA_MAX = 1e-6, 1e6
 _ARGUMENTS = {
     "dirichlet": "dirichlet:ALPHA, such as dirichlet:0.3",
     "fractions": "fractions:A,B,..., such as fractions:0.5,0.25,0.25",
     "file": "file:PATH",
+    LEASED: "leased or leased:N, N samples a lease, such as leased:64",
 }
+LEASES_A_WORKER = 16
+"""In an epoch, where nobody says how long they are: short enough that who is slow keeps nobody waiting at its end."""
 
 
 class Shares(ABC):
@@ -56,8 +62,7 @@ class Redrawn(Shares):
 
     def indices(self, rank: int, epoch: int) -> np.ndarray:
         part = self.slices[_rank(rank, len(self.slices))]
-        order = random_state(self.seed, 0, epoch).permutation(self.n)
-        return order[part].astype(np.int64)  # a copy, so that the rest of the permutation can be freed
+        return epoch_order(self.n, self.seed, epoch)[part].copy()  # so that the rest of the permutation can be freed
 
     def size(self, rank: int) -> int:
         part = self.slices[_rank(rank, len(self.slices))]
@@ -94,6 +99,15 @@ class ShareRecipe:
     weights: tuple[float, ...] = ()
     alpha: float = 0.0
     path: str = ""
+    lease: int = 0
+
+    @property
+    def leased(self) -> bool:
+        return self.kind == LEASED
+
+    def lease_size(self, samples: int, workers: int, batch_size: int) -> int:
+        """Whole mini-batches, where it is not given; 0 counts as that."""
+        return self.lease or max(1, round(samples / (LEASES_A_WORKER * workers * batch_size))) * batch_size
 
 
 def parse_shares(text: str) -> ShareRecipe:
@@ -105,6 +119,8 @@ def parse_shares(text: str) -> ShareRecipe:
         if colon:
             raise ConfigError(f"shares {text!r}: {kind} takes nothing after it")
         return ShareRecipe(kind=kind)
+    if kind == LEASED and not colon:
+        return ShareRecipe(kind=kind)
     if not argument:
         raise ConfigError(f"shares {text!r}: write {_ARGUMENTS[kind]}")
     if kind == "file":
@@ -113,6 +129,8 @@ def parse_shares(text: str) -> ShareRecipe:
         numbers = tuple(float(number) for number in argument.split(","))
     except ValueError:
         raise ConfigError(f"shares {text!r}: not a number; write {_ARGUMENTS[kind]}") from None
+    if kind == LEASED:
+        return ShareRecipe(kind=kind, lease=_lease(text, numbers))
     if kind == "fractions":
         _check_weights(f"shares {text!r}", numbers)
         return ShareRecipe(kind=kind, weights=numbers)
@@ -138,6 +156,8 @@ def make_shares(
     if not 1 <= workers <= n:
         raise ConfigError(f"cannot share {n} samples among {workers} workers: each needs one at least")
     match recipe.kind:
+        case "leased":
+            raise ConfigError(f"shares {text!r}: nobody has a share beforehand")
         case "class":
             return _assigned(by_class(_labels(text, labels, n), workers), workers, seed)
         case "dirichlet":
@@ -167,6 +187,17 @@ def _redrawn(weights: np.ndarray, order: np.ndarray, n: int, seed: int) -> Redra
 def _assigned(owner: np.ndarray, workers: int, seed: int) -> Assigned:
     stops = np.cumsum(np.bincount(owner, minlength=workers))[:-1]
     return Assigned(tuple(np.split(np.argsort(owner, kind="stable").astype(np.int64), stops)), seed)
+
+
+def epoch_order(n: int, seed: int, epoch: int) -> np.ndarray:
+    """int64 [n]: all samples in the order of that epoch, the same on every machine."""
+    return random_state(seed, 0, epoch).permutation(n).astype(np.int64, copy=False)
+
+
+def _lease(text: str, numbers: Sequence[float]) -> int:
+    if len(numbers) != 1 or not 1 <= numbers[0] <= LEASE_MAX or numbers[0] % 1:
+        raise ConfigError(f"shares {text!r}: N must be a whole number from 1 to {LEASE_MAX:,}")
+    return int(numbers[0])
 
 
 def _labels(text: str, labels: np.ndarray | None, n: int) -> np.ndarray:

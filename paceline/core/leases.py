@@ -1,0 +1,328 @@
+"""A work queue of samples: each of an epoch is given to one worker at a time, until an update holds its gradient.
+
+    take        a worker is given a lease, the next samples that nobody has
+    applied     an update was made of some of them: those are done
+    dropped     what came of them was refused: they are given to others
+    fenced      a life of a worker is over, and the servers hear nothing more of it: the same with what it still had
+    restored    the servers went back to an earlier state: what that does not know was not done
+
+A piece is what all of this is about: places `start` to `stop` (without it) in the order of an epoch. The queue knows
+no clock and no network; who calls it says what happened, in the order in which servers and workers told it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+from paceline.core.trace import Leased
+
+Piece = tuple[int, int, int]
+"""Epoch, start, stop."""
+Data = tuple[Piece, ...]
+
+APPLIED, LATE, REFUSED = "applied", "late", "refused"
+"""What becomes of a contribution: part of an update, dropped by the scheme, refused by the gate."""
+
+
+class Places:
+    """A set of places, epoch by epoch, as spans that do not touch."""
+
+    def __init__(self, pieces: Iterable[Piece] = ()) -> None:
+        self._spans: dict[int, list[tuple[int, int]]] = {}
+        self.count = 0
+        for piece in pieces:
+            self.add(piece)
+
+    def __iter__(self) -> Iterator[Piece]:
+        """In order."""
+        for epoch in sorted(self._spans):
+            for start, stop in self._spans[epoch]:
+                yield epoch, start, stop
+
+    def add(self, piece: Piece) -> None:
+        epoch, start, stop = piece
+        spans = self._spans.setdefault(epoch, [])
+        first = bisect_left(spans, start, key=lambda span: span[1])
+        last = bisect_right(spans, stop, key=lambda span: span[0])
+        touched = spans[first:last]
+        if touched:
+            start, stop = min(start, touched[0][0]), max(stop, touched[-1][1])
+        spans[first:last] = [(start, stop)]
+        self.count += stop - start - _length(touched)
+
+    def discard(self, piece: Piece) -> None:
+        epoch, start, stop = piece
+        touched, at = self._touched(piece)
+        if not touched:
+            return
+        rest = [(touched[0][0], start), (stop, touched[-1][1])]
+        kept = [(a, b) for a, b in rest if a < b]
+        self._spans[epoch][at : at + len(touched)] = kept
+        self.count += _length(kept) - _length(touched)
+        if not self._spans[epoch]:
+            del self._spans[epoch]
+
+    def within(self, piece: Piece) -> Data:
+        """The parts of `piece` that are in the set."""
+        epoch, start, stop = piece
+        return tuple((epoch, max(a, start), min(b, stop)) for a, b in self._touched(piece)[0])
+
+    def without(self, piece: Piece) -> Data:
+        """The parts of `piece` that are not."""
+        return difference(piece, self.within(piece))
+
+    def of(self, epoch: int) -> int:
+        """How many of that epoch."""
+        return _length(self._spans.get(epoch, ()))
+
+    def first(self) -> Piece | None:
+        return next(iter(self), None)
+
+    def _touched(self, piece: Piece) -> tuple[list[tuple[int, int]], int]:
+        """The spans that have places of `piece`, and where they begin."""
+        epoch, start, stop = piece
+        spans = self._spans.get(epoch, [])
+        first = bisect_right(spans, start, key=lambda span: span[1])
+        return spans[first : bisect_left(spans, stop, key=lambda span: span[0])], first
+
+
+def _length(spans: Iterable[tuple[int, int]]) -> int:
+    return sum(stop - start for start, stop in spans)
+
+
+def difference(piece: Piece, parts: Iterable[Piece]) -> Data:
+    """`piece` without `parts` of it, which are in order."""
+    epoch, at, end = piece
+    found = []
+    for _, start, stop in parts:
+        if at < start:
+            found.append((epoch, at, start))
+        at = max(at, stop)
+    if at < end:
+        found.append((epoch, at, end))
+    return tuple(found)
+
+
+def overlap(a: Piece, b: Piece) -> Piece | None:
+    start, stop = max(a[1], b[1]), min(a[2], b[2])
+    return (a[0], start, stop) if a[0] == b[0] and start < stop else None
+
+
+def joined(pieces: Iterable[Piece]) -> Data:
+    """The same, with neighbours that follow one another as one."""
+    found: list[Piece] = []
+    for epoch, start, stop in pieces:
+        if found and found[-1][0] == epoch and found[-1][2] == start:
+            start = found.pop()[1]
+        found.append((epoch, start, stop))
+    return tuple(found)
+
+
+class _Held:
+    """What one life of a worker was given and has not settled: pieces in the order in which it works at them.
+
+    granted: samples that it was given in all. last: what its last contribution was made of, if that was applied.
+    """
+
+    __slots__ = ("granted", "last", "pieces")
+
+    def __init__(self) -> None:
+        self.granted = 0
+        self.pieces: list[tuple[int, Piece]] = []  # the first is how much it was given before that
+        self.last: list[tuple[int, Piece]] = []
+
+    def give(self, piece: Piece) -> None:
+        self.pieces.append((self.granted, piece))
+        self.granted += piece[2] - piece[1]
+
+    def settle(self, data: Data) -> list[tuple[int, Piece]]:
+        """Take from it what it has of `data`."""
+        found, rest = [], []
+        for offset, piece in self.pieces:
+            parts = sorted(part for wanted in data if (part := overlap(piece, wanted)))
+            found += [(offset + part[1] - piece[1], part) for part in parts]
+            rest += [(offset + part[1] - piece[1], part) for part in difference(piece, parts)]
+        self.pieces = rest
+        return found
+
+    def before(self, samples: int) -> Data:
+        """The pieces among the first `samples` that it was given."""
+        cut = [(e, a, min(b, a + samples - offset)) for offset, (e, a, b) in self.pieces if offset < samples]
+        return tuple(cut)
+
+
+class Leases:
+    """Of `samples` samples an epoch, in leases of `size`; epoch follows epoch without end.
+
+    done: what an earlier life of the run has behind it. Raises ValueError for pieces that there cannot be.
+    """
+
+    def __init__(self, samples: int, size: int, done: Iterable[Piece] = ()) -> None:
+        if samples < 1 or size < 1:
+            raise ValueError(f"{samples} samples in leases of {size}: both must be 1 or more")
+        self.samples, self.size = samples, size
+        self._done, self._left_out, self._suspect = Places(), Places(), Places()
+        self._waiting = Places()  # given back
+        self._next = (0, 0)
+        self._held: dict[int, dict[int, _Held]] = {}  # by rank and life
+        self._epochs = 0
+        self._twice = self._returned = self._dropped = self._undone = 0
+        done = list(done)
+        if done:
+            self._next = (max(epoch for epoch, _, _ in done) + 1, 0)
+            for piece in done:
+                self._done.add(self._checked(piece))
+            for epoch in range(self._next[0]):
+                for part in self._done.without((epoch, 0, samples)):
+                    self._waiting.add(part)
+            self._count_epochs()
+
+    # ---- what workers ask for ----------------------------------------------------------------------------
+    def take(self, rank: int, life: int) -> Piece:
+        """The next samples that nobody has, those that were given back first."""
+        piece = self._waiting.first()
+        if piece is None:
+            epoch, at = self._next
+            stop = min(at + self.size, self.samples)
+            piece = epoch, at, stop
+            self._next = (epoch, stop) if stop < self.samples else (epoch + 1, 0)
+        else:
+            epoch, start, stop = piece
+            piece = epoch, start, min(stop, start + self.size)
+            self._waiting.discard(piece)
+        self._held.setdefault(rank, {}).setdefault(life, _Held()).give(piece)
+        return piece
+
+    def past(self, rank: int, life: int, handed: int) -> None:
+        """Of the first `handed` samples that this life was given nothing is under way: what is not done is not."""
+        held = self._held.get(rank, {}).get(life)
+        if held is not None:
+            self._give_back(held, held.before(handed))
+
+    # ---- what servers tell -------------------------------------------------------------------------------
+    def settled(self, rank: int, fate: str, data: Data) -> None:
+        """What became of a contribution of `rank`, in whichever of its lives."""
+        data = tuple(map(self._checked, data))
+        if fate != APPLIED:
+            self._drop(rank, fate == REFUSED, data)
+            return
+        self._remove(rank, data, applied=True)
+        for piece in data:
+            self._twice += sum(b - a for _, a, b in self._done.within(piece))
+            self._done.add(piece)
+            self._waiting.discard(piece)
+        self._count_epochs()
+
+    def leave(self, rank: int, life: int) -> bool:
+        """That life is over. Has it anything left, so that the servers are to be asked for the last of it?"""
+        held = self._held.get(rank, {}).get(life)
+        if held is not None:
+            held.last = []
+        return bool(held and held.pieces)
+
+    def fenced(self, rank: int, life: int, pending: Data) -> None:
+        """The servers hear nothing more of that life; of what they heard only `pending` may still be applied."""
+        held = self._held.get(rank, {}).get(life)
+        if held is None:
+            return
+        kept = held.settle(pending)
+        self._give_back(held, tuple(piece for _, piece in held.pieces))
+        held.pieces = kept
+        self._forget(rank)
+
+    def restored(self, done: Iterable[Piece]) -> None:
+        """The servers are in a state in which just that is done.
+
+        What they do not know any more of a worker's last contribution may be on its way to them once more: that worker
+        still has it.
+        """
+        now = Places(map(self._checked, done))
+        for held in [held for lives in self._held.values() for held in lives.values()]:
+            again = [(offset, piece) for offset, piece in held.last if not now.within(piece)]
+            for _, piece in again:
+                self._done.discard(piece)
+            held.pieces, held.last = sorted(again + held.pieces), []
+        for piece in list(self._done):
+            for part in now.without(piece):
+                self._undone += part[2] - part[1]
+                self._waiting.add(part)
+        for piece in now:
+            self._waiting.discard(piece)
+            for rank in list(self._held):
+                self._remove(rank, (piece,))
+        self._done = now
+        self._epochs = 0
+        self._count_epochs()
+
+    # ---- what it comes to --------------------------------------------------------------------------------
+    @property
+    def epochs(self) -> int:
+        """Whole ones, of which every sample is done."""
+        return self._epochs
+
+    def account(self, at: float) -> Leased:
+        """At that moment of the run."""
+        return Leased(
+            at=at,
+            epochs=self._epochs,
+            done=self._done.count,
+            twice=self._twice,
+            returned=self._returned,
+            dropped=self._dropped,
+            undone=self._undone,
+            left_out=self._left_out.count,
+        )
+
+    def reached(self, samples: int) -> bool:
+        """Is so much done, the whole epochs in it to the last sample?"""
+        return self._epochs >= samples // self.samples and self._done.count + self._left_out.count >= samples
+
+    def unsettled(self) -> Iterator[tuple[int, int]]:
+        """Rank and life of all that have something."""
+        for rank, lives in self._held.items():
+            yield from ((rank, life) for life, held in lives.items() if held.pieces)
+
+    def _drop(self, rank: int, refused: bool, data: Data) -> None:
+        for piece in self._remove(rank, data):
+            again = self._suspect.within(piece) if refused else ()
+            for part in again:
+                self._left_out.add(part)
+            for part in difference(piece, again):
+                self._dropped += part[2] - part[1]
+                self._waiting.add(part)
+                if refused:
+                    self._suspect.add(part)
+        self._count_epochs()
+
+    def _remove(self, rank: int, data: Data, *, applied: bool = False) -> Data:
+        """From whatever life of `rank` has it."""
+        found: list[Piece] = []
+        for held in self._held.get(rank, {}).values():
+            taken = held.settle(data)
+            if taken:
+                held.last = taken if applied else []
+                found += [piece for _, piece in taken]
+        self._forget(rank)
+        return tuple(found)
+
+    def _give_back(self, held: _Held, data: Data) -> None:
+        for _, piece in held.settle(data):
+            self._returned += piece[2] - piece[1]
+            self._waiting.add(piece)
+
+    def _forget(self, rank: int) -> None:
+        """Lives but the last that have nothing."""
+        lives = self._held.get(rank, {})
+        for life in [life for life, held in lives.items() if not held.pieces and life != max(lives)]:
+            del lives[life]
+
+    def _count_epochs(self) -> None:
+        while self._done.of(self._epochs) + self._left_out.of(self._epochs) >= self.samples:
+            self._epochs += 1
+
+    def _checked(self, piece: Piece) -> Piece:
+        epoch, start, stop = piece
+        if not (0 <= epoch <= self._next[0] and 0 <= start < stop <= self.samples):
+            raise ValueError(f"samples {start} to {stop} of epoch {epoch} were given to nobody")
+        return epoch, start, stop

@@ -1,0 +1,38 @@
+"""Leases of data for a worker: asked for one ahead, so that nobody waits for the answer while there is work."""
+
+from __future__ import annotations
+
+import queue
+
+from paceline.core.errors import TimedOut
+from paceline.core.leases import Piece
+from paceline.live import control
+from paceline.live.session import Session
+
+
+class SessionLender:
+    """Asks the coordinator. `samples` of an epoch, `size` of a lease."""
+
+    def __init__(self, session: Session, samples: int, size: int, timeout_s: float) -> None:
+        self._session, self._timeout_s = session, timeout_s
+        self._want = control.Want(samples=samples, size=size)
+        session.tell(self._want)
+
+    def next(self) -> Piece | None:
+        """Raises TimedOut or PeerLost without a coordinator."""
+        leases = self._session.leases
+        try:
+            lease = leases.get(timeout=self._timeout_s)
+        except queue.Empty:
+            me = self._session.node.me
+            raise TimedOut(f"{me} waited {self._timeout_s:.0f} s for samples from the coordinator") from None
+        if lease is None:
+            leases.put(None)  # for whoever asks again
+            return None
+        if not self._session.over.is_set():
+            self._session.tell(self._want)
+        return lease.epoch, lease.start, lease.stop
+
+    @property
+    def epochs(self) -> int:
+        return self._session.epochs
