@@ -49,7 +49,10 @@ SCALARS: dict[Any, st.SearchStrategy[Any]] = {
 
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
     if get_origin(hint) is tuple:
-        return st.lists(values_of(get_args(hint)[0]), max_size=20).map(tuple)
+        first, *rest = get_args(hint)
+        if rest and rest != [...]:
+            return st.tuples(*map(values_of, get_args(hint)))
+        return st.lists(values_of(first), max_size=20).map(tuple)
     if get_origin(hint) is dict:
         key, value = map(values_of, get_args(hint))
         return st.dictionaries(key, value, max_size=10)
