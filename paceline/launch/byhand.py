@@ -48,9 +48,9 @@ class Place:
     lines: Lines[Request]
     beat: Beating
 
-    def leave(self) -> None:
-        """All went well."""
-        self.lines.say(words.Over())
+    def leave(self, code: int = 0) -> None:
+        """This process ends with that exit code."""
+        self.lines.say(words.Over(code=code))
         self.close()
 
     def close(self) -> None:

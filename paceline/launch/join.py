@@ -12,8 +12,7 @@ import atexit
 import dataclasses
 import os
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline import schemes  # noqa: F401  enters the catalogue
 from paceline.codec.policy import Codecs
@@ -25,6 +24,7 @@ from paceline.job.party import device_for
 from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
 from paceline.launch.environment import seat_from
+from paceline.launch.exits import Exit
 from paceline.launch.starters import by_hand
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def join(
         seed=seed,
         codecs=Codecs(up=codec, down=codec_down),
     )
-    if (seat := seat_from(os.environ) or place_by_hand()) is not None:
+    seat, end = find_seat()
+    if seat is not None:
         recipe.make_scheme().check(seat.workers, seat.servers)
         recipe.codecs.check(recipe.make_scheme(), seat.servers, recipe.optimizer.momentum)
     own = str(next(model.parameters()).device)
@@ -90,38 +91,26 @@ def join(
     except BaseException:
         session.close()  # a script that goes on without us shall keep no thread or socket of ours
         raise
-    atexit.register(leave, pace)
+    atexit.register(leave, pace, end)
     return pace
 
 
-def place_by_hand() -> Seat | None:
-    """The seat of a process that torchrun, Slurm or MPI has started, or somebody by MXNet's variables."""
-    if by_hand(os.environ) is None:
-        return None
+def find_seat() -> tuple[Seat | None, Exit | None]:
+    """None for a process that is alone. Where `paceline launch` has not started it, its end is watched from here.
+
+    Others that start one are torchrun, Slurm and MPI, or somebody with MXNet's variables.
+    """
+    seat = seat_from(os.environ)
+    if seat is not None or by_hand(os.environ) is None:
+        return seat, None
     from paceline.launch.byhand import find_place
 
     place = find_place()
     if place is None:
-        return None
-    ends_well = watched_exit()
-    atexit.register(lambda: place.leave() if ends_well() else None)
-    return place.seat
-
-
-def watched_exit() -> Callable[[], bool]:
-    """For the end of the script: have neither an exception nor `sys.exit` ended it with a code other than 0?
-
-    The code is nowhere to be found by then, so `sys.exit` is replaced by one that notes it. SystemExit that somebody
-    raises by hand goes unnoticed.
-    """
-    plain, codes = sys.exit, [None]
-
-    def noted(code: Any = None, /) -> NoReturn:
-        codes.append(code)
-        plain(code)
-
-    sys.exit = noted
-    return lambda: getattr(sys, "last_value", None) is None and codes[-1] in (None, 0)
+        return None, None
+    end = Exit()
+    atexit.register(lambda: place.leave(end.code))
+    return place.seat, end
 
 
 class Member(Protocol):
@@ -131,10 +120,11 @@ class Member(Protocol):
     def abandon(self, cause: str) -> None: ...
 
 
-def leave(member: Member) -> None:
+def leave(member: Member, end: Exit | None) -> None:
     """At the end of the script: a clean good-bye, or the reason why there is none."""
-    error = getattr(sys, "last_value", None)
-    if error is None:
-        member.close()
-    else:
+    if (error := getattr(sys, "last_value", None)) is not None:
         member.abandon(f"worker {member.rank}: {type(error).__name__}: {error}")
+    elif end is not None and end.code:
+        member.abandon(f"worker {member.rank}: its script ended with exit code {end.code}")
+    else:
+        member.close()

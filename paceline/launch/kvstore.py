@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
-import os
 from collections.abc import Sequence
 
 from paceline import schemes  # noqa: F401  enters the catalogue
@@ -16,8 +15,8 @@ from paceline.job.kvstore.door import KVStore
 from paceline.job.kvstore.local import LocalStore
 from paceline.job.kvstore.store import BOUND, SCHEMES, Store
 from paceline.job.recipe import Recipe
-from paceline.launch.environment import seat_from
-from paceline.launch.join import leave, place_by_hand
+from paceline.job.seat import Seat
+from paceline.launch.join import find_seat, leave
 
 LOCAL = ("local", "device")
 
@@ -50,13 +49,13 @@ def create(
             raise ConfigError(f"staleness and groups are for stores of several workers: leave them out of {type}")
         return LocalStore(type)
     store = Store(type=type, staleness=staleness, groups=tuple(map(tuple, groups)), bound=bigarray_bound)
-    made = _distributed(store, timeout_s)
-    atexit.register(leave, made)
+    seat, end = find_seat()
+    made = _distributed(seat, store, timeout_s)
+    atexit.register(leave, made, end)
     return made
 
 
-def _distributed(store: Store, timeout_s: float) -> DistributedStore:
-    seat = seat_from(os.environ) or place_by_hand()
+def _distributed(seat: Seat | None, store: Store, timeout_s: float) -> DistributedStore:
     store.check(seat.workers if seat else 1, seat.servers if seat else 1)
     if seat is None:
         seat, session = sit_alone(Recipe(scheme=store.scheme).make_scheme(), device="cpu", servers=1)

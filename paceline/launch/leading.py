@@ -125,13 +125,13 @@ class HandCrew:
         threading.Thread(target=self._follow, args=(seat, lines, caller), name=seat.party, daemon=True).start()
 
     def _follow(self, seat: Seat, lines: Lines[Event], caller: words.Hello) -> None:
-        why = f"{seat.party} ({caller.host}, pid {caller.pid}) is gone"
+        who, how = f"{seat.party} ({caller.host}, pid {caller.pid})", "is gone"
         while (event := lines.hear()) is not None:
             if isinstance(event, words.Over):
-                why = ""
+                how = f"ended with exit code {event.code}" if event.code else ""
         if self._taken.get(seat.party) is lines:
             del self._taken[seat.party]
-        self.ended.put(Ended(who=seat.who, why=why))
+        self.ended.put(Ended(who=seat.who, why=f"{who} {how}" if how else ""))
 
 
 def lead(

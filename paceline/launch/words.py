@@ -120,7 +120,9 @@ class Ended(Word, frozen=True, kw_only=True, tag="ended"):
 
 
 class Over(Word, frozen=True, kw_only=True, tag="over"):
-    pass
+    """`code`: with which the process ends."""
+
+    code: int = 0
 
 
 class Leaving(Word, frozen=True, kw_only=True, tag="leaving"):

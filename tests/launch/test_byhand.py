@@ -95,6 +95,13 @@ def test_who_comes_first_waits_for_a_seat_and_who_is_gone_is_missed_and_comes_ba
     assert crew.ended.get(timeout=10).why == ""
 
 
+def test_a_script_that_ends_with_a_bad_exit_code_is_told_with_it(crew: HandCrew) -> None:
+    crew.start(Config(), seat("worker 1"))
+    come(WORKER).leave(3)
+    why = crew.ended.get(timeout=10).why
+    assert why == f"worker 1 ({os.uname().nodename}, pid {os.getpid()}) ended with exit code 3"
+
+
 def caller(number: int) -> Lines[Request]:
     """A worker that has called, and waits for its seat."""
     stream, token, _ = call(rendezvous.ticket_of(WORKER).read_text())
@@ -275,9 +282,15 @@ def test_a_job_of_mpich_is_named_by_its_proxy_whatever_shell_is_between() -> Non
 
 
 # ---- real processes --------------------------------------------------------------------------------------
-def started(folder: Path, *environments: dict[str, str], run: Sequence[str] = ("train.py",)) -> list[str]:
-    """What the same command says under each of these; all end well."""
-    (folder / "train.py").write_text(SCRIPT)
+def started(
+    folder: Path,
+    *environments: dict[str, str],
+    run: Sequence[str] = ("train.py",),
+    script: str = SCRIPT,
+    codes: Sequence[int] = (),
+) -> list[str]:
+    """What the same command says under each of these; all end well, or with `codes`."""
+    (folder / "train.py").write_text(script)
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("DMLC_", "OMPI_", "SLURM_", "PACELINE_"))}
     processes = [
         subprocess.Popen(
@@ -295,7 +308,7 @@ def started(folder: Path, *environments: dict[str, str], run: Sequence[str] = ("
     finally:
         for process in processes:
             process.kill()
-    assert [process.returncode for process in processes] == [0] * len(processes), said
+    assert [process.returncode for process in processes] == list(codes or [0] * len(processes)), said
     return said
 
 
@@ -339,3 +352,12 @@ def test_ranks_that_mpi_gives_train_and_rank_0_brings_the_rest(tmp_path: Path) -
     assert "rank 0 did 6 of 2\n" in first
     assert "steps by worker: 0: 6, 1: 6" in first
     assert list((tmp_path / "runs").glob("*-mpi/summary.json"))
+
+
+def test_a_script_that_raises_a_bad_exit_code_among_others_fails_their_run_by_that_code(tmp_path: Path) -> None:
+    lines = SCRIPT.replace("range(6)", "range(10**6)")
+    lines = lines.replace("    pace.step(4)", "    pace.step(4)\n    if pace.rank == 1: raise SystemExit(3)")
+    ranks = ({"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"} for rank in "01")
+    job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "TORCHELASTIC_RUN_ID": "x"}
+    said = started(tmp_path, *({**job, **rank} for rank in ranks), script=lines, codes=[1, 3])
+    assert "worker 1: its script ended with exit code 3" in said[0]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -111,29 +108,3 @@ def test_a_rank_outside_the_run_is_refused(environment: dict[str, str]) -> None:
     for rank in ("4", "-1"):
         with pytest.raises(ConfigError, match="RANK"):
             seat_from({**environment, PREFIX + "RANK": rank})
-
-
-@pytest.mark.parametrize(
-    ("codes", "well"), [([], True), ([None], True), ([0], True), ([3], False), (["a reason"], False)]
-)
-def test_a_script_that_ends_by_a_bad_exit_code_does_not_say_that_all_went_well(
-    codes: list[object], well: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import paceline.launch.byhand
-    import paceline.launch.join
-
-    said: list[str] = []
-    at_end: list[Callable[[], None]] = []
-    place = SimpleNamespace(seat="seat", leave=lambda: said.append("over"))
-    join = sys.modules["paceline.launch.join"]
-    monkeypatch.setattr(join, "by_hand", lambda environment: "hand")
-    monkeypatch.setattr(paceline.launch.byhand, "find_place", lambda: place)
-    monkeypatch.setattr(join.atexit, "register", at_end.append)
-    monkeypatch.setattr(sys, "exit", sys.exit)
-    monkeypatch.delattr(sys, "last_value", raising=False)
-    assert join.place_by_hand() == "seat"
-    for code in codes:
-        with pytest.raises(SystemExit):
-            sys.exit(code)
-    at_end[0]()
-    assert said == ["over"] * well

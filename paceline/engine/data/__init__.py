@@ -3,7 +3,7 @@
 load       the named data sets                     shares     which rank gets which samples, epoch by epoch
 dataset    `Dataset`, `Splits`                     batches    a worker's stream of mini-batches over its share
 digits, idx, synthetic    one source each          partition  the arithmetic behind shares
-download, remote          files from elsewhere, kept in a cache
+download, remote, part    files from elsewhere, kept in a cache
 
 Nothing heavy is imported here, so that `shares` can be checked before torch is loaded.
 """

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import tempfile
 import urllib.request
 from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
 
 from paceline.core.errors import ConfigError
+from paceline.engine.data.part import part_of
 
 CACHE = Path("~/.cache/paceline")
 TIMEOUT_S = 30.0
@@ -50,23 +49,20 @@ def _fetch_one(path: Path, mirrors: Sequence[str], md5: str) -> None:
 
 
 def _download(url: str, path: Path, md5: str) -> None:
-    """Other processes may be at the same file, so each writes its own and the last rename wins."""
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as out, urllib.request.urlopen(url, timeout=TIMEOUT_S) as source:
+    """Where several processes do, the last rename wins."""
+    with part_of(path) as (out, part):
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as source:
             length = 0
             while chunk := source.read(_CHUNK):
                 length += len(chunk)
                 if length > BYTES_MAX:
                     raise ValueError(f"longer than {BYTES_MAX} bytes")
                 out.write(chunk)
-        found = _md5(Path(part))
+        out.flush()
+        found = _md5(part)
         if found != md5:
             raise ValueError(f"md5 {found} instead of {md5}")
         os.replace(part, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(part)
 
 
 def _md5(path: Path) -> str | None:

@@ -18,7 +18,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import Any
 
 from paceline.core.errors import ConfigError
 from paceline.engine.data.download import BYTES_MAX, CACHE
+from paceline.engine.data.part import part_of
 
 TIMEOUT_S = 600.0
 MARKS = ("ETag", "etag", "md5Hash", "LastModified", "modificationTime", "mtime")
@@ -104,10 +104,9 @@ def _fetch(files: Any, path: str, info: Mapping[str, Any], copy: Path) -> None:
     state = {"size": info.get("size"), "mark": next((str(info[mark]) for mark in MARKS if info.get(mark)), "")}
     if _noted(note) == state | {"sha256": _sha256(copy)}:
         return
-    handle, part = tempfile.mkstemp(dir=copy.parent, prefix=copy.name, suffix=".part")
-    try:
+    with part_of(copy) as (out, part):
         length = 0
-        with os.fdopen(handle, "wb") as out, files.open(path, "rb") as source:
+        with files.open(path, "rb") as source:
             while chunk := source.read(CHUNK):
                 length += len(chunk)
                 if length > BYTES_MAX:
@@ -115,11 +114,9 @@ def _fetch(files: Any, path: str, info: Mapping[str, Any], copy: Path) -> None:
                 out.write(chunk)
         if state["size"] not in (None, length):
             raise ConfigError(f"{path} has {state['size']} bytes, and {length} came: try again")
-        digest = _sha256(Path(part))
+        out.flush()
+        digest = _sha256(part)
         os.replace(part, copy)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(part)
     note.write_text(json.dumps(state | {"sha256": digest}), encoding="utf-8")
 
 
