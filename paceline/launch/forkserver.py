@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import json
 import os
 import signal
@@ -44,6 +45,7 @@ class ForkServer:
         ear, bell = socket.socketpair()
         for end in (ear, bell):
             end.setblocking(False)
+        gc.disable()  # what is imported here stays, and looking through it again and again takes half a second
         for number in OWNERS:
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -131,6 +133,8 @@ class ForkServer:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
             for end in (self._owner, *self._own):
                 end.close()
+            gc.freeze()  # it neither goes through what it has inherited, nor copies the pages of that
+            gc.enable()
             _redirect(log)
             faulthandler.enable()
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import gc
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,19 @@ def conductor_of(
         raise
 
 
+@contextlib.contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """While much is imported, that stays: the collector would go through it again and again, for half a second."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def _conductor(
     config: Config,
     crew: Crew,
@@ -120,8 +134,9 @@ def _conductor(
 ) -> Conductor:
     # torch comes with these, and takes seconds: not before the options are known to be right, and beside the fork
     # server, which is importing it, too.
-    from paceline.engine.vector import FlatMemory
-    from paceline.job.conductor import Conductor
+    with _nothing_collected():
+        from paceline.engine.vector import FlatMemory
+        from paceline.job.conductor import Conductor
 
     credentials = credentials_for(config)
     tls = credentials.tls(party.COORDINATOR) if credentials else None
@@ -166,7 +181,7 @@ def train(*, progress: bool = True, host: LocalHost | None = None, **options: An
     Raises ConfigError for an unknown option or a bad value, RunFailed with the first cause.
     """
     config = configuration.build(_values(options))
-    with nullcontext(host) if host else LocalHost() as running:
+    with contextlib.nullcontext(host) if host else LocalHost() as running:
         view = make_view(sys.stderr) if progress else Silent()
         return conductor_of(new_folder(config), running.crew(), view).run()
 
