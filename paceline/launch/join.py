@@ -85,9 +85,8 @@ def join(
         seat = dataclasses.replace(seat, device=device)
         session = seat.session(seat.transport())
         session.hello(seat.coordinator, device, incarnation=seat.incarnation)
-    seat = dataclasses.replace(seat, overlap=overlap)
     try:
-        pace = Pace(model, recipe, seat, session, optimizer=optimizer)
+        pace = Pace(model, recipe, dataclasses.replace(seat, overlap=overlap), session, optimizer=optimizer)
     except BaseException:
         session.close()  # a script that goes on without us shall keep no thread or socket of ours
         raise
