@@ -49,8 +49,9 @@ class Scene:
         if namespace.cluster_file:
             self._cluster = self._of_file(load(namespace.cluster_file))
         elif not namespace.from_run:
+            latency_ms = _number(namespace, "latency_ms", 0)
             self.network = Network(
-                latency_s=(_number(namespace, "latency_ms", 0) or 0.1) / 1000,
+                latency_s=(0.1 if latency_ms is None else latency_ms) / 1000,
                 bandwidth_gbps=_number(namespace, "bandwidth_gbps", 1e-6) or 10.0,
             )
         else:

@@ -128,6 +128,8 @@ class Host:
         need(bool(self.devices) or self.servers > 0, f"{self.name}: needs [[hosts.devices]] or servers")
         need(self.bandwidth_gbps >= 0 and self.latency_s >= 0, f"{self.name}: bandwidth and latency must be positive")
         need(0 <= self.joins_at_s < self.leaves_at_s, f"{self.name}: joins_at_s must come before leaves_at_s")
+        moves = self.spot is not None or self.joins_at_s > 0 or self.leaves_at_s < math.inf
+        need(bool(self.devices) or not moves, f"{self.name}: spot, joins_at_s and leaves_at_s are for hosts of workers")
 
     @property
     def workers(self) -> int:
@@ -192,6 +194,10 @@ class Hazards:
 
 FAULTS = ("crash", "restart", "leave", "join", "pause", "clog", "partition", "slow-disk")
 OF_HAZARDS = ("mute", "deaf", "reset", "clock-step", "disk-full", "torn-write")
+LASTING = ("pause", "clog", "partition", "slow-disk", "mute", "deaf", "disk-full", "torn-write")
+OF_WORKERS = ("restart", "leave", "join", "slow-disk")
+OF_SERVERS = ("disk-full", "torn-write")
+PARTIES_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,11 +236,16 @@ class Fault:
         need(self.kind in known, f"faults.kind = {self.kind!r}; there are {', '.join(known)}")
         need(self.at_s >= 0 and self.for_s >= 0, f"{self.kind}: at_s and for_s must be 0 or more")
         need(bool(self.workers or self.hosts or self.sites), f"{self.kind}: give workers, hosts or sites")
-        lasts = self.kind in ("pause", "clog", "partition", "slow-disk", "mute", "deaf", "disk-full", "torn-write")
-        need(self.for_s > 0 or not lasts, f"{self.kind}: give for_s, how long it lasts")
+        need(self.for_s > 0 or self.kind not in LASTING, f"{self.kind}: give for_s, how long it lasts")
+        need(not self.for_s or self.kind in ("crash", *LASTING), f"{self.kind} is over at once: leave out for_s")
         need(self.extra_s > 0 or self.kind != "slow-disk", "slow-disk: give extra_s, seconds a step takes longer")
         need(self.extra_s > 0 or self.kind != "clock-step", "clock-step: give extra_s, seconds the clock jumps ahead")
+        need(not self.extra_s or self.kind in ("slow-disk", "clock-step"), f"{self.kind}: extra_s means nothing here")
         need(bool(self.sites) or self.kind != "partition", "partition: give sites, those cut off")
+
+    def names(self, seat: Seat) -> bool:
+        """Is it a fault of that seat's host or site? (Of a worker by its rank: see `workers`.)"""
+        return bool({seat.host.name, seat.host_name} & set(self.hosts)) or seat.host.site in self.sites
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +280,13 @@ class Cluster:
     def __post_init__(self) -> None:
         need(any(host.devices for host in self.hosts), "a cluster needs a worker: add [[hosts.devices]]")
         need(self.step_s > 0 and self.lease_s > 0 and self.skew_s >= 0, "step_s and lease_s must be positive")
+        parties = self.workers + self.servers
+        need(parties <= PARTIES_MAX, f"{parties} workers and servers: a cluster has {PARTIES_MAX} at most")
         names, sites = self.host_names(), {host.site for host in self.hosts}
-        need(len({host.name for host in self.hosts}) == len(self.hosts), "two hosts have the same name")
+        hosts = sum(1 if host.count == 1 else host.count + 1 for host in self.hosts)
+        need(len(names) == hosts, "two hosts have the same name")
+        ways = {frozenset(link.between) for link in self.links}
+        need(len(ways) == len(self.links), "two links join the same sites: one carries both directions")
         for link in self.links:
             need(set(link.between) <= sites, f"a link between {' and '.join(link.between)}: no such site")
         for fault in self.faults:
@@ -278,6 +294,22 @@ class Cluster:
             unknown = [*(set(fault.hosts) - names), *(set(fault.sites) - sites)]
             unknown += [f"worker {rank}" for rank in fault.workers if not 0 <= rank < self.workers]
             need(not unknown, f"{fault.kind} at {fault.at_s:g} s: this cluster has no {', '.join(map(str, unknown))}")
+            why = self._why_harmless(fault)
+            need(not why, f"{fault.kind} at {fault.at_s:g} s: {why}")
+
+    def _why_harmless(self, fault: Fault) -> str:
+        """Why nothing would come of `fault`; "" when something does."""
+        if fault.kind == "partition" and {host.site for host in self.hosts} <= set(fault.sites):
+            return "no site is left to be cut off from"
+        workers = bool(fault.workers) or any(map(fault.names, self.worker_seats()))
+        servers = any(map(fault.names, self.server_seats()))
+        if fault.kind in OF_SERVERS:
+            return "" if servers else "no server is there, and it is for servers"
+        if fault.kind == "crash" and not workers and self.hazards is None:
+            return "no worker is there; servers crash in a cluster with a table [hazards]"
+        if fault.kind in OF_WORKERS and not workers:
+            return "no worker is there, and it is for workers"
+        return ""
 
     @property
     def workers(self) -> int:
@@ -312,10 +344,20 @@ class Cluster:
     def without_servers(self) -> Cluster:
         """The same workers, for schemes on collectives alone."""
         hosts = tuple(replace(host, servers=0) for host in self.hosts if host.devices)
-        left = {name for host in hosts for name in [host.name, *(f"{host.name}-{n}" for n in range(host.count))]}
         sites = {host.site for host in hosts}
-        faults = tuple(f for f in self.faults if set(f.hosts) <= left and set(f.sites) <= sites)
-        return replace(self, hosts=hosts, faults=faults, links=tuple(k for k in self.links if set(k.between) <= sites))
+        links = tuple(link for link in self.links if set(link.between) <= sites)
+        left = replace(self, hosts=hosts, faults=(), links=links)
+        return replace(left, faults=tuple(filter(None, map(left._adopted, self.faults))))
+
+    def _adopted(self, fault: Fault) -> Fault | None:
+        """What is left of a fault of a larger cluster; None when nothing would come of it."""
+        names, sites = self.host_names(), {host.site for host in self.hosts}
+        hosts = tuple(host for host in fault.hosts if host in names)
+        cut = tuple(site for site in fault.sites if site in sites)
+        if not (fault.workers or hosts or cut) or (fault.sites and not cut and fault.kind == "partition"):
+            return None
+        fault = replace(fault, hosts=hosts, sites=cut)
+        return None if self._why_harmless(fault) else fault
 
 
 def uniform(

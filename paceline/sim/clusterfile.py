@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 import types
 from collections.abc import Mapping
@@ -73,6 +74,8 @@ def _value(wanted: Any, value: Any, label: str) -> Any:
         return _record(wanted, value, label)  # type: ignore[arg-type]
     if wanted is float and type(value) is int:
         return float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{label} = {value}: must be a finite number; what never comes is left out")
     if type(value) is not wanted:
         raise ConfigError(f"{label} = {value!r}: must be {wanted.__name__}, not {type(value).__name__}")
     return value

@@ -65,16 +65,12 @@ class _Happening:
     def __init__(self, sim: Simulation, fault: Fault, seats: list[Seat]) -> None:
         self._sim, self._fault = sim, fault
         self._rng = Random(f"{sim.seed}/fault/{fault.at_s}")
-        self._ranks = [rank for rank, seat in enumerate(seats) if rank in fault.workers or self._hits(seat)]
-        servers = [s for s, seat in enumerate(sim.cluster.server_seats()) if self._hits(seat)]
+        self._ranks = [rank for rank, seat in enumerate(seats) if rank in fault.workers or fault.names(seat)]
+        servers = [s for s, seat in enumerate(sim.cluster.server_seats()) if fault.names(seat)]
         self._servers = [sim.world.servers[s] for s in servers]
         parties = [sim.world.workers[r] for r in self._ranks] + self._servers
         self._cards = list(dict.fromkeys(party.card for party in parties))
         self._names = frozenset(party.name for party in parties)
-
-    def _hits(self, seat: Seat) -> bool:
-        named = {seat.host.name, seat.host_name} & set(self._fault.hosts)
-        return bool(named) or seat.host.site in self._fault.sites
 
     def begin(self) -> None:
         acts: dict[str, Callable[[], None]] = {

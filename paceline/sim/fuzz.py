@@ -17,7 +17,7 @@ from typing import Any
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
 from paceline.core.vector import Ghost
-from paceline.sim.cluster import Cluster, Fault, Hazards, uniform
+from paceline.sim.cluster import LASTING, Cluster, Fault, Hazards, uniform
 from paceline.sim.driver import Simulation
 from paceline.sim.workload import Steps
 
@@ -94,7 +94,10 @@ def _fault(random: Random, workers: int, servers: int) -> Fault:
     whom: dict[str, Any] = {"hosts": (host if on_server else f"worker-{random.randrange(workers)}",)}
     for_s = random.choice((0.3, 1.0, 2 * LEASE_S))
     at_s = random.uniform(0.0, CALM_S - for_s)
-    return Fault(kind=kind, at_s=at_s, for_s=for_s, extra_s=random.uniform(0.1, 3600.0), **whom)
+    extra_s = random.uniform(0.1, 3600.0)
+    if kind not in ("crash", *LASTING):
+        for_s = 0.0
+    return Fault(kind=kind, at_s=at_s, for_s=for_s, extra_s=extra_s if kind == "clock-step" else 0.0, **whom)
 
 
 def play(plan: Plan, trace: Callable[[Record], None] | None = None) -> Outcome:

@@ -66,6 +66,24 @@ def test_a_run_is_predicted_from_what_another_one_left(here: Path) -> None:
     assert second["samples_per_second"] > 1.5 * first["samples_per_second"]
 
 
+def test_a_network_without_latency_has_none(here: Path) -> None:
+    seconds = []
+    for ms in ("0", "0.1"):
+        words = ["--timing-only", "--step-ms", "10", "--steps", "100", "--latency-ms", ms, "--out", ms]
+        assert main(["simulate", "--scheme", "bsp", *words]) == 0
+        seconds.append(json.loads((here / ms / "summary.json").read_text())["seconds"])
+    assert seconds[1] - seconds[0] == pytest.approx(100 * 2 * 1e-4, rel=0.05)
+
+
+def test_a_cluster_whose_workers_all_leave_says_how_the_run_may_end(here: Path, capsys: Capture) -> None:
+    cluster = '[[hosts]]\nname = "a"\nleaves_at_s = 5.0\n[[hosts.devices]]\n[[hosts]]\nname = "s"\nservers = 1\n'
+    (here / "mine.toml").write_text(cluster)
+    assert main(["simulate", "--cluster", "mine.toml", "--timing-only", "--seconds", "9", "--out", "run"]) == 1
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert "the cluster's last worker was gone after 5." in told
+    assert "end the run earlier (--seconds)" in told
+
+
 def test_pythonhashseed_changes_nothing(here: Path) -> None:
     words = ["simulate", "--scheme", "gsp", "--cluster", "two-generations", "--timing-only", "--epochs", "0.5"]
     assert main([*words, "--out", "a"]) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,14 @@ def test_a_file_says_who_is_where() -> None:
         (('["a", "b"]', '["a", "c"]'), "a link between a and c: no such site"),
         (("[network]", "[network"), "Expected ']'"),
         (('name = "cpu"', 'name = "gpu"'), "two hosts have the same name"),
+        (('name = "cpu"', 'name = "gpu-1"'), "two hosts have the same name"),
         (("trace = [1.0, 2.0, 3.0]", "trace = 3"), "hosts.devices.trace must be a list"),
+        (("step_s = 0.5", "step_s = inf"), "step_s = inf: must be a finite number"),
+        (("[1.0, 2.0, 3.0]", "[1.0, nan]"), "hosts.devices.trace = nan: must be a finite number"),
+        (("count = 3", "count = 300000"), "600003 workers and servers: a cluster has 100000 at most"),
+        (("[[faults]]", '[[links]]\nbetween = ["b", "a"]\nlatency_s = 1\nbandwidth_gbps = 1\n[[faults]]'), "two links"),
+        (('"pause"', '"leave"'), "leave is over at once: leave out for_s"),
+        (("for_s = 1\n", "for_s = 1\nextra_s = 1\n"), "pause: extra_s means nothing here"),
     ],
 )
 def test_what_is_wrong_is_refused_in_one_line(change: tuple[str, str], complaint: str) -> None:
@@ -84,6 +92,44 @@ def test_what_is_wrong_is_refused_in_one_line(change: tuple[str, str], complaint
     assert str(refused.value).startswith("my.toml: ")
     assert complaint in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+SERVERS_APART = """
+[[hosts]]
+name = "gpu"
+[[hosts.devices]]
+[[hosts]]
+name = "store"
+servers = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        ('[[faults]]\nkind = "crash"\nat_s = 1\nhosts = ["store"]', "crash at 1 s: no worker is there; servers crash"),
+        ('[[faults]]\nkind = "leave"\nat_s = 1\nhosts = ["store"]', "leave at 1 s: no worker is there"),
+        (
+            '[hazards]\n[[faults]]\nkind = "disk-full"\nat_s = 1\nfor_s = 1\nhosts = ["gpu"]',
+            "disk-full at 1 s: no server is there",
+        ),
+        (
+            '[[faults]]\nkind = "partition"\nat_s = 1\nfor_s = 1\nsites = ["site"]',
+            "partition at 1 s: no site is left to be cut off from",
+        ),
+        ("leaves_at_s = 5", "store: spot, joins_at_s and leaves_at_s are for hosts of workers"),
+        ("spot = {life_s = 5}", "store: spot, joins_at_s and leaves_at_s are for hosts of workers"),
+    ],
+)
+def test_what_nothing_would_come_of_is_refused(more: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        parse(SERVERS_APART + more)
+
+
+def test_without_servers_the_faults_of_workers_stay() -> None:
+    both = '[hazards]\n[[faults]]\nkind = "pause"\nat_s = 1\nfor_s = 1\nhosts = ["gpu", "store"]'
+    cluster = parse(f'{SERVERS_APART}{both}\n[[faults]]\nkind = "crash"\nat_s = 2\nhosts = ["store"]')
+    assert [(f.kind, f.hosts) for f in cluster.without_servers().faults] == [("pause", ("gpu",))]
 
 
 def test_a_file_is_loaded_by_its_path_and_an_example_by_its_name(tmp_path: Path) -> None:

@@ -152,9 +152,7 @@ class VirtualRun:
             elif sim.events >= (self._setting.events_max or math.inf):
                 self._reason = "events"
             elif not len(sim.heap):
-                raise RunBroken(
-                    f"{sim.scheme.name}: nothing is left to happen after {at:.3f} s, and the run is not over"
-                )
+                raise RunBroken(f"{sim.scheme.name}: {self._why_stuck(at)}")
             else:
                 self._reason, at = "seconds", seconds_max
         self._note(Ended(at=at, reason=self._reason))
@@ -162,6 +160,14 @@ class VirtualRun:
             self._look(at)
         self._tell()
         self._ledger.finished(self._reason, at)
+
+    def _why_stuck(self, at: float) -> str:
+        if any(party.here for party in self.simulation.world.workers):
+            return f"nothing is left to happen after {at:.3f} s, and the run is not over"
+        return (
+            f"the cluster's last worker was gone after {at:.3f} s, and none comes back: end the run earlier "
+            "(--seconds), or let the cluster file bring one back"
+        )
 
     def _after_event(self, sim: Simulation) -> bool:
         total = self._meters.total
