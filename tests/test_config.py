@@ -146,6 +146,10 @@ def test_what_is_unknown_is_refused_naming_the_nearest(values: Any, words: str) 
     assert words in message or (words == "outside a section" and "unknown section" in message), message
 
 
+def test_what_there_is_to_choose_from_is_listed_once() -> None:
+    assert refusal(lambda: build({"bsp": {"payload": "weights"}})).endswith("weights: must be one of gradient, delta")
+
+
 # ---- types and limits ----------------------------------------------------------------------------------------
 
 

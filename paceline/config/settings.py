@@ -59,7 +59,8 @@ class Setting:
             raise ConfigError(f"--{self.flag} file:{shown(str(path))}: {why}") from None
 
     def _hint(self, value: Any) -> str:
-        return nearest(value, self.limits.choices) if self.limits.choices and isinstance(value, str) else ""
+        listed = bool(self.limits.choices) and isinstance(value, str)
+        return nearest(value, self.limits.choices, listed=True) if listed else ""
 
 
 def settings() -> Iterator[Setting]:

@@ -35,10 +35,10 @@ class Registry(Generic[T]):
         return self._classes[name]
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` or the list of what there is, to end an error message with."""
+def nearest(word: str, known: Iterable[str], *, listed: bool = False) -> str:
+    """`; did you mean 'x'?` or, unless it is `listed` before, what there is, to end an error message with."""
     known = list(known)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     if close:
         return f"; did you mean {close[0]!r}?"
-    return f"; there are: {', '.join(known)}" if known else ""
+    return f"; there are: {', '.join(known)}" if known and not listed else ""

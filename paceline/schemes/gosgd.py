@@ -9,10 +9,12 @@
                                x_m <- w_m / (w_m + w_s) x_m + w_s / (w_m + w_s) x_s;  w_m <- w_m + w_s
 
 x_m: flat weights (here `self.w`); w_m: what they count (`self.weight`). The sum of the weights is always 1: half of w_m
-goes with every message, and messages under way count. eta: any local optimizer; its momentum stays at home. A message
-waits in its receiver's queue until that begins its next step; several of them are the same as one with their weighted
-mean, so the queue takes the room of one. The model that is evaluated and saved is the mean of the workers' weighted by
-w_m.
+goes with every message, and messages under way count. eta: any local optimizer. A message waits in its
+receiver's queue until that begins its next step; several of them are the same as one with their weighted mean, so the
+queue takes the room of one. The model that is evaluated and saved is the mean of the workers' weighted by w_m.
+
+Memory of the local optimizer: kept by default, or reset when a message is taken in. Workers never meet, so there is no
+average.
 
 Our choice: a message to a worker that has left comes back to its sender, and one that leaves hands over all it has, so
 no weight is lost. p is 0.1 by default (the paper tries 0.01 and more). The higher p, the closer the workers and the
@@ -27,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from paceline.core.effects import Effect, Train
+from paceline.core.effects import KEEP, RESET, Effect, Train
 from paceline.core.mass import Holder
 from paceline.core.role import Place
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
@@ -47,6 +49,9 @@ from paceline.core.scheme import Paper, Scheme, parameter, scheme
 )
 class GoSGD(Scheme):
     p: float = parameter(0.1, "probability of a message after a step", low=0.0, high=1.0)
+    memory: str = parameter(
+        KEEP, "what a message does to its receiver's optimizer's memory: keep or reset it", choices=(KEEP, RESET)
+    )
 
     trains_locally = True
     needs_peers = True
@@ -60,8 +65,10 @@ class GoSGD(Scheme):
         def run(self) -> Generator[Effect, Any, None]:
             yield from self.enter()
             while True:
+                before = self.weight
                 self.absorb()
-                self.w = (yield Train(self.w, 1)).x
+                memory = self.scheme.memory if self.weight != before else KEEP
+                self.w = (yield Train(self.w, 1, memory=memory)).x
                 if self.rng.random() < self.scheme.p:
                     r = self.anybody()
                     yield from self.give(() if r is None else (r,))

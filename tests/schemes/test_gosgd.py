@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paceline.core.effects import Call, Tell, Train, Trained
-from paceline.core.errors import PeerLost
+from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.mass import Holder, Returned, Share
 from paceline.core.role import Place
 from paceline.core.scheme import make
@@ -51,6 +51,18 @@ def test_messages_wait_until_the_next_step_and_are_averaged_by_weight() -> None:
     assert isinstance(wanted, Train)
     assert wanted.x == [1.25]
     assert role.weight == 1.0
+
+
+@pytest.mark.parametrize("memory", ["keep", "reset"])
+def test_the_optimizer_is_reset_by_a_message_and_by_nothing_else_and_only_if_asked(memory: str) -> None:
+    role = worker(workers=2, p=0.0, memory=memory)
+    loop = role.run()
+    first = next(loop)
+    hear(role, 1, share(4.0, 0.25))
+    second, third = loop.send(TRAINED), loop.send(TRAINED)
+    assert [train.memory for train in (first, second, third)] == ["keep", memory, "keep"]
+    with pytest.raises(ConfigError, match="must be one of keep, reset"):
+        make("gosgd", {"memory": "average"})
 
 
 def test_a_message_that_never_left_is_taken_back() -> None:
