@@ -197,7 +197,7 @@ OF_HAZARDS = ("mute", "deaf", "reset", "clock-step", "disk-full", "torn-write")
 LASTING = ("pause", "clog", "partition", "slow-disk", "mute", "deaf", "disk-full", "torn-write")
 OF_WORKERS = ("restart", "leave", "join", "slow-disk")
 OF_SERVERS = ("disk-full", "torn-write")
-PARTIES_MAX = 100_000
+PARTIES_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,7 +79,7 @@ def test_a_file_says_who_is_where() -> None:
         (("trace = [1.0, 2.0, 3.0]", "trace = 3"), "hosts.devices.trace must be a list"),
         (("step_s = 0.5", "step_s = inf"), "step_s = inf: must be a finite number"),
         (("[1.0, 2.0, 3.0]", "[1.0, nan]"), "hosts.devices.trace = nan: must be a finite number"),
-        (("count = 3", "count = 300000"), "600003 workers and servers: a cluster has 100000 at most"),
+        (("count = 3", "count = 3000000"), "6000003 workers and servers: a cluster has 1000000 at most"),
         (("[[faults]]", '[[links]]\nbetween = ["b", "a"]\nlatency_s = 1\nbandwidth_gbps = 1\n[[faults]]'), "two links"),
         (('"pause"', '"leave"'), "leave is over at once: leave out for_s"),
         (("for_s = 1\n", "for_s = 1\nextra_s = 1\n"), "pause: extra_s means nothing here"),
