@@ -23,6 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from _verdict import verdict
+
 BOUND = 1.0
 LAYERS = 5
 LR = 1.0
@@ -122,8 +124,8 @@ def main() -> int:
         f"DDP on Gloo {ddp * 1e3:.1f} ms a step, Paceline's BSP {paced * 1e3:.1f} ms; "
         f"weights apart by {answer['apart']:.1g} of their way"
     )
-    print(f"ratio {ratio:.2f}, claimed at most {BOUND}: {'holds' if ratio <= BOUND else 'DOES NOT HOLD'}")
-    return 0 if ratio <= BOUND and answer["apart"] <= APART else 1
+    same = answer["apart"] <= APART
+    return verdict(f"ratio {ratio:.2f}, claimed at most {BOUND}, with the same weights", ratio <= BOUND and same)
 
 
 if __name__ == "__main__":

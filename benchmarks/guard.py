@@ -17,6 +17,7 @@ import sys
 import time
 
 import torch
+from _verdict import verdict
 
 import paceline.schemes  # noqa: F401  enters the catalogue
 from paceline.core.clocked import Push
@@ -71,9 +72,7 @@ def main() -> int:
         off, on = measure(given.length, given.rounds, others)
         print(f"{name}: applied {1e6 * off:.0f} us, judged and applied {1e6 * on:.0f} us, ratio {on / off:.3f}")
         added = max(added, on / off - 1)
-    verdict = "holds" if added <= given.bound else "FAILS"
-    print(f"judging adds at most {given.bound:.0%}: {verdict} ({added:.1%})")
-    return 0 if added <= given.bound else 1
+    return verdict(f"judging adds {added:.1%}, claimed at most {given.bound:.0%}", added <= given.bound)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from _verdict import verdict
+
 from paceline.bench import mean
 from paceline.bench.figure import floats
 from paceline.bench.report import conditions, table, write
@@ -46,9 +48,7 @@ def main() -> int:
         print(f"auto takes {taken}, which was not measured: DOES NOT HOLD")
         return 1
     ratio = seconds[taken] / seconds[mean.GLOO]
-    verdict = "holds" if ratio <= BOUND else "DOES NOT HOLD"
-    print(f"{taken} (what auto takes): {ratio:.2f} of Gloo, claimed at most {BOUND}: {verdict}")
-    return 0 if ratio <= BOUND else 1
+    return verdict(f"{taken} (what auto takes): {ratio:.2f} of Gloo, claimed at most {BOUND}", ratio <= BOUND)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from _verdict import verdict
+
 from paceline.bench import overhead
 from paceline.bench.report import conditions, table, write
 
@@ -40,8 +42,7 @@ def main() -> int:
     if options.json:
         write(options.json, "overhead", figures)
     worst = max(figure.ratio for figure in figures)
-    print(f"worst ratio {worst:.3f}, claimed at most {BOUND}: {'holds' if worst <= BOUND else 'DOES NOT HOLD'}")
-    return 0 if worst <= BOUND else 1
+    return verdict(f"worst ratio {worst:.3f}, claimed at most {BOUND}", worst <= BOUND)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from _verdict import verdict
+
 import paceline
 from paceline.launch.local import LocalHost
 
@@ -83,8 +85,7 @@ def report(medians: dict[str, list[float]], lrs: list[float]) -> int:
     if len(lrs) > 1:
         best = min(medians["bsp"]) / min(medians["esync"])
         print(f"esync against bsp, each at its best rate: {best:.1f} times as fast")
-    print(f"claimed at least {BOUND:g}: {'holds' if ratio >= BOUND else 'DOES NOT HOLD'}")
-    return 0 if ratio >= BOUND else 1
+    return verdict(f"claimed at least {BOUND:g}", ratio >= BOUND)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _verdict import verdict
 
 from paceline.core.clocked import Push
 from paceline.job.authority import Authority
@@ -151,8 +152,7 @@ def report(free: list[list[float]], paced: list[list[float]], nbytes: int) -> in
     print(f"as fast as it goes   plain {plain / 1e9:.2f} GB/s   TLS 1.3 {tls / 1e9:.2f} GB/s   ratio {tls / plain:.2f}")
     print(f"at 1 Gbit/s          plain {slow * 1e3:.0f} ms       TLS 1.3 {longer * 1e3:.0f} ms       ratio {ratio:.3f}")
     holds = tls >= BOUND_BYTES_PER_SECOND and ratio <= BOUND_LONGER
-    print(f"claimed: TLS at least 1 GB/s, ratio at most {BOUND_LONGER}: {'holds' if holds else 'DOES NOT HOLD'}")
-    return 0 if holds else 1
+    return verdict(f"claimed: TLS at least 1 GB/s, ratio at most {BOUND_LONGER}", holds)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
+from _verdict import verdict
 from torch import nn
 
 from paceline.bench.report import conditions
@@ -113,9 +114,7 @@ def main() -> int:
         print(f"{name:<10} {1e3 * of_step:>8.2f} ms {1e6 * of_trace:>6.1f} us {of_trace / of_step:>7.2%}", flush=True)
     cost, size = coordinator()
     print(f"coordinator: {1e6 * cost:.0f} us and {size:.0f} bytes for a step of one worker")
-    holds = worst <= BOUND
-    print(f"worst share {worst:.2%}, claimed at most {BOUND:.0%}: {'holds' if holds else 'DOES NOT HOLD'}")
-    return 0 if holds else 1
+    return verdict(f"worst share {worst:.2%}, claimed at most {BOUND:.0%}", worst <= BOUND)
 
 
 if __name__ == "__main__":
