@@ -16,6 +16,8 @@ import weakref
 from collections.abc import Coroutine
 from typing import Any, cast
 
+import msgspec
+
 from paceline.live import party
 from paceline.live.control import Came, Roster
 from paceline.live.party import Party
@@ -182,10 +184,10 @@ class Detour:
         match envelope.message:
             case Roster(addresses=addresses) as roster:
                 ways = {name: self._relays.way(to, Party.parse(name), where) for name, where in addresses.items()}
-                envelope = dataclasses.replace(envelope, message=dataclasses.replace(roster, addresses=ways))
+                envelope = msgspec.structs.replace(envelope, message=dataclasses.replace(roster, addresses=ways))
             case Came(rank=rank, address=address) as came:
                 way = self._relays.way(to, party.worker(rank), address)
-                envelope = dataclasses.replace(envelope, message=dataclasses.replace(came, address=way))
+                envelope = msgspec.structs.replace(envelope, message=dataclasses.replace(came, address=way))
         self._transport.send(to, envelope)
 
 

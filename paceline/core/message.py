@@ -26,8 +26,25 @@ EXACT: Nature = "exact"
 """Vectors of which every bit counts."""
 
 _types: dict[str, type] = {}
-_vectors: dict[type, tuple[str, ...]] = {}
-_scalars: dict[type, tuple[str, ...]] = {}
+
+
+class _Fields(dict[type, tuple[str, ...]]):
+    """Names of the fields by class; of vectors, or of all else."""
+
+    def __init__(self, *, vectors: bool) -> None:
+        super().__init__()
+        self._vectors = vectors
+
+    def __missing__(self, cls: type) -> tuple[str, ...]:
+        hints = get_type_hints(cls)
+        names = [field.name for field in dataclasses.fields(cls)]
+        found = self[cls] = tuple(name for name in names if (hints[name] is Vector) == self._vectors)
+        return found
+
+
+# Asked for with every message, so that only the first of a class costs a call of Python.
+vector_fields: Callable[[type], tuple[str, ...]] = _Fields(vectors=True).__getitem__
+scalar_fields: Callable[[type], tuple[str, ...]] = _Fields(vectors=False).__getitem__
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
@@ -54,25 +71,6 @@ def nature_of(cls: type) -> Nature:
     """What the vectors of this class are, for whoever would rather send less: as its `carries` says, else EXACT."""
     nature: Nature = getattr(cls, "carries", EXACT)
     return nature
-
-
-def vector_fields(cls: type) -> tuple[str, ...]:
-    if cls not in _vectors:
-        _learn(cls)
-    return _vectors[cls]
-
-
-def scalar_fields(cls: type) -> tuple[str, ...]:
-    if cls not in _scalars:
-        _learn(cls)
-    return _scalars[cls]
-
-
-def _learn(cls: type) -> None:
-    hints = get_type_hints(cls)
-    names = [f.name for f in dataclasses.fields(cls)]
-    _vectors[cls] = tuple(n for n in names if hints[n] is Vector)
-    _scalars[cls] = tuple(n for n in names if hints[n] is not Vector)
 
 
 def scatter(message: Any, shards: Sequence[slice]) -> list[Any]:

@@ -132,13 +132,17 @@ class Connection:
     # ---- out ---------------------------------------------------------------------------------------------
     def send(self, envelope: Envelope) -> None:
         """Never waits for the receiver, and copies nothing. Raises PeerLost when the connection is closed."""
-        frame = self._frame(envelope)
+        buffers = wire.encode(envelope, self._memory, self._sharing)
         with self._lock:
             if not self._open:
                 raise PeerLost("the connection is closed")
-            blocked = len(self._outbox) > 0  # the loop goes on as soon as the kernel has room
-            self._outbox.put(frame)
-            if blocked or self._flush():
+            if len(buffers) == 1 and self._outbox.idle:
+                done = self._send_alone(envelope, buffers[0])
+            else:
+                blocked = len(self._outbox) > 0  # the loop goes on as soon as the kernel has room
+                self._outbox.put(self._frame(envelope, buffers))
+                done = blocked or self._flush()
+            if done:
                 return
             self.idle.clear()
         self._loop.call_soon(self._watch)
@@ -146,8 +150,16 @@ class Connection:
     def _tell(self, message: Any) -> None:
         self.send(Envelope(Kind.CONTROL, message))
 
-    def _frame(self, envelope: Envelope) -> Outgoing:
-        buffers = wire.encode(envelope, self._memory, self._sharing)
+    def _send_alone(self, envelope: Envelope, frame: memoryview) -> bool:
+        """The usual small message, with nothing before it; True when it is gone. Under the lock."""
+        try:
+            sent = self._outbox.send_now(self._sock, envelope, frame)
+        except OSError:
+            return True  # the reading side hears the reason and tells
+        self._sent += sent
+        return sent == frame.nbytes
+
+    def _frame(self, envelope: Envelope, buffers: list[memoryview]) -> Outgoing:
         if len(buffers) > 1 and self._lanes.ready and sum([view.nbytes for view in buffers[1:]]) >= STRIPED_BYTES_MIN:
             return Outgoing(envelope, [wire.striped(buffers[0])], buffers[1:])
         return Outgoing(envelope, buffers)
@@ -192,7 +204,7 @@ class Connection:
                 self._sharing.check()
             if missing is None:
                 self.close("the other side closed the connection")
-            if self._full:
+            if self._bodies_max and self._full:
                 self._watch()
                 return
             if missing or not self._open:

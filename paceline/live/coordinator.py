@@ -31,7 +31,7 @@ from paceline.live.planning import ChooseMean, LayOut, make_plan, no_update
 from paceline.live.recovery import Recovery, Snapshots
 from paceline.live.roll import Roll
 from paceline.live.tally import Tally
-from paceline.live.transport import Envelope, Kind, Transport, tell
+from paceline.live.transport import CONTROL, Envelope, Kind, Transport, tell
 
 STUCK_STEPS = 20.0
 
@@ -135,7 +135,7 @@ class Coordinator:
     # ---- messages ----------------------------------------------------------------------------------------
     def deliver(self, src: Party, envelope: Envelope) -> None:
         verbs.check(src, self.node.me, envelope)
-        if envelope.kind != Kind.CONTROL:
+        if envelope.kind != CONTROL:
             self.node.deliver(src, envelope)
             return
         self._members.heard(self.node.now(), src)

@@ -58,22 +58,27 @@ class Loop:
         watched = self._selector.get_map()  # None once the loop has ended
         if watched is None or sock.fileno() < 0:
             return
+        pending: Callable[[], int] | None = getattr(sock, "pending", None)
         known = sock.fileno() in watched
+        action = callback if pending is None else partial(self._call, sock, pending, callback)
         if not events:
             if known:
                 self._selector.unregister(sock)
         elif known:
-            self._selector.modify(sock, events, callback)
+            self._selector.modify(sock, events, action)
         else:
-            self._selector.register(sock, events, callback)
-        if events & selectors.EVENT_READ:
-            self._look_again(sock)
+            self._selector.register(sock, events, action)
+        if pending is not None and events & selectors.EVENT_READ:
+            self._look_again(sock, pending)
 
-    def _look_again(self, sock: socket.socket) -> None:
+    def _call(
+        self, sock: socket.socket, pending: Callable[[], int], callback: Callable[[int], None], events: int
+    ) -> None:
+        callback(events)
+        self._look_again(sock, pending)
+
+    def _look_again(self, sock: socket.socket, pending: Callable[[], int]) -> None:
         """What a TLS stream has taken from the kernel, and nobody has read yet, no selector sees."""
-        pending: Callable[[], int] | None = getattr(sock, "pending", None)
-        if pending is None:
-            return
         number = sock.fileno()
         if number >= 0 and number not in self._unseen and pending():
             self._unseen.add(number)
@@ -83,11 +88,7 @@ class Loop:
         self._unseen.discard(number)
         key = (self._selector.get_map() or {}).get(number)
         if key is not None and key.events & selectors.EVENT_READ:
-            self._call(key, selectors.EVENT_READ)
-
-    def _call(self, key: selectors.SelectorKey, events: int) -> None:
-        key.data(events)
-        self._look_again(key.fileobj)  # type: ignore[arg-type]  # it is the socket that was given to `watch`
+            key.data(selectors.EVENT_READ)
 
     def end(self, timeout_s: float = 1.0) -> None:
         """Stop after what is due now, and close the selector."""
@@ -130,7 +131,7 @@ class Loop:
         wait = self._timers[0][0] - time.monotonic() if self._timers else None
         wait = 0.0 if self._soon else wait
         for key, events in self._selector.select(wait):  # also when a timer is due: neither starves the other
-            self._call(key, events)
+            key.data(events)
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
             heapq.heappop(self._timers)[2]()

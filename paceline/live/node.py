@@ -32,7 +32,7 @@ from paceline.live.peers import PeerCarrier
 from paceline.live.pending import Pending, rooms_for
 from paceline.live.picture import picture
 from paceline.live.times import Awaited, Times
-from paceline.live.transport import Envelope, Kind, Transport
+from paceline.live.transport import CALL, MEAN, REPLY, Envelope, Kind, Transport
 from paceline.live.unanswered import Unanswered
 
 T = TypeVar("T")
@@ -173,7 +173,7 @@ class Node(Looking):
         self.neighbours.settle()
 
     def _decline(self, to: Party, id: int) -> None:
-        self.out.post_if_there(to, Envelope(Kind.REPLY, Declined(), id))
+        self.out.post_if_there(to, Envelope(REPLY, Declined(), id))
 
     def stop(self, error: BaseException | None = None) -> None:
         """Wake whoever waits with `error` (Stopped by default); every later effect raises it too."""
@@ -235,14 +235,14 @@ class Node(Looking):
     def _reply(self, role: Role, effect: Reply) -> None:
         id = self._unanswered.oldest(role, effect.to)
         if id is not None:
-            self.out.send(party.worker(effect.to), Envelope(Kind.REPLY, effect.message, id, view=self.view), role.me)
+            self.out.send(party.worker(effect.to), Envelope(REPLY, effect.message, id, view=self.out.view), role.me)
         elif not self._unanswered.away(effect.to):
             raise ProtocolError(f"{self.me} answers worker {effect.to}, which has asked nothing: {effect.message!r}")
 
     # ---- the transport's thread: the "upon receiving" box ------------------------------------------------
     def deliver(self, src: Party, envelope: Envelope) -> None:
         """Raises ProtocolError for an answer to no question, and for what cannot be unpacked or decoded."""
-        if envelope.kind == Kind.MEAN:
+        if envelope.kind == MEAN:
             self._carrier_of_peers(src).deliver(src, envelope)
             return
         if self._packing and isinstance(envelope.message, Packed):
@@ -253,7 +253,7 @@ class Node(Looking):
         between = "server" in (src.kind, self.me.kind) and not isinstance(envelope.message, PAST_ROLES)
         if between and envelope.view != self.view:
             return  # it is of before the servers went back
-        if envelope.kind == Kind.REPLY:
+        if envelope.kind == REPLY:
             self._answered(src, envelope)
             return
         if isinstance(envelope.message, Peek):
@@ -262,11 +262,14 @@ class Node(Looking):
         with self._lock:
             if between and envelope.view != self.view:
                 return  # the servers went back while it waited for its turn
-            if self._left and envelope.kind == Kind.CALL:
+            if self._left and envelope.kind == CALL:
                 self._decline(src, envelope.id)
                 return
-            hosted, role = self._role_for(envelope)
-            if envelope.kind == Kind.CALL and not self._unanswered.take(role, src.index, envelope.id):
+            hosted = self._at(envelope.slice)
+            role = hosted.mean_server if hosted.mean_server and isinstance(envelope.message, Part) else hosted.role
+            if role is None:
+                raise ProtocolError(f"{self.me} got {type(envelope.message).__name__} before it had a role")
+            if envelope.kind == CALL and not self._unanswered.take(role, src.index, envelope.id):
                 return
             self._carry_out(role, role.on(self.now(), src.index, envelope.message))
             for after in list(hosted.after.values()) if hosted.after else ():
@@ -304,16 +307,10 @@ class Node(Looking):
             raise ProtocolError(f"{self.me} is asked for its slice {slice} and has {len(self._hosted)}")
         return self._hosted[slice]
 
-    def _role_for(self, envelope: Envelope) -> tuple[Hosted, Role]:
-        hosted = self._at(envelope.slice)
-        role = hosted.mean_server if isinstance(envelope.message, Part) and hosted.mean_server else hosted.role
-        if role is None:
-            raise ProtocolError(f"{self.me} got {type(envelope.message).__name__} before it had a role")
-        return hosted, role
-
     def _carry_out(self, role: Role, effects: Iterable[Tell | Reply]) -> None:
-        hold = self.holds.get(role)
-        self.release(role, hold(role, effects) if hold else effects)
+        if hold := self.holds.get(role):
+            effects = hold(role, effects)
+        self.release(role, effects)
 
     def release(self, role: Role, effects: Iterable[Tell | Reply]) -> None:
         """Carry out what was held; between two messages."""
@@ -350,12 +347,12 @@ class Node(Looking):
         self, src: Party, kind: Kind, id: int, lengths: Sequence[int], shared: Sequence[Any] = ()
     ) -> list[Any]:
         """Vectors to receive into. Raises ProtocolError for more than what is held here can explain."""
-        if kind == Kind.MEAN:
+        if kind == MEAN:
             return self._carrier_of_peers(src).room_for(src, id, lengths, shared)
         longest = self._longest()
         if longest and max(lengths) > longest:
             raise ProtocolError(f"{src} sends a vector of {max(lengths)} elements, {self.me} expects {longest} at most")
-        call = self.calls.find(id) if kind == Kind.REPLY else None
+        call = self.calls.find(id) if kind == REPLY else None
         if call is not None:
             return call.pending.room(call.part, self.out.cut.slices, lengths, shared)
         return rooms_for(lengths, shared, self._memory)
@@ -365,6 +362,6 @@ class Node(Looking):
     ) -> list[Any]:
         """`room_for` of one that is sent no vectors but those, `longest` elements at most, that it has asked to see."""
         asked = self.calls.find(id) is not None or self.calls.is_void(id)  # of what is void, nobody was told
-        if kind != Kind.REPLY or not asked or max(lengths) > longest:
+        if kind != REPLY or not asked or max(lengths) > longest:
             raise ProtocolError(f"{src} sends vectors to the {self.me}")
         return self.room_for(src, kind, id, lengths, shared)

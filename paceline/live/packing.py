@@ -81,7 +81,7 @@ class PackingPost:
 
     def _send_packed(self, to: Party, envelope: Envelope, v: Any) -> None:
         codec = wire.codec_of(type(envelope.message))  # type: ignore[arg-type]
-        scalars = _encode([getattr(envelope.message, name) for name in codec.scalars])
+        scalars = _encode(codec.scalars(envelope.message))
         parcel = self._packer.pack(v, to)
         envelope.message = Packed(name=codec.name, scalars=scalars, length=len(v), how=parcel.how, v=parcel.numbers)
         try:

@@ -150,10 +150,11 @@ class Receiver:
         return frame
 
     def _make_room(self, frame: _Incoming, shared: Sequence[Any] = ()) -> None:
-        prefix, (codec, lengths, _, places, _, forms, _) = frame.prefix, frame.head
+        prefix, head = frame.prefix, frame.head
+        lengths, places, forms = head.lengths, head.places, head.forms
         if lengths:
             there = _with_encoded(shared, lengths, forms) if forms else shared
-            frame.vectors = self._room(prefix.kind, prefix.id, codec.cls, lengths, there)
+            frame.vectors = self._room(prefix.kind, prefix.id, head.codec.cls, lengths, there)
             for at, form in enumerate(forms):
                 if form is not None:
                     frame.vectors[at] = self._encoded(form, lengths[at])

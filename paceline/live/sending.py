@@ -73,6 +73,22 @@ class Outbox:
         else:
             self._line.append(frame)
 
+    def send_now(self, sock: socket.socket, envelope: Envelope, frame: memoryview) -> int:
+        """A message of one buffer, when nothing is here: keeps what the kernel does not take. Raises OSError.
+
+        Returns how many bytes that took. As `put` and `flush`, in fewer calls: most messages go this way.
+        """
+        try:
+            sent = sock.sendmsg((frame,))
+        except BlockingIOError:
+            sent = 0
+        if sent == frame.nbytes:
+            envelope.sent_at = time.monotonic()
+        else:
+            self.put(Outgoing(envelope, [frame]))
+            self._left(sent)
+        return sent
+
     def clear(self) -> None:
         self._line.clear()
         self._ahead, self._striping, self.bodies = 0, False, 0

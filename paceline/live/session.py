@@ -27,7 +27,7 @@ from paceline.live.hosted import Carrier
 from paceline.live.links import measure_link
 from paceline.live.node import Node
 from paceline.live.party import Party
-from paceline.live.transport import Envelope, Kind, Transport
+from paceline.live.transport import CONTROL, Envelope, Kind, Transport
 
 M = TypeVar("M")
 
@@ -372,7 +372,7 @@ class Session:
     # ---- on the transport's thread -----------------------------------------------------------------------
     def deliver(self, src: Party, envelope: Envelope) -> None:
         verbs.check(src, self.node.me, envelope)
-        if envelope.kind != Kind.CONTROL:
+        if envelope.kind != CONTROL:
             if not self._hold(src, envelope):
                 self.node.deliver(src, envelope)
             return

@@ -42,7 +42,7 @@ class Streams:
         Raises PeerLost when there is no way to `to`. A message whose vectors never come is dropped, and so is one that
         was held for somebody who is lost by then: whoever waits for its answer hears of that anyhow.
         """
-        arriving = _arriving(envelope)
+        arriving = _arriving(envelope) if vector_fields(type(envelope.message)) else []
         if arriving or self._held:
             held = _Held(envelope, go or (lambda: self._post.send(to, envelope)), len(arriving))
             if self._hold((to, envelope.slice), held, arriving):

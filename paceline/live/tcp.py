@@ -337,7 +337,8 @@ class TcpTransport:
 
     # ---- what the driver asks for ------------------------------------------------------------------------
     def send(self, to: Party, envelope: Envelope) -> None:
-        self._connection(to).send(envelope)
+        connection = self._connections.get(to) or self._connection(to)
+        connection.send(envelope)
 
     def _connection(self, party: Party) -> Connection:
         connection = self._connections.get(party)

@@ -18,7 +18,8 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, get_type_hints
+from operator import attrgetter
+from typing import Any, Protocol, get_type_hints
 
 import msgspec
 
@@ -90,7 +91,7 @@ class Codec(msgspec.Struct, frozen=True):
     cls: type
     name: str
     vectors: tuple[str, ...]
-    scalars: tuple[str, ...]
+    scalars: Callable[[Any], tuple[Any, ...]]
     decode: Callable[[bytes], Any]
     opening: bytes
     """Of the header of a message that has no vectors: all that comes before its scalars."""
@@ -103,7 +104,12 @@ def codec_of(cls: Any) -> Codec:
     struct_type = msgspec.defstruct(cls.__name__, fields, array_like=True, forbid_unknown_fields=True)
     decode = msgspec.msgpack.Decoder(struct_type).decode
     opening = _encode(_Header(name_of(cls), (), msgspec.Raw(_NOTHING)))[: -len(_NOTHING + _BARE)]
-    return Codec(cls, name_of(cls), vector_fields(cls), scalar_fields(cls), decode, opening)
+    return Codec(cls, name_of(cls), vector_fields(cls), _values_of(scalar_fields(cls)), decode, opening)
+
+
+def _values_of(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """What reads these fields off a message; without a frame of Python where there are several."""
+    return attrgetter(*names) if len(names) > 1 else lambda message: tuple([getattr(message, name) for name in names])
 
 
 @functools.cache
@@ -119,11 +125,13 @@ def encode(envelope: Envelope, memory: Memory, lender: Lender | None = None) -> 
     """
     message = envelope.message
     codec = codec_of(type(message))  # type: ignore[arg-type]
-    scalars = _encode([getattr(message, name) for name in codec.scalars])
+    scalars = _encode(codec.scalars(message))
     places: tuple[Place | None, ...] = ()
     forms: tuple[Form | None, ...] = ()
-    vectors, body = [getattr(message, name) for name in codec.vectors], []
-    if vectors:
+    vectors: list[Any] = []
+    body: list[memoryview] = []
+    if codec.vectors:
+        vectors = [getattr(message, name) for name in codec.vectors]
         forms = tuple([_form_of(v) for v in vectors])
         forms = forms if any(forms) else ()
         places = _lend(vectors, lender) if lender else ()
@@ -178,7 +186,7 @@ def decode_prefix(data: bytes | memoryview, body_bytes_max: int, at: int = 0) ->
     return Prefix(known, slice_, header_bytes, id, body_bytes, kind >= STRIPED)
 
 
-class Header(NamedTuple):
+class Header(msgspec.Struct, frozen=True):
     """Of all vectors: `lengths`; `places` of those that are lent and `forms` of those that are encoded.
 
     Both have None for the others, and are empty when that is all there is.

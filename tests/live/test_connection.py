@@ -157,6 +157,26 @@ def test_a_control_message_does_not_wait_behind_large_ones(ends: tuple[End, End]
     assert came.index(Total(samples=2)) < 25
 
 
+def test_nothing_passes_a_small_message_that_has_begun_to_leave() -> None:
+    one, other = socket.socketpair()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least there is: less than the message
+    end, failure = End(one), Failed(cause="x" * 60_000, details="")
+    end.connection.send(Envelope(Kind.TELL, failure))
+    end.connection.send(total(1))
+    expected = bytes_of(Envelope(Kind.TELL, failure)) + bytes_of(total(1))
+    got, counts = bytearray(), []
+    with other:
+        other.settimeout(PATIENCE_SECONDS)
+        while len(got) < len(expected):
+            counts.append(len(chunk := other.recv(1 << 20)))
+            got += chunk
+    assert len(counts) > 1, "all of it left at once"
+    assert got == expected
+    assert end.connection.bytes_sent == len(expected)
+    end.close()
+    assert end.failures.empty()
+
+
 def test_a_message_of_a_scheme_waits_for_those_before_it(ends: tuple[End, End]) -> None:
     one, other = ends
     for n in range(20):

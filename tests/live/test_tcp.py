@@ -20,7 +20,16 @@ from paceline.live.lanes import HEAD
 from paceline.live.party import COORDINATOR, Party, server, worker
 from paceline.live.tcp import Greeting, TcpTransport
 from paceline.live.transport import Envelope, Kind
-from tests.live.doubles import PATIENCE_SECONDS, NumpyMemory, Recorder, in_background, net_threads, take, vector
+from tests.live.doubles import (
+    PATIENCE_SECONDS,
+    NumpyMemory,
+    Recorder,
+    happened,
+    in_background,
+    net_threads,
+    take,
+    vector,
+)
 from tests.live.test_wire import HOSTILE, bytes_of, header, prefix
 
 TOKEN = "the token of this run"
@@ -419,6 +428,7 @@ def test_large_vectors_go_over_as_many_streams_as_asked_for_and_come_in_order(
     for n in range(12):
         host.transport.send(worker(0), big(n))
     assert [other.heard.next()[1].clock for _ in range(12)] == list(range(12))
+    assert happened(host.transport._connections[worker(0)].idle), "what has left is counted a moment later"
     sent, received = other.transport.traffic()
     assert min(sent, received) > 12 * 4 * (1 << 19)
     assert host.transport.traffic() == (received, sent)

@@ -72,7 +72,8 @@ def decode(data: bytes) -> Envelope:
     """The frame, by way of every check on the receiving side."""
     prefix = wire.decode_prefix(data[: wire.PREFIX.size], LIMIT)
     head = wire.PREFIX.size + prefix.header_bytes
-    codec, lengths, scalars, _, _, forms, view = wire.decode_header(data[wire.PREFIX.size : head], prefix.body_bytes)
+    header = wire.decode_header(data[wire.PREFIX.size : head], prefix.body_bytes)
+    lengths, forms = header.lengths, header.forms
     vectors: list[Any] = []
     at = head
     for length, form in zip(lengths, forms or [None] * len(lengths), strict=True):
@@ -83,7 +84,8 @@ def decode(data: bytes) -> Envelope:
             vectors.append(np.frombuffer(part, np.float32))
         at += len(part)
     assert at == len(data)
-    return Envelope(prefix.kind, wire.assemble(codec, scalars, vectors), prefix.id, prefix.slice, view)
+    message = wire.assemble(header.codec, header.scalars, vectors)
+    return Envelope(prefix.kind, message, prefix.id, prefix.slice, header.view)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -248,7 +250,7 @@ def test_a_header_cut_short_anywhere_is_refused(cls: Any) -> None:
     whole = {control.Plan: plan, Push: Push(g=vector(1), clock=1, samples=2), Part: part}[cls]
     frame = wire.encode(Envelope(Kind.CALL, whole), MEMORY)
     head, body_bytes = bytes(frame[0])[wire.PREFIX.size :], 4 * len(vector_fields(cls))
-    assert wire.decode_header(head, body_bytes)[0].cls is cls
+    assert wire.decode_header(head, body_bytes).codec.cls is cls
     for length in range(len(head)):
         with pytest.raises(ProtocolError):
             wire.decode_header(head[:length], body_bytes)
@@ -274,9 +276,9 @@ class Picky:
 
 
 def test_a_message_that_refuses_its_own_values_is_a_protocol_error() -> None:
-    codec, _, scalars, *_ = wire.decode_header(header(name_of(Picky), [], [2.0]), 0)
+    picky = wire.decode_header(header(name_of(Picky), [], [2.0]), 0)
     with pytest.raises(ProtocolError, match="a share lies between 0 and 1"):
-        wire.assemble(codec, scalars, [])
+        wire.assemble(picky.codec, picky.scalars, [])
 
 
 class Boom:
