@@ -1,18 +1,23 @@
 """What communicating while computing saves of a step, and how much of the exchange it hides.
 
-python benchmarks/overlap.py [--models mlp:39,resnet18:0.25,cnn] [--schemes bsp,asp] [--transports auto,tcp]
-                             [--batch 32] [--seconds 4] [--rounds 3]
+python benchmarks/overlap.py [--models resnet18:0.25,cnn,mlp:39] [--schemes bsp,asp] [--transports link,auto,tcp]
+                             [--link-mbit 1000] [--batch 32] [--seconds 4] [--rounds 3]
 
 Two workers and one server train with `paceline train`, in turn with `--overlap` and without: gradients leave while
 backward makes them, and the first layers come back first. Models are given with their width; each travels in slices of
 an eighth of itself, at most 4 MiB, because what is one slice leaves as one.
+
+`link` is TCP over a link of --link-mbit, which all bytes of the run share: the loopback device of a network namespace
+of the run's own, with a token bucket (`tc ... tbf`; takes root). There bytes take time and no processor. `tcp` is the
+bare loopback device and `auto` shared memory, where all of an exchange is work for a processor: what can be hidden
+there is what another core does meanwhile, if one is idle.
 
 `still` is how long a worker stood still in a step for what its exchange brings (sent, waited for, received; a forward
 pass that waits for its layer's weights, too), from the run's own trace. Hidden is the part of it that is gone with
 overlap: over shared memory no bytes move that could be timed, but the server's work can be hidden all the same. The
 seconds of a step are those of the run, through its steps. All figures are medians of the rounds.
 
-Claim: with overlap a step takes no longer, and a worker stands still for less of it.
+Claim, over `link`: with overlap a step is shorter, and a worker stands still for less of it.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ from paceline.bench.report import conditions
 from paceline.engine.models import build
 from paceline.engine.recipes import ModelRecipe
 
-BOUND = 1.0
+LINK = "link"
 
 
 class Figures(NamedTuple):
@@ -47,8 +52,10 @@ def run(options: argparse.Namespace, model: str, scheme: str, transport: str, fl
         out = Path(folder, "run")
         job = [sys.executable, "-m", "paceline", "train", "--scheme", scheme, "--workers", "2", "--servers", "1"]
         job += ["--model", name, "--width", width or "1", "--batch-size", str(options.batch), flag]
-        job += ["--slice-mb", f"{slice_mb(name, float(width or 1)):.4f}", "--transport", transport]
+        job += ["--slice-mb", f"{slice_mb(name, float(width or 1)):.4f}"]
+        job += ["--transport", "tcp" if transport == LINK else transport]
         job += ["--seconds", str(options.seconds), "--epochs", "1e9", "--out", str(out)]
+        job = paced(options.link_mbit, job) if transport == LINK else job
         done = subprocess.run(job, check=False, capture_output=True, text=True, timeout=300)
         if done.returncode:
             raise SystemExit(done.stdout + done.stderr)
@@ -57,6 +64,12 @@ def run(options: argparse.Namespace, model: str, scheme: str, transport: str, fl
     steps = statistics.mean(worker["steps"] for worker in workers)
     still = statistics.mean(worker["seconds_waiting"] + worker["seconds_communicating"] for worker in workers)
     return Figures(summary["seconds"] / steps, still / steps)
+
+
+def paced(mbit: int, job: list[str]) -> list[str]:
+    """`job` where the loopback device passes so many bits a second."""
+    bucket = f"tc qdisc add dev lo root tbf rate {mbit}mbit burst 256kb latency 200ms"
+    return ["unshare", "--net", "sh", "-c", f'ip link set lo up && {bucket} && exec "$@"', "sh", *job]
 
 
 def slice_mb(name: str, width: float) -> float:
@@ -72,10 +85,11 @@ def medians(runs: list[Figures]) -> Figures:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--models", default="mlp:39,resnet18:0.25,cnn", help="name:width; mlp:39 has 25 million numbers"
+        "--models", default="resnet18:0.25,cnn,mlp:39", help="name:width; mlp:39 has 25 million numbers"
     )
     parser.add_argument("--schemes", default="bsp,asp", help="one synchronous, one not")
-    parser.add_argument("--transports", default="auto,tcp", help="auto is shared memory on one host")
+    parser.add_argument("--transports", default="link,auto,tcp", help="auto is shared memory on one host")
+    parser.add_argument("--link-mbit", type=int, default=1000, help="Mbit/s of `link`")
     parser.add_argument("--batch", type=int, default=32, help="samples of a step")
     parser.add_argument("--seconds", type=float, default=4.0, help="of a run")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each")
@@ -91,10 +105,13 @@ def main() -> int:
         pairs = [[run(options, model, scheme, transport, flag) for flag in flags] for _ in range(options.rounds)]
         without, beside = (medians(list(side)) for side in zip(*pairs, strict=True))
         ratio, hidden = beside.step_s / without.step_s, 1 - beside.still_s / without.still_s
-        holds = holds and ratio <= BOUND and hidden > 0
+        holds = holds and (transport != LINK or (ratio < 1.0 and hidden > 0))
         print(f"{model:<15}{scheme:<8}{transport:<6}{without.step_s * 1e3:>10.1f}{beside.step_s * 1e3:>9.1f}", end="")
         print(f"{ratio:>8.2f}{without.still_s * 1e3:>11.2f}{beside.still_s * 1e3:>9.2f}{hidden:>9.0%}", flush=True)
-    print(f"ratio at most {BOUND}, and something hidden: {'holds' if holds else 'DOES NOT HOLD'}")
+    if LINK not in options.transports.split(","):
+        print("nothing is claimed without `link` among the transports")
+    else:
+        print(f"over the link a shorter step, and something hidden: {'holds' if holds else 'DOES NOT HOLD'}")
     return 0 if holds else 1
 
 
