@@ -62,7 +62,7 @@ class Apart:
         self._transport, self._listener, self._vault = transport, listener, vault
         self._link = link
         self._begin = [time.monotonic(), "begin", configuration.to_dict(config), train_samples, evaluator, done]
-        self.phase, self.stopping, self.barred = Phase.GATHERING, False, frozenset[Party]()
+        self.phase, self.stopping, self.barred, self.length = Phase.GATHERING, False, frozenset[Party](), 0
         self._lives: dict[Party, int] = {}
         self._life, self._pid, self._lost_at = 0, 0, 0.0
         self._kept = False
@@ -190,7 +190,7 @@ class Apart:
                     self._transport.send(Party.parse(of[0]), unframed(of[1]))
             case "facts":
                 self.phase, self.stopping = Phase[of[0]], of[1]
-                self.barred = frozenset(map(Party.parse, of[2]))
+                self.barred, self.length = frozenset(map(Party.parse, of[2])), of[3]
             case "life":
                 self._lives[Party.parse(of[0])] = of[1]
             case "drop":

@@ -13,6 +13,7 @@ import functools
 import json
 import math
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from paceline.core.errors import ProtocolError
@@ -26,7 +27,7 @@ from paceline.live.churn import Churn
 from paceline.live.listener import Listener
 from paceline.live.node import Node
 from paceline.live.party import Party
-from paceline.live.phases import Course, Phase, StopRule
+from paceline.live.phases import WAIT_SECONDS, Course, Phase, StopRule, moving_seconds
 from paceline.live.planning import ChooseMean, LayOut, make_plan, no_update
 from paceline.live.recovery import Recovery, Snapshots
 from paceline.live.roll import Roll
@@ -121,6 +122,11 @@ class Coordinator:
     def stopping(self) -> bool:
         """Have the workers been told to stop, and not all left yet?"""
         return bool(self._course.reason) and self.phase is Phase.TRAINING
+
+    @property
+    def length(self) -> int:
+        """Of the model; 0 until it is known."""
+        return self._longest
 
     def missing(self) -> list[Party]:
         """Who has not answered in this phase, or not left yet."""
@@ -261,6 +267,8 @@ class Coordinator:
         kept, roll = self._snapshots, self._roll
         replaced = kept is not None and not kept.refuses(ready[0], len(roll.servers))
         self._model, self._longest = ready[0], ready[0].length
+        patience = self._members.patience
+        self._members.patience = replace(patience, join_s=WAIT_SECONDS + moving_seconds(self._longest))
         self._plan = make_plan(
             ready,
             [roll.hellos[who] for who in roll.beginning],

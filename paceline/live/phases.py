@@ -16,6 +16,19 @@ class Phase(enum.Enum):
     OVER = "over"
 
 
+WAIT_SECONDS = 120.0
+"""What a phase may take, but for training; and a newcomer to get ready. Besides, what the model takes on its way."""
+LEAST_BYTES_PER_S = 125_000.0
+"""1 Mbit/s: the thinnest link that a run is made for."""
+PASSES = 4
+"""So often the model, or what is as long as it (a gradient, a vector of the optimizer), passes one link in a phase."""
+
+
+def moving_seconds(length: int) -> float:
+    """What a model of `length` float32 parameters may take besides, over the thinnest link."""
+    return PASSES * 4 * length / LEAST_BYTES_PER_S
+
+
 @dataclass(slots=True)
 class Course:
     """How far a run is: `reason` and `seconds` say why and when the workers were told to stop."""

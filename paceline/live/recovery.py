@@ -24,6 +24,7 @@ from paceline.core.trace import Applied, Membership, Record
 from paceline.live import control, party
 from paceline.live.node import Node
 from paceline.live.party import Party
+from paceline.live.phases import moving_seconds
 from paceline.live.transport import Transport, tell
 
 PATIENCE_SECONDS = 60.0
@@ -149,7 +150,11 @@ class Recovery:
         for server in map(self._servers.__getitem__, replacing.concerned()):
             if self._members.state(server) is not State.LOST:
                 self._tell([server], self._order(server))
-        self._transport.call_later(PATIENCE_SECONDS, lambda: self._still_waiting(number))
+        self._transport.call_later(self._patience_s, lambda: self._still_waiting(number))
+
+    @property
+    def _patience_s(self) -> float:
+        return PATIENCE_SECONDS + (moving_seconds(self.plan.layout.length) if self.plan else 0.0)
 
     def _order(self, server: Party) -> control.Restore:
         replacing = self._replacing
@@ -164,7 +169,7 @@ class Recovery:
     def _still_waiting(self, number: int) -> None:
         if self._replacing.counts(number):
             who = self._servers[self._replacing.missing()[0]]
-            self._listener.failed(who, f"waited {PATIENCE_SECONDS:.0f} s for {who} to be back in its place", "")
+            self._listener.failed(who, f"waited {self._patience_s:.0f} s for {who} to be back in its place", "")
 
     def came_back(self, rank: int) -> None:
         """Everybody hears of another life of that worker."""

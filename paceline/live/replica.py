@@ -140,10 +140,10 @@ class Replica:
     def _tell_facts(self) -> None:
         """What others may want to look at, whenever it has changed: before whatever else is said."""
         of = self.coordinator
-        facts = (of.phase.name, of.stopping, len(of.barred))
+        facts = (of.phase.name, of.stopping, len(of.barred), of.length)
         if facts != self._told:
             self._told = facts
-            self.said.append(["facts", of.phase.name, of.stopping, sorted(map(str, of.barred))])
+            self.said.append(["facts", of.phase.name, of.stopping, sorted(map(str, of.barred)), of.length])
 
     def joined(self, who: Party, hello: control.Hello) -> None:
         self.say("joined", str(who), alone(hello))

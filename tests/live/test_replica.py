@@ -147,9 +147,9 @@ def test_what_others_look_at_is_told_before_what_came_of_it() -> None:
     of = replica()
     said = said_to(of, upbringing())
     started = next(k for k, (what, *_) in enumerate(said) if what == "started")
-    assert said[:started].count(["facts", "TRAINING", False, []]) == 1
+    assert said[:started].count(["facts", "TRAINING", False, [], of.coordinator.length]) == 1
     stopped = of.hear([5.0, "stop", "enough"])
-    assert stopped[0] == ["facts", "TRAINING", True, []]
+    assert stopped[0] == ["facts", "TRAINING", True, [], of.coordinator.length]
     told = [(to, unframed(frame).message) for what, to, frame in (s for s in stopped if s[0] == "send")]
     assert told == [("worker 0", control.Stop(reason="enough")), ("worker 1", control.Stop(reason="enough"))]
 
