@@ -10,6 +10,7 @@ it gets everything. Drivers lend the ways: live ones (`paceline.live.copies`) an
 from __future__ import annotations
 
 import json
+import operator
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -82,6 +83,7 @@ class Copies(Role):
         self._copied = False  # is the next server there?
         self._coming: dict[int, dict[str, Any]] = defaultdict(dict)
         self._held: dict[int, SliceState] = {}
+        self._acts: deque[tuple[list[int], Callable[[], None]]] = deque()
         self.forget()
 
     @property
@@ -101,6 +103,9 @@ class Copies(Role):
         self._numbers, self._answered = [0] * self._own, [0] * self._own
         self._marks: list[Hashable] = [None] * self._own
         self._waiting: list[deque[tuple[int, Role, list[Tell | Reply]]]] = [deque() for _ in range(self._own)]
+        acts, self._acts = self._acts, deque()
+        for _, act in acts:
+            act()
 
     # ---- of this server ----------------------------------------------------------------------------------
     def begin(self) -> None:
@@ -121,6 +126,15 @@ class Copies(Role):
         self._waiting[at].append((self._numbers[at], role, now))
         return []
 
+    def when_kept(self, act: Callable[[], None]) -> None:
+        """Between two messages: `act` once all that there is now is on the next server, or nobody could keep it."""
+        self._acts.append((self._numbers.copy() if self._copied else [0] * self._own, act))
+        self._act()
+
+    def _act(self) -> None:
+        while self._acts and all(map(operator.le, self._acts[0][0], self._answered)):
+            self._acts.popleft()[1]()
+
     def lost(self, who: int) -> None:
         """Between two messages: nobody waits for the dead."""
         if who == self._before:
@@ -129,6 +143,13 @@ class Copies(Role):
             self._copied = False
             for at in range(self._own):
                 self._release(at, self._numbers[at])
+
+    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """What waits for a copy is not for the life of that worker that comes after it."""
+        for waiting in self._waiting:
+            for _, _, effects in waiting:
+                effects[:] = [of for of in effects if not (isinstance(of, Reply) and of.to == rank)]
+        yield from ()
 
     def _copy(self, at: int) -> None:
         state = self._state_of(at)
@@ -146,6 +167,7 @@ class Copies(Role):
         while waiting and waiting[0][0] <= number:
             _, role, effects = waiting.popleft()
             self._carry_out(role, effects)
+        self._act()
 
     def _tell(self, who: int, slice: int, message: Any) -> None:
         try:

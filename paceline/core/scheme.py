@@ -123,6 +123,11 @@ class Scheme:
         """Is a contribution answered before it is part of an update? A server that is lost then loses it."""
         return False
 
+    @property
+    def answers_what_no_copy_has(self) -> bool:
+        """Shards that hold nobody back answer at once, as those do that answer early."""
+        return self.answers_early or self.one_gate
+
     def __post_init__(self) -> None:
         for name, limits in limits_of(type(self)).items():
             refused = limits.refuse(getattr(self, name))

@@ -27,7 +27,7 @@ def refuses(recipe: Recipe, servers: int, *, by_rows: bool) -> str:
 def not_copied(recipe: Recipe) -> str:
     """Why copies of what a server has updated are not all that it has answered; nothing when they are."""
     scheme = recipe.make_scheme()
-    return f"{scheme.name} answers contributions of which no copy knows yet" if scheme.answers_early else ""
+    return f"{scheme.name} answers contributions of which no copy knows yet" if scheme.answers_what_no_copy_has else ""
 
 
 class Keeping:

@@ -271,6 +271,7 @@ class Shard:
         )
         longest = max(parts[number].stop - parts[number].start for number in of(before.index))
         self._beside = [Hosted(longest, role=copies)]
+        self._session.when_kept = lambda act: self._node.between_messages(lambda: copies.when_kept(act))
         self._session.on_lost = lambda who: self._node.between_messages(lambda: self._is_lost(who))
         for other in {before, after}:  # one of two calls the other
             if not self._is_later_life and self._server < other.index:

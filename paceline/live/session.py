@@ -94,6 +94,7 @@ class Session:
         self.departed: set[int] = set()  # workers that take no further part
         self.lost_ranks: set[int] = set()  # those of them that cannot be asked for anything
         self.on_lost: Callable[[Party], None] = lambda who: None
+        self.when_kept: Callable[[Callable[[], None]], None] = lambda act: act()  # by who takes this one's place, too
         self.on_rate: Callable[[float], None] = lambda lr: None
         self.on_capture: Callable[[int, str], None] = lambda version, purpose: None
         self.on_replaced: Callable[[], None] = lambda: None  # before what is not answered is asked once more
@@ -459,7 +460,7 @@ class Session:
         self.departed.discard(came.rank)
         self.lost_ranks.discard(came.rank)
         self.node.came(came.rank)
-        self.tell(control.Aware(view=came.view))
+        self.when_kept(lambda: self.tell(control.Aware(view=came.view)))
 
     def room_for(
         self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]

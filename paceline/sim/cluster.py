@@ -174,22 +174,35 @@ class Link:
         need(self.latency_s >= 0 and self.bandwidth_gbps > 0, "a link needs latency_s >= 0 and bandwidth_gbps > 0")
 
 
+SERVERS_KEEP = ("all", "replica", "snapshot")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hazards:
     """Every message between two processes is lost, comes twice, or comes up to `late_s` late (and so out of order) with
     these probabilities. It is sent again until it is acknowledged. With hazards, news of who takes part travels by
     messages too, and a worker may be declared dead that is not.
+
+    servers_keep: what a server that crashes goes on from. all: from what it had acknowledged. Else it is lost with all
+    it holds and another process takes its place, as in a live run: replica: from its copy on the next server, with
+    which nothing is lost; snapshot: all servers go back to the newest one, and at most the updates of the last
+    `snapshot_every_s` are undone. Schemes that cannot go back keep all.
     """
 
     lost: float = 0.0
     repeated: float = 0.0
     late: float = 0.0
     late_s: float = 0.1
+    servers_keep: str = "all"
+    snapshot_every_s: float = 30.0
 
     def __post_init__(self) -> None:
         for name in ("lost", "repeated", "late"):
             need(0 <= getattr(self, name) <= 0.9, f"hazards.{name} must lie between 0 and 0.9")
         need(0 <= self.late_s < math.inf, "hazards.late_s must be 0 or more")
+        known = ", ".join(SERVERS_KEEP)
+        need(self.servers_keep in SERVERS_KEEP, f"hazards.servers_keep = {self.servers_keep!r}; there are {known}")
+        need(0 < self.snapshot_every_s < math.inf, "hazards.snapshot_every_s must be positive")
 
 
 FAULTS = ("crash", "restart", "leave", "join", "pause", "clog", "partition", "slow-disk")
@@ -213,7 +226,7 @@ class Fault:
     partition  `sites` are cut off from the others for `for_s`; past `lease_s` their workers count as crashed
     slow-disk  every step on the host takes `extra_s` longer, for `for_s`
 
-    Those that need `hazards`, with which servers crash too, for `for_s`, and go on with what they had acknowledged; and
+    Those that need `hazards`, with which servers crash too, for `for_s`, and go on from what `servers_keep` says; and
     with which a worker that is silent for longer than `lease_s` is declared dead though it lives:
 
     mute, deaf the hosts are not heard, or hear nothing, for `for_s`

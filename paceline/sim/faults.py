@@ -143,6 +143,9 @@ class _Happening:
         lease_s = self._sim.cluster.lease_s
         if self._sim.streams and self._fault.for_s > lease_s:
             self._sim.heap.push(self._sim.now + lease_s, self._each, self._sim.members.suspect)
+            if self._sim.members.servers:
+                for server in self._servers:
+                    self._sim.heap.push(self._sim.now + lease_s, self._sim.members.servers.suspect, server.me)
 
     def _cut_off(self, *, hears: bool) -> None:
         self._streams.cut(self._names, hears=hears, for_s=self._fault.for_s)

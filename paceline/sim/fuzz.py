@@ -17,8 +17,9 @@ from typing import Any
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
 from paceline.core.vector import Ghost
-from paceline.sim.cluster import LASTING, Cluster, Fault, Hazards, uniform
+from paceline.sim.cluster import LASTING, SERVERS_KEEP, Cluster, Fault, Hazards, uniform
 from paceline.sim.driver import Simulation
+from paceline.sim.recovery import ServerLost, can_be_replaced
 from paceline.sim.workload import Steps
 
 CALM_S = 20.0
@@ -71,7 +72,8 @@ def draw(seed: int, schemes: Sequence[Scheme]) -> Plan:
     if not fitting:
         cluster = replace(cluster, hosts=(*cluster.hosts, *uniform(1, 1).hosts[1:]))
         fitting = [scheme for scheme in schemes if _fits(scheme, cluster)]
-    return Plan(seed, random.choice(fitting), cluster, tuple(random.randint(1, 9) for _ in range(workers)))
+    plan = Plan(seed, random.choice(fitting), cluster, tuple(random.randint(1, 9) for _ in range(workers)))
+    return _where_servers_are_lost(plan)
 
 
 def _fits(scheme: Scheme, cluster: Cluster) -> bool:
@@ -87,9 +89,23 @@ def _hazards(random: Random) -> Hazards:
     return Hazards(lost=lost, repeated=repeated, late=late, late_s=random.choice((0.01, 0.3, 2.0)))
 
 
-def _fault(random: Random, workers: int, servers: int) -> Fault:
-    on_server = servers > 0 and random.random() < 0.35
-    kind = random.choice(OF_SERVERS if on_server else OF_WORKERS)
+def _where_servers_are_lost(plan: Plan) -> Plan:
+    """Most plans whose scheme can go on without a server; what they drew stays."""
+    random, cluster = Random(f"fuzz/{plan.seed}/lost"), plan.cluster
+    keep = random.choice(SERVERS_KEEP)
+    assert cluster.hazards is not None
+    hazards = replace(cluster.hazards, servers_keep=keep, snapshot_every_s=random.choice((1.0, 5.0, 30.0)))
+    if keep == "all" or not can_be_replaced(plan.scheme, cluster.servers):
+        return plan
+    losses = [_fault(random, cluster.workers, cluster.servers, kinds=("crash",)) for _ in range(random.randint(0, 4))]
+    faults = tuple(sorted((*cluster.faults, *losses), key=lambda fault: fault.at_s))
+    return replace(plan, cluster=replace(cluster, hazards=hazards, faults=faults))
+
+
+def _fault(random: Random, workers: int, servers: int, kinds: Sequence[str] = ()) -> Fault:
+    """`kinds`: of these, and of a server."""
+    on_server = bool(kinds) or (servers > 0 and random.random() < 0.35)
+    kind = random.choice(kinds or (OF_SERVERS if on_server else OF_WORKERS))
     host = f"servers-{random.randrange(servers)}" if servers > 1 else "servers"
     whom: dict[str, Any] = {"hosts": (host if on_server else f"worker-{random.randrange(workers)}",)}
     for_s = random.choice((0.3, 1.0, 2 * LEASE_S))
@@ -110,12 +126,17 @@ def play(plan: Plan, trace: Callable[[Record], None] | None = None) -> Outcome:
             trace(record)
 
     sim = simulation(plan, write)
-    sim.run(until=CALM_S)
-    go_on(sim)
-    end(sim)
+    over = ""
+    try:
+        sim.run(until=CALM_S)
+        go_on(sim)
+        end(sim)
+    except ServerLost as error:  # before there was a snapshot; a run that says so has kept its word
+        over = str(error)
     written.update(f"{sim.events} {sim.now!r} {sim.steps}".encode())
     assert sim.streams is not None
     faults = sim.streams.injected + Counter(fault.kind for fault in plan.cluster.faults)
+    faults["run ended"] += bool(over)
     return Outcome(sim.events, sim.now, faults, written.hexdigest()[:16])
 
 

@@ -20,11 +20,11 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from paceline.core.clocks import Clocks
 from paceline.core.effects import Reply, Tell
 from paceline.core.mean import Averaged, Part
 from paceline.core.trace import Applied, Decision, Record
 from paceline.sim.parties import Errand, Life, On, Party
+from paceline.sim.recount import Shard
 
 if TYPE_CHECKING:
     from paceline.sim.driver import Simulation
@@ -53,10 +53,12 @@ class Invariants:
         self.look_at = self._every
         self._waiting: dict[int, tuple[object, int]] = {}  # by rank: for what, and the fastest one's steps at the time
         self._steps_before = -1
-        self._shards = [_Shard(self, Clocks(range(sim.cluster.workers))) for _ in range(sim.cluster.servers)]
+        self._shards = [Shard(self.broken, sim.scheme, sim.cluster.workers) for _ in range(sim.cluster.servers)]
         self._means: dict[int, list[Errand]] = defaultdict(list)  # under way, by rank
         self._mass: float | None = None
         self._lost: Counter[int] = Counter()  # lives, by rank
+        self._torn: Counter[int] = Counter()  # how many contributions of each are, since the servers went back
+        self._over: dict[tuple[str, int], Shard] = {}  # by process: of servers that are lost
         self._carriers: dict[Party, _Carrier] = {}
         self._delivered: dict[tuple[Any, ...], int] = {}  # by processes: number of the last message
         self._newest: dict[tuple[Any, ...], int] = {}
@@ -131,6 +133,44 @@ class Invariants:
         for carrier in self._carriers.values():
             carrier.begins_anew()
 
+    # ---- servers that are replaced -------------------------------------------------------------------------
+    def _of(self, party: Party) -> Shard:
+        return self._over.get(party.process, self._shards[party.me])
+
+    def recount(self, party: Party) -> Shard:
+        """What the state that is kept of a server now is to be held against."""
+        return self._of(party).as_kept()
+
+    def answered(self, party: Party, rank: int) -> None:
+        """The server lets an answer go."""
+        self._of(party).acknowledges(rank)
+
+    def forget_server(self, party: Party) -> None:
+        """Another one takes its place; what this life does from here on, if it lives, counts in its own books."""
+        mine = self._over[party.process] = self._shards[party.me]
+        if party.role.note:
+            party.role.note = lambda record: mine.applied(record) if isinstance(record, Applied) else None
+
+    def revived(self, party: Party, kept: Shard, order: int, *, copied: bool) -> None:
+        """It goes on from what was kept, by that order."""
+        before = self._shards[party.me]
+        shard = self._shards[party.me] = kept.again(order)
+        if party.role.version != shard.updates:  # type: ignore[attr-defined]
+            raise self.broken(f"{party.name} goes on at another version than that of what was kept, {shard.updates}")
+        if copied:
+            before.goes_on_as(shard)
+            self._torn.update(before.dropped - shard.dropped)  # of which a copy need not know
+        self.watch(party)
+
+    def servers_are_back(self, order: int, *, undone: bool) -> None:
+        """All of them. Those that went back together may have other contributions, of as many updates."""
+        for party in self._sim.world.servers:
+            shard = self._shards[party.me]
+            if undone and shard.order != order:
+                raise self.broken(f"{party.name} has not gone back with the others")
+        ranks = range(self._sim.cluster.workers)
+        self._torn = Counter({rank: self.torn(rank) for rank in ranks}) if undone else self._torn
+
     def delivered(self, src: Party, dst: Party, number: int) -> None:
         """Message `number` of `src` is given to a role of `dst`."""
         key = (*src.process, *dst.process)
@@ -202,9 +242,12 @@ class Invariants:
         return max(heard, default=0) - min(heard, default=0)
 
     def _look_at_steps(self, under_way: int) -> None:
+        servers = self._sim.members.servers
+        if servers and servers.replacing.away:  # not all of them are back
+            return
         for rank in range(self._sim.cluster.workers):
             torn, lost = self.torn(rank), self._lost[rank]
-            if torn > lost + under_way:
+            if torn > lost + under_way + self._torn[rank]:
                 raise self.broken(
                     f"of worker {rank} some shards have heard {torn} contributions more than others; lives lost: {lost}"
                 )
@@ -256,75 +299,6 @@ class Invariants:
             if made or (mass < self._mass - slack and not self._lost):
                 raise self.broken(f"the workers and their messages weighed {self._mass:.9g} together, now {mass:.9g}")
         self._mass = mass
-
-
-class _Shard:
-    """What one shard heard, recounted."""
-
-    def __init__(self, whole: Invariants, clocks: Clocks) -> None:
-        self._whole = whole
-        self._clocks = clocks
-        self._last: dict[int, int] = {}  # clock of each worker's last contribution
-        self._heard: dict[int, int] = defaultdict(int)  # contributions of each worker
-        self._samples = 0
-        self._applied: dict[int, int] = defaultdict(int)
-        self._samples_applied = 0
-
-    def hear(self, src: int, message: Any) -> None:
-        if hasattr(message, "phase"):  # where clocks begin anew
-            self._last.pop(src, None)
-        clock = getattr(message, "clock", None)
-        if clock is None or src not in self._clocks or clock <= self._last.get(src, 0):
-            return
-        self._last[src] = clock
-        self._heard[src] += 1
-        self._samples += message.samples
-        self._clocks.tick(src, self._clocks[src] + 1)
-
-    def heard_of(self, rank: int) -> int:
-        return self._heard.get(rank, 0)
-
-    def reply(self, to: int, message: Any) -> None:
-        bound = self._whole._sim.scheme.max_ahead()
-        if bound is not None and to in self._clocks:
-            ahead = self._clocks[to] - self._clocks.low
-            if ahead > bound:
-                raise self._whole.broken(f"worker {to} may go {ahead} clocks ahead of the slowest, bound {bound}")
-
-    def applied(self, record: Applied) -> None:
-        for rank in record.ranks:
-            self._applied[rank] += 1
-            if self._applied[rank] > self._heard[rank]:
-                raise self._whole.broken(
-                    f"shard {record.shard} applied {self._applied[rank]} contributions of worker {rank}, "
-                    f"which has made {self._heard[rank]}"
-                )
-        self._samples_applied += record.samples
-        if self._samples_applied > self._samples:
-            raise self._whole.broken(
-                f"shard {record.shard} applied {self._samples_applied} samples; {self._samples} have arrived"
-            )
-
-    def all_is_accounted_for(self, number: int, rounds: dict[int, Any]) -> None:
-        if not self._samples_applied:  # a scheme whose server does not tell
-            return
-        in_open_rounds = sum(group.samples for group in {id(group): group for group in rounds.values()}.values())
-        if self._samples != self._samples_applied + in_open_rounds:
-            raise self._whole.broken(
-                f"at the end shard {number} has heard {self._samples} samples; applied or dropped were "
-                f"{self._samples_applied}, and {in_open_rounds} wait in open rounds"
-            )
-
-    def gone(self, rank: int) -> None:
-        if rank in self._clocks:
-            self._clocks.drop(rank)
-
-    def came(self, rank: int) -> None:
-        self._last.pop(rank, None)
-        if rank not in self._clocks:
-            self._clocks.add(rank)
-            if self._heard[rank] > self._applied[rank]:  # its former life is in the open round
-                self._clocks.tick(rank, self._clocks[rank] + 1)
 
 
 class _Meeting:

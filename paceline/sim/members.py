@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from paceline.core.effects import Reply, Tell
 from paceline.core.role import Role
 from paceline.core.trace import Membership
 from paceline.sim.heap import Event
@@ -13,6 +14,7 @@ from paceline.sim.parties import Errand, Life, Party
 
 if TYPE_CHECKING:
     from paceline.sim.driver import Simulation
+    from paceline.sim.recovery import Servers
 
 
 class Members:
@@ -26,6 +28,7 @@ class Members:
         self.barred: set[int] = set()
         self._sim = sim
         self._lost: set[Party] = set()  # crashed, and nobody knows yet
+        self.servers: Servers | None = None  # where those are lost with what they hold
 
     # ---- going ---------------------------------------------------------------------------------------------
     def leave(self, life: Life) -> None:
@@ -155,12 +158,16 @@ class Members:
         party.open.pop(rank, None)
         if self._sim.invariants:
             self._sim.invariants.gone(party, rank)
-        self._sim.talk.say_all(party, party.role.gone(self._sim.now + party.skew_s, rank))
+        self._sim.talk.say_all(party, self._held(party, party.role.gone(self._sim.now + party.skew_s, rank)))
 
     def _hear_came(self, party: Party, rank: int) -> None:
         if self._sim.invariants:
             self._sim.invariants.came(party, rank)
-        self._sim.talk.say_all(party, party.role.came(self._sim.now + party.skew_s, rank))
+        self._sim.talk.say_all(party, self._held(party, party.role.came(self._sim.now + party.skew_s, rank)))
+
+    def _held(self, party: Party, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
+        """What of it may go at once."""
+        return effects
 
     def _note(self, party: Party, event: str, reason: str) -> None:
         if self._sim.trace:

@@ -10,13 +10,15 @@ The one who tells is the membership itself, at the coordinator's place. It does 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from paceline.core.effects import Reply, Tell
 from paceline.core.role import Place, Role
 from paceline.sim.members import Members
 from paceline.sim.network import Card
 from paceline.sim.parties import Life, Party
+from paceline.sim.recovery import Servers, can_be_replaced
 from paceline.sim.streams import Streams
 
 if TYPE_CHECKING:
@@ -46,6 +48,11 @@ class ConfirmedMembers(Members):
         self._under_way: list[News] = []
         self._coming: set[int] = set()
         self._fences: dict[int, Party] = {}  # by rank: the last life that was declared dead
+        self._announced: dict[int, News] = {}  # by rank: who comes, and has not entered
+        if hazards.servers_keep != "all" and can_be_replaced(sim.scheme, sim.cluster.servers):
+            copied = hazards.servers_keep == "replica"
+            self.servers = Servers(sim, self, self._control, hazards.snapshot_every_s, copied=copied)
+            self.streams.loses = self.servers.crash
 
     # ---- going ---------------------------------------------------------------------------------------------
     def leave(self, life: Life) -> None:
@@ -84,6 +91,8 @@ class ConfirmedMembers(Members):
         self._needs_no_news(party)
 
     def learns_it_is_fenced(self, party: Party) -> None:
+        if self.servers and self.servers.learns_it_is_lost(party):
+            return
         if party.here or not self._sim.lives[party.me].alive or self._sim.lives[party.me].party is not party:
             return
         self._end(party)
@@ -144,28 +153,79 @@ class ConfirmedMembers(Members):
     def _all_know_it_is_gone(self, party: Party) -> None:
         if party.me not in self._coming:
             return
+        if self.servers and self.servers.afterwards(lambda: self._all_know_it_is_gone(party)):
+            return
         if self._sim.world.peers:
             self._hear_came(self._sim.world.peers, party.me)
-        self._tell_all(self._control, News(party, self._hears_of_arrival, self._enter))
+        news = self._announced[party.me] = News(party, self._hears_of_arrival, lambda who: self._is_awaited(news))
+        self._tell_all(self._control, news)
+
+    def _is_awaited(self, news: News) -> None:
+        if self._announced.get(news.who.me) is news:
+            self._enter(news.who)
 
     def _hears_of_arrival(self, party: Party, who: Party) -> None:
         self._hear_came(party, who.me)
 
     def _enter(self, old: Party) -> None:
         if old.hears and not self.streams.quiet(old):  # who left cleanly brings home what is on its way
-            self._sim.heap.push(self._sim.now + DRAINED_EVERY_S, self._enter, old)
+            news = self._announced[old.me]
+            self._sim.heap.push(self._sim.now + DRAINED_EVERY_S, self._is_awaited, news)
             return
         self._end(old)
         rank, before = old.me, list(self._under_way)
         self._coming.discard(rank)
+        del self._announced[rank]
         super()._enter(old)
         newcomer = self._sim.world.workers[rank]
+        if self.servers:
+            self.streams.views[newcomer.process] = self.servers.replacing.view
+            self.servers.keep_on()
         for dead in self._fences.values():
             self.streams.fence(newcomer, dead)
         if newcomer in self._curious():
             for news in before:
                 if news.who.me != rank:
                     self._tell(self._control, news, newcomer)
+
+    # ---- servers that are lost and replaced ----------------------------------------------------------------
+    def is_missed(self, party: Party) -> bool:
+        """It has crashed, and nobody knows."""
+        return party in self._lost
+
+    def fences(self) -> Iterable[Party]:
+        """The last life of each worker that was declared dead."""
+        return self._fences.values()
+
+    def server_is_gone(self, parties: Iterable[Party]) -> None:
+        """That life is over. Who was about to come is sent home, since nobody has told the server that comes."""
+        for party in parties:
+            if not party.hears:
+                self.streams.give_up(self._control, party)
+            self._needs_no_news(party)
+        for rank, news in list(self._announced.items()):
+            del self._announced[rank]
+            if news in self._under_way:
+                self._under_way.remove(news)
+            self._tell_all(self._control, News(news.who, self._hears_it_was_sent_home, self._all_know_it_is_gone))
+
+    def _hears_it_was_sent_home(self, party: Party, who: Party) -> None:
+        self.hears_gone(party, who.me)
+
+    def _hear_gone(self, party: Party, rank: int) -> None:
+        if self.servers:
+            self.servers.knows(party, rank, here=False)
+        super()._hear_gone(party, rank)
+
+    def _hear_came(self, party: Party, rank: int) -> None:
+        if self.servers:
+            self.servers.knows(party, rank, here=True)
+        super()._hear_came(party, rank)
+
+    hears_gone, hears_came = _hear_gone, _hear_came
+
+    def _held(self, party: Party, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
+        return self.servers.hold(party, effects) if self.servers else effects
 
     # ---- how the others hear of it -------------------------------------------------------------------------
     def _tell_all(self, src: Party, news: News) -> None:
@@ -188,7 +248,14 @@ class ConfirmedMembers(Members):
 
     def _is_told(self, party: Party, news: News) -> None:
         news.hear(party, news.who)
-        self.streams.send(party, self._control, 0, self._confirmed, (news, party))
+        self._when_kept(party, lambda: self.streams.send(party, self._control, 0, self._confirmed, (news, party)))
+
+    def _when_kept(self, party: Party, act: Callable[[], object]) -> None:
+        """Once whoever takes the place of that server would know, too."""
+        if self.servers:
+            self.servers.when_kept(party, act)
+        else:
+            act()
 
     def _confirmed(self, news: News, party: Party) -> None:
         if news.missing.pop(party, party) is None:

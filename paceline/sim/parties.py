@@ -57,6 +57,11 @@ class Party:
         self.told_at = 0.0  # when the last news of who takes part reaches it
         self.open: dict[int, list[Errand]] = {}  # by caller, oldest first
 
+    @property
+    def kind(self) -> str:
+        """`worker`, `server`, ..."""
+        return self.name.partition(" ")[0]
+
     def admit(self, errand: Errand) -> None:
         """Open a Call. What an earlier life of the caller still waited for will never be asked for again."""
         rank = errand.life.rank
@@ -145,3 +150,6 @@ class Errand(Ticket):
     @property
     def card(self) -> Card:
         return self.life.party.card
+
+    def has_answer_of(self, shard: int) -> bool:
+        return self.done or (self.parts is not None and self.parts[shard] is not None)

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from paceline.sim.talk import Passage
 
 Act = Callable[..., None]
-Item = tuple[int, Act, tuple[Any, ...]]
-"""Bytes of vectors, and what its arrival does."""
+Item = tuple[int, Act, tuple[Any, ...], int]
+"""Bytes of vectors, what its arrival does, and the view in which it was said."""
+OF_SCHEMES = {"_asked", "_answered", "_heard"}
+"""What is said between boxes, and not by those who drive them."""
 
 IN_FLIGHT_MAX = 16
 """Messages that are sent again at once after a silence."""
@@ -43,7 +45,7 @@ class Way:
         self.sender = Sender()
         self.waiting = self.over = False
         self.patience_s = 0.0
-        self.questions: list[Errand] = []  # that may not be answered yet
+        self.questions: list[tuple[Any, ...]] = []  # arguments of those that may not be answered yet
 
     def __str__(self) -> str:
         return f"{self.src.name}'s way to {self.dst.name}"
@@ -76,6 +78,8 @@ class Streams:
         self._doomed: dict[str, tuple[bool, float]] = {}  # dies with the next message: after it, and for how long
         self._muted: Party | None = None  # dies when it has handled this message; what it says is not sent any more
         self.injected: Counter[str] = Counter()
+        self.views: dict[tuple[str, int], int] = {}  # of processes that know another one than the first
+        self.loses: Callable[[Party], bool] = lambda party: False  # dies with all that it holds, if it is such a party
 
     # ---- sending -------------------------------------------------------------------------------------------
     def post(self, src: Party, dst: Party, message: Any, act: Act, args: tuple[Any, ...]) -> float:
@@ -98,8 +102,8 @@ class Streams:
         if way is None:
             way = self._ways[src.process, dst.process] = Way(src, dst)
         if act.__name__ == "_asked":
-            way.questions = [*(errand for errand in way.questions if not errand.done), args[1]]
-        item = (nbytes, act, args)
+            way.questions = [*(asked for asked in way.questions if not asked[1].done), args]
+        item = (nbytes, act, args, self.views.get(src.process, 0))
         at = self._transmit(way, way.sender.put(item), item)
         self._watch(way)
         return at
@@ -172,9 +176,16 @@ class Streams:
             if verdict is Verdict.NEW:
                 if invariants:
                     invariants.delivered(src, dst, number)
-                item[1](*item[2])
+                if self._is_heard(src, dst, item):
+                    item[1](*item[2])
             self._carry(dst, src, 0, self._acknowledged, src, way, receiver.last(src.name, src.incarnation))
         self._muted = None
+
+    def _is_heard(self, src: Party, dst: Party, item: Item) -> bool:
+        """What servers and others say to one another is not, if it is of before the servers went back."""
+        if not self.views or item[1].__name__ not in OF_SCHEMES or "server" not in (src.kind, dst.kind):
+            return True
+        return item[3] == self.views.get(dst.process, 0)
 
     def _acknowledged(self, src: Party, way: Way, last: int) -> None:
         if not src.hears:
@@ -189,6 +200,8 @@ class Streams:
     # ---- what goes wrong -----------------------------------------------------------------------------------
     def crash(self, party: Party, away_s: float) -> None:
         """The process is gone for so long, and comes back as it was with its last message."""
+        if self.loses(party):
+            return
         self._alive(party, False)
         self.injected["crash"] += 1
         self._sim.heap.push(self._sim.now + away_s, self._back, party)
@@ -264,7 +277,16 @@ class Streams:
     def questions(self, src: Party, dst: Party) -> list[Errand]:
         """What `src` has asked `dst` and was not answered, whether or not it got there."""
         way = self._ways.get((src.process, dst.process))
-        return [errand for errand in way.questions if not errand.done] if way else []
+        return [asked[1] for asked in way.questions if not asked[1].done] if way else []
+
+    def unanswered(self, src: Party, dst: Party) -> list[tuple[int, Act, Errand, Any]]:
+        """What `src`, as it lives now, has asked the server `dst`, and how."""
+        way, asked = self._ways.get((src.process, dst.process)), self._sim.talk.asked
+        return [
+            (dst.me, asked, errand, message)
+            for _, errand, message in (way.questions if way else ())
+            if errand.life.alive and not errand.has_answer_of(dst.me)
+        ]
 
     def forget(self, party: Party) -> None:
         """That process is gone for good, and all that it has not brought home."""
@@ -283,7 +305,7 @@ class Streams:
             if receiver.refuses(src.name, src.incarnation):
                 continue
             last = receiver.last(src.name, src.incarnation)
-            for number, (_, act, args) in way.sender.unacknowledged():
+            for number, (_, act, args, _) in way.sender.unacknowledged():
                 if number > last:
                     yield act, args
 

@@ -44,7 +44,9 @@ class Talk:
         self._heap, self._network = sim.heap, sim.network
         # Bound once, for every message needs them.
         self._on_asked, self._on_answered, self._on_heard = self._asked, self._answered, self._heard
+        self.asked = self._on_asked
         self._post = sim.streams.post if sim.streams else self._post_directly
+        self._twice = self._sim.members.servers is not None  # who asks again may be answered again
         self._several: dict[To, list[Party]] = {SERVERS: self._world.servers}
         if self._world.coordinator:
             self._several[COORDINATOR] = [self._world.coordinator]
@@ -136,6 +138,8 @@ class Talk:
                 self.say(party, effect)
 
     def _answered(self, errand: Errand, message: Any, shard: int) -> None:
+        if self._twice and errand.has_answer_of(shard):
+            return
         if errand.parts is not None:
             errand.parts[shard] = message
             errand.missing -= 1
@@ -196,7 +200,9 @@ class Talk:
             if not party.here:
                 return  # it was declared dead, and whoever asked has been told so
             raise ProtocolError(f"{party.name} answers worker {to}, which has asked nothing: {message!r}")
-        errand = calls.pop(0)
+        self.answer(party, calls.pop(0), message)
+
+    def answer(self, party: Party, errand: Errand, message: Any) -> None:
         if errand.among:
             self._end_mean(errand, message)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -94,6 +95,26 @@ class World:
         box = self.scheme.server(self.cluster.servers) or Role
         lent = {"gate": self._gate(shard), "rounds": self._rounds}
         return self._party(f"server {shard}", box, shard, w0[part], update, self._card(seat), **lent)
+
+    def next_server(self, old: Party, means: Party) -> tuple[Party, Party]:
+        """Another process in the place of that one, without a box yet: what tells of who comes and goes reaches it."""
+        place = replace(old.role.place, update=old.role.update)
+        life = old.incarnation + 1
+        server = Party(old.name, Role(self.scheme, place), old.card, old.skew_s, incarnation=life)
+        carrier = Party(old.name, MeanServer(self.scheme, place), old.card, old.skew_s, incarnation=life)
+        for before, party in ((old, server), (means, carrier)):
+            self.others[self.others.index(before)] = party
+            party.sent, party.received = before.sent, before.received
+        return server, carrier
+
+    def revive(self, server: Party, w: Any, update: Update, tables: dict[str, Any]) -> None:
+        """Its box, made of what was kept of it."""
+        box = self.scheme.server(self.cluster.servers)
+        assert box is not None
+        server.role = box(self.scheme, replace(server.role.place, w=w, update=update))
+        server.role.restore(tables)
+        server.on = server.role.on
+        server.open.clear()
 
     def newcomer(self, rank: int) -> Party:
         """Worker `rank` anew: a fresh role on the same machine, with the current model and what its peers agree on."""

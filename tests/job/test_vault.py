@@ -38,18 +38,18 @@ NONE = "it has no snapshot (--snapshot-every 0)"
 
 
 @pytest.mark.parametrize(
-    ("variant", "every_s", "copied", "note"),
+    ("scheme", "every_s", "copied", "note"),
     [
-        ("sync", 30.0, True, ALL),
-        ("sync", 0.0, True, ALL),
-        ("batch", 30.0, False, f"{SOME}; {EARLY}"),
-        ("batch", 0.0, False, f"ends the run: {EARLY}; {NONE}"),
+        ("bsp", 30.0, True, ALL),
+        ("bsp", 0.0, True, ALL),
+        ("ksync", 30.0, False, f"{SOME}; {EARLY}"),
+        ("ksync", 0.0, False, f"ends the run: {EARLY}; {NONE}"),
     ],
 )
 def test_copies_are_made_where_they_are_of_all_that_was_answered(
-    variant: str, every_s: float, copied: bool, note: str
+    scheme: str, every_s: float, copied: bool, note: str
 ) -> None:
-    recipe = Recipe(scheme="ksync", parameters={"variant": variant})
+    recipe = Recipe(scheme=scheme)
     vault = Vault(Mock(), Mock(), every_s, copies=True)
     said = Ready(length=1, fingerprint="", seconds_per_step=0.0, optimizer=recipe.to_json())
     why = vault.refuses(said, 2)

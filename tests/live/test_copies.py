@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -101,3 +102,30 @@ def test_copies_come_from_the_neighbour_alone(stage: Stage, pair: Any) -> None:
     one, _ = pair
     with pytest.raises(ProtocolError, match="server 5 sends Kept"):
         list(one.copies.on(0.0, 5, Kept(slice=0, number=1)))
+
+
+def test_a_newcomer_is_known_to_the_copy_before_that_is_confirmed(pair: Any) -> None:
+    one, other = pair
+    one.copies.begin()
+    kept, at_once = threading.Event(), threading.Event()
+    with other.node._lock:  # the other one is busy
+        one.role.version += 1
+        one.node.between_messages(lambda: one.copies.hold(0, one.role, ()))
+        one.node.between_messages(lambda: one.copies.when_kept(kept.set))
+        assert not kept.is_set()
+    assert kept.wait(15.0)
+    one.node.between_messages(lambda: one.copies.lost(1))
+    one.node.between_messages(lambda: one.copies.when_kept(at_once.set))
+    assert at_once.is_set(), "nobody is there who could keep it"
+
+
+def test_what_was_held_for_a_worker_is_not_for_the_life_that_comes_after_it(pair: Any) -> None:
+    one, other = pair
+    one.copies.begin()
+    with other.node._lock:
+        one.role.version += 1
+        held = [Reply(0, Said(v=vector(1.0), n=1)), Reply(1, Said(v=vector(1.0), n=1))]
+        one.node.between_messages(lambda: one.copies.hold(0, one.role, held))
+        list(one.copies.gone(0.0, 0))
+        assert [of.to for _, _, effects in one.copies._waiting[0] for of in effects] == [1]
+        one.copies._waiting[0].clear()  # nobody has asked

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from paceline.core.clocked import ClockedServer, Round
+from paceline.core.copies import Copies
 from paceline.core.delivery import Receiver, Sender, Verdict
 from paceline.core.mass import Holder
 from paceline.core.mean import MeanServer
+from paceline.core.replacing import Replacing
 from paceline.core.scheme import lookup
+from paceline.sim import recovery
 from paceline.sim.news import ConfirmedMembers
 from paceline.sim.parties import Party
 from paceline.sim.streams import Streams
@@ -182,3 +185,29 @@ def a_share_is_put_away_twice(patch: Patch) -> None:
 
 def a_share_that_comes_back_is_lost(patch: Patch) -> None:
     patch.setattr(Holder, "_hand_over", lambda self: iter(()))
+
+
+def answers_go_before_their_state_is_kept(patch: Patch) -> None:
+    hold = Copies.hold
+
+    def hasty(self: Copies, at: int, role: Any, effects: Any) -> list[Any]:
+        now = list(effects)
+        hold(self, at, role, ())
+        return now
+
+    patch.setattr(Copies, "hold", hasty)
+
+
+def a_copy_does_not_know_newcomers(patch: Patch) -> None:
+    patch.setattr(recovery, "mark_of", lambda role: getattr(role, "version", 0))
+
+
+def the_lost_shard_goes_back_alone(patch: Patch) -> None:
+    patch.setattr(Replacing, "concerned", lambda self: sorted(self.away))
+
+
+def clocks_are_in_no_snapshot(patch: Patch) -> None:
+    def restore(self: ClockedServer, tables: dict[str, Any]) -> None:
+        self.version = tables["version"]
+
+    patch.setattr(ClockedServer, "restore", restore)
