@@ -79,6 +79,7 @@ class Server:
         self.whole, self.party, self.means = whole, party, means
         self.shard, self.lost = party.me, False
         self.wanted: tuple[int, int] | None = None
+        self.lost_lives: dict[int, int] = {}  # by shard: of others, the last one that it knows to be over
         self.held: dict[int, Errand] = {}  # by the answer to it that waits for a copy
         self.ordered = 0
         self.copies = self._copies() if whole.copied else None
@@ -210,13 +211,16 @@ class Servers:
     def _begin(self, life: Server, former: tuple[Party, ...]) -> None:
         """All servers are there, and these lives over."""
         for dead in former:
-            self.streams.fence(life.party, dead)
+            self._knows_of_loss(life, self._all[dead.process])
         if life.copies:
             life.after = self.lives[(life.shard + 1) % len(self.lives)]
             life.copies.begin()
 
     def hears_copy(self, life: Server, src: Server, message: Any) -> None:
         assert life.copies is not None
+        for other in list(self._all.values()):  # who hears a later life has lost the connection to the one before
+            if other.shard == src.shard and other.party.incarnation < src.party.incarnation:
+                self._knows_of_loss(life, other)
         if not isinstance(message, Kept):
             life.before = src
         for _ in life.copies.on(self.sim.now, src.shard, message):
@@ -317,6 +321,12 @@ class Servers:
         return True
 
     def _hears_of_loss(self, life: Server, dead: Server) -> None:
+        self._knows_of_loss(life, dead)
+
+    def _knows_of_loss(self, life: Server, dead: Server) -> None:
+        if dead.shard in life.lost_lives and dead.party.incarnation <= life.lost_lives[dead.shard]:
+            return
+        life.lost_lives[dead.shard] = dead.party.incarnation
         self.streams.fence(life.party, dead.party)
         if life.copies and dead in (life.before, life.after):
             life.copies.lost(dead.shard)

@@ -92,6 +92,36 @@ def test_a_full_disk_leaves_no_checkpoint_and_no_draft(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob(f"{files.DRAFT}*"))
 
 
+def test_a_disk_that_fails_when_it_is_to_keep_what_was_written_leaves_the_old_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each fsync in turn: what one says that failed may have lost is not trusted again."""
+    fsync, came, failed = os.fsync, 0, []
+    folder = Folder(tmp_path)
+    save(folder, 1, OLD)
+    for fails in range(1, 20):
+        came = 0
+
+        def failing(descriptor: int, fails: int = fails) -> None:
+            nonlocal came
+            came += 1
+            if came == fails:
+                raise OSError(5, "Input/output error")
+            fsync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", failing)
+        try:
+            save(folder, 2, NEW)
+        except OSError:
+            failed.append(fails)
+        monkeypatch.setattr(os, "fsync", fsync)
+        assert contents(folder) in ([OLD, OLD], [NEW, NEW])
+        assert not list(tmp_path.rglob(f"{files.DRAFT}*"))
+        if came < fails:
+            break
+    assert failed[:4] == [1, 2, 3, 4], "two files, what they are called, and the manifest"
+
+
 def test_the_last_healthy_one_is_never_rotated_away(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     save(folder, 1, OLD)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from paceline.checkpoint.manifest import Manifest
 from paceline.core.errors import ConfigError
 from paceline.job.deadline import RunFailed
 from paceline.job.ledger import Ledger
-from paceline.job.resuming import Start, find, identity
+from paceline.job.resuming import Start, find, identity, read_weights
 from paceline.job.steps import Steps
 from paceline.launch.run import new_folder
 from paceline.live.control import NOTHING
@@ -86,6 +87,48 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(threads: Runner, out: Pat
     assert start.version == 5
     assert len(refused) == 1
     assert "model.safetensors" in refused[0]
+
+
+def test_with_damaged_ones_only_nothing_goes_on_and_each_is_named(threads: Runner, out: Path) -> None:
+    threads(resumed(out, 5))
+    folder = Folder(out / "checkpoints")
+    for number in folder.numbers():
+        (folder.place(number) / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ConfigError, match="model.safetensors"):
+        find(resumed(out, 9, str(out)))
+
+
+def header(text: bytes, length: int | None = None) -> bytes:
+    return (len(text) if length is None else length).to_bytes(8, "little") + text
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff" * 8,
+        header(b"{}", (1 << 63) + 7),
+        header(b"{", 100_000_000),
+        header(b"[" * 100_000),
+        header(b'{"a":' * 100_000),
+        header(b'{"bias":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}}'),
+        header(b'{"bias":{"dtype":"F32","shape":[3],"data_offsets":[12,0]}}') + bytes(12),
+        header(b'{"bias":{"dtype":"F32","shape":[-3],"data_offsets":[0,12]}}') + bytes(12),
+        header(b'{"bias":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,12]}}') + bytes(12),
+        header(b'{"bias":{"dtype":"F999","shape":[3],"data_offsets":[0,12]}}') + bytes(12),
+        header(
+            b'{"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[8],"data_offsets":[4,12]}}'
+        )
+        + bytes(12),
+    ],
+)
+def test_headers_that_lie_are_refused_without_memory_for_what_they_promise(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "evil.safetensors"
+    path.write_bytes(data)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ConfigError, match="evil.safetensors"):
+        read_weights(str(path))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # KiB
 
 
 def test_without_any_checkpoint_auto_begins_and_a_path_is_refused(out: Path) -> None:
