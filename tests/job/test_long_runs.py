@@ -11,7 +11,7 @@ import pytest
 from tests.job.conftest import Runner
 from tests.job.reference import config_for
 
-STEPS = 1500
+STEPS = 600
 GROWTH_MIB_MAX = 24.0
 
 
