@@ -194,11 +194,12 @@ class Shard:
         if first := self._first:
             self._session.tell_settled()
             self._session.tell(control.Restored(done=tuple(first.done)))
-        for rank in {*order.departed, *self._session.departed}:
+        departed = {*order.departed, *self._session.departed}
+        for rank in sorted({*departed, *order.returned}):
             self._node.gone(rank)
-        for rank in order.returned:  # it begins where the others are, whatever was known of a former life
-            self._node.gone(rank)
-            self._node.came(rank)
+        for rank in order.returned:  # they begin where those are who were there all the time
+            if rank not in departed:
+                self._node.came(rank)
         if self._is_later_life:
             self._session.reach_all(self._neighbours if self._copies else ())
         version = self._version()

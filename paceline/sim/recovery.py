@@ -393,11 +393,13 @@ class Servers:
 
     def _learns_who_is_here(self, life: Server, *, anew: bool) -> None:
         """Later lives of workers begin where the others are, whatever was known of a former one; a copy knows them."""
-        for party in self.sim.world.workers:
-            gone = not party.here and not self._members.is_missed(party)
-            if gone or (anew and party.incarnation):
-                self._members.hears_gone(life.party, party.me)
-            if anew and party.incarnation and not gone:
+        workers = self.sim.world.workers
+        departed = [party for party in workers if not party.here and not self._members.is_missed(party)]
+        returned = [party for party in workers if anew and party.incarnation]
+        for party in dict.fromkeys((*departed, *returned)):
+            self._members.hears_gone(life.party, party.me)
+        for party in returned:
+            if party not in departed:
                 self._members.hears_came(life.party, party.me)
 
     def _meets(self, party: Party) -> None:
