@@ -43,8 +43,8 @@ def test_servers_are_lost_and_replaced_from_copies_and_from_snapshots() -> None:
         if plan.cluster.hazards and plan.cluster.hazards.servers_keep != "all":
             play(plan, lambda record: told.append(record) if isinstance(record, Membership) else None)
     reasons = Counter(record.reason for record in told if record.event == "replaced")
-    assert reasons["from its copy"] > 5
-    assert reasons["from the snapshot"] > 5
+    assert reasons["from its copy"] >= 3
+    assert reasons["from the snapshot"] >= 3
 
 
 def test_the_seeds_draw_every_scheme_and_every_fault() -> None:
