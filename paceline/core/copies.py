@@ -103,6 +103,7 @@ class Copies(Role):
         self._numbers, self._answered = [0] * self._own, [0] * self._own
         self._marks: list[Hashable] = [None] * self._own
         self._waiting: list[deque[tuple[int, Role, list[Tell | Reply]]]] = [deque() for _ in range(self._own)]
+        self._begun = False
         acts, self._acts = self._acts, deque()
         for _, act in acts:
             act()
@@ -110,13 +111,16 @@ class Copies(Role):
     # ---- of this server ----------------------------------------------------------------------------------
     def begin(self) -> None:
         """Between two messages: all servers are there, and of one view."""
-        self._copied = True
+        self._begun = self._copied = True
         for at in range(self._own):
             self._copy(at)
 
     def hold(self, at: int, role: Role, effects: Iterable[Tell | Reply]) -> list[Tell | Reply]:
         """What of it may go at once; the rest goes when the state behind it is on the next server."""
         now = list(effects)
+        if not self._begun:  # whoever takes its place would have what there was before
+            self._waiting[at].append((self._numbers[at] + 1, role, now))
+            return []
         if not self._copied:
             return now
         if self._mark_of(at) != self._marks[at]:

@@ -243,10 +243,11 @@ class Shard:
         self._rules[at] = self._recipe.make_rule(self._tensors[self._slices[at]])
         make_role = lambda w: box(self._scheme, self._place(at, w))  # noqa: E731
         role = self.hosted[at].role
-        hold = self._node.holds.pop(role, None) if role else None
+        if role is not None:
+            self._node.holds.pop(role, None)
         role = self.hosted[at].role = revive(state, self._rules[at], make_role)
-        if hold:
-            self._node.holds[role] = hold
+        if self._copies:  # what is answered before all servers are there waits for a copy, too
+            self._node.holds[role] = functools.partial(self._copies.hold, at)
 
     # ---- copies ------------------------------------------------------------------------------------------
     @property
