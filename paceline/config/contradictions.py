@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paceline.checkpoint.address import Address, is_store
-from paceline.config.sections import TORCH_CARRIERS
 from paceline.config.values import shown
 from paceline.core.clocked import settles
 from paceline.core.errors import ConfigError
@@ -180,16 +179,8 @@ def _check_mean(config: Config) -> None:
         raise ConfigError("--mean servers needs --servers 1 or more")
     if mean == "nccl" and "cpu" in config.cluster.device:
         raise ConfigError("--mean nccl needs a GPU of its own for every worker: give --device cuda:0,cuda:1,...")
-    if mean in TORCH_CARRIERS and not _torch_has(mean):
-        raise ConfigError(f"--mean {mean}: this PyTorch was built without it; take --mean ring, or leave it out")
     if mean not in ("auto", "servers") and servers and not config.scheme().uses_mean(servers):
         raise ConfigError(
             f"--mean {mean}: with servers, the workers of {config.run.scheme} average nothing among themselves; "
             "give --servers 0 where it can do without, or leave --mean out"
         )
-
-
-def _torch_has(backend: str) -> bool:
-    from torch import distributed
-
-    return bool(getattr(distributed, f"is_{backend}_available")())

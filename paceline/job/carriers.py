@@ -11,6 +11,7 @@ from paceline.codec.means import MeanCoder
 from paceline.core.collective import PEERS, groups, homes_of
 from paceline.core.effects import Mean
 from paceline.job.collectives import CollectiveCarrier
+from paceline.job.rendezvous import RunStore
 from paceline.job.seat import Seat
 from paceline.live import control, party
 from paceline.live.hosted import Carrier
@@ -65,14 +66,12 @@ def measured_links(session: Session) -> control.Links:
     return *found[0], *found[1]
 
 
-def make_carrier(
-    seat: Seat, plan: control.Plan, peers: PeerCarrier | None, coder: MeanCoder | None
-) -> LiveCarrier | None:
+def make_carrier(seat: Seat, session: Session, plan: control.Plan, coder: MeanCoder | None) -> LiveCarrier | None:
     """None where the servers carry means. Raises ConfigError for one that cannot be had, naming the way out.
 
-    `coder`: of the codec of this run, if any; `peers` have one of their own.
+    `coder`: of the codec of this run, if any; the node's `peers` have one of their own.
     """
-    name = plan.mean
+    name, peers = plan.mean, session.node.peers
     if name == "servers" or (peers is None and name in PEERS):
         return None
     rank = seat.who.index
@@ -83,7 +82,8 @@ def make_carrier(
         name,
         rank,
         seat.workers,
-        rendezvous=seat.rendezvous,
+        store=RunStore(session.node, seat.timeout_s),
+        bind=seat.bind,
         device=torch.device(seat.device),
         timeout_s=seat.timeout_s,
         coder=coder,

@@ -30,8 +30,13 @@ def meets_for_means(mean: str, scheme: Scheme, servers: int, workers: int) -> bo
     )
 
 
-def choose_mean(ready: Sequence[control.Ready], workers: Sequence[control.Hello], servers: int, *, mean: str) -> Choice:
-    """Who carries the means of a run where `mean` is asked for, and why; no reason where there are no means."""
+def choose_mean(
+    ready: Sequence[control.Ready], workers: Sequence[control.Hello], servers: int, *, mean: str, secured: bool = False
+) -> Choice:
+    """Who carries the means of a run where `mean` is asked for, and why; no reason where there are no means.
+
+    secured: connections are under TLS, which NCCL's are not, so that it has to be asked for.
+    """
     recipe = Recipe.from_json(ready[0].optimizer)
     scheme = recipe.make_scheme()
     if recipe.codecs.in_messages and servers and mean == "auto":
@@ -40,14 +45,14 @@ def choose_mean(ready: Sequence[control.Ready], workers: Sequence[control.Hello]
         return Choice("servers", "")
     if not meets_for_means("auto", scheme, servers, len(workers)):
         return Choice("servers" if mean == "auto" else mean, "")
-    chosen = _by_cost(ready, workers, servers) if mean == "auto" else Choice(mean, f"{mean}, as --mean says")
+    chosen = _by_cost(ready, workers, servers, secured) if mean == "auto" else Choice(mean, f"{mean}, as --mean says")
     if len(workers) == 1 and not servers:
         return Choice("ring", "")
     return Choice(chosen.name, f"means by {chosen.reason}" if scheme.uses_mean(servers) else "")
 
 
-def _by_cost(ready: Sequence[control.Ready], workers: Sequence[control.Hello], servers: int) -> Choice:
-    if not servers and own_gpus([hello.device for hello in workers]):
+def _by_cost(ready: Sequence[control.Ready], workers: Sequence[control.Hello], servers: int, secured: bool) -> Choice:
+    if not servers and not secured and own_gpus([hello.device for hello in workers]):
         return Choice("nccl", "nccl: every worker has a GPU of its own")
     if len(workers) == 1:
         return Choice("servers", "servers: there is one worker")

@@ -5,8 +5,8 @@ which is communication; so the trace can tell the two apart. Means that are unde
 in which they were begun, which must be the same on every worker; the first all-reduce tells if it is not. A worker that
 has left keeps taking part with weight zero until everybody has (`drain`), so nobody hangs on uneven work.
 
-The rendezvous is a file of the run's own folder and the group binds to the loopback address: torch's TCPStore would
-listen on every interface.
+The members meet at the coordinator (`paceline.job.rendezvous`), and Gloo listens where this worker does. What it sends
+is neither encrypted nor authenticated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import time
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +23,7 @@ import torch.distributed as dist
 
 from paceline.codec.encoded import WHOLE, Encoded
 from paceline.codec.means import AS_IT_IS, CODINGS, SHARES, SUMS, Coding, MeanCoder
+from paceline.config.sections import TORCH_CARRIERS
 from paceline.core.effects import Mean
 from paceline.core.errors import ConfigError, PeerLost, ProtocolError
 from paceline.core.mean import Averaged
@@ -39,6 +39,12 @@ NAMES = 1 << 16
 """A mean is told from others by a number below; the sum of its square over a million workers is exact in float64."""
 
 
+def check_built(mean: str) -> None:
+    """Raises ConfigError where that carrier of means is torch's, and this PyTorch lacks it."""
+    if mean in TORCH_CARRIERS and not getattr(torch_distributed, f"is_{mean}_available")():
+        raise ConfigError(f"--mean {mean}: this PyTorch was built without it; take --mean ring, or leave it out")
+
+
 class CollectiveCarrier:
     """One process group over all workers; means run one after the other on a thread of their own."""
 
@@ -48,17 +54,22 @@ class CollectiveCarrier:
         rank: int,
         workers: int,
         *,
-        rendezvous: str,
+        store: Any,
+        bind: str,
         device: torch.device,
         timeout_s: float,
         coder: MeanCoder | None = None,
     ) -> None:
-        """Blocks until all `workers` are there, for `timeout_s` at most. `coder`: of the codec of this run, if any."""
-        store: Any = torch_distributed.FileStore(str(Path(rendezvous) / "collectives"), workers)
+        """Blocks until all `workers` are there, for `timeout_s` at most. `coder`: of the codec of this run, if any.
+
+        `store`: torch's, where they meet; `bind`: the address on which Gloo listens. Raises PeerLost or TimedOut where
+        somebody does not come, ConfigError for what MPI or `bind` is not.
+        """
+        check_built(backend)
         self._backend, self._coder, self._adder = backend, coder, FlatAdder()
         self._device, self._everybody = device, tuple(range(workers))
         before = sockets.open_sockets()
-        self._group = _group(backend, store, rank, workers, timeout_s)
+        self._group = _group(backend, store, rank, workers, bind, timeout_s)
         self._sockets = sockets.open_sockets() - before
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mean")
 
@@ -195,15 +206,18 @@ class CollectiveCarrier:
         self._group.allreduce([tensor]).wait()
 
 
-def _group(backend: str, store: Any, rank: int, workers: int, timeout_s: float) -> Any:
+def _group(backend: str, store: Any, rank: int, workers: int, bind: str, timeout_s: float) -> Any:
     if backend == "mpi":
         return _mpi_group(rank, workers)
     if backend == "nccl":
         return torch_distributed.ProcessGroupNCCL(store, rank, workers, torch_distributed.ProcessGroupNCCL.Options())
     options = torch_distributed.ProcessGroupGloo._Options()
     options._timeout = datetime.timedelta(seconds=timeout_s)
-    options._devices = [torch_distributed.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
-    return torch_distributed.ProcessGroupGloo(store, rank, workers, options)
+    try:
+        options._devices = [torch_distributed.ProcessGroupGloo.create_device(hostname=bind)]
+        return torch_distributed.ProcessGroupGloo(store, rank, workers, options)
+    except RuntimeError as error:
+        raise PeerLost(f"gloo on {bind} did not reach the other workers: {error}; --mean ring needs no gloo") from None
 
 
 def _mpi_group(rank: int, workers: int) -> Any:

@@ -143,7 +143,7 @@ class Conductor:
         with (
             asked_to_grow(self.grow if self._absent else None),
             self._standing.kept(),
-            tempfile.TemporaryDirectory(prefix="paceline-") as rendezvous,
+            tempfile.TemporaryDirectory(prefix="paceline-") as folder,
             self._hooks,
             TraceWriter(self._out / TRACE, bytes_max=self._config.run.trace_bytes, lost=self._tell) as trace,
         ):
@@ -151,7 +151,7 @@ class Conductor:
             try:
                 address = self._coordinator.open()
                 self._seats = make_seats(
-                    *(self._config, address, self._token, rendezvous),
+                    *(self._config, address, self._token, folder),
                     credentials=self._credentials.path if self._credentials else "",
                     resume=self._start.path,
                     evaluator=self._evaluator,
@@ -368,7 +368,7 @@ class Conductor:
         begun = (*self._refused, *filter(None, [self._start.note]))
         vault = filter(None, [self._vault.note])
         robust = filter(None, [recipe.robust.note(plan.workers, plan.length)])
-        secured = security_note(self._config, self._credentials)
+        secured = security_note(self._config, self._credentials, plan.mean)
         room = [GROWS.format(self._config.cluster)] if self._absent and not self._open_seats and grows() else []
         self._events.put(Started((*begun, *plan.notes, *room, *robust, *vault, secured)))
 

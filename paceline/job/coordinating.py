@@ -45,7 +45,7 @@ def make_coordinator(
             target_accuracy=stop.target_accuracy or None,
         ),
         make_role=coordinator_role,
-        choose_mean=functools.partial(choose_mean, mean="servers" if absent else cluster.mean),
+        choose_mean=functools.partial(choose_mean, mean="servers" if absent else cluster.mean, secured=cluster.secured),
         lay_out=functools.partial(lay_out, shards=cluster.shards, slice_mb=cluster.slice_mb),
         seed=config.run.seed,
         dead_after_s=cluster.dead_after,

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from paceline.config import Config
+from paceline.config.sections import TORCH_CARRIERS
 from paceline.live import party
 from paceline.live.party import Party
 from paceline.live.tls import Tls
@@ -40,12 +41,14 @@ def credentials_for(config: Config) -> Credentials | None:
     return Credentials([party.COORDINATOR, party.EVALUATOR, *workers, *servers])
 
 
-def security_note(config: Config, credentials: Credentials | None) -> str:
-    """For the header of a run: who can reach it."""
+def security_note(config: Config, credentials: Credentials | None, mean: str) -> str:
+    """For the header of a run: who can reach it. `mean`: who carries the means."""
     if credentials is None:
         return (
             f"security: nothing listens beyond this machine ({config.cluster.bind}); connections show the run's token"
         )
-    return (
-        f"security: TLS 1.3 on {config.cluster.bind}; parties show certificates of this run ({credentials.pin[:19]}...)"
+    but = (
+        f"; but not for means: {mean} sends them in the clear, --mean ring would not" if mean in TORCH_CARRIERS else ""
     )
+    shown = f"parties show certificates of this run ({credentials.pin[:19]}...)"
+    return f"security: TLS 1.3 on {config.cluster.bind}; {shown}{but}"

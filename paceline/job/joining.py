@@ -64,7 +64,7 @@ class Membership:
         )
         session.tell(ready)
         plan = session.expect(control.Plan)
-        self._carrier = self._with_factors(make_carrier(seat, plan, self._node.peers, self._coder()))
+        self._carrier = self._with_factors(make_carrier(seat, session, plan, self._coder()))
         if session.late:
             self._come_late(plan, update)
         else:

@@ -24,7 +24,7 @@ class Seat:
     overlap: communicate while computing.
     step_seconds: emulation: a step lasts at least that long; 0 for as fast as it goes.
     steps: leave after so many steps of one's own; 0 for never.
-    rendezvous: a folder of this run's, where collectives find one another.
+    folder: of this run's own on its host, for what only its processes may read.
     verbose: what it tells of, as --verbose.
     store_password: of --store, for who writes there.
     resume: the checkpoint to go on from, a folder; nothing for the beginning. incarnation: which life of it this is.
@@ -38,7 +38,7 @@ class Seat:
     servers: int
     coordinator: str
     token: str
-    rendezvous: str = ""
+    folder: str = ""
     device: str = "cpu"
     slot: int = -1
     step_seconds: float = 0.0

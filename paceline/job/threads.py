@@ -7,6 +7,7 @@ import threading
 import time
 
 from paceline.config import Config
+from paceline.job.collectives import check_built
 from paceline.job.crew import Ended
 from paceline.job.party import take_part
 from paceline.job.seat import Seat
@@ -24,6 +25,7 @@ class ThreadCrew:
         self._threads: dict[str, threading.Thread] = {}
 
     def prepare(self, config: Config) -> int:
+        check_built(config.cluster.mean)
         return len(load_data(config).train)
 
     def start(self, config: Config, seat: Seat) -> None:

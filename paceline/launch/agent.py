@@ -126,7 +126,7 @@ class Agent:
                 if not (place / name).exists():  # another party of this host has brought it
                     write_secret(place, name, text.encode())
             credentials = str(place)
-        seat = dataclasses.replace(seat, rendezvous=str(self._folder), credentials=credentials)
+        seat = dataclasses.replace(seat, folder=str(self._folder), credentials=credentials)
         self._led.start(
             dataclasses.replace(built, run=dataclasses.replace(built.run, out=str(self._folder))),
             seat,

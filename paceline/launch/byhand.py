@@ -78,13 +78,13 @@ def come(hand: Hand, leader: subprocess.Popen[bytes] | None = None, *, prepare_s
     seat = Seat.from_json(start.seat)
     bind = resolve(hand.interface, "the interface") if hand.interface else address
     seat = dataclasses.replace(seat, bind=bind if not is_loopback(seat.bind) else seat.bind, slot=hand.slot)
-    if start.keys or not Path(seat.rendezvous).is_dir():
+    if start.keys:
         seat = _at_home(seat, start.keys)
     return Place(start.config, seat, lines, beat)
 
 
 def _at_home(seat: Seat, keys: Mapping[str, str]) -> Seat:
-    """With keys and a rendezvous on this host, in a folder that goes with this process."""
+    """With keys on this host, in a folder that goes with this process."""
     from paceline.job.authority import write_secret
 
     folder = tempfile.TemporaryDirectory(prefix="paceline-seat-")
@@ -93,7 +93,7 @@ def _at_home(seat: Seat, keys: Mapping[str, str]) -> Seat:
     place.mkdir(mode=0o700)
     for name, text in keys.items():
         write_secret(place, name, text.encode())
-    return dataclasses.replace(seat, credentials=str(place) if keys else "", rendezvous=folder.name)
+    return dataclasses.replace(seat, credentials=str(place))
 
 
 _FOLDERS: list[Any] = []  # removed when the process ends

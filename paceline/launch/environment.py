@@ -5,7 +5,6 @@ PACELINE_RANK         rank of this worker, from 0
 PACELINE_WORKERS      how many workers take part
 PACELINE_SERVERS      how many servers take part
 PACELINE_TOKEN_FILE   file with the run's token, readable by its owner only
-PACELINE_RENDEZVOUS   folder of the run's own, where collectives find one another
 PACELINE_DEVICE       device of this worker: auto, cpu, cuda:0, ...
 PACELINE_SLOT         number of this worker among those of its host; by it `auto` finds a GPU
 PACELINE_STEP_SECONDS emulation: a step lasts at least this long
@@ -42,7 +41,6 @@ def environment_of(seat: Seat, token_file: Path) -> dict[str, str]:
         "WORKERS": seat.workers,
         "SERVERS": seat.servers,
         "TOKEN_FILE": token_file,
-        "RENDEZVOUS": seat.rendezvous,
         "DEVICE": seat.device,
         "SLOT": seat.slot,
         "STEP_SECONDS": seat.step_seconds,
@@ -97,7 +95,6 @@ def seat_from(environment: Mapping[str, str]) -> Seat | None:
             servers=int(get("SERVERS", "1")),
             coordinator=get("COORDINATOR"),
             token=Path(get("TOKEN_FILE")).read_text(encoding="utf-8").strip(),
-            rendezvous=get("RENDEZVOUS", ""),
             device=get("DEVICE", "auto"),
             slot=int(get("SLOT", "-1")),
             step_seconds=float(get("STEP_SECONDS", "0")),

@@ -101,12 +101,14 @@ class ForkServer:
         self._warm()
         from paceline import config as configuration
         from paceline.core.errors import PacelineError
+        from paceline.job.collectives import check_built
         from paceline.job.worker import load_data
 
         try:
             config = configuration.build(values)
             if _makes_optimizers(config):
                 import torch._dynamo  # noqa: F401  else the first of torch's would, for two seconds, in every process
+            check_built(config.cluster.mean)
             config.codecs().warm_up()
             splits = load_data(config)
             self._say(event="prepared", train_samples=len(splits.train))

@@ -12,6 +12,7 @@ import ipaddress
 import socket
 import struct
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from paceline.core.errors import ConfigError
@@ -20,6 +21,7 @@ from paceline.core.registry import nearest
 SIOCGIFCONF = 0x8912
 _ENTRY_BYTES = 40  # of struct ifreq on 64-bit Linux: 16 of name, then the address
 _LINK_LOCAL_SCOPE = 0x20
+INTERFACE_OF_NCCL = "NCCL_SOCKET_IFNAME"
 
 
 def addresses() -> list[tuple[str, str]]:
@@ -69,6 +71,18 @@ def resolve(wanted: str, flag: str = "--interface") -> str:
         raise ConfigError(f"{flag} {wanted}: no address of {socket.gethostname()} is in it; it has {shown}")
     names = sorted({name for name, _ in there})
     raise ConfigError(f"{flag} {wanted}: {socket.gethostname()} has no such interface{nearest(wanted, names)}")
+
+
+def for_nccl(address: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """What NCCL, which else listens where it likes, needs in `environment` to take the interface that has `address`.
+
+    Nothing where somebody has said there already which one, or where none has it.
+    """
+    if INTERFACE_OF_NCCL in environment or sys.platform != "linux":
+        return {}
+    known = "127.0.0.1" if ipaddress.ip_address(address).is_loopback else address
+    name = next((name for name, its in addresses() if its == known), "")
+    return {INTERFACE_OF_NCCL: f"={name}"} if name else {}
 
 
 def address_towards(host: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import signal as signals
 import socket
@@ -22,6 +23,7 @@ from paceline.engine.data.remote import TIMEOUT_S, is_remote
 from paceline.job.crew import Ended
 from paceline.job.seat import Seat
 from paceline.launch.environment import Environment
+from paceline.launch.interface import for_nccl
 from paceline.live.party import Party
 
 PREPARE_SECONDS = 120.0
@@ -137,7 +139,7 @@ class LocalCrew:
             seat=seat.to_json(),
             party=seat.party,
             log=str(log),
-            environment=dict(self._environment.get(seat.who.kind, {})),
+            environment={**for_nccl(seat.bind, os.environ), **self._environment.get(seat.who.kind, {})},
         )
 
     def heard(self, event: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from paceline.job.crew import Ended
 from paceline.job.seat import Seat
 from paceline.launch.environment import Environment, environment_of
 from paceline.launch.forkserver import die_with_parent
+from paceline.launch.interface import for_nccl
 from paceline.launch.local import LocalCrew
 from paceline.live.party import Party
 
@@ -53,8 +54,8 @@ class ScriptCrew:
             self._servers.start(config, seat)
             return
         # Scripts on one machine would each start a thread a core, and those spin for one another's work.
-        threads = {"OMP_NUM_THREADS": str(config.cluster.threads)}
-        environment = {**threads, **os.environ, **self._environment, **environment_of(seat, _token_file(seat))}
+        ours = {"OMP_NUM_THREADS": str(config.cluster.threads), **for_nccl(seat.bind, os.environ)}
+        environment = {**ours, **os.environ, **self._environment, **environment_of(seat, _token_file(seat))}
         try:
             process = subprocess.Popen(
                 self._command,
@@ -152,7 +153,7 @@ class Output:
 
 def _token_file(seat: Seat) -> Path:
     """The token, for its owner's eyes only; never in arguments or the environment."""
-    path = Path(seat.rendezvous) / "token"
+    path = Path(seat.folder) / "token"
     if not path.exists():
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(seat.token)

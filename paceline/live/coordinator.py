@@ -30,6 +30,7 @@ from paceline.live.party import Party
 from paceline.live.phases import WAIT_SECONDS, Course, Phase, StopRule, moving_seconds
 from paceline.live.planning import ChooseMean, LayOut, make_plan, no_update
 from paceline.live.recovery import Recovery, Snapshots
+from paceline.live.rendezvous import QUESTIONS, Rendezvous
 from paceline.live.roll import Roll
 from paceline.live.tally import Tally
 from paceline.live.transport import CONTROL, Envelope, Kind, Transport, tell
@@ -98,6 +99,7 @@ class Coordinator:
             leasing=self._leasing,
             min_workers=min_workers,
         )
+        self._rendezvous = Rendezvous(transport, roll.workers)
 
     def open(self) -> str:
         """Begin; returns the address for the others."""
@@ -142,7 +144,7 @@ class Coordinator:
     def deliver(self, src: Party, envelope: Envelope) -> None:
         verbs.check(src, self.node.me, envelope)
         if envelope.kind != CONTROL:
-            self.node.deliver(src, envelope)
+            (self._rendezvous if isinstance(envelope.message, QUESTIONS) else self.node).deliver(src, envelope)
             return
         self._members.heard(self.node.now(), src)
         if src.kind == "server" and self.phase is Phase.TRAINING:  # it makes no steps
@@ -157,6 +159,7 @@ class Coordinator:
             case control.Failed(cause=cause) if src in self._roll.coming:
                 self.lost(src, cause)
             case control.Hello() as hello:
+                self._rendezvous.hosts[src] = hello.host
                 self._listener.joined(src, hello)
                 device = hello.device if src.kind == "worker" else ""
                 self._listener.recorded(
@@ -198,6 +201,8 @@ class Coordinator:
         return self.node.room_for_look(src, kind, id, lengths, shared, longest=self._longest)
 
     def lost(self, src: Party, why: str) -> None:
+        if not self.survives(src):
+            self._rendezvous.lost(src, why)
         self._churn.lost(src, why)
 
     def survives(self, who: Party) -> bool:

@@ -14,6 +14,7 @@ from paceline.core.role import Role
 from paceline.live.exhibits import Withdrawn
 from paceline.live.party import Party
 from paceline.live.pending import Pending
+from paceline.live.rendezvous import Vain
 
 
 @dataclass(slots=True, eq=False)
@@ -47,5 +48,5 @@ class Declined:
         return PeerLost(f"{src} has left")
 
 
-IN_VAIN = (Declined, Withdrawn)
+IN_VAIN = (Declined, Withdrawn, Vain)
 """Answers to nobody's question."""

@@ -4,6 +4,7 @@
     schemes          TELL, CALL and REPLY of messages of schemes, among workers, servers and the coordinator
     looks            CALL of a Peek, and its REPLY, as LOOKS below says
     means            MEAN, among workers
+    where they meet  CALL of a question about a key, and its REPLY, between workers and the coordinator
 
 A party is what its certificate or its token lets it be; this says what it may do as that.
 """
@@ -19,6 +20,7 @@ from paceline.live.exhibits import Exhibit, Peek, Withdrawn
 from paceline.live.meetings import Take
 from paceline.live.party import Party
 from paceline.live.peers import Away, Piece
+from paceline.live.rendezvous import ANSWERS, QUESTIONS
 from paceline.live.transport import Envelope, Kind
 
 WORKER, SERVER, EVALUATOR, COORDINATOR = "worker", "server", "evaluator", "coordinator"
@@ -85,6 +87,10 @@ def may_send(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
             return sender == receiver == WORKER and cls in _MEANS
         case Kind.TELL if cls in COPIES:
             return sender == receiver == SERVER
+        case Kind.CALL if cls in QUESTIONS:
+            return (sender, receiver) == (WORKER, COORDINATOR)
+        case Kind.REPLY if cls in ANSWERS:
+            return (sender, receiver) == (COORDINATOR, WORKER)
         case Kind.CALL if cls is Peek:
             return receiver in LOOKS.get(sender, ())
         case Kind.REPLY if cls in (Exhibit, Withdrawn):

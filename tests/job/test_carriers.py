@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
+import torch.distributed as dist
 
 from paceline.config import build
 from paceline.core.errors import ConfigError
 from paceline.engine.recipes import OptimizerRecipe
 from paceline.job.choosing import choose_mean, meets_for_means
 from paceline.job.recipe import Recipe
+from paceline.launch.local import LocalHost
 from paceline.live.control import Hello, Ready
 
 MEASURED = (1e-4, 1e-9, 0.0, 0.0)
 
 
 def chosen(
-    scheme: str, mean: str, workers: int, servers: int, device: str = "cpu", links: tuple[float, ...] = MEASURED
+    scheme: str,
+    mean: str,
+    workers: int,
+    servers: int,
+    device: str = "cpu",
+    links: tuple[float, ...] = MEASURED,
+    secured: bool = False,
 ) -> tuple[str, str]:
     recipe = Recipe(scheme=scheme, parameters={}, optimizer=OptimizerRecipe(name="sgd", lr=0.1))
     ready = [
@@ -23,7 +34,7 @@ def chosen(
         for _ in range(workers)
     ]
     hellos = [Hello(address="", pid=1, host="here", device=device.format(rank=rank)) for rank in range(workers)]
-    choice = choose_mean(ready, hellos, servers, mean=mean)
+    choice = choose_mean(ready, hellos, servers, mean=mean, secured=secured)
     return choice.name, choice.reason.split(" MB")[0]
 
 
@@ -48,6 +59,12 @@ def test_who_carries_means_follows_from_what_is_asked_for_and_what_there_is(
     assert chosen(*asked) == (taken, said)
 
 
+def test_what_is_in_the_clear_is_not_taken_unasked_where_there_is_tls() -> None:
+    unasked = chosen("bsp", "auto", 2, 0, "cuda:{rank}", secured=True)
+    asked = chosen("bsp", "nccl", 2, 0, "cuda:{rank}", secured=True)
+    assert [unasked[0], asked[0]] == ["pairwise", "nccl"]
+
+
 def test_workers_are_connected_where_they_may_carry_means_and_nowhere_else() -> None:
     def meets(scheme: str, mean: str, servers: int, workers: int) -> bool:
         return meets_for_means(mean, build({"run": {"scheme": scheme}}).scheme(), servers, workers)
@@ -58,17 +75,24 @@ def test_workers_are_connected_where_they_may_carry_means_and_nowhere_else() -> 
     assert [meets("asp", "auto", 1, 4), meets("bsp", "gloo", 0, 4), meets("localsgd", "auto", 1, 100)] == [False] * 3
 
 
-@pytest.mark.parametrize(
-    ("cluster", "said"),
-    [
-        ({"mean": "ring"}, "with servers, the workers of asp average nothing"),
-        ({"mean": "mpi"}, "this PyTorch was built without it; take --mean ring"),
-    ],
-)
-def test_a_carrier_that_makes_no_sense_is_refused_with_the_way_out(cluster: dict[str, str], said: str) -> None:
-    import torch.distributed as dist
+def test_a_carrier_that_makes_no_sense_is_refused_with_the_way_out() -> None:
+    with pytest.raises(ConfigError, match="with servers, the workers of asp average nothing"):
+        build({"run": {"scheme": "asp"}, "cluster": {"mean": "ring"}})
 
-    if cluster["mean"] == "mpi" and dist.is_mpi_available():
+
+def test_a_carrier_that_torch_was_built_without_is_refused_before_anybody_starts(host: LocalHost) -> None:
+    if dist.is_mpi_available():
         pytest.skip("this PyTorch has MPI")
-    with pytest.raises(ConfigError, match=said):
-        build({"run": {"scheme": "asp"}, "cluster": cluster})
+    config = build({"run": {"scheme": "bsp"}, "cluster": {"mean": "mpi", "servers": 0}})
+    with pytest.raises(ConfigError, match="--mean mpi: this PyTorch was built without it; take --mean ring"):
+        host.crew().prepare(config)
+
+
+def test_who_reads_a_configuration_does_not_load_torch_for_it() -> None:
+    """Such as a coordinator in a process of its own: that would be silent for seconds."""
+    read = "import sys; from paceline.config import build; "
+    read += (
+        "build({'run': {'scheme': 'bsp'}, 'cluster': {'mean': 'gloo', 'servers': 0}}); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False\n"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from paceline.core.effects import Mean
 from paceline.core.errors import ConfigError, ProtocolError
@@ -18,12 +18,13 @@ from paceline.job.collectives import CollectiveCarrier
 Member = Callable[[CollectiveCarrier], Any]
 
 
-def together(folder: Path, *members: Member) -> list[Any]:
+def together(*members: Member) -> list[Any]:
     """What each member returns, given its carrier."""
+    store: Any = dist.HashStore()  # type: ignore[attr-defined]
 
     def life(rank: int) -> Any:
         carrier = CollectiveCarrier(
-            "gloo", rank, len(members), rendezvous=str(folder), device=torch.device("cpu"), timeout_s=20.0
+            "gloo", rank, len(members), store=store, bind="127.0.0.1", device=torch.device("cpu"), timeout_s=20.0
         )
         try:
             return members[rank](carrier)
@@ -38,7 +39,7 @@ def mean(v: list[float], tag: str, weight: float = 1.0) -> Mean:
     return Mean(Flat.copy_of(torch.tensor(v)), (0, 1), tag, weight)
 
 
-def test_means_of_any_length_may_be_under_way_at_once_in_the_same_order(tmp_path: Path) -> None:
+def test_means_of_any_length_may_be_under_way_at_once_in_the_same_order() -> None:
     def member(first: float) -> Member:
         def life(carrier: CollectiveCarrier) -> list[list[float]]:
             tickets = [
@@ -49,18 +50,18 @@ def test_means_of_any_length_may_be_under_way_at_once_in_the_same_order(tmp_path
 
         return life
 
-    results = together(tmp_path, member(1.0), member(3.0))
+    results = together(member(1.0), member(3.0))
     assert results == [[[2.5, 0.0, 1.0], [2.0] * 8]] * 2
 
 
-def test_who_leaves_takes_part_whatever_the_others_average_until_they_leave_too(tmp_path: Path) -> None:
+def test_who_leaves_takes_part_whatever_the_others_average_until_they_leave_too() -> None:
     def stays(carrier: CollectiveCarrier) -> list[float]:
         for length in (8, 3, 5):
             answer = carrier.begin(mean([7.0] * length, f"{length}")).wait(20.0)
         carrier.drain()
         return [answer.weight, *answer.v.value().tolist()]
 
-    assert together(tmp_path, lambda carrier: carrier.drain(), stays) == [None, [1.0] + [7.0] * 5]
+    assert together(lambda carrier: carrier.drain(), stays) == [None, [1.0] + [7.0] * 5]
 
 
 def refused(*effects: Mean) -> Member:
@@ -75,24 +76,24 @@ def refused(*effects: Mean) -> Member:
     return life
 
 
-def test_vectors_of_unlike_lengths_are_not_added_up(tmp_path: Path) -> None:
-    told = together(tmp_path, refused(mean([1.0] * 4, "x")), refused(mean([1.0] * 5, "x")))
+def test_vectors_of_unlike_lengths_are_not_added_up() -> None:
+    told = together(refused(mean([1.0] * 4, "x")), refused(mean([1.0] * 5, "x")))
     assert told[0] == "this worker's next mean is x of 4 numbers, and another's is a different one"
     assert "x of 5 numbers" in told[1]
 
 
-def test_means_that_are_begun_in_different_orders_are_not_mixed_up(tmp_path: Path) -> None:
+def test_means_that_are_begun_in_different_orders_are_not_mixed_up() -> None:
     one, other = mean([1.0], "one"), mean([2.0], "other")
-    told = together(tmp_path, refused(one, other), refused(other, one))
+    told = together(refused(one, other), refused(other, one))
     assert ["one of 1 numbers" in told[0], "other of 1 numbers" in told[1]] == [True, True]
 
 
-def test_a_mean_among_some_of_the_workers_is_refused_naming_who_can_carry_it(tmp_path: Path) -> None:
+def test_a_mean_among_some_of_the_workers_is_refused_naming_who_can_carry_it() -> None:
     def member(carrier: CollectiveCarrier) -> str:
         with pytest.raises(ConfigError) as error:
             carrier.begin(Mean(Flat.copy_of(torch.ones(3)), (0,), "half"))
         return str(error.value)
 
-    (told, _) = together(tmp_path, member, member)
+    (told, _) = together(member, member)
     assert told.startswith("half is a mean among 1 of 2 workers")
     assert "--mean servers" in told

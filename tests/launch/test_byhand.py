@@ -62,9 +62,7 @@ def crew(alone: Path) -> Iterator[HandCrew]:
 
 
 def seat(party: str, life: int = 0) -> Seat:
-    return Seat(
-        party=party, workers=2, servers=1, coordinator="127.0.0.1:1", token="t", rendezvous="/", incarnation=life
-    )
+    return Seat(party=party, workers=2, servers=1, coordinator="127.0.0.1:1", token="t", incarnation=life)
 
 
 def test_seats_go_to_who_asks_for_that_number_or_to_the_first_who_asks_for_none(crew: HandCrew) -> None:

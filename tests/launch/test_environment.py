@@ -51,7 +51,6 @@ def test_a_seat_comes_back_as_it_was(
         servers=servers,
         coordinator="[::1]:7",
         token=TOKEN,
-        rendezvous="/some/where",
         device=device,
         step_seconds=step_seconds,
         exchange=transport,

@@ -84,6 +84,7 @@ for _ in range(5 + 5 * pace.rank):
 pace.close()
 threading.Event().wait(2.5)  # a long evaluation, say
 assert torch.get_num_threads() == int(os.environ["OMP_NUM_THREADS"]) == 1
+assert os.environ["NCCL_SOCKET_IFNAME"] == "=lo"
 print("rank", pace.rank, "did", pace.steps, os.environ["PACELINE_WORKERS"])
 """
     code, out, err = ended(launch(lines, "-s", "2"))

@@ -10,7 +10,7 @@ import paceline.schemes  # noqa: F401  enters the messages of all schemes
 from paceline.core import message
 from paceline.core.clocked import Push, Weights
 from paceline.core.errors import ProtocolError
-from paceline.live import control, verbs
+from paceline.live import control, rendezvous, verbs
 from paceline.live.control import Capture
 from paceline.live.exhibits import Exhibit, Peek, Withdrawn
 from paceline.live.party import COORDINATOR, EVALUATOR, server, worker
@@ -78,6 +78,15 @@ def test_the_coordinator_looks_at_servers_and_a_server_at_everybody() -> None:
 @pytest.mark.parametrize("cls", verbs.COPIES)
 def test_copies_are_told_among_servers_alone(cls: type) -> None:
     assert {kind: pairs(cls, kind) for kind in Kind if pairs(cls, kind)} == {Kind.TELL: {("server", "server")}}
+
+
+def test_workers_ask_the_coordinator_where_they_meet_and_nobody_else_asks_or_answers() -> None:
+    for messages, kind, way in (
+        (rendezvous.QUESTIONS, Kind.CALL, ("worker", "coordinator")),
+        (rendezvous.ANSWERS, Kind.REPLY, ("coordinator", "worker")),
+    ):
+        for cls in messages:
+            assert {other: pairs(cls, other) for other in Kind if pairs(cls, other)} == {kind: {way}}
 
 
 def test_means_are_among_workers() -> None:
