@@ -20,6 +20,8 @@ from paceline.live.peers import PeerCarrier
 from paceline.live.pending import Pending
 from paceline.live.session import Session
 
+MEETING_SECONDS = 90.0  # less than a phase of a run may take, so that those are named who do not come
+
 
 class LiveCarrier(Carrier, Protocol):
     """A carrier of means, as the life of a worker needs it."""
@@ -82,7 +84,7 @@ def make_carrier(seat: Seat, session: Session, plan: control.Plan, coder: MeanCo
         name,
         rank,
         seat.workers,
-        store=RunStore(session.node, seat.timeout_s),
+        store=RunStore(session.node, seat.timeout_s if name == "nccl" else min(seat.timeout_s, MEETING_SECONDS)),
         bind=seat.bind,
         device=torch.device(seat.device),
         timeout_s=seat.timeout_s,

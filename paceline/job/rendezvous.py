@@ -13,15 +13,15 @@ from paceline.live.node import Node
 from paceline.live.party import COORDINATOR
 from paceline.live.rendezvous import Add, Forget, Found, Get, Put
 
-Base: Any = dist.Store  # it carries no types
+torch_distributed: Any = dist  # parts of it carry no types
 
 ANSWER_SECONDS = 10.0  # besides the wait itself: for a coordinator that another process is about to replace
 
 
-class RunStore(Base):  # type: ignore[misc]
+class RunStore(torch_distributed.Store):  # type: ignore[misc]
     """Keys and values over one worker's connection to the coordinator; from any thread.
 
-    Every wait has a bound: `timeout_s`, or what the caller gives. All raise PeerLost where a worker or the coordinator
+    No wait is longer than `timeout_s`, whatever the caller gives. All raise PeerLost where a worker or the coordinator
     is lost, with its host, and TimedOut naming those who have not come.
     """
 
@@ -50,16 +50,12 @@ class RunStore(Base):  # type: ignore[misc]
         return all(self._ask(Get(key=key)) is not None for key in keys)
 
     def wait(self, keys: Sequence[str], timeout: datetime.timedelta | None = None) -> None:
-        seconds = self._timeout_s if timeout is None else timeout.total_seconds()
-        until = time.monotonic() + seconds
+        until = time.monotonic() + min(self._timeout_s, timeout.total_seconds() if timeout else self._timeout_s)
         for key in keys:
             self._ask(Get(key=key, seconds=max(0.01, until - time.monotonic())))
 
     def delete_key(self, key: str) -> bool:
         return self._ask(Forget(key=key)) is not None
-
-    def set_timeout(self, timeout: datetime.timedelta) -> None:
-        self._timeout_s = timeout.total_seconds()
 
     def clone(self) -> RunStore:
         """There is no connection of its own to double."""
