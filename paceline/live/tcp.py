@@ -45,7 +45,6 @@ BACKLOG = 256
 STRANGERS_MAX = 256  # connections that have not said yet who they are
 GREETING_SECONDS = 10.0
 ANSWERS_MAX = 2  # with vectors, that a server keeps for a worker before it reads no more of what that sends
-FEW = 2  # workers that may have so many; where there are more, it is busy with others while an answer leaves, so: one
 AGAIN_SECONDS = (0.1, 0.4, 1.5)  # before one calls again that was sent away, as when too many call at once
 SENT_AWAY = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 BREATH_SECONDS = 0.1  # before the next try when there is no descriptor left for a connection
@@ -296,8 +295,7 @@ class TcpTransport:
     def _admit(self, connection: Connection, party: Party) -> None:
         """Servers copy to one another, both ways at once: between them neither may wait for the other to read."""
         served = self.me.kind == "server" and party.kind == "worker"
-        others = sum([other.kind == "worker" for other in self._connections]) if served else 0
-        connection.admit(self._body_bytes_max, (ANSWERS_MAX if others < FEW else 1) if served else 0)
+        connection.admit(self._body_bytes_max, ANSWERS_MAX if served else 0)
 
     def _greeted(self, connection: Connection, envelope: Envelope, certified: Party | None) -> Party | None:
         """Who calls; None for a lane, which is no connection of its own."""
