@@ -164,7 +164,9 @@ def read(text: str) -> Codec | None:
     if found is None:
         raise ConfigError(f"cannot read {text!r}; write a codec as 'topk' or 'topk(ratio=0.01)'")
     name, inside = found["name"], found["in"]
-    if name == NONE and not inside:
+    if name == NONE:
+        if inside:
+            raise ConfigError(f"{NONE} has no parameters")
         return None
     cls = _registry.lookup(name, NONE)
     try:

@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline import schemes  # noqa: F401  enters the catalogue
+from paceline.codec import read
 from paceline.codec.policy import Codecs
 from paceline.core.scheme import make
 from paceline.engine.rules import recipe_of
@@ -73,6 +74,7 @@ def join(
         seed=seed,
         codecs=Codecs(up=codec, down=codec_down),
     )
+    read(codec), read(codec_down)  # a name that is none is refused before anything starts, also alone
     seat, end = find_seat()
     if seat is not None:
         recipe.make_scheme().check(seat.workers, seat.servers)

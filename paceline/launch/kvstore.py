@@ -41,7 +41,7 @@ def create(
     Raises ConfigError for an unknown type, with the nearest one, and for options that do not go with it.
     """
     if type not in (*LOCAL, *SCHEMES):
-        raise ConfigError(f"unknown type of store {type!r}{nearest(type, [*LOCAL, *SCHEMES])}")
+        raise ConfigError(f"unknown type of store {type!r}{nearest(str(type), [*LOCAL, *SCHEMES])}")
     if timeout_s < 0:
         raise ConfigError(f"timeout_s = {timeout_s}: must be 0 or more seconds")
     if type in LOCAL:

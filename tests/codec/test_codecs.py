@@ -213,6 +213,7 @@ def test_a_codec_with_a_residual_does_not_take_what_is_not_finite(name: str, wil
         ("topk(ratio", "cannot read 'topk(ratio'; write a codec as 'topk' or 'topk(ratio=0.01)'"),
         ("topk(0.5)", "cannot read '0.5'; write parameters as 'topk(key=value, key=value)'"),
         ("sign(block=12)", "codec sign: block = 12: must be a multiple of 8"),
+        ("none(x=1)", "none has no parameters"),
         ("", "cannot read ''; write a codec as 'topk' or 'topk(ratio=0.01)'"),
     ],
 )

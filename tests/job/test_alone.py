@@ -195,6 +195,13 @@ def test_a_wrong_scheme_or_parameter_is_refused_at_once(scheme: str, parameters:
         paceline.join(model, OPTIMIZERS["sgd"](model), scheme=scheme, **parameters)
 
 
+@pytest.mark.parametrize("which", ["codec", "codec_down"])
+def test_a_codec_that_there_is_not_is_refused_at_once(which: str) -> None:
+    model = nn.Linear(2, 1)
+    with pytest.raises(ConfigError, match="unknown codec 'topq'; did you mean 'topk'"):
+        paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme="asp", **{which: "topq"})
+
+
 def test_an_optimizer_that_cannot_be_told_is_refused_with_those_that_can() -> None:
     model = toy_model()
     with pytest.raises(ConfigError, match=r"use torch\.optim\.SGD, Adam or AdamW"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,39 @@ def test_a_device_store_compresses_what_every_device_sends_and_a_local_one_has_n
         create("local").set_gradient_compression({"type": "2bit"})
 
 
+@pytest.mark.parametrize("type", ["device", "dist_sync"])
+def test_rows_of_several_keys_go_to_several_tensors_each_with_its_own_rows(type: str) -> None:
+    def work(kv: KVStore) -> list[Any]:
+        kv.init(["a", "b"], [torch.full((4, 2), 1.0), torch.full((4, 2), 2.0)])
+        first, second, third = (torch.zeros(4, 2) for _ in range(3))
+        kv.row_sparse_pull("a", [first, second], row_ids=[torch.tensor([1]), torch.tensor([3, 0, 3])])
+        kv.row_sparse_pull(["a", "b"], [third, [first, second]], row_ids=torch.tensor([2]))
+        a, b = kv.row_sparse_pull(["a", "b"], row_ids=[torch.tensor([0]), torch.tensor([1, 2])])
+        with pytest.raises(ConfigError, match="2 tensors or keys and 1 for row_ids"):
+            kv.row_sparse_pull("a", [first, second], row_ids=[torch.tensor([0])])
+        with pytest.raises(ConfigError, match="key 'b': out is a sparse tensor: give a dense one"):
+            kv.row_sparse_pull("b", torch.zeros(4, 2).to_sparse(1), row_ids=torch.tensor([0]))
+        return [v.to_dense()[:, 0].tolist() for v in (first, second, third, a, b)]
+
+    told = [[0, 1, 2, 0], [1, 0, 2, 1], [0, 0, 1, 0], [1, 0, 0, 0], [0, 2, 2, 0]]
+    assert (run(work) if type == "dist_sync" else [work(create(type))] * 2) == [told] * 2
+
+
+@pytest.mark.parametrize("type", ["device", "dist_sync"])
+def test_values_of_a_key_that_is_in_a_list_twice_are_summed_up_before_they_are_pushed(type: str) -> None:
+    def work(kv: KVStore) -> list[Any]:
+        kv.init(["v", "w"], [torch.zeros(1), torch.zeros(1)])
+        kv.push(["w", "v", "w"], [torch.tensor([1.0]), torch.tensor([4.0]), [torch.tensor([2.0])] * 2])
+        one, other = torch.zeros(1), torch.zeros(1)
+        kv.pull(["w", "w"], out=[one, other])
+        return [one.item(), other.item(), *(v.item() for v in kv.pull(["w", "v", "w"]))]
+
+    if type == "device":
+        assert work(create(type)) == [5.0, 5.0, 5.0, 4.0, 5.0]
+    else:
+        assert run(work) == [[10.0, 10.0, 10.0, 8.0, 10.0]] * 2  # one push of each worker, not two
+
+
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
 def test_half_precision_is_kept_in_full_and_given_back_as_it_came(kind: torch.dtype) -> None:
     def work(kv: KVStore) -> Any:
@@ -108,7 +142,7 @@ def wrong(act: Callable[[KVStore], Any], told: str) -> Any:
         wrong(lambda kv: kv.init("n", torch.zeros(2, dtype=torch.int64)), "torch.int64 may not fit into"),
         wrong(lambda kv: kv.init("w", torch.zeros(2)), "key 'w' has its first value already"),
         wrong(lambda kv: kv.init(2.5, torch.zeros(2)), "key 2.5: a key is an int or a str"),  # type: ignore[arg-type]
-        wrong(lambda kv: kv.push(["w", "w"], [torch.zeros(2)] * 2), "key 'w' is in the list twice"),
+        wrong(lambda kv: kv.init(["n", "n"], [torch.zeros(2)] * 2), "key 'n' is in the list twice"),
         wrong(lambda kv: kv.push(["w"], torch.zeros(2)), "1 keys and 1 for value: give a list with one for each key"),
         wrong(
             lambda kv: kv.row_sparse_pull("w", row_ids=torch.tensor([0])), "only tables, of two dimensions, have rows"
@@ -117,12 +151,18 @@ def wrong(act: Callable[[KVStore], Any], told: str) -> Any:
             lambda kv: kv.set_optimizer(lambda key, g, w: None), r"takes torch.optim.SGD\(...\) or a name such as 'sgd'"
         ),
         wrong(
-            lambda kv: kv.set_optimizer("adan"), "an optimizer 'adan' cannot run on the servers; did you mean 'Adam'"
+            lambda kv: kv.set_optimizer("adan"),
+            "an optimizer 'adan' cannot run on the servers, which hold parts of tensors; did you mean 'Adam'",
         ),
-        wrong(lambda kv: kv.set_optimizer("LBFGS"), "'LBFGS' cannot run on the servers"),
+        wrong(lambda kv: kv.set_optimizer("LBFGS"), "'LBFGS' cannot run on the servers, which hold parts"),
         wrong(lambda kv: kv.set_optimizer("sgd", lr=-1.0), "lr = -1.0: must be 0 or more"),
         wrong(lambda kv: kv.set_optimizer("adam", speed=1.0), "speed"),
         wrong(lambda kv: kv.set_optimizer("sgd", lr="fast"), "lr = 'fast': must be a number"),
+        wrong(lambda kv: kv.set_optimizer("sgd", lr=math.inf), "lr = inf: must be a number"),
+        wrong(lambda kv: kv.set_optimizer("adam", lr=None), "lr = None: must be a number"),
+        wrong(lambda kv: kv.set_optimizer("sgd", rescale_grad=math.nan), "rescale_grad = nan: must be a number"),
+        wrong(lambda kv: kv.set_gradient_compression("2bit"), "give the name of a codec, as"),  # type: ignore[arg-type]
+        wrong(lambda kv: kv.set_gradient_compression({}), "give the name of a codec, as"),
         wrong(lambda kv: kv.set_learning_rate(0.1), "no optimizer that has a learning rate: call set_optimizer first"),
         wrong(lambda kv: kv.save_optimizer_states("states"), "call set_optimizer first"),
         wrong(lambda kv: kv.load_optimizer_states("states"), "call set_optimizer first"),
@@ -154,6 +194,34 @@ def test_wrong_use_is_told_in_one_line_and_changes_nothing(type: str, act: Calla
 def test_a_store_that_cannot_be_is_refused_before_anything_starts(options: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         create(**options)
+
+
+def test_a_codec_with_a_momentum_of_its_own_does_not_go_with_an_optimizer_that_has_one() -> None:
+    for first, second in ((0, 1), (1, 0)):
+        kv = create("device")
+        acts = [
+            lambda kv=kv: kv.set_optimizer("sgd", lr=0.1, momentum=0.9),
+            lambda kv=kv: kv.set_gradient_compression({"type": "dgc"}),
+        ]
+        acts[first]()
+        with pytest.raises(ConfigError, match="dgc has a momentum of its own"):
+            acts[second]()
+    kv.set_optimizer("sgd", lr=0.1)
+
+
+def test_a_rate_that_is_no_number_is_refused_and_a_closed_store_says_that_it_is_closed() -> None:
+    kv = create("dist_async")
+    kv.set_optimizer("sgd", lr=1.0)
+    kv.init("w", torch.zeros(1))
+    for lr in (math.inf, math.nan, "fast"):
+        with pytest.raises(ConfigError, match="must be a number, 0 or more"):
+            kv.set_learning_rate(lr)  # type: ignore[arg-type]
+    kv.push("w", torch.ones(1))
+    assert kv.pull("w").item() == -1.0
+    kv.close()
+    for act in (lambda: kv.pull("w"), lambda: kv.push("w", torch.ones(1)), kv.barrier):
+        with pytest.raises(ConfigError, match="the store is closed: create another one"):
+            act()
 
 
 def test_a_batch_is_cut_by_the_load_of_each_device_as_mxnet_cuts_it() -> None:

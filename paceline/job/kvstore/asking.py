@@ -31,9 +31,12 @@ class Asked:
 class Asking:
     def __init__(self, session: Session, timeout_s: float) -> None:
         self._session, self._timeout_s = session, timeout_s
+        self.closed = False
 
     def ask(self, server: int, slice: int, message: Any, what: str) -> Asked:
-        """Raises PeerLost where the server is gone, PacelineError when the run is over."""
+        """Raises ConfigError once closed, PeerLost where the server is gone, PacelineError when the run is over."""
+        if self.closed:
+            raise ConfigError("the store is closed: create another one")
         try:
             return Asked(self._session.node.ask(party.server(server), slice, message, what), server, slice, what)
         except Stopped as error:

@@ -55,7 +55,6 @@ class DistributedStore(KVStore):
         self._homes: dict[Key, _Home] = {}
         self._open: defaultdict[Key, deque[list[Asked]]] = defaultdict(deque)  # pushes, oldest first
         self._optimizers = self._pushes = 0
-        self._closed = False
         self._join(store)
 
     @property
@@ -216,9 +215,9 @@ class DistributedStore(KVStore):
 
     def close(self) -> None:
         """Take no further part, once all pushes are answered; returns when all workers are done."""
-        if self._closed:
+        if self._asking.closed:
             return
-        self._closed = True
+        self._asking.closed = True
         try:
             if not self._session.over.is_set():
                 for key in list(self._open):
@@ -230,8 +229,8 @@ class DistributedStore(KVStore):
             self._session.close()
 
     def abandon(self, cause: str) -> None:
-        if not self._closed:
-            self._closed = True
+        if not self._asking.closed:
+            self._asking.closed = True
             with contextlib.suppress(PacelineError):  # somebody may be there to hear it
                 self._session.tell(control.Failed(cause=cause[:2000], details=""))
             self._session.close()

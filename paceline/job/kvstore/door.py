@@ -6,6 +6,7 @@ of the same worker sees that push. Nothing is promised about the order of differ
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,12 +16,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.codec.codec import lookup
+from paceline.codec.codec import Codec, lookup
 from paceline.core.errors import ConfigError
 from paceline.job.kvstore.files import KeyStates, load_states, save_states
 from paceline.job.kvstore.places import Key
 from paceline.job.kvstore.updater import Updater, updater_of
-from paceline.job.kvstore.values import AnyVector, Keys, keys_of, paired, tensors_of, total, vectors_of, write
+from paceline.job.kvstore.values import (
+    AnyVector,
+    Keys,
+    dense_tensors_of,
+    grouped,
+    keys_of,
+    paired,
+    row_numbers,
+    spread,
+    tensors_of,
+    total,
+    vectors_of,
+    write,
+)
 
 Shape = tuple[int, ...]
 
@@ -40,6 +54,7 @@ class KVStore(ABC):
         self._shapes: dict[Key, Shape] = {}
         self._kinds: dict[Key, torch.dtype] = {}
         self._updater: Updater | None = None
+        self._codec: Codec | None = None
 
     @property
     def num_dead_nodes(self) -> int:
@@ -51,6 +66,8 @@ class KVStore(ABC):
         """Once for each key, before anything else, on all workers. Rank 0's value counts; returns when it is there."""
         firsts = {}
         for one, given in paired(key, value, "value"):
+            if one in firsts:
+                raise ConfigError(f"key {one!r} is in the list twice: it has one first value")
             if one in self._shapes:
                 raise ConfigError(f"key {one!r} has its first value already: init comes once, push changes it")
             first = tensors_of(one, given)[0].detach()
@@ -69,37 +86,46 @@ class KVStore(ABC):
 
     def pull(self, key: Keys, out: Any = None, priority: int = 0) -> Any:
         """The value, after this worker's pushes of the key: written into `out`, or returned where there is none."""
-        values = self._pull(self._known(key))
-        return self._handed_out(key, values, out)
+        keys = list(dict.fromkeys(self._known(key)))
+        return self._handed_out(key, dict(zip(keys, self._pull(keys), strict=True)), out)
 
     def pushpull(self, key: Keys, value: Any, out: Any = None, priority: int = 0) -> None:
         """Both in one message; without `out` the result is written over `value`."""
         targets = value if out is None else out
         vectors = self._vectors(key, value)
         paired(key, targets, "out")
-        self._handed_out(key, self._pushpull(vectors), targets)
+        self._handed_out(key, dict(zip(vectors, self._pushpull(vectors), strict=True)), targets)
 
     def broadcast(self, key: Keys, value: Any, out: Any, priority: int = 0) -> None:
         """`init`, then `pull`: rank 0's value everywhere."""
         self.init(key, value)
         self.pull(key, out)
 
-    def row_sparse_pull(self, key: Key, out: Tensor | None = None, priority: int = 0, *, row_ids: Tensor) -> Any:
-        """Only these rows of a table, each once: written into those rows of `out`, or returned as a sparse tensor."""
-        one = self._known(key)[0]
-        shape = self._shapes[one]
-        rows = torch.unique(torch.as_tensor(row_ids).detach().cpu().to(torch.int64))
+    def row_sparse_pull(self, key: Keys, out: Any = None, priority: int = 0, *, row_ids: Any) -> Any:
+        """Only these rows of a table, each once: written into those rows of `out`, or returned as a sparse tensor.
+
+        With several keys, or several tensors for `out`, `row_ids` is one tensor for all or a list of as many.
+        """
+        keys, several = self._known(key), isinstance(key, list | tuple)
+        outs = [None] * len(keys) if out is None else [given for _, given in paired(key, out, "out")]
+        of_each = spread(row_ids, len(keys), "row_ids") if several else [row_ids]
+        pulled = [self._rows_into(*one) for one in zip(keys, outs, of_each, strict=True)]
+        return None if out is not None else pulled if several else pulled[0]
+
+    def _rows_into(self, key: Key, out: Any, row_ids: Any) -> Tensor | None:
+        """Of one key; returned where `out` is None."""
+        shape = self._shapes[key]
         if len(shape) != 2:
-            raise ConfigError(f"key {one!r} has the shape {shape}: only tables, of two dimensions, have rows")
-        if len(rows) and not 0 <= int(rows[0]) <= int(rows[-1]) < shape[0]:
-            raise ConfigError(f"key {one!r}: its rows go from 0 to {shape[0] - 1}")
-        values = self._pull_rows(one, rows).view(-1, shape[1])
+            raise ConfigError(f"key {key!r} has the shape {shape}: only tables, of two dimensions, have rows")
         if out is None:
-            values = values.to(self._kinds[one], copy=True)
+            rows = row_numbers(key, row_ids, shape[0])
+            values = self._pull_rows(key, rows).view(-1, shape[1]).to(self._kinds[key], copy=True)
             return torch.sparse_coo_tensor(rows[None], values, shape, is_coalesced=True, check_invariants=False)
-        target = tensors_of(one, out, shape)[0]
-        with torch.no_grad():
-            target[rows.to(target.device)] = values.to(target)
+        targets = dense_tensors_of(key, out, shape)
+        of_each = [row_numbers(key, ids, shape[0]) for ids in spread(row_ids, len(targets), "row_ids")]
+        for target, rows in zip(targets, of_each, strict=True):
+            with torch.no_grad():
+                target[rows.to(target.device)] = self._pull_rows(key, rows).view(-1, shape[1]).to(target)
         return None
 
     # ---- what holds for all keys -------------------------------------------------------------------------
@@ -109,6 +135,8 @@ class KVStore(ABC):
         It lives where the values are. `rescale_grad` is multiplied with each sum: 1 / (batch size, num_workers times).
         """
         updater = updater_of(optimizer, numbers, rescale_grad=rescale_grad)
+        if self._codec is not None:
+            self._codec.check(_momentum_of(updater), local=False)
         self._use(updater)
         self._updater = updater
 
@@ -116,14 +144,16 @@ class KVStore(ABC):
         """Of the optimizer, from the next update on; rank 0's counts."""
         if self._updater is None:
             raise ConfigError("there is no optimizer that has a learning rate: call set_optimizer first")
-        if not lr >= 0:
-            raise ConfigError(f"lr = {lr}: must be 0 or more")
+        if not isinstance(lr, int | float) or not 0 <= lr < math.inf:
+            raise ConfigError(f"lr = {lr!r}: must be a number, 0 or more")
         self._set_rate(float(lr))
 
     def set_gradient_compression(self, compression: Mapping[str, Any]) -> None:
         """`{"type": "2bit", "threshold": 0.5}`, or any other codec with its parameters; before the first `init`."""
+        if not isinstance(compression, Mapping) or not compression.get("type"):
+            raise ConfigError(f'compression = {compression!r}: give the name of a codec, as {{"type": "2bit"}}')
         numbers = dict(compression)
-        name = str(numbers.pop("type", ""))
+        name = str(numbers.pop("type"))
         if self.type == "local":
             raise ConfigError("a local store sends nothing that could be compressed: use device or a dist_* store")
         if self._shapes:
@@ -134,7 +164,9 @@ class KVStore(ABC):
             raise ConfigError(f"codec {name} has no such parameters: {', '.join(numbers)}") from None
         if codec.for_means:
             raise ConfigError(f"{name} needs means of matrices, which a store does not take: try topk or 2bit")
+        codec.check(_momentum_of(self._updater), local=False)
         self._compress(str(codec))
+        self._codec = codec
 
     def save_optimizer_states(self, fname: str | Path) -> None:
         """Into a safetensors file; rank 0 writes it, other ranks do nothing. It fits any number of servers."""
@@ -178,19 +210,19 @@ class KVStore(ABC):
 
     def _vectors(self, key: Keys, value: Any) -> dict[Key, list[AnyVector]]:
         self._known(key)
-        pairs = paired(key, value, "value")
-        return {one: vectors_of(one, given, self._shapes[one], on_device=self._on_device) for one, given in pairs}
+        given = grouped(key, value, "value")
+        return {one: vectors_of(one, v, self._shapes[one], on_device=self._on_device) for one, v in given.items()}
 
     def _summed(self, vectors: dict[Key, list[AnyVector]]) -> dict[Key, AnyVector]:
         return {key: total(given) for key, given in vectors.items()}
 
-    def _handed_out(self, key: Keys, values: Sequence[Tensor], out: Any) -> Any:
-        shaped = [v.view(self._shapes[one]) for one, v in zip(keys_of(key), values, strict=True)]
+    def _handed_out(self, key: Keys, values: Mapping[Key, Tensor], out: Any) -> Any:
+        shaped = {one: v.view(self._shapes[one]) for one, v in values.items()}
         if out is None:
-            copies = [v.to(self._kinds[one], copy=True) for one, v in zip(keys_of(key), shaped, strict=True)]
+            copies = [shaped[one].to(self._kinds[one], copy=True) for one in keys_of(key)]
             return copies if isinstance(key, list | tuple) else copies[0]
-        for (one, target), value in zip(paired(key, out, "out"), shaped, strict=True):
-            write(one, target, value)
+        for one, target in grouped(key, out, "out").items():
+            write(one, target, shaped[one])
         return None
 
     def _needs_updater(self) -> Updater:
@@ -223,3 +255,8 @@ class KVStore(ABC):
     def _states(self, key: Key) -> KeyStates: ...
     @abstractmethod
     def _load_states(self, key: Key, states: KeyStates) -> None: ...
+
+
+def _momentum_of(updater: Updater | None) -> float:
+    momentum = updater.numbers.get("momentum") if updater is not None else None
+    return float(momentum) if isinstance(momentum, int | float) else 0.0

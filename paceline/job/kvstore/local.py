@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paceline.codec.codec import Codec, Memory, read
+from paceline.codec.codec import Memory
 from paceline.core.errors import ConfigError
 from paceline.engine.sparse import SparseFlat
 from paceline.engine.vector import Flat, on_host
@@ -31,7 +31,6 @@ class LocalStore(KVStore):
         self._values: dict[Key, Any] = {}
         self._rules: dict[Key, Any] = {}
         self._lr: float | None = None  # set after the optimizer was
-        self._codec: Codec | None = None
         self._left: dict[tuple[Key, int], Memory] = {}  # residuals, by key and device
 
     def _begin(self, firsts: Mapping[Key, Tensor]) -> None:
@@ -84,7 +83,7 @@ class LocalStore(KVStore):
             rule.set_lr(lr)
 
     def _compress(self, codec: str) -> None:
-        self._codec = read(codec)
+        """The door keeps it, and `_as_sent` uses it."""
 
     def _states(self, key: Key) -> KeyStates:
         numbers, single, tensors = taken_apart(self._rules[key].state())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,7 +56,10 @@ class Updater:
         except msgspec.DecodeError as error:
             raise ConfigError(f"no optimizer: {error}") from None
         if updater.name not in KINDS:
-            raise ConfigError(f"an optimizer {updater.name!r} cannot run on the servers{nearest(updater.name, KINDS)}")
+            raise ConfigError(
+                f"an optimizer {updater.name!r} cannot run on the servers, which hold parts of tensors"
+                f"{nearest(updater.name, KINDS)}"
+            )
         updater.make_rule()
         return updater
 
@@ -122,6 +126,8 @@ def updater_of(
         name, given = type(optimizer).__name__, _numbers_of(optimizer)
     else:
         raise ConfigError(f"set_optimizer takes torch.optim.SGD(...) or a name such as 'sgd', not {optimizer!r}")
+    if not _is_number(rescale_grad):
+        raise ConfigError(f"rescale_grad = {rescale_grad!r}: must be a number")
     if name in KINDS and not isinstance(optimizer, str) and type(optimizer) is not getattr(torch.optim, name):
         raise ConfigError(f"an optimizer of your own that is called {name} cannot run on the servers")
     lazy = bool(given.pop("lazy", False))
@@ -146,7 +152,11 @@ def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Number]:
         plain = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
         plain = tuple(plain) if isinstance(plain, list) else plain
         parts = plain if isinstance(plain, tuple) else (plain,)
-        if not all(part is None or isinstance(part, bool | int | float) for part in parts):
+        if not all(_is_number(part) or (part is None and key not in ("lr", "momentum")) for part in parts):
             raise ConfigError(f"{name}: {key} = {value!r}: must be a number")
         found[key] = plain
     return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, bool | int | float) and math.isfinite(value)

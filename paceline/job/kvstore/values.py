@@ -23,13 +23,11 @@ AnyVector = Flat | SparseFlat
 
 
 def keys_of(key: Keys) -> list[Key]:
-    """Raises ConfigError for what is no key, and for one that is there twice."""
+    """As they are given. Raises ConfigError for what is no key."""
     keys: list[Any] = list(key) if isinstance(key, list | tuple) else [key]
     for one in keys:
         if isinstance(one, bool) or not isinstance(one, int | str):
             raise ConfigError(f"key {one!r}: a key is an int or a str")
-        if keys.count(one) > 1:
-            raise ConfigError(f"key {one!r} is in the list twice: sum up the values yourself, or call twice")
     return keys
 
 
@@ -44,9 +42,21 @@ def paired(key: Keys, values: Any, what: str) -> list[tuple[Key, Any]]:
     return list(zip(keys, values, strict=True))
 
 
+def grouped(key: Keys, values: Any, what: str) -> dict[Key, Any]:
+    """By key. Of a key that is there several times, all values as one list, as if they were of several devices."""
+    found: dict[Key, Any] = {}
+    for one, given in paired(key, values, what):
+        found[one] = [*_listed(found[one]), *_listed(given)] if one in found else given
+    return found
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
 def tensors_of(key: Key, value: Any, shape: Sequence[int] | None = None) -> list[Tensor]:
     """One a device. Raises ConfigError for what is no tensor of KINDS (and of that shape)."""
-    tensors = list(value) if isinstance(value, list | tuple) else [value]
+    tensors = _listed(value)
     if not tensors:
         raise ConfigError(f"key {key!r}: an empty list: give a tensor, or one for each device")
     expected = tuple(shape) if shape is not None else None
@@ -86,13 +96,39 @@ def _vector(tensor: Tensor, on_device: bool) -> AnyVector:
     return Flat.copy_of(dense if on_device else dense.cpu())
 
 
+def dense_tensors_of(key: Key, out: Any, shape: Sequence[int]) -> list[Tensor]:
+    """To write into, one a device. Raises ConfigError as `tensors_of` does, and for sparse ones."""
+    tensors = tensors_of(key, out, shape)
+    if any(tensor.layout != torch.strided for tensor in tensors):
+        raise ConfigError(
+            f"key {key!r}: out is a sparse tensor: give a dense one; row_sparse_pull without out returns a sparse one"
+        )
+    return tensors
+
+
 def write(key: Key, out: Any, value: Tensor) -> None:
     """Over `out`, a tensor or one for each device, of any of KINDS. Raises ConfigError for those of another shape."""
     with torch.no_grad():
-        for tensor in tensors_of(key, out, value.shape):
-            if tensor.layout != torch.strided:
-                raise ConfigError(f"key {key!r}: out is a sparse tensor: use row_sparse_pull, or a dense one")
+        for tensor in dense_tensors_of(key, out, value.shape):
             tensor.copy_(value)
+
+
+def spread(values: Any, count: int, what: str) -> list[Any]:
+    """A list of tensors, one for each of `count`; anything else is the same for all. Raises ConfigError."""
+    several = isinstance(values, list | tuple) and all(isinstance(one, Tensor | list | tuple) for one in values)
+    if not several or not values:
+        return [values] * count
+    if len(values) != count:
+        raise ConfigError(f"{count} tensors or keys and {len(values)} for {what}: give one for all, or one for each")
+    return list(values)
+
+
+def row_numbers(key: Key, row_ids: Any, height: int) -> Tensor:
+    """Rising, each once. Raises ConfigError for some that a table of `height` rows does not have."""
+    rows: Tensor = torch.unique(torch.as_tensor(row_ids).detach().cpu().to(torch.int64))
+    if len(rows) and not 0 <= int(rows[0]) <= int(rows[-1]) < height:
+        raise ConfigError(f"key {key!r}: its rows go from 0 to {height - 1}")
+    return rows
 
 
 def shares_of(samples: int, work_load_list: Sequence[float]) -> list[slice]:
