@@ -64,8 +64,7 @@ def join(
     backward before `pace.step()`): such a loop is stopped with the reason. Batches have to come from `pace.batches`.
 
     When the script ends the worker leaves the run; `pace.close()` does so earlier and loads the final model.
-    Raises ConfigError for an unknown scheme or codec, a bad parameter or an optimizer that cannot be told by its
-    numbers.
+    Raises ConfigError for an unknown scheme or codec, a bad parameter or an optimizer that its numbers do not tell.
     """
     recipe = Recipe(
         scheme=scheme,
