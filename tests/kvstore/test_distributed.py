@@ -284,7 +284,7 @@ def test_a_worker_that_is_lost_is_counted_and_waited_for_no_longer() -> None:
         try:
             return work(kv)
         except KeyboardInterrupt:
-            kv._closed = True
+            kv._asking.closed = True
             return None
 
     assert run(life, workers=3) == [(1, 2.0), (1, 2.0), None]
