@@ -352,9 +352,9 @@ def test_ranks_that_mpi_gives_train_and_rank_0_brings_the_rest(tmp_path: Path) -
     assert list((tmp_path / "runs").glob("*-mpi/summary.json"))
 
 
-def test_a_script_that_raises_a_bad_exit_code_among_others_fails_their_run_by_that_code(tmp_path: Path) -> None:
+def test_a_script_that_ends_with_a_bad_exit_code_among_others_fails_their_run_by_that_code(tmp_path: Path) -> None:
     lines = SCRIPT.replace("range(6)", "range(10**6)")
-    lines = lines.replace("    pace.step(4)", "    pace.step(4)\n    if pace.rank == 1: raise SystemExit(3)")
+    lines = lines.replace("    pace.step(4)", "    pace.step(4)\n    if pace.rank == 1: import sys; sys.exit(3)")
     ranks = ({"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"} for rank in "01")
     job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "TORCHELASTIC_RUN_ID": "x"}
     said = started(tmp_path, *({**job, **rank} for rank in ranks), script=lines, codes=[1, 3])
