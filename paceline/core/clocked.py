@@ -296,6 +296,7 @@ class ClockedServer(Role):
         self.clocks.drop(rank)
         self.waiting.pop(rank, None)
         self.own.pop(rank, None)
+        self.shift.pop(rank, None)  # so that whoever comes next is news for what is kept of this server
         group = self.rounds.pop(rank)
         group.members.discard(rank)
         if group.came and self.enough(group):

@@ -109,6 +109,16 @@ def test_a_copy_knows_what_a_newcomer_calls_its_clock() -> None:
         assert second.version == first.version  # type: ignore[attr-defined]
 
 
+def test_a_newcomer_that_goes_before_its_first_push_is_copied_again_when_it_comes_again() -> None:
+    """The copies made in between do not know it, and it may enter once the newest does."""
+    first = server("bsp", rule_of("sgd"), Flat.wrap(torch.ones(LENGTH)))
+    for life in (1, 2):
+        list(first.gone(0.0, 2))
+        mark = mark_of(first)
+        list(first.came(0.0, 2))
+        assert mark_of(first) != mark, f"life {life} is in no copy"
+
+
 def test_which_schemes_can_go_back_to_a_snapshot() -> None:
     refused = {name: refuses(Recipe(scheme=name), 2, by_rows=False) for name in names()}
     assert {"bsp", "asp", "ssp", "dssp", "ksync", "partial", "weedout", "dcasgd"} == {
