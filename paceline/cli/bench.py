@@ -337,7 +337,7 @@ def _links(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
 
 def _between_hosts(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
     from paceline.bench import hosts
-    from paceline.launch.rendezvous import shared_secret
+    from paceline.launch.meeting import shared_secret
 
     secret = shared_secret("whoever measures a link shows a token")
     if options.to:

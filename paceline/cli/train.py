@@ -54,9 +54,9 @@ def main(arguments: list[str]) -> int:
 
 def _by_hand(hand: Hand, values: dict[str, dict[str, Any]]) -> int:
     """One party of a run, whose processes torchrun, Slurm, MPI or somebody's hand starts."""
-    from paceline.launch import byhand, leading, rendezvous
+    from paceline.launch import byhand, leading, meeting
 
-    hand = rendezvous.with_job(hand)
+    hand = meeting.with_job(hand)
     # A mistake is told by all, and before anybody waits.
     config = configuration.build(leading.with_numbers(hand, values))
     if hand.kind == SCHEDULER:

@@ -135,37 +135,6 @@ def alike(speeds: Sequence[float], tolerance: float = 0.25) -> bool:
     return min(speeds, default=0.0) <= 0 or max(speeds) <= (1 + tolerance) * min(speeds)
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
-    """Elements `begin` to `end` go from one server to another."""
-
-    begin: int
-    end: int
-    src: int
-    dst: int
-
-
-def moves(old: Layout, new: Layout) -> list[Move]:
-    """What changes hands when servers have joined or left, in the order of the vector.
-
-    Nothing that stays with its server is moved. Raises ValueError for layouts of different models.
-    """
-    if old.length != new.length:
-        raise ValueError(f"layouts of {old.length} and {new.length} elements")
-    found: list[Move] = []
-    begin = i = k = 0
-    while begin < old.length:
-        end, src, dst = min(old.edges[i + 1], new.edges[k + 1]), old.holders[i], new.holders[k]
-        if found and (found[-1].end, found[-1].src, found[-1].dst) == (begin, src, dst):
-            found[-1] = Move(found[-1].begin, end, src, dst)
-        elif src != dst:
-            found.append(Move(begin, end, src, dst))
-        i += end == old.edges[i + 1]
-        k += end == new.edges[k + 1]
-        begin = end
-    return found
-
-
 def parse_shards(text: str) -> tuple[float, ...]:
     """The fractions, or nothing for measured and equal ones. Raises ValueError."""
     if text in ("measured", "equal"):

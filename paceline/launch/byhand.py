@@ -29,7 +29,7 @@ from paceline.launch.agent import hello
 from paceline.launch.door import call, ticket_from
 from paceline.launch.forkserver import die_with_parent
 from paceline.launch.interface import resolve
-from paceline.launch.rendezvous import secret_of, ticket_of, with_job
+from paceline.launch.meeting import secret_of, ticket_of, with_job
 from paceline.launch.starters import SCHEDULER, Hand, by_hand
 from paceline.launch.words import Beating, Lines, Request, hang_up
 from paceline.live.tcp import is_loopback

@@ -31,7 +31,7 @@ from paceline.launch.agents import keys_of
 from paceline.launch.door import Caller, Door
 from paceline.launch.interface import resolve
 from paceline.launch.local import LocalCrew, LocalHost
-from paceline.launch.rendezvous import secret_of, ticket_of
+from paceline.launch.meeting import secret_of, ticket_of
 from paceline.launch.run import Silent, conductor_of, new_folder, next_folder
 from paceline.launch.starters import Hand
 from paceline.launch.words import Event, Lines, hang_up

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core.errors import ConfigError
-from paceline.core.sharding import NOWHERE, SLICES_MAX, Layout, alike, lay_out, moves
+from paceline.core.sharding import NOWHERE, SLICES_MAX, Layout, alike, lay_out
 from paceline.core.vector import cut
 
 LENGTHS, SERVERS, SLICES = st.integers(64, 10_000), st.integers(1, 64), st.integers(0, 500)
@@ -156,29 +156,3 @@ def test_more_servers_than_tensors_that_must_stay_whole_are_refused() -> None:
 
 # ---- servers that come and go ----------------------------------------------------------------------------
 NUMBERS = st.lists(st.integers(0, 20), min_size=1, max_size=12, unique=True)
-
-
-@given(LENGTHS, NUMBERS, NUMBERS, SLICES, st.data())
-def test_moves_turn_one_layout_into_another_and_move_nothing_else(
-    length: int, before: list[int], after: list[int], slice_length: int, data: st.DataObject
-) -> None:
-    speeds = data.draw(st.lists(st.floats(0.1, 10.0), min_size=len(after), max_size=len(after)))
-    old = lay_out(length, before)
-    new = lay_out(length, after, slice_length, speeds=speeds)
-    holder = [h for h, part in zip(old.holders, old.slices, strict=True) for _ in range(length)[part]]
-    for move in moves(old, new):
-        assert set(holder[move.begin : move.end]) == {move.src}
-        assert move.src != move.dst
-        holder[move.begin : move.end] = [move.dst] * (move.end - move.begin)
-    assert holder == [h for h, part in zip(new.holders, new.slices, strict=True) for _ in range(length)[part]]
-
-
-def test_a_server_that_leaves_gives_what_it_has_to_its_neighbours() -> None:
-    gone = moves(lay_out(12, 3), lay_out(12, [0, 2]))
-    assert [(m.begin, m.end, m.src, m.dst) for m in gone] == [(4, 6, 1, 0), (6, 8, 1, 2)]
-
-
-def test_layouts_that_are_the_same_move_nothing() -> None:
-    assert moves(lay_out(12, 3), lay_out(12, 3, 2)) == []
-    with pytest.raises(ValueError, match="layouts of 12 and 13 elements"):
-        moves(lay_out(12, 3), lay_out(13, 3))

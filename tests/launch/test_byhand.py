@@ -18,7 +18,7 @@ from paceline.cli.main import main
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.job.seat import Seat
-from paceline.launch import byhand, leading, rendezvous, words
+from paceline.launch import byhand, leading, meeting, words
 from paceline.launch.agent import hello
 from paceline.launch.byhand import Place, come
 from paceline.launch.door import Door, call, ticket_from
@@ -55,7 +55,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def crew(alone: Path) -> Iterator[HandCrew]:
     """Of who leads, who waits behind an open door."""
     door = Door("127.0.0.1")
-    door.write_ticket(rendezvous.ticket_of(WORKER))
+    door.write_ticket(meeting.ticket_of(WORKER))
     crew = HandCrew(door, dataclasses.replace(WORKER, own_servers=False), None)
     yield crew
     crew.end(0.0)
@@ -102,7 +102,7 @@ def test_a_script_that_ends_with_a_bad_exit_code_is_told_with_it(crew: HandCrew)
 
 def caller(number: int) -> Lines[Request]:
     """A worker that has called, and waits for its seat."""
-    stream, token, _ = call(rendezvous.ticket_of(WORKER).read_text())
+    stream, token, _ = call(meeting.ticket_of(WORKER).read_text())
     lines: Lines[Request] = Lines(stream, Request)
     lines.say(msgspec.structs.replace(hello(token), kind="worker", task=number))
     return lines
@@ -203,28 +203,28 @@ def test_beyond_this_host_a_token_is_asked_for_with_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     far = dataclasses.replace(WORKER, host="10.1.2.3")
-    monkeypatch.delenv(rendezvous.TOKEN, raising=False)
+    monkeypatch.delenv(meeting.TOKEN, raising=False)
     with pytest.raises(ConfigError, match="10.1.2.3 is beyond this host.*openssl rand.*PACELINE_TOKEN_FILE"):
-        rendezvous.secret_of(far)
+        meeting.secret_of(far)
     token = tmp_path / "token"
-    monkeypatch.setenv(rendezvous.TOKEN, str(token))
+    monkeypatch.setenv(meeting.TOKEN, str(token))
     with pytest.raises(ConfigError, match="No such file"):
-        rendezvous.secret_of(far)
+        meeting.secret_of(far)
     token.write_text("short\n")
     with pytest.raises(ConfigError, match="can be read by others: give it mode 0600"):
-        rendezvous.secret_of(far)
+        meeting.secret_of(far)
     token.chmod(0o600)
     with pytest.raises(ConfigError, match="5 characters can be guessed"):
-        rendezvous.secret_of(far)
+        meeting.secret_of(far)
     token.write_text(SECRET + "\n")
-    assert rendezvous.secret_of(far) == SECRET
-    assert rendezvous.secret_of(WORKER) == ""
+    assert meeting.secret_of(far) == SECRET
+    assert meeting.secret_of(WORKER) == ""
 
 
 def test_a_folder_of_tickets_that_others_can_enter_is_not_used(alone: Path) -> None:
     (alone / f"paceline-{os.getuid()}").mkdir(mode=0o755)
     with pytest.raises(ConfigError, match="is not a folder of yours alone"):
-        rendezvous.ticket_of(WORKER)
+        meeting.ticket_of(WORKER)
 
 
 def test_nobody_there_is_told_with_who_is_missing(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +237,7 @@ def test_what_will_not_be_better_later_is_told_at_once_and_a_ticket_that_is_none
     alone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(byhand, "CALLING_SECONDS", 0.0)
-    ticket = rendezvous.ticket_of(WORKER)
+    ticket = meeting.ticket_of(WORKER)
     ticket.write_text("{}")
     with pytest.raises(PacelineError, match="waited 0 s for rank 0 at .*'authority'"):
         come(dataclasses.replace(WORKER, starter="mpi"))
@@ -271,8 +271,8 @@ def test_who_leads_listens_where_it_is_told_and_not_where_nobody_else_calls(monk
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
 def test_a_job_of_mpich_is_named_by_its_proxy_whatever_shell_is_between() -> None:
-    report = "from paceline.launch import rendezvous; from paceline.launch.starters import Hand; "
-    report += "print(rendezvous.with_job(Hand(starter='mpich', kind='worker', number=0, workers=2, servers=1, host='', "
+    report = "from paceline.launch import meeting; from paceline.launch.starters import Hand; "
+    report += "print(meeting.with_job(Hand(starter='mpich', kind='worker', number=0, workers=2, servers=1, host='', "
     report += "port=0, job='mpich')).job)"
     rank = {**os.environ, "PMI_RANK": "0"}
     said = subprocess.check_output(["sh", "-c", '"$@"; exit', "sh", sys.executable, "-c", report], env=rank, text=True)
