@@ -41,6 +41,7 @@ SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     float: st.floats(allow_nan=False),
     str: st.text(max_size=50),
     bytes: st.binary(max_size=50),
+    bytes | None: st.none() | st.binary(max_size=50),
     bool: st.booleans(),
     Vector: NUMBERS,
     Layout: st.builds(lay_out, st.integers(5, 2**40), st.integers(0, 5), st.integers(2**30, 2**40)),

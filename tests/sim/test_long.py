@@ -15,6 +15,7 @@ from paceline.sim.fuzz import LEASE_S, Plan, end, go_on, simulation
 from paceline.sim.workload import Steps
 
 DAY_S = 24 * 3600.0
+HOSTS = ["workers-0", "workers-1", "workers-2", "workers-3", "servers-0", "servers-1"]
 
 
 def cluster(faults: list[Fault], **hazards: object) -> Cluster:
@@ -27,11 +28,10 @@ def cluster(faults: list[Fault], **hazards: object) -> Cluster:
 def test_after_a_day_of_faults_nothing_has_grown_and_everybody_goes_on(scheme: str) -> None:
     """Tables of what was taken, kept and fenced are bounded by who takes part (`Invariants.look`); so is the heap."""
     random = Random(scheme)
-    faults = [
-        Fault(kind=random.choice(("crash", "pause", "reset", "mute")), at_s=at, for_s=2 * LEASE_S, hosts=(host,))
-        for at in range(600, int(DAY_S), 1200)
-        for host in [random.choice(["workers-0", "workers-1", "workers-2", "workers-3", "servers-0", "servers-1"])]
-    ]
+    faults = []
+    for at_s in range(600, int(DAY_S), 1200):
+        kind, host = random.choice(("crash", "pause", "reset", "mute")), random.choice(HOSTS)
+        faults.append(Fault(kind=kind, at_s=at_s, for_s=2 * LEASE_S if kind != "reset" else 0.0, hosts=(host,)))
     made = cluster(faults, lost=0.01, repeated=0.01, late=0.01, servers_keep="snapshot", snapshot_every_s=600.0)
     work = Steps(lambda rank, rng: rng.uniform(20.0, 40.0))
     sim = Simulation(make(scheme, {}), Ghost(12), work, cluster=made, seed=7)
@@ -47,8 +47,7 @@ def test_after_a_day_of_faults_nothing_has_grown_and_everybody_goes_on(scheme: s
 @pytest.mark.parametrize("seed", range(12))
 def test_links_of_a_few_stop_one_by_one_and_come_back_in_another_order(seed: int) -> None:
     random = Random(f"links/{seed}")
-    hosts = ["workers-0", "workers-1", "workers-2", "workers-3", "servers-0", "servers-1"]
-    few = random.sample(hosts, random.randint(2, 4))
+    few = random.sample(HOSTS, random.randint(2, 4))
     back = random.sample(range(len(few)), len(few))
     faults = []
     for number, host in enumerate(few):
