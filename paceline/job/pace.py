@@ -186,6 +186,8 @@ class Pace:
         Raises PeerLost or TimedOut when another party is missing.
         """
         if self._ended:  # a step that is made is handed over, also by one who is to go home
+            if not self._closed:
+                self._session.check()
             return
         self._follow_rate()
         samples = samples if samples is not None else max(1, self._batch_samples)

@@ -347,6 +347,10 @@ class Session:
         self.flush()
         self.tell(control.Saved())
         self._exit.wait()
+        self.check()
+
+    def check(self) -> None:
+        """Raises what has ended this party before the run was over, if anything has."""
         if self._error is not None:
             raise self._error
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from paceline.core.errors import PeerLost
 from paceline.core.scheme import names
 from paceline.job.choosing import own_gpus
 from paceline.job.deadline import RunFailed
@@ -195,6 +196,26 @@ def test_an_error_in_one_loop_ends_the_run_and_is_named(out: Path) -> None:
     first = str(caught.value).splitlines()[0]
     assert "worker 1" in first
     assert "ZeroDivisionError: the user's own" in first
+
+
+def test_a_step_that_was_under_way_when_the_run_failed_does_not_go_on_alone(out: Path) -> None:
+    """A loop that asks nobody whether it may go on would train to its end, with weights that stay as they are."""
+    raised: list[BaseException] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(toy_data(), 8, epochs=None):
+            nn.functional.cross_entropy(model(x), y).backward()
+            if pace.rank == 1:
+                raise ZeroDivisionError
+            assert pace._session.over.wait(30)
+            with pytest.raises(PeerLost) as caught:
+                pace.step()
+            raised.append(caught.value)
+            raise caught.value
+
+    with pytest.raises(RunFailed):
+        run_loops(out, "asp", loop)
+    assert "the coordinator is gone" in str(raised[0])
 
 
 def test_workers_with_unlike_models_are_refused(out: Path) -> None:
