@@ -60,7 +60,7 @@ class Connection:
         self._sock, self._loop, self._memory = sock, loop, memory
         self._closed = closed
         self._lock = threading.Lock()
-        self._lanes = Lanes(loop, taken=self._taken, closed=self.close)
+        self._lanes = Lanes(loop, taken=self._taken, left=self._go_on, closed=self.close)
         self._outbox = Outbox(self._lanes.send)
         self._sharing: Sharing | None = None
         if segments is not None and isinstance(sock, UnixStream):

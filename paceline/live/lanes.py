@@ -78,9 +78,11 @@ class _Body:
 class Lanes:
     """The lanes of one connection, in both directions."""
 
-    def __init__(self, loop: Loop, *, taken: Callable[[], None], closed: Callable[[str], None]) -> None:
-        """`taken`: all pieces of a frame have found a lane; told again when the last of them has left."""
-        self._loop, self._taken, self._closed = loop, taken, closed
+    def __init__(
+        self, loop: Loop, *, taken: Callable[[], None], left: Callable[[], None], closed: Callable[[str], None]
+    ) -> None:
+        """`taken`: all pieces of a frame have found a lane, told once a frame; `left`: nothing is on its way out."""
+        self._loop, self._taken, self._all_left, self._closed = loop, taken, left, closed
         self._lanes: list[_Lane] = []
         self._next: Outgoing | None = None  # its body has not been cut yet
         self._pieces: deque[tuple[Outgoing, Outgoing]] = deque()  # whose, and itself
@@ -175,8 +177,8 @@ class Lanes:
         if not frame.left:
             frame.envelope.sent_at = time.monotonic()
         self._leaving -= 1
-        if self.idle:
-            self._taken()
+        if self.idle:  # not `taken`: another thread may have given the next frame by now, whose turn that would end
+            self._all_left()
 
     # ---- in ----------------------------------------------------------------------------------------------
     def expect(self, targets: Sequence[memoryview], done: Callable[[], None]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import select
+import selectors
 import socket
 import struct
 import threading
@@ -16,7 +18,8 @@ import pytest
 from paceline.core.clocked import Push
 from paceline.core.errors import ProtocolError
 from paceline.live.control import Total
-from paceline.live.lanes import HEAD, LANES_AUTO_MAX, LANES_MAX, PIECE_BYTES, RTT_AT, enough_for
+from paceline.live.lanes import HEAD, LANES_AUTO_MAX, LANES_MAX, PIECE_BYTES, RTT_AT, Lanes, enough_for
+from paceline.live.sending import Outgoing
 from paceline.live.transport import Kind
 from paceline.live.wire import STRIPED
 from tests.live.doubles import happened, in_background, take, tcp_pair
@@ -187,6 +190,36 @@ def test_a_lane_that_is_slower_carries_less() -> None:
     assert by_fast > 2 * by_slow
     for each in (one, other, *relays):
         each.close()
+
+
+class Now:
+    """A loop that does at once what it is asked for, and watches nothing."""
+
+    def call_soon(self, act: Callable[[], None]) -> None:
+        act()
+
+    def watch(self, *_: object) -> None:
+        pass
+
+
+def test_that_a_frame_is_taken_is_told_once_so_that_the_next_keeps_its_turn() -> None:
+    near, far = tcp_pair()
+    told: list[str] = []
+    lanes = Lanes(
+        Now(),  # type: ignore[arg-type]
+        taken=lambda: told.append("taken"),
+        left=lambda: told.append("left"),
+        closed=told.append,
+    )
+    lanes.add(near, called=False)
+    far.sendall(HEAD.pack(0, 0, 0))
+    assert select.select([near], [], [], 10)[0]
+    lanes._ready(lanes._lanes[0], selectors.EVENT_READ)
+    for _ in range(2):
+        lanes.send(Outgoing(push(0, numbers(0)), [memoryview(b"header")], [memoryview(bytes(100))]))
+    assert told == ["taken", "left"] * 2
+    near.close()
+    far.close()
 
 
 HOSTILE_PIECES = {
