@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import cProfile
-import pstats
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
+from benchmarks.sim_scale import calls_per_event
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Compute, Effect, Mean, Reply, Start, Tell, Train, Wait
 from paceline.core.errors import ConfigError, PeerLost, ProtocolError
 from paceline.core.mean import Averaged
@@ -252,16 +251,14 @@ def test_a_run_may_be_watched_and_continued() -> None:
 @pytest.mark.parametrize("name", ["bsp", "asp", "ssp", "gsp", "esync", "diloco"])
 def test_what_an_event_costs_does_not_grow_with_the_workers(name: str) -> None:
     """Counted in calls of functions, which do not depend on how busy the machine is."""
-    assert calls_per_event(name, 1024) < 1.1 * calls_per_event(name, 32)
+    assert calls(name, 1024) < 1.1 * calls(name, 32)
 
 
-def calls_per_event(name: str, workers: int) -> float:
+def calls(name: str, workers: int) -> float:
     work = Steps(lambda rank, rng: rng.uniform(1, 4))
     sim = Simulation(make(name, {}), Ghost(100), work, workers=workers, watched=False)
     sim.run(max_events=2 * workers)
-    profile, before = cProfile.Profile(), sim.events
-    profile.runcall(sim.run, max_events=before + 6 * workers)
-    return pstats.Stats(profile).total_calls / (sim.events - before)  # type: ignore[attr-defined,no-any-return]
+    return calls_per_event(sim, 6 * workers)
 
 
 def test_a_hundred_thousand_events_take_seconds_with_a_thousand_workers() -> None:
