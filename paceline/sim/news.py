@@ -199,14 +199,14 @@ class ConfirmedMembers(Members):
 
     def server_is_gone(self, parties: Iterable[Party]) -> None:
         """That life is over. Who was about to come is sent home, since nobody has told the server that comes."""
+        sent_home = list(self._announced.values())
+        self._announced.clear()
+        self._under_way = [news for news in self._under_way if news not in sent_home]  # before the dead count as told
         for party in parties:
             if not party.hears:
                 self.streams.give_up(self._control, party)
             self._needs_no_news(party)
-        for rank, news in list(self._announced.items()):
-            del self._announced[rank]
-            if news in self._under_way:
-                self._under_way.remove(news)
+        for news in sent_home:
             self._tell_all(self._control, News(news.who, self._hears_it_was_sent_home, self._all_know_it_is_gone))
 
     def _hears_it_was_sent_home(self, party: Party, who: Party) -> None:

@@ -298,8 +298,8 @@ class Servers:
         for other in self.lives:
             if other.party.hears:
                 self.streams.send(self._control, other.party, 0, self._hears_of_loss, (other, life))
-        self._members.server_is_gone(life.parties)
         self.replacing.lost(life.shard, copied=self.copied)
+        self._members.server_is_gone(life.parties)
         self._order_all()
 
     def _successor(self, life: Server) -> Server:
