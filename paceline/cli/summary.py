@@ -9,7 +9,7 @@ from paceline.cli.options import Parser
 from paceline.observe import comparison, runs
 from paceline.observe.esynclog import esync_run
 from paceline.observe.table import workers_table
-from paceline.observe.text import counted
+from paceline.observe.text import counted, leased_text
 
 EPILOG = """examples:
   paceline summary runs/a                  one run: its workers too
@@ -19,7 +19,8 @@ EPILOG = """examples:
 
 RUN is the folder that --out of train, race, simulate or launch named; a folder of such folders is all of
 them; a folder with iter-1.txt, iter-2.txt, ... of ESync's workers is a run too. What is no run is skipped
-with a note; of a run that did not end there is what its trace tells. comp, comm, wait: shares of the
+with a note; of a run that did not end there is what its trace tells. Of leased data the workers' table
+is followed by what became of its samples (docs/leases.md). comp, comm, wait: shares of the
 workers' time. stale: versions, on average. MB are measured, up by the workers and down to them, and
 include what passes by shared memory.
 """
@@ -65,3 +66,5 @@ def _print_workers(groups: Sequence[runs.Group]) -> None:
             soft_wrap=True,
         )
         console.print(workers_table(tuple(comparison.row_of(w, s.seconds) for w in s.workers)))
+        if s.leased:
+            console.print(leased_text(s.leased), highlight=False, markup=False, soft_wrap=True)

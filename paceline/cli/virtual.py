@@ -71,7 +71,8 @@ class Scene:
         if self._cluster is None:
             if self.parameters and not config.cluster.step_ms:
                 raise ConfigError("--parameters: say how long a step of that model takes, with --step-ms or --cluster")
-            setting.check_end(config, timing_only=timing_only)  # before anything is measured
+            setting.check(config)  # before anything is measured
+            setting.check_end(config, timing_only=timing_only)
             self._cluster = setting.cluster_of(config, self.network, lambda: _measured(setting.measure_step(config)))
         return setting.Setting(config=config, cluster=self._cluster, timing_only=timing_only, model_length=length)
 

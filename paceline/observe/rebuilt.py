@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from paceline.core.trace import Evaluated, Membership, Record, Span
+from paceline.core.trace import Evaluated, Leased, Membership, Record, Span
 from paceline.observe.summary import Faults, Staleness, Summary, WorkerSummary, seconds_to_target
 
 REASON = "did not end"
@@ -21,7 +22,7 @@ def rebuilt(records: Iterable[Record], facts: Mapping[str, Any]) -> Summary:
     workers: dict[int, dict[str, Any]] = {}
     evaluations: list[Evaluated] = []
     staleness, faults = Staleness(), Faults()
-    seconds = 0.0
+    seconds, leased = 0.0, None
     for record in records:
         staleness.add(record)
         faults.add(record)
@@ -31,6 +32,8 @@ def rebuilt(records: Iterable[Record], facts: Mapping[str, Any]) -> Summary:
                 _add(workers.setdefault(record.rank, _nothing(record.rank, facts)), record)
             case Evaluated():
                 evaluations.append(record)
+            case Leased():
+                leased = record
             case Membership(event="joined") if record.party.startswith("worker "):
                 rank = int(record.party.partition(" ")[2])
                 workers.setdefault(rank, _nothing(rank, facts))["device"] = record.device or "?"
@@ -38,7 +41,8 @@ def rebuilt(records: Iterable[Record], facts: Mapping[str, Any]) -> Summary:
         fields |= {"staleness_mean": staleness.mean(rank), "staleness_max": staleness.max(rank)}
         fields |= {"refused": faults.refused(rank), "wild": faults.wild(rank)}
     evaluations.sort(key=lambda evaluated: evaluated.at)
-    return _summary([WorkerSummary(**workers[rank]) for rank in sorted(workers)], evaluations, seconds, facts)
+    found = _summary([WorkerSummary(**workers[rank]) for rank in sorted(workers)], evaluations, seconds, facts)
+    return replace(found, leased=leased)
 
 
 def _nothing(rank: int, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from paceline.core.trace import Leased
 from paceline.observe.summary import Summary
 
 
@@ -49,6 +50,22 @@ def accuracy_text(accuracy: float | None) -> str:
 
 def megabytes(count: int) -> str:
     return f"{count / 1e6:.1f}" if count < 1e8 else f"{count / 1e6:.0f}"
+
+
+def leased_text(leased: Leased) -> str:
+    """Two lines: how much of leased data is done, and what was given out again, and why."""
+    again = {
+        "of workers that left or were lost": leased.returned,
+        "that came too late or were refused": leased.dropped,
+        "of updates that were lost with a server": leased.undone,
+    }
+    twice = f"{leased.twice:,} of them in a second one, too" if leased.twice else "each in one"
+    given = ", ".join(f"{count:,} {whose}" for whose, count in again.items() if count)
+    left_out = f"; left out, since refused twice: {leased.left_out:,}" if leased.left_out else ""
+    return (
+        f"leased samples: {leased.done:,} are in an update, {twice}; {counted(leased.epochs, 'whole epoch')}\n"
+        f"given to others: {given or 'none'}{left_out}"
+    )
 
 
 def labels(summaries: Sequence[Summary]) -> list[str]:

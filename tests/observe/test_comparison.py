@@ -10,12 +10,13 @@ import pytest
 
 from paceline.cli.main import main
 from paceline.core.errors import ConfigError
-from paceline.core.trace import Applied, Evaluated, Span
+from paceline.core.trace import Applied, Evaluated, Leased, Span
 from paceline.observe.comparison import tables, to_json
 from paceline.observe.runs import Run, find, groups
 from paceline.observe.spread import Spread, standings
 from paceline.observe.store import TraceWriter
 from paceline.observe.summary import write_summary
+from paceline.observe.text import leased_text
 
 from .made_up import summary
 
@@ -24,6 +25,7 @@ def run(scheme: str, seed: int = 0, facts: dict[str, Any] | None = None, **chang
     return Run(path=Path(f"{scheme}{seed}"), summary=summary(scheme, seed=seed, **changed), facts=facts or {})
 
 
+LEASED = Leased(at=2.0, epochs=1, done=64, twice=0, returned=8, dropped=0, undone=0, left_out=0)
 RACES = [
     run("bsp", 0, seconds_to_target=20.0),
     run("esync", 0, seconds_to_target=5.0),
@@ -86,6 +88,7 @@ def test_of_a_run_that_was_killed_there_is_what_its_trace_tells(tmp_path: Path) 
             trace.append(Span(at=at, rank=1, activity="communicating", seconds=0.25, exchanges=1))
             trace.append(Evaluated(at=at, accuracy=0.3 * at, loss=1.0, samples=64, seconds=0.0))
         trace.append(Applied(at=2.0, shard=0, ranks=(1,), version=1, staleness=4, weight=1.0, samples=64))
+        trace.append(LEASED)
     with (tmp_path / "trace.jsonl").open("a") as file:
         file.write('{"kind":"span","at"')
     [run], [note] = find([str(tmp_path)])
@@ -93,6 +96,7 @@ def test_of_a_run_that_was_killed_there_is_what_its_trace_tells(tmp_path: Path) 
     assert (s.scheme, s.seed, s.seconds, s.samples, s.seconds_to_target) == ("ssp", 3, 2.0, 128, 2.0)
     assert [(w.rank, w.steps, w.exchanges, w.staleness_mean) for w in s.workers] == [(1, 4, 2, 4.0)]
     assert s.workers[0].shares.computing == 0.75
+    assert s.leased == LEASED
     assert note.endswith("no summary.json, since it did not end; from its trace")
 
 
@@ -102,8 +106,17 @@ def test_the_command_shows_the_workers_of_a_single_run(tmp_path: Path, capsys: p
     out = capsys.readouterr().out
     assert "3 workers" in out
     assert [line.split()[0] for line in out.splitlines()[-3:]] == ["0", "1", "2"]
+    assert "leased" not in out
     assert main(["summary", str(tmp_path / "b")]) == 2
     assert "no such folder" in capsys.readouterr().err
+
+
+def test_what_became_of_leased_data_is_told_with_the_workers_of_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_summary(summary("asp", leased=LEASED), tmp_path / "a" / "summary.json")
+    assert main(["summary", str(tmp_path / "a")]) == 0
+    assert capsys.readouterr().out.endswith("\n" + leased_text(LEASED) + "\n")
 
 
 def test_where_no_target_was_set_nobody_is_times_as_fast_and_the_best_is_named_as_in_the_table() -> None:

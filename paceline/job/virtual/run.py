@@ -15,7 +15,7 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.gate import Gate
 from paceline.core.trace import Ended, Evaluated, Membership, Record
 from paceline.core.vector import Ghost, cut
-from paceline.engine.data.shares import Shares, make_shares, parse_shares
+from paceline.engine.data.shares import Shares, make_shares
 from paceline.engine.recipes import MOMENTUM
 from paceline.engine.robust import Sorting
 from paceline.engine.vector import norm
@@ -339,8 +339,6 @@ class VirtualRun:
 
     def _shares(self) -> Shares:
         train, seconds = self._splits.train, self._setting.cluster.seconds_per_step()
-        if parse_shares(self._config.data.shares).leased:
-            raise ConfigError(f"--shares {self._config.data.shares}: not in virtual time; simulate --shares uniform")
         return make_shares(
             self._config.data.shares, len(train), len(seconds), train.y.numpy(), self._recipe.seed, seconds
         )

@@ -10,6 +10,7 @@ from torch import nn
 
 from paceline.config import Config
 from paceline.core.errors import ConfigError
+from paceline.engine.data.shares import parse_shares
 from paceline.engine.precision import Precision
 from paceline.job.speed import measured_step
 from paceline.job.worker import build_model, load_data
@@ -31,8 +32,7 @@ class Setting:
     events_max: int = 0
 
     def __post_init__(self) -> None:
-        if self.config.codecs().low_rank:
-            raise ConfigError("--codec powersgd is not simulated: take topk or sign, or train for real")
+        check(self.config)
         if not self.rounds:
             check_end(self.config, timing_only=self.timing_only)
 
@@ -40,6 +40,14 @@ class Setting:
     def slowdowns(self) -> list[float]:
         """By rank: how many times slower than the reference device."""
         return [seconds / self.cluster.step_s for seconds in self.cluster.seconds_per_step()]
+
+
+def check(config: Config) -> None:
+    """Raises ConfigError for what runs have in real time only."""
+    if config.codecs().low_rank:
+        raise ConfigError("--codec powersgd is not simulated: take topk or sign, or train for real")
+    if parse_shares(config.data.shares).leased:
+        raise ConfigError(f"--shares {config.data.shares}: not in virtual time; simulate --shares uniform")
 
 
 def check_end(config: Config, *, timing_only: bool) -> None:
