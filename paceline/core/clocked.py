@@ -19,19 +19,21 @@ Rules that look at clocks or at fixed groups alone may be held by every shard on
 come in, the slowest worker is let go everywhere. A rule that looks at the order of arrival could make two shards hold
 workers that wait for one another. Such a scheme says `one_gate`: shard 0 alone holds workers back, the other shards
 answer at once, and a worker that was held pulls the weights again when it is let go.
+
+The worker is in `pushing`, what waits to become an update in `round`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, ClassVar
 
 from paceline.core.clocks import Clocks
-from paceline.core.effects import SERVERS, STREAMS, Call, Compute, Effect, Reply, Tell, Train
+from paceline.core.effects import Reply, Tell
 from paceline.core.leases import APPLIED, LATE, REFUSED, Data, Places
-from paceline.core.mean import weighted_mean
 from paceline.core.message import INCREMENT, STATE, Nature, message
 from paceline.core.role import Place, Role
+from paceline.core.round import MadeOf, Round
 from paceline.core.staleness import Weighting
 from paceline.core.trace import Applied, Decision
 from paceline.core.vector import Vector
@@ -39,8 +41,6 @@ from paceline.core.vector import Vector
 NAMED_MAX = 8
 """A decision names those who are waited for up to this number."""
 GRADIENT, DELTA, WEIGHTS = "gradient", "delta", "weights"
-MadeOf = Sequence[tuple[int, Data]]
-"""Which samples of whom."""
 
 
 @message
@@ -72,115 +72,6 @@ class Weights:
     w: Vector
     version: int
     current: bool = True
-
-
-# ---- worker ------------------------------------------------------------------------------------------------------
-class ClockedWorker(Role):
-    """repeat: work at w, push what came of it, take the weights the server answers with.
-
-    What was pushed stays on `self` until it is answered: a restarted worker hands the very same over again.
-    """
-
-    clock = 0
-    common = ("clock",)
-    goes_back = True
-
-    def __init__(self, scheme: Any, place: Place) -> None:
-        super().__init__(scheme, place)
-        self.steps: int = getattr(scheme, "steps", 1)
-        self.payload: str = getattr(scheme, "payload", GRADIENT)
-        self.pushed: Push | None = None
-
-    def run(self) -> Generator[Effect, Any, None]:
-        if self.pushed is None:
-            self.w = (yield Call(SERVERS, Pull())).w
-        while True:
-            if self.pushed is None:
-                self.pushed = self.made((yield self.work()))
-            self.met((yield Call(SERVERS, self.pushed, STREAMS)))
-
-    def work(self) -> Compute | Train:
-        if self.payload == GRADIENT:
-            return Compute(self.w, self.steps, None, STREAMS)
-        return Train(self.w, self.steps, self.scheme.memory)
-
-    def made(self, of: Any) -> Push:
-        """What came of `work`."""
-        if self.payload == GRADIENT:
-            v = of.g
-        else:
-            v = of.x - self.w if self.payload == DELTA else of.x
-        return Push(g=v, clock=self.clock + 1, samples=of.samples, data=of.data)
-
-    def met(self, answer: Weights) -> None:
-        """The exchange is over."""
-        self.w = answer.w
-        self.pushed = None
-        self.clock += 1
-
-    def undone(self) -> None:
-        """What was to be pushed belongs to weights that are no more. The clock goes on: servers take any later one."""
-        self.pushed = None
-
-
-class RefreshingWorker(ClockedWorker):
-    """Where shard 0 alone holds workers back: one that was held pulls the weights again."""
-
-    def run(self) -> Generator[Effect, Any, None]:
-        current = False
-        while True:
-            if self.pushed is None:
-                while not current:
-                    answer = yield Call(SERVERS, Pull())
-                    self.w, current = answer.w, answer.current
-                self.pushed = self.made((yield self.work()))
-            answer = yield Call(SERVERS, self.pushed)
-            self.met(answer)
-            current = answer.current
-
-
-# ---- server ------------------------------------------------------------------------------------------------------
-class Round:
-    """The contributions of one group that wait to become one update; `count` of them.
-
-    `came`: of whom no more is expected; `refused`: those among them whose contribution does not count; `first`: whose
-    came first; `data`: which samples of whom are in it, where they are leased.
-    """
-
-    __slots__ = ("came", "count", "data", "first", "members", "refused", "samples", "sum")
-
-    def __init__(self, members: Iterable[int]) -> None:
-        self.members = set(members)
-        self.reset()
-
-    def reset(self) -> None:
-        self.came: set[int] = set()
-        self.refused: set[int] = set()
-        self.count = self.first = 0
-        self.samples = 0
-        self.sum: Any = None  # None when there is none
-        self.data: list[tuple[int, Data]] = []
-
-    def add(self, rank: int, g: Any, samples: int) -> None:
-        if self.count == 1:  # of two, whoever comes first, the sum has the same bits
-            first, second = self.sum * float(self.samples), g * float(samples)
-            self.sum = first + second if self.first < rank else second + first
-        elif self.count:
-            self.sum = self.sum + g * float(samples)
-        else:
-            self.sum, self.first = g, rank
-        self.samples += samples
-        self.count += 1
-        self.came.add(rank)
-
-    def mean(self) -> Any:
-        """Weighted by samples, so that unequal batches average as one large batch would; one alone is its own mean."""
-        return self.sum if self.count == 1 else weighted_mean(self.sum, self.samples)
-
-    @property
-    def complete(self) -> bool:
-        # The lengths decide all but the last arrivals, so that a push costs the same in a group of any size.
-        return bool(self.came) and len(self.came) >= len(self.members) and self.members <= self.came
 
 
 class ClockedServer(Role):

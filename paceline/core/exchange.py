@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paceline.core.clocked import DELTA, GRADIENT, WEIGHTS, Push, RefreshingWorker
+from paceline.core.clocked import DELTA, GRADIENT, WEIGHTS, Push
 from paceline.core.effects import KEEP, RESET
 from paceline.core.message import INCREMENT, STATE, Nature
+from paceline.core.pushing import RefreshingWorker
 from paceline.core.role import Role
 from paceline.core.scheme import Scheme, parameter
 from paceline.core.staleness import Weighting

@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.core.clocked import ClockedServer, ClockedWorker, Pull, Push, Round
+from paceline.core.clocked import ClockedServer, Pull, Push
 from paceline.core.effects import (
     COORDINATOR,
     SERVERS,
@@ -32,7 +32,9 @@ from paceline.core.effects import (
 )
 from paceline.core.grouping import Groups, groups_by_speed, score
 from paceline.core.message import message
+from paceline.core.pushing import ClockedWorker
 from paceline.core.role import Place, Role
+from paceline.core.round import Round
 from paceline.core.trace import Decision
 
 SMOOTHING = 0.2

@@ -30,8 +30,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from paceline.core.clocked import Round
 from paceline.core.errors import ConfigError
+from paceline.core.round import Round
 
 NONE, TRIMMED, MEDIAN, KRUM, CENTRED = "none", "trimmed", "median", "krum", "centred"
 RULES = (NONE, TRIMMED, MEDIAN, KRUM, CENTRED)

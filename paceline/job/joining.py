@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from paceline.codec.means import MeanCoder
-from paceline.core.clocked import ClockedWorker
 from paceline.core.effects import EVERY_BIT, Mean
 from paceline.core.errors import PeerLost, Stopped
+from paceline.core.pushing import ClockedWorker
 from paceline.core.role import Place, Role, Update
 from paceline.engine.adder import FlatAdder
 from paceline.engine.buffers import Buffers

@@ -16,8 +16,9 @@ late gradients then do harm (see `weighting`, and GSP).
 
 from __future__ import annotations
 
-from paceline.core.clocked import ClockedServer, ClockedWorker
+from paceline.core.clocked import ClockedServer
 from paceline.core.exchange import Payload, Weighted
+from paceline.core.pushing import ClockedWorker
 from paceline.core.scheme import Paper, scheme
 
 

@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from paceline.core.clocked import ClockedServer, ClockedWorker
+from paceline.core.clocked import ClockedServer
 from paceline.core.effects import Compute, Effect, Mean, Train
 from paceline.core.exchange import Delta
+from paceline.core.pushing import ClockedWorker
 from paceline.core.role import Role
 from paceline.core.scheme import Paper, scheme
 

@@ -25,10 +25,10 @@ from __future__ import annotations
 
 import itertools
 
-from paceline.core.clocked import ClockedWorker
 from paceline.core.errors import ConfigError
 from paceline.core.exchange import Weighted
 from paceline.core.grouping import Groups, parse_groups, parse_labels
+from paceline.core.pushing import ClockedWorker
 from paceline.core.regroup import GroupedServer, GroupedWorker, GroupingCoordinator
 from paceline.core.role import Role
 from paceline.core.scheme import Paper, parameter, scheme

@@ -31,10 +31,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.core.clocked import ClockedServer, ClockedWorker, Round
+from paceline.core.clocked import ClockedServer
 from paceline.core.errors import ConfigError
 from paceline.core.exchange import Clocked
+from paceline.core.pushing import ClockedWorker
 from paceline.core.role import Place
+from paceline.core.round import Round
 from paceline.core.scheme import Paper, parameter, scheme
 
 

@@ -25,10 +25,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from paceline.core.clocked import ClockedServer, ClockedWorker, some
+from paceline.core.clocked import ClockedServer, some
 from paceline.core.clocks import Clocks
 from paceline.core.effects import Reply, Tell
 from paceline.core.exchange import Payload
+from paceline.core.pushing import ClockedWorker
 from paceline.core.role import Place
 from paceline.core.scheme import Paper, parameter, scheme
 

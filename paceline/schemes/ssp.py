@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from paceline.core.clocked import ClockedServer, ClockedWorker, some
+from paceline.core.clocked import ClockedServer, some
 from paceline.core.exchange import Weighted
+from paceline.core.pushing import ClockedWorker
 from paceline.core.role import Place
 from paceline.core.scheme import Paper, parameter, scheme
 

@@ -24,9 +24,10 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any
 
-from paceline.core.clocked import ClockedServer, ClockedWorker
+from paceline.core.clocked import ClockedServer
 from paceline.core.effects import Reply, Tell
 from paceline.core.exchange import Payload
+from paceline.core.pushing import ClockedWorker
 from paceline.core.role import Place
 from paceline.core.scheme import Paper, parameter, scheme
 

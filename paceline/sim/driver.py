@@ -16,10 +16,10 @@ from heapq import heappop
 from random import Random
 from typing import Any
 
-from paceline.core.clocked import Round
 from paceline.core.effects import KEEP, RESET, Compute, Computed, Train, Trained
 from paceline.core.gate import Gate
 from paceline.core.role import Role, Update
+from paceline.core.round import Round
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record, Span
 from paceline.sim.cluster import Cluster, uniform

@@ -7,10 +7,10 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from paceline.core.clocked import Round
 from paceline.core.gate import Gate
 from paceline.core.mean import MeanServer, mean_model
 from paceline.core.role import Place, Role, Update
+from paceline.core.round import Round
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
 from paceline.core.vector import cut

@@ -4,10 +4,11 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from paceline.core.clocked import ClockedServer, ClockedWorker, Pull, Push, Weights, settles, some
+from paceline.core.clocked import ClockedServer, Pull, Push, Weights, settles, some
 from paceline.core.effects import SERVERS, Call, Compute, Computed
 from paceline.core.gate import REJECT, GatePolicy
 from paceline.core.leases import Data
+from paceline.core.pushing import ClockedWorker
 from paceline.core.role import Place
 from paceline.core.scheme import make, names
 from tests.drive import ByHand, server

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from paceline.core.clocked import ClockedServer, Round
+from paceline.core.clocked import ClockedServer
 from paceline.core.copies import Copies
 from paceline.core.delivery import Receiver, Sender, Verdict
 from paceline.core.mass import Holder
 from paceline.core.mean import MeanServer
 from paceline.core.replacing import Replacing
+from paceline.core.round import Round
 from paceline.core.scheme import lookup
 from paceline.sim import recovery
 from paceline.sim.news import ConfirmedMembers

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.core.clocked import ClockedServer, ClockedWorker, Pull, Push
+from paceline.core.clocked import ClockedServer, Pull, Push
 from paceline.core.effects import SERVERS, Call, Compute, Effect, Mean, Reply, Start, Tell, Wait
 from paceline.core.mass import Holder, Share
 from paceline.core.mean import Averaged, MeanServer
+from paceline.core.pushing import ClockedWorker
 from paceline.core.role import Role
 from paceline.core.scheme import Scheme, make
 from paceline.core.vector import Ghost

@@ -1,0 +1,55 @@
+"""The open round of a group: contributions on their way to one update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from paceline.core.leases import Data
+from paceline.core.mean import weighted_mean
+
+MadeOf = Sequence[tuple[int, Data]]
+"""Which samples of whom."""
+
+
+class Round:
+    """The contributions of one group that wait to become one update; `count` of them.
+
+    `came`: of whom no more is expected; `refused`: those among them whose contribution does not count; `first`: whose
+    came first; `data`: which samples of whom are in it, where they are leased.
+    """
+
+    __slots__ = ("came", "count", "data", "first", "members", "refused", "samples", "sum")
+
+    def __init__(self, members: Iterable[int]) -> None:
+        self.members = set(members)
+        self.reset()
+
+    def reset(self) -> None:
+        self.came: set[int] = set()
+        self.refused: set[int] = set()
+        self.count = self.first = 0
+        self.samples = 0
+        self.sum: Any = None  # None when there is none
+        self.data: list[tuple[int, Data]] = []
+
+    def add(self, rank: int, g: Any, samples: int) -> None:
+        if self.count == 1:  # of two, whoever comes first, the sum has the same bits
+            first, second = self.sum * float(self.samples), g * float(samples)
+            self.sum = first + second if self.first < rank else second + first
+        elif self.count:
+            self.sum = self.sum + g * float(samples)
+        else:
+            self.sum, self.first = g, rank
+        self.samples += samples
+        self.count += 1
+        self.came.add(rank)
+
+    def mean(self) -> Any:
+        """Weighted by samples, so that unequal batches average as one large batch would; one alone is its own mean."""
+        return self.sum if self.count == 1 else weighted_mean(self.sum, self.samples)
+
+    @property
+    def complete(self) -> bool:
+        # The lengths decide all but the last arrivals, so that a push costs the same in a group of any size.
+        return bool(self.came) and len(self.came) >= len(self.members) and self.members <= self.came
