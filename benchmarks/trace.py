@@ -32,7 +32,7 @@ from paceline.bench.report import conditions
 from paceline.core.trace import Applied, Decision, Record, Span, from_dict
 from paceline.engine import models
 from paceline.engine.recipes import ModelRecipe
-from paceline.live.session import line_of
+from paceline.live.reports import line_of
 from paceline.observe.store import TraceWriter
 
 BOUND = 0.01

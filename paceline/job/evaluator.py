@@ -119,7 +119,7 @@ class Evaluator:
         layout = plan.layout if self._model_of == "servers" else NOWHERE
         self._keeper = Keeper(self._config, session, layout, self._flat, self._module, begun_at, seat.store_password)
         session.expect(control.Go)
-        session.begin()
+        session.reports.begin()
 
     def judge_now(self, holder: int | None = None) -> None:
         """The model as it is now; or the last one, once nobody trains any more, which worker `holder` may have.

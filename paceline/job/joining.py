@@ -124,7 +124,7 @@ class Membership:
             update=update,
             seed=self._recipe.seed,
             seconds_per_step=plan.seconds_per_step,
-            note=self._session.note,
+            note=self._session.reports.note,
         )
         self._node.calls.patient = plan.replaced
         box: type[Role] = self._scheme.worker(len(plan.layout.holders))

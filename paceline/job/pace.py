@@ -103,7 +103,7 @@ class Pace:
             self._behind = Behind(batches=self._former_steps)
         self._remember()
         self._notice = Notice(session)
-        session.begin(self._progress)
+        session.reports.begin(self._progress)
         self._take(self._node.advance)
 
     # ---- the user's side ---------------------------------------------------------------------------------
@@ -355,4 +355,4 @@ class Pace:
 
     def _note(self, activity: str, seconds: float, *, at: float | None = None, **more: Any) -> None:
         at = self._node.now() if at is None else at
-        self._session.note(Span(at=at, rank=self.rank, activity=activity, seconds=seconds, **more))
+        self._session.reports.note(Span(at=at, rank=self.rank, activity=activity, seconds=seconds, **more))

@@ -60,8 +60,10 @@ def not_saved(session: Session, what: str, error: Exception, *, quietly: bool = 
     reason = f"{what} was not saved, the run goes on: {getattr(error, 'strerror', None) or error}"
     print(reason, file=sys.stderr, flush=True)
     if not quietly:
-        session.note(Decision(at=session.node.now(), party="evaluator", rank=0, verdict=NOT_SAVED, reason=reason))
-        session.flush()
+        session.reports.note(
+            Decision(at=session.node.now(), party="evaluator", rank=0, verdict=NOT_SAVED, reason=reason)
+        )
+        session.reports.flush()
 
 
 class Keeper:

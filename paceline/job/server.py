@@ -116,7 +116,7 @@ class Shard:
 
     def _make_gates(self) -> dict[int, Gate | None]:
         def made(number: int) -> Gate | None:
-            norm, note = Probe(self._length(number)), self._session.note
+            norm, note = Probe(self._length(number)), self._session.reports.note
             return self._recipe.gate.gate(norm, self._plan.workers, self._server, note, self._expel)
 
         return {number: made(number) for number in self._slices}
@@ -149,10 +149,10 @@ class Shard:
             seed=self._recipe.seed,
             seconds_per_step=self._plan.seconds_per_step,
             # What happens to a shard happens to all its slices; one of them is enough to tell of it.
-            note=(lambda record: session.note(_of_server(record, self._server))) if at == 0 else None,
+            note=(lambda record: session.reports.note(_of_server(record, self._server))) if at == 0 else None,
             gate=self._gates.get(number),
             rounds=self._recipe.robust.rounds(Sorting()),
-            settled=session.settle if number == 0 else None,
+            settled=session.reports.settle if number == 0 else None,
         )
 
     def _set_rate(self, lr: float) -> None:
@@ -192,7 +192,7 @@ class Shard:
         before = self._version()
         self._node.between_messages(lambda: self._swap(states, order.view))
         if first := self._first:
-            self._session.tell_settled()
+            self._session.reports.tell_settled()
             self._session.tell(control.Restored(done=tuple(first.done)))
         departed = {*order.departed, *self._session.departed}
         for rank in sorted({*departed, *order.returned}):

@@ -9,42 +9,25 @@ import queue
 import socket
 import sys
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
-
-import msgspec
 
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
 from paceline.core.leases import Data
 from paceline.core.role import Role
 from paceline.core.sharding import Layout
-from paceline.core.trace import KINDS, Record
 from paceline.live import control, party, verbs
 from paceline.live.exhibits import PRESENCE, Peek
 from paceline.live.hosted import Carrier
 from paceline.live.links import measure_link
 from paceline.live.node import Node
 from paceline.live.party import Party
+from paceline.live.reports import Reports
 from paceline.live.transport import CONTROL, Envelope, Kind, Transport
 
 M = TypeVar("M")
 
-REPORT_SECONDS = 0.25
-MEANWHILE_SECONDS = 0.5
-UPDATE_SECONDS_MAX = 300.0  # that a server may be at one update before it counts as hung
 COORDINATOR_GONE = "the coordinator is gone"
-OPENINGS = {kind: f'{{"kind":"{name}",'.encode() for name, kind in KINDS.items()}
-ENCODER = msgspec.json.Encoder()
-RECORDS_BYTES = 32 * 1024  # a header holds twice that
-SETTLE_SECONDS = 0.05
-SETTLED_MAX = 256  # contributions in one message
-
-
-def line_of(record: Record) -> str:
-    """JSON, with the fields that are as by default: to leave them out takes three times as long, in every step."""
-    return (OPENINGS[type(record)] + ENCODER.encode(record)[1:]).decode()
 
 
 class Served(Protocol):
@@ -76,11 +59,7 @@ class Session:
         self._transport, self._timeout_s = transport, timeout_s
         self._inbox: queue.Queue[Any] = queue.Queue()
         self._exit = threading.Event()
-        self._records: deque[Record] = deque()
-        self._report: Callable[[], control.Progress] | None = None
-        self._reporting = False
-        self._reported_at = time.monotonic()
-        self._flushing = threading.Lock()
+        self.reports = Reports(transport, node.me, self._exit)
         self._rate: tuple[int, control.Rate] | None = None  # to so many servers, told by this party
         self._error: BaseException | None = None  # why this party cannot go on
         self._addresses: dict[str, str] = {}
@@ -100,7 +79,6 @@ class Session:
         self.on_replaced: Callable[[], None] = lambda: None  # before what is not answered is asked once more
         self.pending_of: Callable[[int], Data] = lambda rank: ()  # leased samples of a worker that wait for a round
         self.leases: queue.SimpleQueue[control.Lease | None] = queue.SimpleQueue()  # None: there will be no other
-        self._settled: deque[tuple[int, str, Data]] = deque()
         self.epochs = 0  # whole ones, of leased data
 
     # ---- setting up --------------------------------------------------------------------------------------
@@ -120,7 +98,7 @@ class Session:
         )
         self.tell(hello)
         if incarnation:  # the run is going on, and silence is counted
-            self.begin()
+            self.reports.begin()
 
     def connect(self, parties: Sequence[Party]) -> None:
         """Learn where everybody is, and connect to these."""
@@ -191,16 +169,7 @@ class Session:
             raise ProtocolError(f"{self.node.me} expected {wanted.__name__}, got {type(message).__name__}")
         return message
 
-    def begin(self, report: Callable[[], control.Progress] | None = None) -> None:
-        """Training starts: from now on report progress, or at least a beat, and records a few times a second."""
-        self._report = report
-        if not self._reporting:
-            self._reporting = True
-            self._transport.call_later(REPORT_SECONDS, self._report_again)
-            if self.node.me.kind == "server":
-                threading.Thread(target=self._beat_meanwhile, name=f"beat of {self.node.me}", daemon=True).start()
-
-    # ---- reporting ---------------------------------------------------------------------------------------
+    # ---- while training goes on --------------------------------------------------------------------------
     def tell(self, message: Any) -> None:
         self._transport.send(party.COORDINATOR, Envelope(Kind.CONTROL, message))
 
@@ -238,55 +207,6 @@ class Session:
         self._rate = servers, control.Rate(lr=lr)
         self.tell_servers(*self._rate)
 
-    def note(self, record: Record) -> None:
-        """Keep a trace record until the next report."""
-        self._records.append(record)
-
-    def settle(self, rank: int, fate: str, data: Data) -> None:
-        """What became of a contribution of leased data; told soon, together with that of others."""
-        if not self._settled:
-            self._transport.call_later(SETTLE_SECONDS, self._tell_settled_soon)
-        self._settled.append((rank, fate, data))
-
-    def _tell_settled_soon(self) -> None:
-        with contextlib.suppress(PeerLost):  # `lost` is about to be told
-            self.tell_settled()
-
-    def tell_settled(self) -> None:
-        while self._settled:
-            some = [self._settled.popleft() for _ in range(min(len(self._settled), SETTLED_MAX))]
-            self.tell(control.Settled(contributions=tuple(some)))
-
-    def flush(self) -> None:
-        """Report now; from the party's own thread or the transport's, one at a time."""
-        with self._flushing:
-            self.tell_settled()
-            if self._report is not None:
-                self.tell(self._report())
-            while self._records:
-                lines, size = [], 0
-                while self._records and size < RECORDS_BYTES:
-                    lines.append(line_of(self._records.popleft()))
-                    size += len(lines[-1])
-                self.tell(control.Records(lines="\n".join(lines)))
-
-    def _beat_meanwhile(self) -> None:
-        """While the transport's thread is in a long update. One that never comes out of it falls silent in the end."""
-        while not self._exit.wait(MEANWHILE_SECONDS):
-            silent_s = time.monotonic() - self._reported_at
-            if MEANWHILE_SECONDS < silent_s < UPDATE_SECONDS_MAX:
-                with contextlib.suppress(PeerLost):
-                    self.tell(control.Beat())
-
-    def _report_again(self) -> None:
-        self._reported_at = time.monotonic()
-        if not self._exit.is_set():
-            with contextlib.suppress(PeerLost):  # `lost` is about to be told
-                if self._report is None and not self._records:
-                    self.tell(control.Beat())
-                self.flush()
-            self._transport.call_later(REPORT_SECONDS, self._report_again)
-
     def leave(self, reason: str, *, home: bool = False) -> None:
         """Say that this worker takes no further part: to the other workers first, then to the coordinator.
 
@@ -297,7 +217,7 @@ class Session:
             # Nothing of what this worker sent may be on its way when it is gone; but the run may end just now.
             with contextlib.suppress(PeerLost, Stopped):
                 self.node.peek_at(server, PRESENCE)
-        self.flush()
+        self.reports.flush()
         self.tell(control.Left(reason=reason, home=home))
 
     def wait_for_finish(self) -> control.Finish | None:
@@ -331,7 +251,7 @@ class Session:
 
         Raises PeerLost when the coordinator vanished, or what went wrong on the transport's thread.
         """
-        self.begin()
+        self.reports.begin()
         while not isinstance(message := self._inbox.get(), control.Finish):
             match message:
                 case control.Go() if served:
@@ -344,7 +264,7 @@ class Session:
                     raise message
         if served:
             served.end()
-        self.flush()
+        self.reports.flush()
         self.tell(control.Saved())
         self._exit.wait()
         self.check()
@@ -387,7 +307,7 @@ class Session:
             case control.Lease() as lease:
                 self.leases.put(lease)
             case control.Fence(rank=rank, incarnation=life):
-                self.tell_settled()
+                self.reports.tell_settled()
                 self.tell(control.Fenced(rank=rank, incarnation=life, pending=self.pending_of(rank)))
             case control.Gone(rank=rank, lost=lost, incarnation=incarnation):
                 self.departed.add(rank)

@@ -252,7 +252,7 @@ class ThreadRun:
 
         def hosted(number: int) -> Hosted:
             def initial(w: Any) -> None:
-                note = session.note if number == slices[0] else None
+                note = session.reports.note if number == slices[0] else None
                 mine.role = box(self._scheme, self._place(number, w, note, plan)) if box else None
 
             part = plan.layout.slices[number]
@@ -302,19 +302,19 @@ class ThreadRun:
         node.times.reset()
         session.tell(control.Prepared())
         session.expect(control.Go)
-        session.begin(lambda: self._progress_of(rank, session))
+        session.reports.begin(lambda: self._progress_of(rank, session))
         return carrier
 
     def _role(self, rank: int, w: Any, session: Session, plan: control.Plan) -> Role:
         box: type[Role] = self._scheme.worker(len(plan.layout.holders))
-        return box(self._scheme, self._place(rank, w, session.note, plan))
+        return box(self._scheme, self._place(rank, w, session.reports.note, plan))
 
     def _come_late(self, rank: int, session: Session, plan: control.Plan) -> None:
         model_of = self._scheme.model_of(self.servers)
         role = come_late(session, model_of, self.case.workers, lambda w: self._role(rank, w, session, plan))
         session.enter(role, plan.layout)
         self._base[rank] = session.expect(control.Go).steps
-        session.begin(lambda: self._progress_of(rank, session))
+        session.reports.begin(lambda: self._progress_of(rank, session))
 
     def _may_leave(self, rank: int) -> bool:
         with self._lock:

@@ -16,11 +16,12 @@ import pytest
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
 from paceline.core.sharding import lay_out
 from paceline.core.trace import Applied, Decision, Ended, Record, Span, from_dict
-from paceline.live import control, session
+from paceline.live import control, reports
 from paceline.live.exhibits import Exhibit
 from paceline.live.hub import Hub
 from paceline.live.node import Node
 from paceline.live.party import COORDINATOR, Party, server, worker
+from paceline.live.reports import line_of
 from paceline.live.session import Session
 from paceline.live.transport import Envelope, Kind
 from tests.live.doubles import NumpyMemory, Recorder, happened, in_background, net_threads, take, vector
@@ -69,7 +70,7 @@ class Scene:
         assert isinstance(self.hears(), control.Hello)
         self.tell(control.Go())
         self.session.expect(control.Go)
-        self.session.begin(report)
+        self.session.reports.begin(report)
 
     def close(self) -> None:
         self.session.close()
@@ -184,15 +185,15 @@ def test_the_clock_starts_when_go_arrives_not_when_it_is_looked_at(scene: Scene)
 
 
 def test_progress_and_records_are_reported_again_and_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "REPORT_SECONDS", 0.01)
-    scene.session.note(Ended(at=1.0, reason="one"))
-    scene.session.note(Ended(at=2.0, reason="two"))
+    monkeypatch.setattr(reports, "REPORT_SECONDS", 0.01)
+    scene.session.reports.note(Ended(at=1.0, reason="one"))
+    scene.session.reports.note(Ended(at=2.0, reason="two"))
     scene.begin(lambda: PROGRESS)
     assert scene.hears() == PROGRESS
     lines = scene.hears().lines.split("\n")
     assert [json.loads(line)["reason"] for line in lines] == ["one", "two"]
     assert scene.hears() == PROGRESS
-    scene.session.note(Ended(at=3.0, reason="three"))
+    scene.session.reports.note(Ended(at=3.0, reason="three"))
     while (message := scene.hears()) == PROGRESS:
         pass
     assert json.loads(message.lines)["reason"] == "three"
@@ -200,9 +201,9 @@ def test_progress_and_records_are_reported_again_and_again(scene: Scene, monkeyp
 
 def test_many_records_are_cut_into_messages_that_fit(scene: Scene) -> None:
     for n in range(1000):
-        scene.session.note(Decision(at=float(n), party="p", rank=n, verdict="wait", reason="ü" * 100))
+        scene.session.reports.note(Decision(at=float(n), party="p", rank=n, verdict="wait", reason="ü" * 100))
     scene.begin()
-    scene.session.flush()
+    scene.session.reports.flush()
     ranks: list[int] = []
     while len(ranks) < 1000:
         lines = scene.hears().lines
@@ -218,8 +219,8 @@ def test_two_threads_may_report_at_once(scene: Scene) -> None:
     def flush() -> None:
         gate.wait(15)
         for _ in range(200):
-            scene.session.note(Ended(at=0.0, reason="r"))
-            scene.session.flush()
+            scene.session.reports.note(Ended(at=0.0, reason="r"))
+            scene.session.reports.flush()
 
     flushes = [in_background(flush) for _ in range(2)]
     for flushed in flushes:
@@ -240,9 +241,9 @@ def test_a_report_is_never_overtaken_by_another(scene: Scene) -> None:
         return PROGRESS
 
     scene.begin(report)
-    first = in_background(scene.session.flush)
+    first = in_background(scene.session.reports.flush)
     assert entered.acquire(timeout=15)
-    second = in_background(scene.session.flush)
+    second = in_background(scene.session.reports.flush)
     assert not entered.acquire(timeout=0.05), "two threads report at once"
     go_on.set()
     first()
@@ -311,7 +312,7 @@ def test_stop_ends_the_loop_box_but_not_the_party(scene: Scene) -> None:
 def test_a_party_that_only_answers_tells_its_last_notes_before_it_may_end(scene: Scene) -> None:
     scene.begin()
     serving = in_background(scene.session.serve)
-    scene.session.note(Ended(at=1.0, reason="last note"))
+    scene.session.reports.note(Ended(at=1.0, reason="last note"))
     scene.tell(control.Finish(holder=0))
     assert "last note" in scene.hears().lines
     assert scene.hears() == control.Saved()
@@ -375,7 +376,7 @@ def test_what_goes_wrong_on_the_thread_that_delivers_reaches_the_partys_own(scen
 def test_a_report_to_a_coordinator_that_has_just_gone_is_no_error_of_its_own(scene: Scene) -> None:
     scene.begin(lambda: PROGRESS)
     scene.hub._members.pop(COORDINATOR)  # gone, and `lost` is still on its way
-    scene.session._report_again()
+    scene.session.reports._again()
     assert not scene.session.over.is_set()
     scene.coordinator.close()
 
@@ -412,7 +413,7 @@ def test_a_worker_says_where_its_loop_is_when_it_is_asked(
     ],
 )
 def test_a_record_becomes_one_line_and_is_the_same_afterwards(record: Record) -> None:
-    line = session.line_of(record)
+    line = line_of(record)
     assert "\n" not in line
     assert from_dict(json.loads(line)) == record
 
@@ -436,15 +437,15 @@ def test_a_worker_that_goes_home_when_the_run_stops_says_goodbye_all_the_same(
 def test_a_server_in_a_long_update_is_heard_of_but_not_one_that_never_comes_out_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session, "MEANWHILE_SECONDS", 0.05)
-    monkeypatch.setattr(session, "UPDATE_SECONDS_MAX", 3.0)
+    monkeypatch.setattr(reports, "MEANWHILE_SECONDS", 0.05)
+    monkeypatch.setattr(reports, "UPDATE_SECONDS_MAX", 3.0)
     hub, script, out = Hub(), Recorder(), threading.Event()
     coordinator = hub.transport(COORDINATOR)
     coordinator.open(script)
     transport = hub.transport(server(0))
     of_server = Session(transport, Node(transport, NumpyMemory()))
     of_server.hello(coordinator.address, "cpu")
-    of_server.begin()
+    of_server.reports.begin()
     assert isinstance(script.next()[1], control.Hello)
     in_update = threading.Event()
     transport.call_later(0.0, lambda: (in_update.set(), out.wait(15.0)))  # type: ignore[arg-type, return-value]

@@ -77,7 +77,7 @@ class DistributedStore(KVStore):
         self.num_workers = plan.workers
         session.tell(control.Prepared())
         session.expect(control.Go)
-        session.begin(self._progress)
+        session.reports.begin(self._progress)
 
     def _progress(self) -> control.Progress:
         up, down = self._session.traffic()
