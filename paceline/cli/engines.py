@@ -28,7 +28,7 @@ from paceline.launch.local import LocalHost
 from paceline.launch.returning import Returning
 from paceline.launch.run import conductor_of, new_folder
 from paceline.launch.script import Output
-from paceline.live.tcp import is_loopback
+from paceline.live.addresses import is_loopback
 from paceline.observe.progress import make_view
 from paceline.observe.text import counted
 

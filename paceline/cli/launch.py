@@ -31,7 +31,7 @@ from paceline.launch.placement import Placement, place
 from paceline.launch.run import conductor_of, new_folder, next_folder
 from paceline.launch.script import Output, ScriptCrew
 from paceline.launch.ssh import Ssh, logins, sync
-from paceline.live.tcp import is_loopback
+from paceline.live.addresses import is_loopback
 from paceline.observe.progress import make_view
 from paceline.observe.text import counted
 

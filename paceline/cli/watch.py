@@ -12,12 +12,10 @@ from typing import Any
 
 from paceline.cli import catalogue
 from paceline.cli.options import Parser
-from paceline.cli.outlook import outlook_of
 from paceline.config import build, load
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import lookup
 from paceline.observe.store import TRACE
-from paceline.observe.watch.box import box
 
 EPILOG = """The page shows who computes, waits and communicates, who holds the others up and what that costs, and what
 other schemes would give. It reads RUN/trace.jsonl and changes nothing. It listens on 127.0.0.1; the
@@ -49,6 +47,7 @@ def main(arguments: list[str]) -> int:
         raise ConfigError(f"--port {namespace.port}: must be a number from 0 to 65535")
     if not owned:
         check(run)
+    from paceline.cli.outlook import outlook_of
     from paceline.observe.watch.reader import newest
     from paceline.observe.watch.serve import serve
 
@@ -81,6 +80,8 @@ def check(run: Path) -> None:
 
 def about(run: Path) -> dict[str, Any]:
     """What the run's config.toml says of it; little, while it is not there yet."""
+    from paceline.observe.watch.box import box
+
     told: dict[str, Any] = {"run": str(run), "scheme": "", "summary": "", "paper": "", "box": [], "servers": 1}
     told["parameters"] = {}
     try:

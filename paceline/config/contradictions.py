@@ -17,8 +17,8 @@ from paceline.engine import recipes
 from paceline.engine.data.partition import read_sharding
 from paceline.engine.data.remote import is_remote
 from paceline.engine.data.shares import parse_shares
+from paceline.live.addresses import check_bind
 from paceline.live.segments import segments_for
-from paceline.live.tcp import check_bind
 
 if TYPE_CHECKING:
     from paceline.config.whole import Config

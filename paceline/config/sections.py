@@ -19,7 +19,7 @@ from paceline.core.scheme import Limits, lookup
 from paceline.core.sharding import parse_shards
 from paceline.engine import recipes
 from paceline.engine.data.shares import parse_shares
-from paceline.live.tcp import is_loopback
+from paceline.live.addresses import is_loopback
 
 
 def option(default: Any, help: str, *, flag: str = "", **limits: Any) -> Any:

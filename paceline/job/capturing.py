@@ -18,18 +18,14 @@ from paceline.core.clocked import ClockedServer
 from paceline.core.copies import SliceState
 from paceline.core.role import Role
 from paceline.engine.rules import Rule
-from paceline.engine.vector import Flat
-from paceline.job.spool import Spool, unspooled
+from paceline.engine.vector import Flat, FlatMemory
+from paceline.job.spool import Spool, on_disk, unspooled
 from paceline.live.exhibits import STATE
 from paceline.live.hosted import Hosted
 from paceline.live.node import Node
-from paceline.live.states import kept, state_exhibit
+from paceline.live.states import CHECKPOINT, FORGET, LOCK_STEP, SNAPSHOT, VERSION, kept, state_exhibit
 
-VERSION, LOCK_STEP = "version", "lock-step"
 WEIGHTS = "weights"
-CHECKPOINT, SNAPSHOT = "", "snapshot"
-"""For whom something is kept: for the evaluator, or for a server that may have to be replaced."""
-FORGET = -1  # in place of a version
 NOTHING = Flat.wrap(torch.empty(0))
 
 
@@ -63,7 +59,7 @@ class Captures:
     def _want(self, version: int) -> None:
         self._node.exhibits.withdraw(self._shown)
         self._wanted, self._kept, self._shown = version, {}, []
-        self._spool = Spool() if self._purpose == SNAPSHOT else None
+        self._spool = Spool(FlatMemory()) if self._purpose == SNAPSHOT else None
         for at, hosted in enumerate(self._hosted):
             hosted.after.pop(self._purpose, None)
             if version != FORGET:
@@ -122,10 +118,6 @@ def state_of(role: Role, rule: Rule) -> SliceState:
     if isinstance(role, ClockedServer):
         facts |= {"version": role.version, "lock_step": _lock_step(role)}
     return SliceState({WEIGHTS: w, **{name: Flat.wrap(v) for name, v in long.items()}}, facts)
-
-
-def on_disk(state: SliceState, spool: Spool) -> SliceState:
-    return SliceState(spool.all(state.vectors), state.facts)
 
 
 def _is_number(v: Any) -> bool:

@@ -17,7 +17,6 @@ from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.trace import Decision, Membership, Record
-from paceline.engine.vector import FlatMemory
 from paceline.job.apart import Apart
 from paceline.job.claim import Claim, set_aside
 from paceline.job.coordinating import make_coordinator
@@ -25,13 +24,12 @@ from paceline.job.credentials import Credentials, security_note
 from paceline.job.crew import Crew, Ended
 from paceline.job.deadline import INTERRUPT_SECONDS, Deadline, RunFailed
 from paceline.job.growth import GROWS, asked_to_grow, grows
-from paceline.job.happenings import Failure, Finished, Grow, Interrupted, Member, News, Started, Taken
+from paceline.job.happenings import NOT_SAVED, Failure, Finished, Grow, Interrupted, Member, News, Started, Taken
 from paceline.job.ledger import Ledger
 from paceline.job.link import Link
 from paceline.job.recipe import Recipe
 from paceline.job.restarts import Replacements, Restarts
 from paceline.job.resuming import Start, find
-from paceline.job.saving import NOT_SAVED
 from paceline.job.seat import Seat
 from paceline.job.seating import make_seats
 from paceline.job.standing import Standing
@@ -42,6 +40,7 @@ from paceline.live.coordinator import Coordinator
 from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.phases import Phase
+from paceline.live.plain import PlainMemory
 from paceline.live.recovery import LIVES_MAX
 from paceline.live.session import COORDINATOR_GONE
 from paceline.live.told import told
@@ -96,7 +95,7 @@ class Conductor:
         self._taken = False
         self._interrupted, self._where, self._lost_at = "", dict[Party, str](), dict[Party, str]()
         cluster = config.cluster
-        node = Node(self._transport, FlatMemory())
+        node = Node(self._transport, PlainMemory())
         self._vault = Vault(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")
         self._restarts = Restarts(cluster.restarts)
         self._seats: dict[Party, Seat] = {}

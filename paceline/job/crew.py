@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import queue
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from paceline.config import Config
-from paceline.job.seat import Seat
-from paceline.live.party import Party
+if TYPE_CHECKING:
+    from paceline.config import Config
+    from paceline.job.seat import Seat
+    from paceline.live.party import Party
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from paceline.engine.vector import Flat
-from paceline.job.capturing import CHECKPOINT, FORGET, NOTHING, VERSION
+from paceline.job.capturing import NOTHING
 from paceline.live.exhibits import STATE
 from paceline.live.node import Node
-from paceline.live.states import kept, state_exhibit
+from paceline.live.states import CHECKPOINT, FORGET, VERSION, kept, state_exhibit
 
 AT_ONCE = 0
 """In place of a number of contributions: at the next clean point, wherever that is."""

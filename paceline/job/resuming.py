@@ -8,15 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, load_file, save
-from torch import Tensor, nn
+from safetensors import SafetensorError, safe_open
 
 from paceline.checkpoint.address import RUN, Address, is_store
 from paceline.checkpoint.folder import CHECKPOINTS, Folder
@@ -27,10 +24,13 @@ from paceline.core.errors import ConfigError
 from paceline.core.leases import Data
 from paceline.core.robust import CENTRED
 from paceline.engine.data.shares import parse_shares
-from paceline.job.belongings import COMMON, Memories
-from paceline.job.diary import Entry
 from paceline.observe.store import TRACE
 from paceline.observe.summary import SUMMARY, Summary
+
+if TYPE_CHECKING:  # the conductor has no use for torch
+    from torch import Tensor, nn
+
+    from paceline.job.belongings import Memories
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 
@@ -42,6 +42,8 @@ def worker_names(rank: int) -> tuple[str, str]:
 
 def worker_files(rank: int, facts: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Iterable[bytes]]:
     """The second only where there is any."""
+    from safetensors.torch import save
+
     said, numbers = worker_names(rank)
     return {said: [json.dumps(facts).encode()], **({numbers: [save(tensors)]} if tensors else {})}
 
@@ -142,6 +144,9 @@ class Start:
 
     def memories(self, rank: int) -> Memories | None:
         """What worker `rank` remembers; None where it begins anew. Raises ConfigError."""
+        from paceline.job.belongings import COMMON, Memories
+        from paceline.job.diary import Entry
+
         said, numbers = worker_names(rank)
         names = {entry.name for entry in self.manifest.files}
         lead = self.facts.get("lead")  # of workers that hold the model, and apply its optimizer
@@ -161,6 +166,8 @@ class Start:
         )
 
     def _common(self) -> dict[str, Any]:
+        from paceline.job.belongings import COMMON
+
         said, numbers = worker_names(self.facts["lead"])
         tensors = self.tensors(numbers) if any(entry.name == numbers for entry in self.manifest.files) else {}
         head = f"{COMMON}."
@@ -186,6 +193,8 @@ class Start:
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """Those of one of its files. Raises ConfigError."""
+        from safetensors.torch import load
+
         try:
             return dict(load(self._bytes(name)))
         except SafetensorError as error:
@@ -235,8 +244,22 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], source: str) -> N
 
 def read_weights(path: str) -> dict[str, Tensor]:
     """Of a safetensors file. Raises ConfigError."""
-    try:
+    from safetensors.torch import load_file
+
+    with _named(path):
         return dict(load_file(path))
+
+
+def check_weights(path: str) -> None:
+    """Raises ConfigError unless it is a safetensors file that is whole; reads its header only."""
+    with _named(path), safe_open(path, framework="np"):
+        pass
+
+
+@contextlib.contextmanager
+def _named(path: str) -> Iterator[None]:
+    try:
+        yield
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"--init-from {path}: {getattr(error, 'strerror', None) or error}") from None
 
@@ -314,7 +337,7 @@ def _taken(store: Store, folder: Folder, *, named: bool) -> list[str]:
 def _find(config: Config, wanted: str) -> tuple[Start, list[str]]:
     if wanted == "never":
         if config.checkpoint.init_from:
-            read_weights(config.checkpoint.init_from)
+            check_weights(config.checkpoint.init_from)
         return Start(config), []
     path = Path(config.run.out if wanted == "auto" else wanted)
     if wanted != "auto" and path.name.isdecimal() and not (path / CHECKPOINTS).is_dir():
@@ -358,4 +381,4 @@ def open_at(config: Config, path: str) -> Start:
 
 def parts_of(vectors: dict[str, Tensor], part: slice) -> dict[str, Tensor]:
     """The part of each vector that a slice of the model holds."""
-    return {name: torch.clone(v[part]) for name, v in vectors.items()}
+    return {name: v[part].clone() for name, v in vectors.items()}

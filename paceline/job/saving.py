@@ -31,17 +31,16 @@ from paceline.core.trace import Decision
 from paceline.engine.flatten import FlatModel
 from paceline.engine.vector import Flat
 from paceline.job.belongings import by_round
-from paceline.job.capturing import CHECKPOINT, FORGET, LOCK_STEP, VERSION, WEIGHTS
+from paceline.job.capturing import WEIGHTS
 from paceline.job.diary import AT_ONCE
+from paceline.job.happenings import NOT_SAVED
 from paceline.job.resuming import MODEL, OPTIMIZER, identity, store_of, worker_files
 from paceline.live import control, party
 from paceline.live.exhibits import STATE
 from paceline.live.session import Session
-from paceline.live.states import kept
+from paceline.live.states import AHEAD, CHECKPOINT, FORGET, LOCK_STEP, VERSION, kept
 
-AHEAD = 2  # versions: in lock-step no server is further than one from another
 AHEAD_MAX = 128
-NOT_SAVED = "not saved"
 Vectors = dict[str, Tensor]
 Facts = dict[str, Any]
 

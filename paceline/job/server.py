@@ -24,10 +24,7 @@ from paceline.engine.probe import Probe
 from paceline.engine.robust import Sorting
 from paceline.engine.vector import FlatMemory
 from paceline.job.capturing import (
-    CHECKPOINT,
-    FORGET,
     NOTHING,
-    SNAPSHOT,
     Captures,
     load_rule,
     revive,
@@ -43,7 +40,7 @@ from paceline.live.exhibits import PRESENCE
 from paceline.live.hosted import Hosted
 from paceline.live.party import Party
 from paceline.live.session import Session
-from paceline.live.states import fetch
+from paceline.live.states import CHECKPOINT, FORGET, SNAPSHOT, fetch
 
 INITIAL = "initial weights"
 

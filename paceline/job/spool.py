@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.engine.vector import Flat, FlatMemory
+from paceline.core.copies import SliceState
+from paceline.core.vector import Memory
 
 SPOOLED_BYTES_MIN = 1 << 20  # what is shorter is not worth a place on disk
-_MEMORY = FlatMemory()
 
 
 class _File:
@@ -31,7 +31,9 @@ class _File:
 class Spool:
     """One file in the folder for temporary ones. Where there is no room on disk vectors stay in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Memory) -> None:
+        """Of the vectors that shall wait on disk; those of another kind stay where they are."""
+        self._memory, self._kind = memory, type(memory.empty(0))
         self._file: _File | None = None
         self._end = 0
 
@@ -40,10 +42,10 @@ class Spool:
         return {name: self._put(v) for name, v in vectors.items()}
 
     def _put(self, v: Any) -> Any:
-        if type(v) is not Flat or v.nbytes < SPOOLED_BYTES_MIN:
+        if type(v) is not self._kind or v.nbytes < SPOOLED_BYTES_MIN:
             return v
         try:
-            return self._written(_MEMORY.bytes_of(v), len(v))
+            return self._written(self._memory.bytes_of(v), len(v))
         except OSError:
             return v
 
@@ -55,21 +57,22 @@ class Spool:
             sent = os.pwrite(self._file.number, data, at)
             data, at = data[sent:], at + sent
         self._end = at
-        return Spooled(self._file, begin, length)
+        return Spooled(self._memory, self._file, begin, length)
 
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
     """`length` float32 numbers from byte `begin` of `file`."""
 
+    memory: Memory
     file: _File
     begin: int
     length: int
 
-    def read(self) -> Flat:
+    def read(self) -> Any:
         """Raises OSError when the disk fails."""
-        v, at = _MEMORY.empty(self.length), self.begin
-        room = _MEMORY.bytes_of(v)
+        v, at = self.memory.empty(self.length), self.begin
+        room = self.memory.bytes_of(v)
         while room.nbytes:
             got = os.preadv(self.file.number, [room], at)
             if not got:
@@ -80,3 +83,7 @@ class Spooled:
 
 def unspooled(v: Any) -> Any:
     return v.read() if isinstance(v, Spooled) else v
+
+
+def on_disk(state: SliceState, spool: Spool) -> SliceState:
+    return SliceState(spool.all(state.vectors), state.facts)

@@ -15,14 +15,12 @@ from typing import Any
 
 from paceline.core.copies import SliceState
 from paceline.core.errors import PacelineError, Stopped
-from paceline.job.capturing import FORGET, NOTHING, SNAPSHOT, VERSION, on_disk
 from paceline.job.keeping import Keeping
-from paceline.job.saving import AHEAD
-from paceline.job.spool import Spool, unspooled
+from paceline.job.spool import Spool, on_disk, unspooled
 from paceline.live import control, party
 from paceline.live.exhibits import STATE, Exhibit
 from paceline.live.node import Node
-from paceline.live.states import fetch, kept, state_exhibit
+from paceline.live.states import AHEAD, FORGET, SNAPSHOT, VERSION, fetch, kept, state_exhibit
 from paceline.live.transport import Envelope, Kind, Transport
 
 HELD_SECONDS = 0.1
@@ -37,9 +35,9 @@ class _Snapshot:
     def vector(self, name: str, number: int) -> Any:
         return unspooled(self.slices[number].vectors[name])
 
-    def facts(self, number: int) -> Exhibit:
+    def facts(self, nothing: Any, number: int) -> Exhibit:
         state = self.slices[number]
-        return state_exhibit(state.facts, state.vectors, NOTHING)
+        return state_exhibit(state.facts, state.vectors, nothing)
 
 
 class Vault(Keeping):
@@ -101,7 +99,7 @@ class Vault(Keeping):
         version = int(max(node.version_of(server, VERSION) for server in everyone))
         self._tell_all(control.Capture(version=version + ahead, purpose=SNAPSHOT))
         slices: dict[int, SliceState] = {}
-        spool = Spool()
+        spool = Spool(node.out.memory)
         for number, (home, at) in enumerate(self._homes):
             (state,) = fetch(node, party.server(home), [at], SNAPSHOT)
             slices[number] = on_disk(state, spool)
@@ -120,6 +118,8 @@ class Vault(Keeping):
             names = {name for state in snapshot.slices.values() for name in state.vectors}
             self._node.exhibits.withdraw(self._shown)
             self._shown = [kept(SNAPSHOT, name) for name in (STATE, *names)]
-            self._node.exhibits[kept(SNAPSHOT, STATE)] = snapshot.facts
+            self._node.exhibits[kept(SNAPSHOT, STATE)] = functools.partial(
+                snapshot.facts, self._node.out.memory.empty(0)
+            )
             for name in names:
                 self._node.exhibits[kept(SNAPSHOT, name)] = functools.partial(snapshot.vector, name)

@@ -25,8 +25,8 @@ from paceline.launch.environment import Environment
 from paceline.launch.local import LocalCrew, prepare_seconds
 from paceline.launch.placement import Placement
 from paceline.launch.words import Event, Lines
+from paceline.live.addresses import is_loopback
 from paceline.live.party import Party
-from paceline.live.tcp import is_loopback
 from paceline.live.tls import file_of
 
 ANSWER_SECONDS = 30.0

@@ -32,7 +32,7 @@ from paceline.launch.interface import resolve
 from paceline.launch.meeting import secret_of, ticket_of, with_job
 from paceline.launch.starters import SCHEDULER, Hand, by_hand
 from paceline.launch.words import Beating, Lines, Request, hang_up
-from paceline.live.tcp import is_loopback
+from paceline.live.addresses import is_loopback
 
 CALLING_SECONDS = 300.0
 AGAIN_SECONDS = 0.2

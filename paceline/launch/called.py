@@ -24,7 +24,7 @@ from paceline.launch.door import Door
 from paceline.launch.hosts import Host
 from paceline.launch.placement import Placement
 from paceline.launch.words import Hello
-from paceline.live.tcp import is_loopback
+from paceline.live.addresses import is_loopback
 
 END_SECONDS = 5.0
 CANCEL_SECONDS = 30.0

@@ -22,10 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paceline.core.errors import ConfigError
-from paceline.job.seat import Seat
 from paceline.live import party
+
+if TYPE_CHECKING:
+    from paceline.job.seat import Seat
 
 PREFIX = "PACELINE_"
 
@@ -84,6 +87,8 @@ def seat_from(environment: Mapping[str, str]) -> Seat | None:
         if value is None:
             raise ConfigError(f"{PREFIX}COORDINATOR is set, so {PREFIX}{name} must be too; see `paceline launch`")
         return value
+
+    from paceline.job.seat import Seat
 
     try:
         rank, workers = int(get("RANK")), int(get("WORKERS"))

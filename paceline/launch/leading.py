@@ -35,8 +35,8 @@ from paceline.launch.meeting import secret_of, ticket_of
 from paceline.launch.run import Silent, conductor_of, new_folder, next_folder
 from paceline.launch.starters import Hand
 from paceline.launch.words import Event, Lines, hang_up
+from paceline.live.addresses import is_loopback
 from paceline.live.party import Party
-from paceline.live.tcp import is_loopback
 from paceline.observe.progress import View, make_view
 
 

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline import config as configuration
 from paceline.config import Config
@@ -21,10 +21,12 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.paths import safe_join
 from paceline.engine.data.remote import TIMEOUT_S, is_remote
 from paceline.job.crew import Ended
-from paceline.job.seat import Seat
 from paceline.launch.environment import Environment
 from paceline.launch.interface import for_nccl
 from paceline.live.party import Party
+
+if TYPE_CHECKING:
+    from paceline.job.seat import Seat
 
 PREPARE_SECONDS = 120.0
 COMPILE_SECONDS = 780.0  # more, for codecs: they are compiled once on a machine, and on a busy one that takes minutes

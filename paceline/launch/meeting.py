@@ -12,7 +12,7 @@ from pathlib import Path
 from paceline.core.errors import ConfigError
 from paceline.job.standing import fields_of
 from paceline.launch.starters import Hand
-from paceline.live.tcp import is_loopback
+from paceline.live.addresses import is_loopback
 
 TOKEN = "PACELINE_TOKEN_FILE"
 TOKEN_CHARACTERS_MIN = 32

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import gc
 import os
 import sys
 import time
@@ -17,20 +16,17 @@ from paceline.checkpoint.address import PASSWORD
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
-from paceline.job.credentials import credentials_for
-from paceline.job.crew import Crew
 from paceline.launch.local import LocalHost
 from paceline.live import party
-from paceline.live.segments import segments_for
-from paceline.live.tcp import TcpTransport
-from paceline.live.transport import Transport
-from paceline.observe.hooks import Hook
 from paceline.observe.progress import Snapshot, View, make_view
 from paceline.observe.summary import Summary
 
 if TYPE_CHECKING:
     from paceline.job.conductor import Conductor
+    from paceline.job.crew import Crew
     from paceline.job.link import Link
+    from paceline.live.transport import Transport
+    from paceline.observe.hooks import Hook
 
 
 class Silent:
@@ -108,19 +104,6 @@ def conductor_of(
         raise
 
 
-@contextlib.contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """While much is imported, that stays: the collector would go through it again and again, for half a second."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 def _conductor(
     config: Config,
     crew: Crew,
@@ -132,11 +115,12 @@ def _conductor(
     around: Callable[[Transport], Transport],
     open_seats: bool,
 ) -> Conductor:
-    # torch comes with these, and takes seconds: not before the options are known to be right, and beside the fork
-    # server, which is importing it, too.
-    with _nothing_collected():
-        from paceline.engine.vector import FlatMemory
-        from paceline.job.conductor import Conductor
+    # Here, so that a wrong option is told at once.
+    from paceline.job.conductor import Conductor
+    from paceline.job.credentials import credentials_for
+    from paceline.live.plain import PlainMemory
+    from paceline.live.segments import segments_for
+    from paceline.live.tcp import TcpTransport
 
     credentials = credentials_for(config)
     tls = credentials.tls(party.COORDINATOR) if credentials else None
@@ -147,7 +131,7 @@ def _conductor(
             transport = TcpTransport(
                 party.COORDINATOR,
                 token,
-                FlatMemory(),
+                PlainMemory(),
                 host=host,
                 failed=failed,
                 segments=segments,

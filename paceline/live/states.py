@@ -15,6 +15,12 @@ from paceline.live.exhibits import STATE, Exhibit
 from paceline.live.node import Node
 from paceline.live.party import Party
 
+VERSION, LOCK_STEP = "version", "lock-step"
+CHECKPOINT, SNAPSHOT = "", "snapshot"
+"""For whom something is kept: for the evaluator, or for a server that may have to be replaced."""
+FORGET = -1  # in place of a version
+AHEAD = 2  # versions, before what is asked for is kept: in lock-step no server is further than one from another
+
 
 def kept(whose: str, name: str) -> str:
     """By what name a kept vector is shown."""

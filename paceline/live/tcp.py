@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hmac
-import ipaddress
 import selectors
 import socket
 import ssl
@@ -26,10 +25,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paceline.core.errors import ConfigError, PeerLost, ProtocolError
+from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import message
 from paceline.core.vector import Memory
 from paceline.live import unix, wire
+from paceline.live.addresses import check_bind, is_loopback
 from paceline.live.connection import Connection
 from paceline.live.lanes import enough_for
 from paceline.live.loop import Loop
@@ -402,26 +402,6 @@ def _traffic(connection: Connection) -> tuple[int, int, int, int]:
 def _equal(one: str, other: str) -> bool:
     """In constant time; of bytes, because `compare_digest` refuses text beyond ASCII, which a stranger may send."""
     return hmac.compare_digest(one.encode(), other.encode())
-
-
-def is_loopback(host: str) -> bool:
-    """Does nobody beyond this machine reach that address?"""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def check_bind(host: str, protected: bool) -> None:
-    """Raises ConfigError where others could listen in, and for an address that says nothing to others."""
-    if not host or host.strip("[]") in ("0.0.0.0", "::"):
-        raise ConfigError(f"--bind {host or repr('')}: give the one address by which others reach this machine")
-    if not protected and not is_loopback(host):
-        raise ConfigError(
-            f"--bind {host} without TLS: whoever reaches that address could read and change the model, so Paceline "
-            "does not listen there. Either leave out --tls off, so that every connection is under TLS; or leave out "
-            "--bind, so that only this machine is reached (127.0.0.1); or keep 127.0.0.1 and let others in by ssh -L"
-        )
 
 
 def _is_loopback(sock: socket.socket) -> bool:

@@ -95,6 +95,29 @@ print("torch" in sys.modules, file=sys.stderr)
     assert done.stderr.splitlines()[-1] == "False", done.stderr
 
 
+def test_whoever_trains_nothing_itself_goes_without_torch(tmp_path: Path) -> None:
+    lines = """
+import sys
+for heavy in ("torch", "sklearn", "scipy"):
+    sys.modules[heavy] = None  # importing it is an error from here on
+from paceline.cli.main import main
+run = ["train", "--scheme", "asp", "--workers", "1", "--checkpoint-every", "0.1"]
+for words in (
+    [*run, "--epochs", "1", "--out", "run"],  # its server is kept on disk, from where it would be replaced
+    [*run, "--epochs", "2", "--out", "run", "--resume", "auto"],
+    *[[verb, "run"] for verb in ("status", "logs", "summary")],
+    ["checkpoint", "verify", "run"],
+):
+    assert main(words) == 0, words
+assert main(["kill", "run"]) == 2
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", lines], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "resumes checkpoint" in done.stderr
+
+
 @pytest.mark.parametrize("verb", ["train", "race"])
 def test_help_has_every_setting_and_says_where_those_of_schemes_are(verb: str, capsys: Capture) -> None:
     assert main([verb, "--help"]) == 0

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from paceline.job.capturing import CHECKPOINT
 from paceline.job.diary import AT_ONCE, Diary, Entry
 from paceline.live.exhibits import STATE
-from paceline.live.states import kept
+from paceline.live.states import CHECKPOINT, kept
 
 
 def positions(diary: Diary, exhibits: dict[str, Any]) -> dict[int, int]:

@@ -18,7 +18,7 @@ from paceline.engine.recipes import OptimizerRecipe
 from paceline.engine.rules import make_rule
 from paceline.engine.vector import Flat
 from paceline.job import vault
-from paceline.job.capturing import SNAPSHOT, WEIGHTS, Captures
+from paceline.job.capturing import WEIGHTS, Captures
 from paceline.job.recipe import Recipe
 from paceline.job.vault import Vault, _Snapshot
 from paceline.live.control import Ready
@@ -26,7 +26,7 @@ from paceline.live.hosted import Hosted
 from paceline.live.hub import Hub
 from paceline.live.node import Node
 from paceline.live.party import COORDINATOR, server
-from paceline.live.states import fetch
+from paceline.live.states import SNAPSHOT, fetch
 from tests.live.doubles import NumpyMemory
 from tests.live.stage import Behind
 

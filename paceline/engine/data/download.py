@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import urllib.request
 from collections.abc import Mapping, Sequence
-from http.client import HTTPException
 from pathlib import Path
 
 from paceline.core.errors import ConfigError
@@ -36,6 +34,8 @@ def fetch(folder: Path, mirrors: Sequence[str], md5s: Mapping[str, str]) -> Path
 
 
 def _fetch_one(path: Path, mirrors: Sequence[str], md5: str) -> None:
+    from http.client import HTTPException  # here, as few runs fetch anything
+
     refusals = []
     for mirror in mirrors:
         try:
@@ -50,6 +50,8 @@ def _fetch_one(path: Path, mirrors: Sequence[str], md5: str) -> None:
 
 def _download(url: str, path: Path, md5: str) -> None:
     """Where several processes do, the last rename wins."""
+    import urllib.request
+
     with part_of(path) as (out, part):
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as source:
             length = 0
