@@ -233,11 +233,15 @@ def conditions(*parts: str) -> str:
 
 
 class Page:
-    """Gathers what a script says, prints it, and writes it to NAME.md beside NAME.png."""
+    """Gathers what a script says, prints it, and writes it to NAME.md beside NAME.png.
 
-    def __init__(self, name: str, title: str, folder: Path) -> None:
+    It opens with the paper's claim, which is the last paragraph of `about`, the script's docstring.
+    """
+
+    def __init__(self, name: str, title: str, folder: Path, about: str | None) -> None:
         self._name, self._folder = name, folder
-        self._parts = [f"# {title}", f"{datetime.date.today()}, by `benchmarks/papers/{name}.py`."]
+        made = f"{datetime.date.today()}, by `benchmarks/papers/{name}.py`."
+        self._parts = [f"# {title}", made, claim_of(about or "")]
 
     def say(self, text: str) -> None:
         print(text, flush=True)
@@ -251,6 +255,11 @@ class Page:
     def write(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / f"{self._name}.md").write_text("\n\n".join(self._parts) + "\n", encoding="utf-8")
+
+
+def claim_of(about: str) -> str:
+    """The last paragraph, as one line."""
+    return " ".join(about.strip().split("\n\n")[-1].split())
 
 
 def axes_of(columns: int = 1) -> tuple[Figure, list[Axes]]:

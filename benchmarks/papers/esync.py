@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--confirm", default="lenet", help="model to repeat it with; '' for none")
     parser.add_argument("--seconds", type=float, default=2000, help="give a trial up after so long")
     options = parser.parse_args(arguments)
-    page = Page("esync", "ESync on the six devices of its paper", options.pages)
+    page = Page("esync", "ESync on the six devices of its paper", options.pages, __doc__)
     cluster = load("esync-paper")
     paces = pace_part(page, cluster, options.seconds)
     found = training_part(page, cluster, options)

@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--target", type=float, default=0.95)
     parser.add_argument("--epochs", type=float, default=25.0, help="give a trial up after so many")
     options = parser.parse_args(arguments)
-    page = Page("gsp", "Grouping-SGD against Sync-, Async- and Stale-SGD", options.pages)
+    page = Page("gsp", "Grouping-SGD against Sync-, Async- and Stale-SGD", options.pages, __doc__)
     job = Job(
         cluster=cluster(),
         values={

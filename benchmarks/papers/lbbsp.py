@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", default="fashion-mnist")
     parser.add_argument("--target", type=float, default=0.83)
     options = parser.parse_args(arguments)
-    page = Page("lbbsp", "LB-BSP against BSP on uneven workers", options.pages)
+    page = Page("lbbsp", "LB-BSP against BSP on uneven workers", options.pages, __doc__)
     ratios = pace_part(page, options.rounds)
     figure, (left, right) = axes_of(2)
     training_part(page, left, options)

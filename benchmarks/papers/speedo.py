@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--target", type=float, default=0.97)
     parser.add_argument("--epochs", type=float, default=25.0, help="give a trial up after so many")
     options = parser.parse_args(arguments)
-    page = Page("speedo", "SpeeDO's five schemes on equal machines", options.pages)
+    page = Page("speedo", "SpeeDO's five schemes on equal machines", options.pages, __doc__)
     one = sweep(job_of(1, options), ONE, options.lrs, options.seeds)
     lrs = sorted({*options.lrs, one.best_lr})
     found = {

@@ -204,8 +204,8 @@ def _thrift(prospects: Sequence[Prospect], base: Prospect) -> list[str]:
     if least is base or not sent(least):
         return []
     return [
-        f"The network holds {base.name} back ({percent(base.summary.shares.communicating)} of the time); {least.name} "
-        f"sends {sent(base) / sent(least):.1f} times fewer bytes a sample."
+        f"Communication holds {base.name} back ({percent(base.summary.shares.communicating)} of the time); "
+        f"{least.name} sends {sent(base) / sent(least):.1f} times fewer bytes a sample."
     ]
 
 
@@ -221,7 +221,7 @@ def _verdict_of_training(order: Sequence[Prospect]) -> list[str]:
 
 
 def _unknown(prospects: Sequence[Prospect]) -> list[str]:
-    elsewhere = "what the cluster file does not say: other tenants, caches, loading of data, faults to come"
+    elsewhere = "what the cluster file or run does not say: other tenants, caches, loading of data, faults to come"
     if any(p.summary.target_accuracy is not None for p in prospects):
         return ["whether another model, other data or another learning rate would give the same order", elsewhere]
     seconds = max((p.summary.seconds for p in prospects), default=0.0)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "papers"
+PAGES = FOLDER.parents[1] / "docs" / "papers"
 SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py"))
 
 
@@ -27,11 +28,13 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("name", [script for script in SCRIPTS if script != "common"])
-def test_every_script_says_how_to_run_it_and_what_is_claimed(load: Any, name: str) -> None:
+def test_every_script_says_how_to_run_it_and_its_page_opens_with_the_claim(load: Any, name: str) -> None:
     script: ModuleType = load(name)
     assert callable(script.main)
     assert f"python benchmarks/papers/{name}.py" in (script.__doc__ or "")
-    assert "Claim" in (script.__doc__ or "")
+    claim = load("common").claim_of(script.__doc__ or "")
+    assert claim.startswith("Claim")
+    assert (PAGES / f"{name}.md").read_text().split("\n\n")[2] == claim
 
 
 def test_lb_bsp_halves_a_round_where_the_slowest_is_four_times_slower(load: Any, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_narrow_network_points_to_who_sends_least() -> None:
     busy = tuple(worker(rank, seconds_communicating=9.0) for rank in range(4))
     few = {"bytes_up": 10**6, "bytes_down": 10**6}
     lines = verdict([prospect("safe", workers=busy), prospect("thrifty", 200, local=True, **few)])
-    assert "The network holds safe back" in lines[-1]
+    assert "Communication holds safe back" in lines[-1]
     assert "thrifty sends 46.0 times fewer bytes a sample" in lines[-1]
 
 
