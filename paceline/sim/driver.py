@@ -97,7 +97,7 @@ class Simulation:
         if self.invariants:
             self.invariants.watch_all()
         self.network = self.world.network
-        self._work, self._on_worked = work, self._worked  # bound once, for every step needs it
+        self._work, self.worked = work, self._worked  # bound once, for every step needs it
         confirmed = ConfirmedMembers(self, cluster.hazards, passage) if cluster.hazards else None
         self.members = confirmed or Members(self)
         self.streams = confirmed.streams if confirmed else None
@@ -220,7 +220,7 @@ class Simulation:
         if speed := life.party.speed:
             seconds = speed.seconds(self.now, result.seconds, wanted.steps)
             result = Computed(result.g, result.samples, seconds)
-        self.heap.put(self.now + result.seconds, self._on_worked, (life, result, wanted.steps))
+        self.heap.put(self.now + result.seconds, self.worked, (life, result, wanted.steps))
         return BLOCKED
 
     def _train(self, life: Life, wanted: Train) -> object:
@@ -233,7 +233,7 @@ class Simulation:
         if speed := life.party.speed:
             seconds = speed.seconds(self.now, result.seconds, wanted.steps)
             result = Trained(result.x, result.samples, seconds, result.memory)
-        self.heap.put(self.now + result.seconds, self._on_worked, (life, result, wanted.steps))
+        self.heap.put(self.now + result.seconds, self.worked, (life, result, wanted.steps))
         return BLOCKED
 
     def _worked(self, life: Life, result: Computed | Trained, steps: int) -> None:

@@ -114,7 +114,7 @@ class _Happening:
             at, _, act, args = event
             if not args or getattr(args[0], "card", None) not in cards:
                 return at
-            working = getattr(act, "__name__", "") == "_worked"
+            working = act is self._sim.worked
             return at + self._fault.for_s if working else max(at, end)
 
         self._sim.heap.change(later)

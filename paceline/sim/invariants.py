@@ -213,7 +213,7 @@ class Invariants:
         waiting = [life for life in self._sim.lives if life.alive and life.awaited]
         self._look_for_the_forgotten(waiting)
         steps = sum(self._sim.steps)
-        working = any(act.__name__ == "_worked" for _, _, act, _ in self._sim.heap)
+        working = any(act is self._sim.worked for _, _, act, _ in self._sim.heap)
         if waiting and not working and steps == self._steps_before:
             raise self.broken(f"{self._every} events without a step: {self._who(waiting[0])}")
         self._steps_before = steps
@@ -290,7 +290,7 @@ class Invariants:
         mass = held + sum(
             getattr(args[2], "weight", 0.0) if hasattr(args[2], "round") else 0.0
             for act, args in under_way
-            if act.__name__ == "_heard" and args[0].hears
+            if act is sim.talk.heard and args[0].hears
         )
         alone = sum(party.here for party in sim.world.workers) <= 1
         if self._mass is not None and not alone:

@@ -89,7 +89,7 @@ class Members:
             for errand in calls:
                 self._sim.heap.push(self._sim.now, self._sim.talk.lost, errand, party.name)
         party.open.clear()
-        self._announce(party, card, self._hear_gone)
+        self._announce(party, card, self.hears_gone)
 
     def asked_in_vain(self, party: Party, errand: Errand) -> None:
         """A crashed worker is silent until its lease ends; one that has left is known to be gone."""
@@ -106,7 +106,7 @@ class Members:
         world.workers[rank].here = world.workers[rank].hears = False
         for party in [*world.others, *([world.peers] if world.peers else []), *world.workers]:
             if party.here:
-                self._hear_gone(party, rank)
+                self.hears_gone(party, rank)
 
     def join(self, rank: int) -> None:
         self.leaving.discard(rank)
@@ -115,7 +115,7 @@ class Members:
             self._evict(party, "came back")
         elif party.here:
             return
-        known_at = self._announce(party, party.card, self._hear_came)
+        known_at = self._announce(party, party.card, self.hears_came)
         self._sim.heap.push(known_at, self._enter, party)
 
     def _enter(self, old: Party) -> None:
@@ -154,13 +154,13 @@ class Members:
         deaf = box.gone is Role.gone and box.came is Role.came
         return [] if deaf else self._sim.world.workers
 
-    def _hear_gone(self, party: Party, rank: int) -> None:
+    def hears_gone(self, party: Party, rank: int) -> None:
         party.open.pop(rank, None)
         if self._sim.invariants:
             self._sim.invariants.gone(party, rank)
         self._sim.talk.say_all(party, self._held(party, party.role.gone(self._sim.now + party.skew_s, rank)))
 
-    def _hear_came(self, party: Party, rank: int) -> None:
+    def hears_came(self, party: Party, rank: int) -> None:
         if self._sim.invariants:
             self._sim.invariants.came(party, rank)
         self._sim.talk.say_all(party, self._held(party, party.role.came(self._sim.now + party.skew_s, rank)))

@@ -118,14 +118,14 @@ class ConfirmedMembers(Members):
 
     def _hears_of_leave(self, party: Party, who: Party) -> None:
         self._calls_end(party, who)
-        self._hear_gone(party, who.me)
+        self.hears_gone(party, who.me)
 
     def _hears_of_death(self, party: Party, who: Party) -> None:
         self._calls_end(party, who)
         self.streams.fence(party, who)
         if self._sim.invariants:
             self._sim.invariants.fenced(party, who)
-        self._hear_gone(party, who.me)
+        self.hears_gone(party, who.me)
 
     def _calls_end(self, party: Party, who: Party) -> None:
         """What `party` has asked the one who is gone will not be answered."""
@@ -135,7 +135,7 @@ class ConfirmedMembers(Members):
 
     def _sent_in_vain(self, dst: Party, act: Callable[..., None], args: tuple[Any, ...]) -> None:
         """A message to one who is known to be dead: if it is a question, it has got its answer."""
-        if act.__name__ == "_asked":
+        if act is self._sim.talk.asked:
             self._sim.heap.push(self._sim.now, self._sim.talk.lost, args[1], dst.name)
 
     # ---- coming --------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class ConfirmedMembers(Members):
         if self.servers and self.servers.afterwards(lambda: self._all_know_it_is_gone(party)):
             return
         if self._sim.world.peers:
-            self._hear_came(self._sim.world.peers, party.me)
+            self.hears_came(self._sim.world.peers, party.me)
         news = self._announced[party.me] = News(party, self._hears_of_arrival, lambda who: self._is_awaited(news))
         self._tell_all(self._control, news)
 
@@ -165,7 +165,7 @@ class ConfirmedMembers(Members):
             self._enter(news.who)
 
     def _hears_of_arrival(self, party: Party, who: Party) -> None:
-        self._hear_came(party, who.me)
+        self.hears_came(party, who.me)
 
     def _enter(self, old: Party) -> None:
         if old.hears and not self.streams.quiet(old):  # who left cleanly brings home what is on its way
@@ -212,17 +212,15 @@ class ConfirmedMembers(Members):
     def _hears_it_was_sent_home(self, party: Party, who: Party) -> None:
         self.hears_gone(party, who.me)
 
-    def _hear_gone(self, party: Party, rank: int) -> None:
+    def hears_gone(self, party: Party, rank: int) -> None:
         if self.servers:
             self.servers.knows(party, rank, here=False)
-        super()._hear_gone(party, rank)
+        super().hears_gone(party, rank)
 
-    def _hear_came(self, party: Party, rank: int) -> None:
+    def hears_came(self, party: Party, rank: int) -> None:
         if self.servers:
             self.servers.knows(party, rank, here=True)
-        super()._hear_came(party, rank)
-
-    hears_gone, hears_came = _hear_gone, _hear_came
+        super().hears_came(party, rank)
 
     def _held(self, party: Party, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
         return self.servers.hold(party, effects) if self.servers else effects
@@ -232,7 +230,7 @@ class ConfirmedMembers(Members):
         world = self._sim.world
         self._under_way.append(news)
         if world.peers and news.hear != self._hears_of_arrival:
-            self._hear_gone(world.peers, news.who.me)
+            self.hears_gone(world.peers, news.who.me)
         listeners = [
             party
             for party in [*world.others, *self._curious()]

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 Act = Callable[..., None]
 Item = tuple[int, Act, tuple[Any, ...], int]
 """Bytes of vectors, what its arrival does, and the view in which it was said."""
-OF_SCHEMES = {"_asked", "_answered", "_heard"}
-"""What is said between boxes, and not by those who drive them."""
 
 IN_FLIGHT_MAX = 16
 """Messages that are sent again at once after a silence."""
@@ -101,7 +99,7 @@ class Streams:
         way = self._ways.get((src.process, dst.process))
         if way is None:
             way = self._ways[src.process, dst.process] = Way(src, dst)
-        if act.__name__ == "_asked":
+        if act is self._sim.talk.asked:
             way.questions = [*(asked for asked in way.questions if not asked[1].done), args]
         item = (nbytes, act, args, self.views.get(src.process, 0))
         at = self._transmit(way, way.sender.put(item), item)
@@ -182,8 +180,10 @@ class Streams:
         self._muted = None
 
     def _is_heard(self, src: Party, dst: Party, item: Item) -> bool:
-        """What servers and others say to one another is not, if it is of before the servers went back."""
-        if not self.views or item[1].__name__ not in OF_SCHEMES or "server" not in (src.kind, dst.kind):
+        """What the boxes of servers and others say to one another is not, if it is of before the servers went back."""
+        talk = self._sim.talk
+        between_boxes = item[1] in (talk.asked, talk.answered, talk.heard)
+        if not self.views or not between_boxes or "server" not in (src.kind, dst.kind):
             return True
         return item[3] == self.views.get(dst.process, 0)
 

@@ -42,9 +42,8 @@ class Talk:
         self._carriage = Carriage(sim.network, sim.world.cards, mean)
         self._passage, self._coding = passage, coding
         self._heap, self._network = sim.heap, sim.network
-        # Bound once, for every message needs them.
-        self._on_asked, self._on_answered, self._on_heard = self._asked, self._answered, self._heard
-        self.asked = self._on_asked
+        # What the arrival of a message does. Bound once, for every message needs them.
+        self.asked, self.answered, self.heard = self._asked, self._answered, self._heard
         self._post = sim.streams.post if sim.streams else self._post_directly
         self._twice = self._sim.members.servers is not None  # who asks again may be answered again
         self._several: dict[To, list[Party]] = {SERVERS: self._world.servers}
@@ -116,11 +115,11 @@ class Talk:
         if len(parties) > 1:
             errand.missing, errand.parts = len(parties), [None] * len(parties)
             for party, part in zip(parties, self._split(message, parties), strict=True):
-                at = post(life.party, party, part, self._on_asked, (party, errand, part))
+                at = post(life.party, party, part, self.asked, (party, errand, part))
                 errand.sending_s = max(errand.sending_s, at - self._sim.now)
             return errand
         party = parties[0]
-        at = post(life.party, party, message, self._on_asked, (party, errand, message))
+        at = post(life.party, party, message, self.asked, (party, errand, message))
         if self._sim.trace:
             errand.sending_s = at - self._sim.now
         return errand
@@ -192,7 +191,7 @@ class Talk:
             return
         parties = self._addressees(effect.to)
         for other, part in zip(parties, self._split(effect.message, parties), strict=True):
-            self._post(party, other, part, self._on_heard, (other, party, part))
+            self._post(party, other, part, self.heard, (other, party, part))
 
     def _reply(self, party: Party, to: int, message: Any) -> None:
         calls = party.open.get(to)
@@ -207,7 +206,7 @@ class Talk:
             self._end_mean(errand, message)
             return
         post = self._post
-        at = post(party, errand.life.party, message, self._on_answered, (errand, message, party.me))
+        at = post(party, errand.life.party, message, self.answered, (errand, message, party.me))
         if self._sim.trace:
             errand.receiving_s = max(errand.receiving_s, at - self._sim.now)
 
@@ -220,7 +219,7 @@ class Talk:
         sent, received = self._carriage.moved(errand.among, party.me, nbytes, gathered=errand.gathered)
         party.sent += sent
         party.received += received
-        self._sim.heap.push(self._sim.now + errand.receiving_s, self._on_answered, errand, message, 0)
+        self._sim.heap.push(self._sim.now + errand.receiving_s, self.answered, errand, message, 0)
 
     # ---- the wire ------------------------------------------------------------------------------------------
     def _addressees(self, to: To) -> list[Party]:
