@@ -13,8 +13,10 @@ preserved. It is free of deadlock: the graph is bipartite, active workers ask an
 worker of the ring is active; where their number is odd, two neighbours are, and the ring is open between them.
 
 topology: `ring`, the paper's; or `complete`, where an active worker draws any passive one, which mixes faster.
-The model that is evaluated and saved is the mean of the workers'. Each worker owns its optimizer; momentum stays at
-home.
+The model that is evaluated and saved is the mean of the workers'.
+
+Memory of the local optimizer: kept, and there is no choice. A worker averages about as often as it steps, so what is
+reset at every averaging would never fill.
 
 Our choice: an active worker has one averaging under way at a time and does not wait for it, so on a slow network it
 averages less often than once a step. A worker that leaves hands its model over: its heir averages it in and counts

@@ -14,6 +14,9 @@ column-stochastic (Assran et al. 2019, Section 3), and the sums of x and of w ov
 gradients alone. gamma and momentum belong to the worker's own optimizer, which is applied to x, as in the paper. The
 model that is evaluated and saved is sum(w_i z_i) / sum(w_i), the mean of the x_i.
 
+Memory of the local optimizer: kept, and there is no choice, for one share follows the other: what is reset with every
+share would never fill.
+
 tau = 0 is SGP, which waits for the shares of its own round; tau > 0 is Overlap-SGP (the paper's Algorithm 2): a worker
 sends after every tau steps and has waited, before it mixes again, for what was sent to it the time before; so a share
 may take as long as tau steps.
