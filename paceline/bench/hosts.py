@@ -20,11 +20,12 @@ from paceline.core.errors import ConfigError, PeerLost
 from paceline.engine.vector import FlatMemory
 from paceline.job.authority import Authority, derived
 from paceline.live import party
+from paceline.live.dialer import CONNECT_SECONDS
 from paceline.live.exhibits import FREIGHT_LENGTH
 from paceline.live.links import timed_looks
 from paceline.live.node import Node
 from paceline.live.party import Party
-from paceline.live.tcp import CONNECT_SECONDS, TcpTransport
+from paceline.live.tcp import TcpTransport
 from paceline.live.tls import Tls
 
 SHOWS, ASKS = party.server(0), party.worker(0)

@@ -11,18 +11,14 @@ sides have one, on one host.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hmac
 import selectors
 import socket
-import ssl
-import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import PeerLost, ProtocolError
@@ -31,22 +27,19 @@ from paceline.core.vector import Memory
 from paceline.live import unix, wire
 from paceline.live.addresses import check_bind, is_loopback
 from paceline.live.connection import Connection
+from paceline.live.dialer import Dialer, stays_here, widen
 from paceline.live.lanes import enough_for
 from paceline.live.loop import Loop
 from paceline.live.party import Party
 from paceline.live.refusals import Refusals
 from paceline.live.segments import Segments
-from paceline.live.tls import HANDSHAKE_SECONDS, Handshake, Tls, TlsStream, reason
+from paceline.live.tls import HANDSHAKE_SECONDS, Handshake, Tls, TlsStream
 from paceline.live.transport import SHARED, TCP, Envelope, Handler, Kind
 
-CONNECT_SECONDS = 10.0
-LOOPBACK_BUFFER_BYTES = 4 << 20
 BACKLOG = 256
 STRANGERS_MAX = 256  # connections that have not said yet who they are
 GREETING_SECONDS = 10.0
 ANSWERS_MAX = 2  # with vectors, that a server keeps for a worker before it reads no more of what that sends
-AGAIN_SECONDS = (0.1, 0.4, 1.5)  # before one calls again that was sent away, as when too many call at once
-SENT_AWAY = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 BREATH_SECONDS = 0.1  # before the next try when there is no descriptor left for a connection
 
 
@@ -95,10 +88,11 @@ class TcpTransport:
         self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
         self._loop = Loop(f"net of {me}", failed or self._failed)
         self._listener.setblocking(False)
-        self._segments, self._shared_only = segments, shared_only
+        self._segments = segments
+        self._dialer = Dialer(me, tls, shares=segments is not None, shared_only=shared_only)
         self._listeners = [self._listener] + ([unix.listen(BACKLOG)] if segments else [])
         if is_loopback(host):
-            _widen(self._listener)  # accepted sockets inherit it
+            widen(self._listener)  # accepted sockets inherit it
         self._connections: dict[Party, Connection] = {}
         self._strangers: dict[Connection, None] = {}  # the oldest first, as these:
         self._handshakes: dict[Handshake, None] = {}
@@ -134,7 +128,7 @@ class TcpTransport:
             return
         if incarnation <= self._burnt.get(party, -1):
             raise PeerLost(f"{party} takes no part any more")
-        sock = self._reach(party, address)
+        sock = self._dialer.reach(party, address)
         connection = self._wrap(sock, party)
         self._connections[party], self._lives[party] = connection, incarnation
         connection.send(Envelope(Kind.CONTROL, self._greeting()))
@@ -143,10 +137,10 @@ class TcpTransport:
             self._add_lanes(connection, party, address, sock)
 
     def _add_lanes(self, connection: Connection, party: Party, address: str, sock: socket.socket) -> None:
-        streams = self._streams or (1 if _is_loopback(sock) else enough_for(sock))
+        streams = self._streams or (1 if stays_here(sock) else enough_for(sock))
         frame = b"".join(wire.encode(Envelope(Kind.CONTROL, self._greeting(lane=True)), self._memory))
         for _ in range(streams if streams > 1 else 0):
-            lane = self._call(party, address)
+            lane = self._dialer.call(party, address)
             try:
                 lane.sendall(frame)
             except OSError as error:
@@ -156,35 +150,6 @@ class TcpTransport:
 
     def _greeting(self, lane: bool = False) -> Greeting:
         return Greeting(party=str(self.me), token=self._token, lane=lane, incarnation=self._incarnation)
-
-    def _reach(self, party: Party, address: str) -> socket.socket:
-        name = unix.name_in(address) if self._segments else ""
-        if name:
-            with contextlib.suppress(OSError):  # the same kernel, but another container or user
-                return unix.connect(name, CONNECT_SECONDS)
-        if self._shared_only:
-            raise PeerLost(f"{self.me} shares no memory with {party} at {address}: use --transport auto")
-        return self._call(party, address)
-
-    def _call(self, party: Party, address: str) -> socket.socket:
-        """A TCP stream to `party`. Raises PeerLost."""
-        for pause in (*AGAIN_SECONDS, None):
-            try:
-                return self._call_once(party, address)
-            except SENT_AWAY as error:
-                if pause is None:
-                    raise PeerLost(f"{self.me} cannot reach {party} at {address}: {reason(error)}") from None
-                threading.Event().wait(pause)
-            except (OSError, ValueError) as error:
-                raise PeerLost(f"{self.me} cannot reach {party} at {address}: {reason(error)}") from None
-        raise AssertionError("the last time it has returned or raised")
-
-    def _call_once(self, party: Party, address: str) -> socket.socket:
-        host, _, port = address.partition(" ")[0].rpartition(":")
-        sock = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)
-        if _is_loopback(sock):
-            _widen(sock)
-        return self._tls.call(sock, party) if self._tls else sock
 
     def _accept(self, listener: socket.socket, _events: int) -> None:
         try:
@@ -404,13 +369,6 @@ def _equal(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 
-def _is_loopback(sock: socket.socket) -> bool:
-    try:
-        return is_loopback(sock.getpeername()[0])
-    except OSError:  # gone already, as the next call will say
-        return False
-
-
 def _peer(sock: socket.socket) -> str:
     if sock.family == socket.AF_UNIX:
         return "this host"
@@ -418,27 +376,3 @@ def _peer(sock: socket.socket) -> str:
         return str(sock.getpeername()[0])
     except OSError:
         return "an address that is gone"
-
-
-def _widen(sock: socket.socket) -> None:
-    """Make the most of the loopback address: elsewhere the kernel's own tuning knows better.
-
-    Buffers that take a message of some megabytes in one system call, where the kernel's limits allow as much. And the
-    simplest congestion control: there is no congestion here, and one that paces what it sends, such as BBR, takes a
-    quarter longer over 100 MB.
-    """
-    if hasattr(socket, "TCP_CONGESTION"):
-        with contextlib.suppress(OSError):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
-    for option, limit in ((socket.SO_SNDBUF, "wmem_max"), (socket.SO_RCVBUF, "rmem_max")):
-        if _kernel_limit(limit) >= LOOPBACK_BUFFER_BYTES:
-            sock.setsockopt(socket.SOL_SOCKET, option, LOOPBACK_BUFFER_BYTES)
-
-
-@functools.cache
-def _kernel_limit(name: str) -> int:
-    """0 where the kernel does not say."""
-    try:
-        return int(Path("/proc/sys/net/core", name).read_text())
-    except (OSError, ValueError):
-        return 0

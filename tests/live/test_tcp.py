@@ -14,8 +14,9 @@ import pytest
 
 from paceline.core.clocked import Push
 from paceline.core.errors import PeerLost
-from paceline.live import tcp, wire
+from paceline.live import dialer, tcp, wire
 from paceline.live.control import Go, Hello, Total
+from paceline.live.dialer import Dialer
 from paceline.live.lanes import HEAD
 from paceline.live.party import COORDINATOR, Party, server, worker
 from paceline.live.tcp import Greeting, TcpTransport
@@ -309,17 +310,17 @@ def test_one_that_is_sent_away_at_the_door_calls_again(
     host: Someone, someone: Callable[..., Someone], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when too many call at once; but one who is told why does not."""
-    guest, calls, call = someone(worker(0)), list[str](), TcpTransport._call_once
+    guest, calls, call = someone(worker(0)), list[str](), Dialer._call_once
     sent_away: list[OSError] = [ConnectionResetError(), ssl.SSLEOFError()]
 
-    def called(self: TcpTransport, party: Party, address: str) -> socket.socket:
+    def called(self: Dialer, party: Party, address: str) -> socket.socket:
         calls.append(address)
         if sent_away:
             raise sent_away.pop()
         return call(self, party, address)
 
-    monkeypatch.setattr(TcpTransport, "_call_once", called)
-    monkeypatch.setattr(tcp, "AGAIN_SECONDS", (0.01, 0.01))
+    monkeypatch.setattr(Dialer, "_call_once", called)
+    monkeypatch.setattr(dialer, "AGAIN_SECONDS", (0.01, 0.01))
     guest.transport.connect(COORDINATOR, host.transport.address)
     guest.say(COORDINATOR, 7)
     assert host.heard.next() == (worker(0), Total(samples=7))
