@@ -98,14 +98,15 @@ class ForkServer:
         torch.set_num_threads(1)  # a pool of threads started here would be a dead one in those forked
 
     def _prepare(self, values: dict[str, Any]) -> None:
-        self._warm()
         from paceline import config as configuration
         from paceline.core.errors import PacelineError
-        from paceline.job.collectives import check_built
-        from paceline.job.worker import load_data
 
         try:
             config = configuration.build(values)
+            self._warm()
+            from paceline.job.collectives import check_built
+            from paceline.job.worker import load_data
+
             if _makes_optimizers(config):
                 import torch._dynamo  # noqa: F401  else the first of torch's would, for two seconds, in every process
             check_built(config.cluster.mean)

@@ -54,9 +54,13 @@ def test_every_subject_prints_a_table_and_writes_what_was_measured(
 def test_under_tls_it_measures_what_goes_between_hosts(subject: str, capsys: Capture, tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
     tiny = TINY[subject].replace("--transport tcp ", "")  # which goes without saying then
+    tiny = tiny.replace(
+        "--gate off,warn --servers 2 ", ""
+    )  # and one job of two processes tells as much as two of three
+    measured = [what for what in MEASURED[subject] if "gate" not in what]
     assert main(["bench", subject, *tiny.split(), "--tls", "--json", str(path)]) == 0
     shown = {row["what"]: row["tls"] for row in json.loads(path.read_text())["figures"]}
-    assert shown == {what.replace("tcp", "tcp under TLS"): "tcp" in what for what in MEASURED[subject]}
+    assert shown == {what.replace("tcp", "tcp under TLS"): "tcp" in what for what in measured}
     assert capsys.readouterr().err == ""
 
 

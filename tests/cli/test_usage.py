@@ -190,18 +190,13 @@ def test_a_wrong_file_of_settings_is_refused_as_flags_are(capsys: Capture, tmp_p
         assert expected in refused_here(capsys, "train", "--config", str(path))
 
 
-@pytest.mark.parametrize("what", ["short", "wrong magic"])
 def test_a_corrupt_data_file_is_told_in_one_line(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     data = tmp_path / "data"
     data.mkdir()
-    header = struct.pack(">4B3I", 0, 0, 8, 3, 10, 28, 28)
-    content = {
-        "short": gzip.compress(header + bytes(100)),
-        "wrong magic": gzip.compress(b"\x00\x00\x09" + header[3:] + bytes(7840)),
-    }[what]
+    content = gzip.compress(struct.pack(">4B3I", 0, 0, 8, 3, 10, 28, 28) + bytes(100))
     for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
         (data / f"{name}-ubyte.gz").write_bytes(content)
     line = refused_here(capsys, "train", "--data", "mnist", "--data-dir", str(data))
