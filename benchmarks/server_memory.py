@@ -28,6 +28,7 @@ import queue
 import sys
 import tempfile
 import threading
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,7 +37,6 @@ from torch import nn
 
 from paceline.config import Config, build
 from paceline.engine.recipes import OptimizerRecipe
-from paceline.engine.vector import FlatMemory
 from paceline.job.conductor import Conductor
 from paceline.job.crew import Ended
 from paceline.job.pace import Pace
@@ -45,6 +45,7 @@ from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
 from paceline.launch.run import Silent
 from paceline.live import party
+from paceline.live.plain import PlainMemory
 from paceline.live.tcp import TcpTransport
 
 FACTOR = 1.3
@@ -156,7 +157,13 @@ class Case:
 
 
 def measured(case: Case, length: int, rounds: int, slice_mb: float, snapshot_every: float) -> int:
-    """Bytes that the server took at its largest."""
+    """Bytes that the server took at its largest. Its workers have a process of their own, which ends with them."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as alone:
+        return alone.submit(_measured, case, length, rounds, slice_mb, snapshot_every).result()
+
+
+def _measured(case: Case, length: int, rounds: int, slice_mb: float, snapshot_every: float) -> int:
+    torch.set_num_threads(1)
     crew = Crew(case.scheme, RECIPES[case.optimizer][0], length, rounds)
     with tempfile.TemporaryDirectory() as folder:
         config = build(
@@ -174,7 +181,7 @@ def measured(case: Case, length: int, rounds: int, slice_mb: float, snapshot_eve
         )
         conductor = Watched(
             config,
-            lambda token, failed: TcpTransport(party.COORDINATOR, token, FlatMemory(), failed=failed),
+            lambda token, failed: TcpTransport(party.COORDINATOR, token, PlainMemory(), failed=failed),
             crew,
             Silent(),
             evaluator=False,
@@ -194,7 +201,6 @@ def main() -> int:
     parser.add_argument("--transports", default="tcp,auto")
     parser.add_argument("--snapshot-every", type=float, default=0.5, help="seconds between two snapshots; 0: none")
     options = parser.parse_args()
-    torch.set_num_threads(1)
     shard = round(options.mbytes * 1e6 / 4) * 4
     print(f"{datetime.date.today()}, {os.cpu_count()} cores, a shard of {shard / 1e6:.0f} MB")
     print(
