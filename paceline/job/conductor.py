@@ -18,6 +18,7 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.trace import Decision, Membership, Record
 from paceline.job.apart import Apart
+from paceline.job.causes import root_of
 from paceline.job.claim import Claim, set_aside
 from paceline.job.coordinating import make_coordinator
 from paceline.job.credentials import Credentials, security_note
@@ -316,7 +317,7 @@ class Conductor:
             return None
 
     def _fail(self, first: Failure) -> None:
-        """Gather what else went wrong in the same moment and name the root: a dead process explains lost links."""
+        """Gather what else went wrong in the same moment, and name the root."""
         failures = [first]
         deadline = time.monotonic() + GRACE_SECONDS
         while (left := deadline - time.monotonic()) > 0:
@@ -325,13 +326,7 @@ class Conductor:
                     failures.append(self._death(who, why))
                 case Failure() as another:
                     failures.append(another)
-        # Who ended because another did; of one that was lost itself, others say so in its name.
-        lost_others = {f.who for f in failures if f.rank == 2 and f"lost {f.who}" not in f.cause}
-        failures.sort(key=lambda failure: 2 if failure.who in lost_others else failure.rank)
-        root = failures[0]
-        details = next((f.details for f in failures if f.who == root.who and f.details), "")
-        own = next((f.cause for f in failures if f.who == root.who and f.rank == 1), "")
-        raise RunFailed("\n".join(part for part in (own or root.cause, details.rstrip()) if part))
+        raise RunFailed(root_of(failures))
 
     def _too_early(self, who: Party) -> str:
         what = "it joined the run" if self._coordinator.phase is Phase.GATHERING else "the run was over"
