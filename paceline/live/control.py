@@ -26,12 +26,23 @@ Failed     I cannot go on, because
 from __future__ import annotations
 
 import dataclasses
+import math
+from typing import Any
 
 from paceline.core.leases import Data
 from paceline.core.message import message
 from paceline.core.sharding import Layout
 
 Links = tuple[float, ...]
+
+
+def finite(message: Any, *names: str) -> None:
+    """Raises ValueError where one of these fields of `message` has a number that is none, or has no end."""
+    for name in names:
+        value = getattr(message, name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if not math.isfinite(number):
+                raise ValueError(f"{name}: {number} is no finite number")
 
 
 @message
@@ -47,6 +58,9 @@ class Hello:
     device: str
     bytes_per_second: float = 0.0
     incarnation: int = 0
+
+    def __post_init__(self) -> None:
+        finite(self, "bytes_per_second")
 
 
 @message
@@ -86,6 +100,9 @@ class Ready:
     ways: tuple[str, ...] = ()
     by_rows: bool = False
     tensors: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        finite(self, "seconds_per_step", "links", "peers")
 
 
 @message
@@ -159,6 +176,10 @@ class Progress:
     seconds_hidden: float = 0.0
     seconds_at_batch: float = 0.0
     steps_before: int = 0
+
+    def __post_init__(self) -> None:
+        finite(self, "seconds_computing", "seconds_waiting", "seconds_communicating")
+        finite(self, "seconds_hidden", "seconds_at_batch")
 
     def __add__(self, other: Progress) -> Progress:
         """Of two lives, the later one second."""
@@ -261,13 +282,19 @@ class Restored:
 
 @message
 class Judged:
-    """The model as it was `at` seconds after the start, when the workers had reported `samples`."""
+    """The model as it was `at` seconds after the start, when the workers had reported `samples`.
+
+    Where training went wrong the loss may be no number.
+    """
 
     at: float
     samples: int
     accuracy: float
     loss: float
     seconds: float
+
+    def __post_init__(self) -> None:
+        finite(self, "at", "accuracy", "seconds")
 
 
 @message
@@ -288,6 +315,9 @@ class Rate:
     """A new learning rate, from worker 0 to the servers."""
 
     lr: float
+
+    def __post_init__(self) -> None:
+        finite(self, "lr")
 
 
 @message

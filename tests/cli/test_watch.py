@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -17,6 +18,7 @@ import pytest
 from paceline.cli.main import main
 from paceline.cli.outlook import outlook_of
 from paceline.observe.watch.reader import Measured
+from tests.cli.conftest import refused_here
 
 SIMULATED = ["simulate", "--scheme", "bsp", "--slowdown", "1,1,1,4", "--step-ms", "20", "--timing-only"]
 
@@ -54,6 +56,13 @@ def test_with_watch_a_run_says_where_its_page_is_and_the_page_goes_with_it(tmp_p
     assert re.match(r"watch the run at http://127\.0\.0\.1:\d+/\?token=", done.stderr)
     assert "paceline watch" in done.stderr.splitlines()[-1]
     assert (tmp_path / "r" / "summary.json").is_file()
+
+
+def test_a_port_that_is_taken_is_refused_with_a_way_out(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = refused_here(capsys, "watch", str(run), "--port", str(port))
+    assert told == f"paceline: --port {port}: Address already in use; leave it out for a free one"
 
 
 def test_what_is_no_run_is_refused_with_a_way_out(

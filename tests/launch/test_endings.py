@@ -167,6 +167,22 @@ def test_a_killed_worker_comes_back_and_its_samples_are_counted(train: Callable[
         assert [0, 1, 2] in after
 
 
+def test_a_worker_that_dies_more_often_than_it_is_started_again_stays_away(train: Callable[..., Run]) -> None:
+    run = train("--scheme", "bsp", "--restarts", "1")
+    for told in ("is back: life 2; 3 of 3 train", "worker 1 is not started again: --restarts 1"):
+        (victim,) = (pid for pid in descendants(run.process.pid) if comm(pid) == "pace worker 1")
+        os.kill(victim, signal.SIGKILL)
+        assert within(2 * BOUND_SECONDS, lambda told=told: told in run.errors), run.errors  # type: ignore[misc]
+    threading.Event().wait(1.0)  # in which it would be started again
+    assert not [pid for pid in descendants(run.process.pid) if comm(pid) == "pace worker 1"]
+    assert all(alive(pid) for name, pid in run.parties.items() if name != "worker 1")
+    run.process.send_signal(signal.SIGINT)
+    assert run.ends() < 2 * BOUND_SECONDS
+    summary = json.loads((run.out / "summary.json").read_text())
+    assert [worker["lives"] for worker in summary["workers"]] == [1, 2, 1]
+    assert [fault["event"] for fault in summary["faults"]] == ["lost", "returned", "lost"]
+
+
 def whole_epochs(out: Path) -> int:
     """Of leased data, so far."""
     lines = (out / "trace.jsonl").read_text().splitlines()[:-1]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import struct
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +15,7 @@ from paceline.core.clocked import Push
 from paceline.core.errors import ProtocolError
 from paceline.core.vector import Memory
 from paceline.live import wire
-from paceline.live.control import Hello, Progress, Roster
+from paceline.live.control import Hello, Judged, Progress, Rate, Ready, Roster
 from paceline.live.transport import Envelope, Kind
 from tests.live.doubles import NumpyMemory, vector
 
@@ -103,3 +106,30 @@ def test_deep_nesting_is_refused() -> None:
     for opener in (b"\x91", b"\x81\xa1a"):
         deep = b"\x93\xadcontrol.Hello\x90" + opener * (60_000 // len(opener))
         assert decoded(with_header(deep[: wire.HEADER_BYTES_MAX])) is None
+
+
+HELLO = Hello(address="127.0.0.1:1", pid=1, host="here", device="cpu")
+READY = Ready(length=1, fingerprint="", seconds_per_step=0.5, optimizer="", links=(0.5, 0.5), peers=(0.5,) * 4)
+JUDGED = Judged(at=0.5, samples=1, accuracy=0.5, loss=0.5, seconds=0.5)
+NUMBERED = [
+    (message, name)
+    for message in (HELLO, READY, PROGRESS, JUDGED, Rate(lr=0.5))
+    for name, kind in type(message).__annotations__.items()
+    if "float" in kind or kind == "Links"
+]
+MARK = 0.1875
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(("message", "name"), NUMBERED, ids=lambda of: of if isinstance(of, str) else type(of).__name__)
+def test_a_number_that_is_none_is_refused(message: Any, name: str, number: float) -> None:
+    was = getattr(message, name)
+    marked = dataclasses.replace(message, **{name: (*was[1:], MARK) if isinstance(was, tuple) else MARK})
+    frame = wire.encode(Envelope(Kind.CONTROL, marked), MEMORY)[0].tobytes()
+    header = decoded(frame.replace(struct.pack(">d", MARK), struct.pack(">d", number)))
+    assert header is not None
+    if name == "loss":  # of a model that learns nothing any more
+        assert repr(wire.assemble(header.codec, header.scalars, ()).loss) == repr(number)
+    else:
+        with pytest.raises(ProtocolError, match=f"{name}: -?(nan|inf) is no finite number"):
+            wire.assemble(header.codec, header.scalars, ())

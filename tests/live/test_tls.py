@@ -243,6 +243,20 @@ def test_keys_are_for_their_owner_only(folder: Path) -> None:
         Authority().write(folder, [worker(0)])
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_no_secret_is_written_through_a_link(tmp_path: Path, there: bool) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    if there:
+        elsewhere.write_text("what somebody else wrote")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "job").symlink_to(elsewhere)
+    with pytest.raises(ConfigError):
+        authority.write_secret(folder, "job", b"secret")
+    assert elsewhere.exists() == there
+    assert not there or elsewhere.read_text() == "what somebody else wrote"
+
+
 @pytest.mark.parametrize("host", ["192.0.2.7", "2001:db8::1", "example.org"])
 def test_nothing_listens_beyond_this_machine_without_tls(host: str) -> None:
     with pytest.raises(ConfigError, match=r"without TLS.*leave out --tls off.*leave out --bind.*ssh -L"):

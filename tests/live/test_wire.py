@@ -38,7 +38,7 @@ MEMORY = NumpyMemory()
 NUMBERS = st.lists(st.floats(width=32), max_size=20).map(lambda numbers: np.array(numbers, dtype=np.float32))
 SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(-(2**63), 2**63 - 1),
-    float: st.floats(allow_nan=False),
+    float: st.floats(allow_nan=False, allow_infinity=False),
     str: st.text(max_size=50),
     bytes: st.binary(max_size=50),
     bytes | None: st.none() | st.binary(max_size=50),
