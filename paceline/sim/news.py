@@ -180,7 +180,7 @@ class ConfirmedMembers(Members):
         newcomer = self._sim.world.workers[rank]
         if self.servers:
             self.streams.views[newcomer.process] = self.servers.replacing.view
-            self.servers.keep_on()
+            self.servers.snapshots.keep_on()
         for dead in self._fences.values():
             self.streams.fence(newcomer, dead)
         if newcomer in self._curious():

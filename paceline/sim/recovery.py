@@ -12,7 +12,6 @@ snapshots, does not fail.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,14 +25,11 @@ from paceline.core.role import Place, Role
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Membership
 from paceline.sim.parties import Errand, Party
+from paceline.sim.snapshots import RECOUNT, UPDATE, WEIGHTS, Snapshot, Snapshots, nbytes_of, state_of
 
 if TYPE_CHECKING:
     from paceline.sim.driver import Simulation
     from paceline.sim.news import ConfirmedMembers
-
-WEIGHTS, UPDATE, RECOUNT = "weights", "update", "recount"
-AHEAD = 2
-"""A snapshot is of a version that lies so far ahead: everybody hears of it before it is there."""
 
 
 class ServerLost(PeerLost):
@@ -44,22 +40,6 @@ def can_be_replaced(scheme: Scheme, servers: int) -> bool:
     """May the servers of this scheme go back to an earlier state?"""
     box = scheme.server(servers)
     return box is not None and not scheme.uses_mean(servers) and box.goes_back and scheme.worker(servers).goes_back
-
-
-class Carried:
-    """What travels with a state and is no vector."""
-
-    __slots__ = ("value",)
-    nbytes = 0
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    number: int
-    states: dict[int, SliceState]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +82,7 @@ class Server:
             before=(self.shard - 1) % count,
             after=(self.shard + 1) % count,
             counts=(1, 1, 1),
-            state_of=lambda at: self.whole.state_of(self),
+            state_of=lambda at: state_of(self),
             mark_of=lambda at: mark_of(self.party.role),
             tell=self._tell,
             release=lambda role, effects: self.whole.released(self, effects),
@@ -137,21 +117,18 @@ class Servers:
         world = sim.world
         self.sim, self.streams, self._members, self._control = sim, members.streams, members, control
         self.copied = copied and len(world.servers) > 1 and not sim.scheme.answers_what_no_copy_has
-        self._every_s = every_s
         self.replacing = Replacing(len(world.servers))
         self.lives: list[Server] = []
         self.lives = [Server(self, *parties) for parties in zip(world.servers, world.means, strict=True)]
         self._all = {life.party.process: life for life in self.lives}
         self._former: list[Party] = []  # of those that are being replaced: lives that are over
         self._number = 0  # of the last order
-        self.snapshot: Snapshot | None = None
-        self._coming = Snapshot(0, {})
-        self._capturing = False
+        self.snapshots = Snapshots(self, control, every_s)
         self._afterwards: list[Callable[[], None]] = []
         for life in self.lives:
             self._listen(life)
             sim.heap.push(0.0, self._begin, life, ())
-        self.keep_on()
+        self.snapshots.keep_on()
 
     def _listen(self, life: Server) -> None:
         """To all that its box hears and says; invariants hear it before."""
@@ -159,53 +136,10 @@ class Servers:
 
         def held(now: float, src: int, message: Any) -> list[Tell | Reply]:
             may_go = life.hold(on(now, src, message))
-            self._look(life)
+            self.snapshots.look(life)
             return may_go
 
         life.party.on = held
-
-    # ---- snapshots -----------------------------------------------------------------------------------------
-    def keep_on(self) -> None:
-        """Take snapshots as long as somebody trains."""
-        if not self._capturing:
-            self._capturing = True
-            self.sim.heap.push(self.sim.now, self._capture)
-
-    def _capture(self) -> None:
-        self._capturing = any(party.here for party in self.sim.world.workers)
-        if not self._capturing:
-            return
-        self.sim.heap.push(self.sim.now + self._every_s, self._capture)
-        if self.replacing.away:
-            return
-        wanted = max(life.version for life in self.lives) + (AHEAD if self.snapshot else 0)
-        self._coming = Snapshot(self._coming.number + 1, {})
-        for life in self.lives:
-            self.streams.send(self._control, life.party, 0, self._want, (life, self._coming.number, wanted))
-
-    def _want(self, life: Server, number: int, version: int) -> None:
-        life.wanted = number, version
-        self._look(life)
-
-    def _look(self, life: Server) -> None:
-        if life.wanted and life.version >= life.wanted[1]:
-            (number, _), life.wanted = life.wanted, None
-            state = self.state_of(life)
-            there = (self._control, number, life.shard, state)
-            self.streams.send(life.party, self._control, _bytes(state), self._captured, there)
-
-    def _captured(self, control: Party, number: int, shard: int, state: SliceState) -> None:
-        if self.replacing.away or number != self._coming.number:
-            return
-        self._coming.states[shard] = state
-        if len(self._coming.states) == len(self.lives):
-            self.snapshot = self._coming
-
-    def state_of(self, life: Server) -> SliceState:
-        role, invariants = life.party.role, self.sim.invariants
-        recount = Carried(invariants.recount(life.party) if invariants else None)
-        vectors = {WEIGHTS: role.w, UPDATE: Carried(copy.deepcopy(role.update)), RECOUNT: recount}
-        return SliceState(vectors, {"tables": role.tables(), "version": life.version})
 
     # ---- copies --------------------------------------------------------------------------------------------
     def _begin(self, life: Server, former: tuple[Party, ...]) -> None:
@@ -276,7 +210,7 @@ class Servers:
             self._evict(self.lives[shard])
 
     def _can_be_replaced(self) -> bool:
-        return self.copied or self.snapshot is not None
+        return self.copied or self.snapshots.newest is not None
 
     def _die(self, life: Server) -> None:
         for party in life.parties:
@@ -289,7 +223,7 @@ class Servers:
         life.lost = True
         self._note(life, "lost", f"silent for {self.sim.cluster.lease_s:g} s")
         self._former.append(life.party)
-        self._coming = Snapshot(self._coming.number + 1, {})
+        self.snapshots.break_off()
         if self.sim.invariants:
             self.sim.invariants.forget_server(life.party)
         if life.party.hears:
@@ -334,15 +268,15 @@ class Servers:
     # ---- coming --------------------------------------------------------------------------------------------
     def _order_all(self) -> None:
         replacing = self.replacing
-        if replacing.undone and self.snapshot is None:
+        if replacing.undone and self.snapshots.newest is None:
             raise ServerLost("servers were lost with the copies of what they held, before the first snapshot")
         self._number += 1
         replacing.order(self._number)
         for shard in replacing.concerned():
             keeper, life = replacing.source(shard), self.lives[shard]
-            snapshot = self.snapshot if keeper is None else None
+            snapshot = self.snapshots.newest if keeper is None else None
             order = Order(self._number, replacing.view, snapshot, keeper or 0)
-            nbytes = _bytes(snapshot.states[shard]) if snapshot else 0
+            nbytes = nbytes_of(snapshot.states[shard]) if snapshot else 0
             self.streams.send(self._control, life.party, nbytes, self._restore, (life, order))
 
     def _restore(self, life: Server, order: Order) -> None:
@@ -354,7 +288,7 @@ class Servers:
 
     def _asks_for_copy(self, keeper: Server, life: Server, order: Order) -> None:
         state = keeper.copies.held[0] if keeper.copies and keeper.copies.complete else None
-        nbytes = _bytes(state) if state else 0
+        nbytes = nbytes_of(state) if state else 0
         self.streams.send(keeper.copier, life.copier, nbytes, self._has_copy, (life, order, state))
 
     def _has_copy(self, life: Server, order: Order, state: SliceState | None) -> None:
@@ -457,7 +391,3 @@ class Servers:
     def _note(self, life: Server, event: str, reason: str) -> None:
         if self.sim.trace:
             self.sim.trace(Membership(at=self.sim.now, party=life.party.name, event=event, reason=reason))
-
-
-def _bytes(state: SliceState) -> int:
-    return sum(v.nbytes for v in state.vectors.values())
