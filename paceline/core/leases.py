@@ -76,9 +76,6 @@ class Places:
         """How many of that epoch."""
         return _length(self._spans.get(epoch, ()))
 
-    def first(self) -> Piece | None:
-        return next(iter(self), None)
-
     def _touched(self, piece: Piece) -> tuple[list[tuple[int, int]], int]:
         """The spans that have places of `piece`, and where they begin."""
         epoch, start, stop = piece
@@ -164,6 +161,7 @@ class Leases:
         self.samples, self.size = samples, size
         self._done, self._left_out, self._suspect = Places(), Places(), Places()
         self._waiting = Places()  # given back
+        self._in_vain: dict[int, Data] = {}  # by rank: what was dropped of it since it took a lease
         self._next = (0, 0)
         self._held: dict[int, dict[int, _Held]] = {}  # by rank and life
         self._epochs = 0
@@ -180,8 +178,11 @@ class Leases:
 
     # ---- what workers ask for ----------------------------------------------------------------------------
     def take(self, rank: int, life: int) -> Piece:
-        """The next samples that nobody has, those that were given back first."""
-        piece = self._waiting.first()
+        """The next samples that nobody has, those that were given back first.
+
+        But for those that this worker has just handed over in vain: one that is always late would have them for ever.
+        """
+        piece = self._given_back(self._in_vain.pop(rank, ()))
         if piece is None:
             epoch, at = self._next
             stop = min(at + self.size, self.samples)
@@ -194,6 +195,12 @@ class Leases:
         self._held.setdefault(rank, {}).setdefault(life, _Held()).give(piece)
         return piece
 
+    def _given_back(self, but: Data) -> Piece | None:
+        for piece in self._waiting:
+            for part in difference(piece, sorted(found for part in but if (found := overlap(piece, part)))):
+                return part
+        return None
+
     def past(self, rank: int, life: int, handed: int) -> None:
         """Of the first `handed` samples that this life was given nothing is under way: what is not done is not."""
         held = self._held.get(rank, {}).get(life)
@@ -205,6 +212,7 @@ class Leases:
         """What became of a contribution of `rank`, in whichever of its lives."""
         data = tuple(map(self._checked, data))
         if fate != APPLIED:
+            self._in_vain[rank] = (*self._in_vain.get(rank, ()), *data)
             self._drop(rank, fate == REFUSED, data)
             return
         self._remove(rank, data, applied=True)

@@ -30,7 +30,7 @@ from paceline.sim.members import Members
 from paceline.sim.news import ConfirmedMembers
 from paceline.sim.parties import Life, Party
 from paceline.sim.talk import BLOCKED, Coding, Passage, Talk
-from paceline.sim.workload import Workload, plain_sgd
+from paceline.sim.workload import Lender, Workload, plain_sgd
 from paceline.sim.world import World
 
 
@@ -53,8 +53,9 @@ class Simulation:
     records of all parties, each on its writer's clock. `watched`: every invariant is checked while it runs, which may
     cost more than the simulation itself. `passage`: what becomes of a message on its way from one party to another,
     and the bytes that travel; None where it arrives as it is. `coding`: the same of means that the workers carry.
-    `gate`: makes that of a shard, by its number; `rounds`: those of a shard, where they are not the plain ones. Raises
-    ConfigError when the scheme cannot run on such a cluster.
+    `gate`: makes that of a shard, by its number; `rounds`: those of a shard, where they are not the plain ones.
+    `lender`: of whom the samples of `work` are leased; for clusters without hazards. Raises ConfigError when the scheme
+    cannot run on such a cluster.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Simulation:
         gate: Callable[[int], Gate | None] = lambda shard: None,
         rounds: Callable[[Iterable[int]], Round] | None = None,
         coding: Coding | None = None,
+        lender: Lender | None = None,
         **plain: Any,
     ) -> None:
         measured = tuple(seconds_per_step) or (cluster.seconds_per_step() if cluster else ())
@@ -93,7 +95,9 @@ class Simulation:
             by_peers=bool(mean),
             gate=gate,
             rounds=rounds,
+            settled=lender.settled if lender else None,
         )
+        self.lender = lender
         if self.invariants:
             self.invariants.watch_all()
         self.network = self.world.network
@@ -219,7 +223,7 @@ class Simulation:
         result = self._work.compute(life.rank, wanted, life.rng)
         if speed := life.party.speed:
             seconds = speed.seconds(self.now, result.seconds, wanted.steps)
-            result = Computed(result.g, result.samples, seconds)
+            result = Computed(result.g, result.samples, seconds, result.data)
         self.heap.put(self.now + result.seconds, self.worked, (life, result, wanted.steps))
         return BLOCKED
 
@@ -232,12 +236,14 @@ class Simulation:
         result = self._work.train(life.rank, wanted, life.rng)
         if speed := life.party.speed:
             seconds = speed.seconds(self.now, result.seconds, wanted.steps)
-            result = Trained(result.x, result.samples, seconds, result.memory)
+            result = Trained(result.x, result.samples, seconds, result.memory, result.data)
         self.heap.put(self.now + result.seconds, self.worked, (life, result, wanted.steps))
         return BLOCKED
 
     def _worked(self, life: Life, result: Computed | Trained, steps: int) -> None:
         if not life.alive:
+            if self.lender and life.party.here:
+                self.lender.unused(life.rank, result.data)
             return
         self.steps[life.rank] += steps
         if self.trace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from paceline.core.clocked import ClockedServer
 from paceline.core.effects import Reply, Tell
 from paceline.core.role import Role
 from paceline.core.trace import Membership
@@ -159,6 +160,8 @@ class Members:
         if self._sim.invariants:
             self._sim.invariants.gone(party, rank)
         self._sim.talk.say_all(party, self._held(party, party.role.gone(self._sim.now + party.skew_s, rank)))
+        if self._sim.lender and party is self._sim.world.servers[0] and isinstance(party.role, ClockedServer):
+            self._sim.lender.gone(rank, party.role.pending(rank))
 
     def hears_came(self, party: Party, rank: int) -> None:
         if self._sim.invariants:

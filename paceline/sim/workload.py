@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, Protocol
 
 from paceline.core.effects import KEEP, Compute, Computed, Train, Trained
+from paceline.core.leases import Data
 from paceline.core.role import Update
 
 
@@ -18,6 +19,19 @@ class Workload(Protocol):
 
     def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
         """Mini-batches of the worker's own optimizer."""
+
+
+class Lender(Protocol):
+    """Hears what becomes of leased samples, which are the `data` of a result."""
+
+    def settled(self, rank: int, fate: str, data: Data) -> None:
+        """What the first server made of a contribution."""
+
+    def unused(self, rank: int, data: Data) -> None:
+        """The worker was restarted in the middle of its work at them."""
+
+    def gone(self, rank: int, pending: Data) -> None:
+        """The first server hears nothing more of that life; of what it heard, only `pending` may still be applied."""
 
 
 class Steps:

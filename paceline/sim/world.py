@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from paceline.core.gate import Gate
+from paceline.core.leases import Data
 from paceline.core.mean import MeanServer, mean_model
 from paceline.core.role import Place, Role, Update
 from paceline.core.round import Round
@@ -27,6 +28,7 @@ class World:
     means: the servers' other role, which carries `Mean`; on the same card and clock. peers: where the workers meet when
     they carry it themselves, `by_peers` or because there are no servers. control: the card of the coordinator, whether
     or not the scheme has a box for it. gate: makes that of a shard, by its number. rounds: makes those of a shard.
+    settled: hears from shard 0 what became of leased samples.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class World:
         by_peers: bool = False,
         gate: Callable[[int], Gate | None] = lambda shard: None,
         rounds: Callable[[Iterable[int]], Round] | None = None,
+        settled: Callable[[int, str, Data], None] | None = None,
     ) -> None:
         scheme.check(cluster.workers, cluster.servers)
         self.scheme, self.cluster, self.seed = scheme, cluster, seed
@@ -50,7 +53,7 @@ class World:
         self.ranks = tuple(range(cluster.workers))
         self.shards = cut(len(w0), cluster.servers) if cluster.servers else ()
         self._place = {"workers": self.ranks, "seed": seed, "seconds_per_step": seconds_per_step, "note": note}
-        self._gate, self._rounds = gate, rounds
+        self._gate, self._rounds, self._settled = gate, rounds, settled
         self._update_factory, self._length = update_factory, len(w0)
         self._clocks = Random(f"{seed}/clocks")
         self._cards: dict[str, Card] = {}
@@ -93,7 +96,7 @@ class World:
         part = self.shards[shard]
         update = self._update_factory(part.stop - part.start)
         box = self.scheme.server(self.cluster.servers) or Role
-        lent = {"gate": self._gate(shard), "rounds": self._rounds}
+        lent = {"gate": self._gate(shard), "rounds": self._rounds, "settled": None if shard else self._settled}
         return self._party(f"server {shard}", box, shard, w0[part], update, self._card(seat), **lent)
 
     def next_server(self, old: Party, means: Party) -> tuple[Party, Party]:

@@ -108,7 +108,6 @@ def test_pythonhashseed_changes_nothing(here: Path) -> None:
         (["--schemes", "bsp,apsp"], "unknown scheme 'apsp'; did you mean 'asp'?"),
         (["--timing-only", "--epochs", "0", "--target-accuracy", "0.9"], "--timing-only trains no model"),
         (["--step-ms", "10", "--workers", "100000"], "cannot share"),
-        (["--scheme", "bsp", "--shares", "leased"], "--shares leased: not in virtual time"),
         (["--codec", "powersgd"], "--codec powersgd is not simulated"),
     ],
 )

@@ -74,13 +74,21 @@ def test_a_later_life_of_a_worker_is_not_confused_with_the_one_that_is_fenced() 
     assert [*leases.unsettled()] == [(0, 0)]
 
 
-def test_what_came_too_late_is_done_again() -> None:
-    leases = Leases(4, 4)
-    for _ in range(5):
-        assert leases.take(0, 0) == (0, 0, 4)
-        leases.settled(0, LATE, ((0, 0, 4),))
-    assert leases.account(0.0).dropped == 20
+def test_what_came_too_late_is_done_again_by_another_who_asks() -> None:
+    leases = Leases(8, 4)
+    assert leases.take(0, 0) == (0, 0, 4)
+    leases.settled(0, LATE, ((0, 0, 1),))
+    leases.settled(0, LATE, ((0, 1, 4),))
+    assert leases.take(0, 0) == (0, 4, 8), "one that is always late would have them for ever"
+    assert leases.take(1, 0) == (0, 0, 4)
+    assert leases.account(0.0).dropped == 4
     assert leases.epochs == 0
+
+
+def test_what_came_too_late_is_done_again_where_nobody_else_asks() -> None:
+    leases = Leases(4, 4)
+    leases.settled(0, LATE, (leases.take(0, 0),))
+    assert [leases.take(0, 0) for _ in range(3)] == [(1, 0, 4), (0, 0, 4), (2, 0, 4)]
 
 
 def test_samples_that_are_refused_twice_are_left_out() -> None:

@@ -13,15 +13,17 @@ from paceline import config as configuration
 from paceline.core.collective import PEERS
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.gate import Gate
+from paceline.core.leases import Leases
 from paceline.core.trace import Ended, Evaluated, Membership, Record
 from paceline.core.vector import Ghost, cut
-from paceline.engine.data.shares import Shares, make_shares
+from paceline.engine.data.shares import Shares, make_shares, parse_shares
 from paceline.engine.recipes import MOMENTUM
 from paceline.engine.robust import Sorting
 from paceline.engine.vector import norm
 from paceline.job.ledger import Ledger
 from paceline.job.virtual.encoding import Encoding, MeanEncoding
 from paceline.job.virtual.judge import Judge
+from paceline.job.virtual.lending import Lending
 from paceline.job.virtual.meters import Meters
 from paceline.job.virtual.setting import Setting, tensors_of
 from paceline.job.virtual.work import Ghosts, Sizes, Training, VirtualWork
@@ -31,7 +33,7 @@ from paceline.observe.figures import curve
 from paceline.observe.hooks import Hooks, load
 from paceline.observe.progress import View
 from paceline.observe.store import TraceWriter
-from paceline.observe.summary import Summary, write_summary
+from paceline.observe.summary import CHANGES, Summary, write_summary
 from paceline.sim import Simulation
 from paceline.sim.carriage import choice_for
 from paceline.sim.invariants import InvariantBroken
@@ -67,6 +69,7 @@ class VirtualRun:
         self._reason = self._interrupted = ""
         self._countdown, self._shown = SHOW_EVENTS, time.monotonic()
         self._training: Training | None = None
+        self._lending = self._make_lending()
         self._expelled: set[int] = set()
         self.simulation = self._simulate()
         seats = zip(cluster.worker_seats(), setting.slowdowns, strict=True)
@@ -155,6 +158,8 @@ class VirtualRun:
                 raise RunBroken(f"{sim.scheme.name}: {self._why_stuck(at)}")
             else:
                 self._reason, at = "seconds", seconds_max
+        if self._lending is not None:
+            self._lending.record()
         self._note(Ended(at=at, reason=self._reason))
         if self._judge is not None and not (self.evaluations and self.evaluations[-1].samples == self._meters.total):
             self._look(at)
@@ -171,7 +176,7 @@ class VirtualRun:
 
     def _after_event(self, sim: Simulation) -> bool:
         total = self._meters.total
-        if total >= self._samples_max:
+        if self._done(total):
             self._reason = "epochs"
         elif self._judge is not None and self._judge.due(sim.now, total):
             self._look(sim.now)
@@ -182,6 +187,12 @@ class VirtualRun:
             self._countdown = SHOW_EVENTS
             self._show_sometimes()
         return bool(self._reason)
+
+    def _done(self, total: int) -> bool:
+        """Are the epochs over, after `total` samples?"""
+        if total < self._samples_max or self._lending is None:
+            return total >= self._samples_max
+        return self._lending.reached(round(self._samples_max))
 
     def _stepped(self, rank: int, steps: int) -> None:
         if 0 < self._config.stop.steps <= steps:
@@ -206,6 +217,8 @@ class VirtualRun:
     # ---- what is told ------------------------------------------------------------------------------------
     def _note(self, record: Record) -> None:
         self._meters.record(record)
+        if isinstance(record, Membership) and record.event in CHANGES:
+            self._tell()  # what is left of it must not depend on when the screen was written
         self._ledger.recorded(record)
         if self._trace is not None:
             self._trace.append(record)
@@ -254,6 +267,7 @@ class VirtualRun:
             gate=self._gate,
             rounds=None if setting.timing_only else recipe.robust.rounds(Sorting()),
             coding=self._mean_encoding(),
+            lender=self._lending,
         )
 
     def _gate(self, shard: int) -> Gate | None:
@@ -316,8 +330,9 @@ class VirtualRun:
         config, workers = self._config, self._setting.cluster.workers
         self._w0: Any = Ghost(self._setting.model_length or sum(tensors_of(config)))
         # More workers than samples cannot share them; how long a step takes does not depend on that.
-        shares = self._shares() if workers <= len(self._splits.train) else None
-        sizes, step_s = Sizes(shares, config.data.batch_size), self._setting.cluster.step_s
+        shares = self._shares() if workers <= len(self._splits.train) and not self._lending else None
+        sizes = self._lending or Sizes(shares, config.data.batch_size)
+        step_s = self._setting.cluster.step_s
         return Ghosts(step_s, sizes, config.data.batch_size, workers=workers, memory_length=self.remembered)
 
     def _train(self) -> Training:
@@ -327,7 +342,7 @@ class VirtualRun:
             self._recipe,
             setting.cluster.step_s,
             self._splits.train,
-            self._shares(),
+            self._lending or self._shares(),
             workers=setting.cluster.workers,
             batch_size=config.data.batch_size,
             buffers=config.model.buffers,
@@ -336,6 +351,14 @@ class VirtualRun:
         )
         self._w0 = self._training.flat.weights()
         return self._training
+
+    def _make_lending(self) -> Lending | None:
+        shares, samples = parse_shares(self._config.data.shares), len(self._splits.train)
+        if not shares.leased:
+            return None
+        workers = self._setting.cluster.workers
+        leases = Leases(samples, shares.lease_size(samples, workers, self._config.data.batch_size))
+        return Lending(leases, lambda: self.simulation.now, self._note)
 
     def _shares(self) -> Shares:
         train, seconds = self._splits.train, self._setting.cluster.seconds_per_step()

@@ -33,6 +33,11 @@ class Setting:
 
     def __post_init__(self) -> None:
         check(self.config)
+        if parse_shares(self.config.data.shares).leased and self.cluster.hazards:
+            raise ConfigError(
+                f"--shares {self.config.data.shares}: not where messages are lost; leave out the [hazards] of the "
+                "cluster file, or give --shares uniform"
+            )
         if not self.rounds:
             check_end(self.config, timing_only=self.timing_only)
 
@@ -46,8 +51,6 @@ def check(config: Config) -> None:
     """Raises ConfigError for what runs have in real time only."""
     if config.codecs().low_rank:
         raise ConfigError("--codec powersgd is not simulated: take topk or sign, or train for real")
-    if parse_shares(config.data.shares).leased:
-        raise ConfigError(f"--shares {config.data.shares}: not in virtual time; simulate --shares uniform")
 
 
 def check_end(config: Config, *, timing_only: bool) -> None:

@@ -6,13 +6,14 @@ worker's is left for the next but what its `Steps`, its batches and its batch-no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Protocol
 
 from torch import Tensor, nn
 
 from paceline.core.effects import Compute, Computed, Train, Trained
+from paceline.core.leases import Data, Piece, joined
 from paceline.core.vector import Ghost
 from paceline.engine.buffers import Buffers
 from paceline.engine.data.batches import Batches
@@ -23,6 +24,7 @@ from paceline.engine.precision import Precision
 from paceline.engine.vector import Flat
 from paceline.job.recipe import Recipe
 from paceline.job.steps import Steps
+from paceline.job.virtual.lending import Dealt, Lending
 from paceline.sim import Workload
 
 
@@ -63,7 +65,9 @@ class Sizes:
 class Ghosts:
     """Work without numbers: vectors have the sizes they would have, and no memory is needed for a model."""
 
-    def __init__(self, step_s: float, sizes: Sizes, batch_size: int, *, workers: int, memory_length: int) -> None:
+    def __init__(
+        self, step_s: float, sizes: Sizes | Lending, batch_size: int, *, workers: int, memory_length: int
+    ) -> None:
         """`step_s`: of a mini-batch of `batch_size` on the reference device. `memory_length`: of an optimizer's."""
         self.exchanges = [0] * workers
         self._step_s, self._sizes, self._batch_size = step_s, sizes, batch_size
@@ -74,22 +78,36 @@ class Ghosts:
     def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
         self._count(rank, True)
         size, seconds = wanted.samples, self._step_s * wanted.steps
-        if size is None:
-            return Computed(wanted.w, self._samples(rank, wanted.steps), seconds)
-        return Computed(wanted.w, size * wanted.steps, seconds * size / self._batch_size)
+        samples, data = self._samples(rank, wanted.steps, size)
+        return Computed(wanted.w, samples, seconds * size / self._batch_size if size else seconds, data)
 
     def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
         self._count(rank, wanted.x is not self._ended[rank])
         x = self._ended[rank] = Ended(len(wanted.x))
         memory = self._memory if wanted.show_memory else None
-        return Trained(x, self._samples(rank, wanted.steps), self._step_s * wanted.steps, memory)
+        samples, data = self._samples(rank, wanted.steps, None)
+        return Trained(x, samples, self._step_s * wanted.steps, memory, data)
 
-    def _samples(self, rank: int, steps: int) -> int:
-        return sum([self._sizes.next(rank) for _ in range(steps)])
+    def _samples(self, rank: int, steps: int, size: int | None) -> tuple[int, Data]:
+        """In so many mini-batches, all of `size` where that is given; and which, where they are leased."""
+        if isinstance(self._sizes, Lending):
+            pieces = [piece for _ in range(steps) for piece in _leased(self._sizes, rank, size, self._batch_size)]
+            return sum([stop - start for _, start, stop in pieces]), joined(pieces)
+        return (size * steps if size else sum([self._sizes.next(rank) for _ in range(steps)])), ()
 
     def _count(self, rank: int, exchanged: bool) -> None:
         self.exchanges[rank] += self._begun[rank] and exchanged
         self._begun[rank] = True
+
+
+def _leased(lending: Lending, rank: int, size: int | None, batch_size: int) -> Iterator[Piece]:
+    """What a mini-batch is made of: of `size`, or of one lease and no more than `batch_size`."""
+    left = size or batch_size
+    while left:
+        lending.turn = rank, left
+        epoch, start, stop = lending.next()
+        yield epoch, start, stop
+        left = left - (stop - start) if size else 0
 
 
 class Training:
@@ -101,7 +119,7 @@ class Training:
         recipe: Recipe,
         step_s: float,
         data: Dataset,
-        shares: Shares,
+        shares: Shares | Lending,
         *,
         workers: int,
         batch_size: int,
@@ -115,7 +133,11 @@ class Training:
         self.flat, self.buffers = FlatModel(module), Buffers(module, buffers)
         self._step_s, self._batch_size, self._samples_seen = step_s, batch_size, samples_seen
         self._steps = [Steps(self.flat, recipe, None) for _ in range(workers)]
-        self._batches = [Batches(data, shares, rank, batch_size) for rank in range(workers)]
+        self._batches: list[Batches] | Dealt
+        if isinstance(shares, Lending):
+            self._batches = Dealt(data, shares, batch_size, seed=recipe.seed)
+        else:
+            self._batches = [Batches(data, shares, rank, batch_size) for rank in range(workers)]
         self.statistics = [self.buffers.snapshot()] * workers
 
     def _loss_of(self, x: Tensor, y: Tensor) -> Tensor:
@@ -132,7 +154,7 @@ class Training:
         return result
 
     def _work(self, rank: int, wanted: Compute | Train) -> Computed | Trained:
-        steps, batches, result = self._steps[rank], self._batches[rank], None
+        steps, batches, result = self._steps[rank], self._stream(rank), None
         self.exchanges[rank] += steps.begin(wanted)
         size = steps.samples_wanted
         self.buffers.load(self.statistics[rank])
@@ -141,17 +163,32 @@ class Training:
             self.flat.zero_grad()
             self._precision.backward(self._loss_of, x, y)
             steps.apply(self._samples_seen())
-            result = steps.done(len(y), self._step_s * (len(y) / self._batch_size if size else 1.0))
+            result = steps.done(len(y), self._step_s * (len(y) / self._batch_size if size else 1.0), _taken(batches))
         if len(self.buffers):
             self.statistics[rank] = self.buffers.snapshot()
         return result
+
+    def _stream(self, rank: int) -> Batches | Dealt:
+        if not isinstance(self._batches, Dealt):
+            return self._batches[rank]
+        self._batches.rank = rank
+        return self._batches
 
     def mean_statistics(self) -> Flat:
         """Batch-norm statistics of the model that is looked at: their mean over the workers, or worker 0's."""
         return self.buffers.average(self.statistics, [1.0] * len(self.statistics))
 
 
-def _of_size(batches: Batches, samples: int) -> tuple[Tensor, Tensor]:
+def _taken(batches: Batches | Dealt) -> Data:
+    """Which samples the last mini-batch was made of, where they are leased."""
+    if not isinstance(batches, Dealt):
+        return ()
+    data = batches.taken
+    batches.forget_taken()
+    return data
+
+
+def _of_size(batches: Batches | Dealt, samples: int) -> tuple[Tensor, Tensor]:
     batch = batches.take(samples)
     assert batch is not None, "the stream of a virtual worker has no end"
     return batch

@@ -1,0 +1,73 @@
+"""Leases of data in virtual time: the queue of a live run, which is asked and told without a message.
+
+A live worker asks for its next lease while it works at one, so it does not wait for the answer either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from paceline.core.leases import LATE, Data, Leases, Piece
+from paceline.core.trace import Leased
+from paceline.engine.data.dataset import Dataset
+from paceline.engine.data.leased import LeasedBatches
+
+LIFE = 0
+"""Of every worker: what one that is gone had is given back before its next life asks, so none is taken for another."""
+
+
+class Lending:
+    """Of all workers. `turn`: rank of the one that asks next, and how many samples it can do with."""
+
+    def __init__(self, leases: Leases, now: Callable[[], float], recorded: Callable[[Leased], None]) -> None:
+        """`recorded` hears what it comes to at the end of each epoch."""
+        self._leases, self._now, self._recorded = leases, now, recorded
+        self._at_hand: dict[int, Piece] = {}  # by rank: what is left of its lease
+        self.turn = (0, 1)
+
+    @property
+    def epochs(self) -> int:
+        return self._leases.epochs
+
+    def reached(self, samples: int) -> bool:
+        return self._leases.reached(samples)
+
+    def next(self) -> Piece:
+        """Of the lease of whose turn it is: no more than it can do with."""
+        rank, samples = self.turn
+        held = self._at_hand.pop(rank) if rank in self._at_hand else self._leases.take(rank, LIFE)
+        epoch, start, stop = held
+        if start + samples < stop:
+            self._at_hand[rank] = epoch, start + samples, stop
+        return epoch, start, min(stop, start + samples)
+
+    def record(self) -> None:
+        self._recorded(self._leases.account(self._now()))
+
+    # ---- what the simulator tells ------------------------------------------------------------------------
+    def settled(self, rank: int, fate: str, data: Data) -> None:
+        before = self.epochs
+        self._leases.settled(rank, fate, data)
+        if self.epochs > before:
+            self.record()
+
+    def unused(self, rank: int, data: Data) -> None:
+        self._leases.settled(rank, LATE, data)
+
+    def gone(self, rank: int, pending: Data) -> None:
+        self._leases.fenced(rank, LIFE, pending)
+        self._at_hand.pop(rank, None)
+
+
+class Dealt(LeasedBatches):
+    """The mini-batches of all workers, of the one called `rank` next."""
+
+    def __init__(self, data: Dataset, lending: Lending, batch_size: int, *, seed: int) -> None:
+        super().__init__(data, lending, batch_size, seed=seed)
+        self._lending, self.rank = lending, 0
+
+    def _some(self, samples: int) -> Tensor | None:
+        self._lending.turn = self.rank, samples
+        return super()._some(samples)
