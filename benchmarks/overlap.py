@@ -1,6 +1,6 @@
 """What communicating while computing saves of a step, and how much of the exchange it hides.
 
-python benchmarks/overlap.py [--models resnet18:0.25,mlp:39] [--schemes bsp,asp] [--transports link,auto,tcp]
+python benchmarks/overlap.py [--models resnet18:0.25,resnet18:0.5] [--schemes bsp,asp] [--transports link,auto,tcp]
                              [--link-mbit 1000] [--batch 32] [--seconds 4] [--rounds 3]
 
 Two workers and one server train with `paceline train`, in turn with `--overlap` and without: gradients leave while
@@ -93,9 +93,7 @@ def medians(runs: list[Figures]) -> Figures:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--models", default="resnet18:0.25,resnet18:0.5,mlp:39", help="name:width; mlp:39 has 25 million numbers"
-    )
+    parser.add_argument("--models", default="resnet18:0.25,resnet18:0.5", help="name:width, separated by commas")
     parser.add_argument("--schemes", default="bsp,asp", help="one synchronous, one not")
     parser.add_argument("--transports", default="link,auto,tcp", help="auto is shared memory on one host")
     parser.add_argument("--link-mbit", type=int, default=1000, help="Mbit/s of `link`")
