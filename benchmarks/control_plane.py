@@ -34,10 +34,10 @@ from paceline.core.effects import Reply, Tell
 from paceline.core.errors import ProtocolError
 from paceline.core.message import message
 from paceline.core.role import Place, Role
-from paceline.engine.vector import FlatMemory
 from paceline.live import party, wire
 from paceline.live.node import Node
 from paceline.live.party import Party
+from paceline.live.plain import PlainMemory
 from paceline.live.tcp import Greeting, TcpTransport
 from paceline.live.transport import Envelope, Kind
 
@@ -102,8 +102,8 @@ class Figures(msgspec.Struct):
 
 
 def one_round(connections: int, size: int, seconds: float) -> Figures:
-    transport = TcpTransport(party.COORDINATOR, TOKEN, FlatMemory(), body_bytes_max=0)
-    node = Node(transport, FlatMemory())
+    transport = TcpTransport(party.COORDINATOR, TOKEN, PlainMemory(), body_bytes_max=0)
+    node = Node(transport, PlainMemory())
     place = Place(me=0, workers=tuple(range(connections)), w=None, update=lambda w, g, samples: w)
     box = Box(None, place)
     node.place(box)
@@ -155,7 +155,7 @@ class Worker:
 
 
 def frame(envelope: Envelope) -> bytes:
-    return b"".join(wire.encode(envelope, FlatMemory()))
+    return b"".join(wire.encode(envelope, PlainMemory()))
 
 
 def work(address: str, connections: int, size: int, seconds: float) -> Figures:

@@ -25,6 +25,7 @@ from paceline.launch.run import Silent
 from paceline.live import party
 from paceline.live.hub import Hub
 from paceline.live.party import Party
+from paceline.live.plain import PlainMemory
 from paceline.live.tcp import TcpTransport
 from paceline.live.transport import Transport
 from paceline.observe.summary import Summary
@@ -63,7 +64,7 @@ class Sockets:
 
     def coordinator(self, token: str, failed: Callable[[BaseException], None]) -> Transport:
         self.token = token
-        return TcpTransport(party.COORDINATOR, token, FlatMemory(), failed=failed)
+        return TcpTransport(party.COORDINATOR, token, PlainMemory(), failed=failed)
 
     def transport(self, me: Party, incarnation: int = 0) -> Transport:
         return TcpTransport(me, self.token, FlatMemory(), incarnation=incarnation)
