@@ -9,6 +9,11 @@ Over all workers and all shares under way, sum(weight) and sum(weight w) change 
 Dobra & Gehrke 2003), so the model of the whole is sum(weight w) / sum(weight). No mass is ever lost: a share that
 comes to a worker that has left goes back to its sender, a worker that leaves hands over all it has, and one that comes
 late is given half of somebody's.
+
+What is taken in may also bear on the memory m of the worker's own optimizer (momentum, Adam's moments):
+
+    keep:     m stays as it is
+    reset:    m <- nothing, once, before the first local update after it
 """
 
 from __future__ import annotations
@@ -16,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any, ClassVar
 
-from paceline.core.effects import Call, Effect, Reply, Tell
+from paceline.core.effects import KEEP, RESET, Call, Computed, Effect, Reply, Tell
 from paceline.core.errors import PeerLost
 from paceline.core.message import STATE, Nature, message
-from paceline.core.role import Place, Role
+from paceline.core.role import Place, Remembering, Role
 from paceline.core.vector import Vector
 
 
@@ -49,7 +54,12 @@ class Begin:
 
 
 class Holder(Role):
-    """A worker with a mass. Shares that arrive wait until the loop absorbs them."""
+    """A worker with a mass. Shares that arrive wait until the loop absorbs them. Its scheme has a parameter `memory`.
+
+    mixed: has the model taken in somebody else's since the last local update?
+    """
+
+    mixed = False
 
     def __init__(self, scheme: Any, place: Place) -> None:
         super().__init__(scheme, place)
@@ -87,6 +97,19 @@ class Holder(Role):
                 continue  # from a newcomer that has no mass yet
             self.w = (self.w * self.weight + total) * (1.0 / (self.weight + weight))
             self.weight += weight
+            self.mixed = True
+
+    def memory(self) -> str:
+        """What is to become of the optimizer's memory before the local update that is made now: KEEP or RESET it."""
+        wanted: str = self.scheme.memory if self.mixed else KEEP
+        self.mixed = False
+        return wanted
+
+    def updated(self, w: Any, c: Computed) -> Any:
+        """`w` after a local update with the gradient of `c`."""
+        if self.memory() == RESET and isinstance(self.update, Remembering):
+            self.update.reset()
+        return self.update(w, c.g, c.samples)
 
     def give(self, to: tuple[int, ...], round: int = 0) -> Generator[Tell, Any, None]:
         """Equal shares for each of `to` that is still there, and for this worker itself."""

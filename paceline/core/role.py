@@ -7,7 +7,7 @@ import functools
 import random
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from paceline.core.effects import Effect, Reply, Tell
 from paceline.core.gate import Gate
@@ -23,6 +23,14 @@ class Update(Protocol):
 
         `samples` moves the clock of the learning-rate schedule.
         """
+
+
+@runtime_checkable
+class Remembering(Update, Protocol):
+    """An `Update` that may remember something of its calls, such as a momentum."""
+
+    def reset(self) -> None:
+        """Remember nothing, as if it had never been called; the clock of the schedule goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

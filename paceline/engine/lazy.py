@@ -56,6 +56,10 @@ class Lazy(Rule):
         self._updates += 1
         return SparseFlat(where, dense, tuple(tables))
 
+    def reset(self) -> None:
+        self._whole.reset()
+        self._memory, self._updates = {}, 0
+
     def _update(self, table: int, w: PersistentTable | Rows, g: PersistentTable | Rows) -> PersistentTable:
         assert isinstance(w, PersistentTable)
         g = g if isinstance(g, Rows) else Rows.of_dense(g.whole())

@@ -66,6 +66,10 @@ class Rule(ABC):
     def apply(self, w: Flat, g: Flat, lr: float) -> Flat:
         """One step at learning rate `lr`."""
 
+    @abstractmethod
+    def reset(self) -> None:
+        """Remember nothing of the updates so far; learning rate and schedule go on."""
+
     def set_lr(self, lr: float) -> None:
         """The base learning rate from now on; the schedule still applies."""
         self.lr = lr
@@ -96,6 +100,9 @@ class SGD(Rule):
             return w - d * lr
         self.v = d + self.v * mu if self.v is not None else d
         return w - (d + self.v * mu if self.recipe.nesterov else self.v) * lr
+
+    def reset(self) -> None:
+        self.v = None
 
     def state(self) -> dict[str, Tensor | float | int]:
         """The number that `v` is multiplied with stays apart: multiplied out it would be rounded."""
@@ -130,6 +137,9 @@ class TorchRule(Rule):
         self._parameter.grad = None  # lest it hold the buffer until the next update
         self._parameter.data = torch.empty(0)
         return Flat(fresh)
+
+    def reset(self) -> None:
+        self._optimizer.state.clear()
 
     def state(self) -> dict[str, Tensor | float | int]:
         return {**super().state(), **_state_of(self._optimizer, self._parameter)}

@@ -15,8 +15,8 @@ worker of the ring is active; where their number is odd, two neighbours are, and
 topology: `ring`, the paper's; or `complete`, where an active worker draws any passive one, which mixes faster.
 The model that is evaluated and saved is the mean of the workers'.
 
-Memory of the local optimizer: kept, and there is no choice. A worker averages about as often as it steps, so what is
-reset at every averaging would never fill.
+Memory of the local optimizer: kept by default, or reset by an averaging, on both sides, before the next update. Where a
+worker averages as often as it steps, reset leaves it no momentum. Each side has its own; they are not averaged.
 
 Our choice: an active worker has one averaging under way at a time and does not wait for it, so on a slow network it
 averages less often than once a step. A worker that leaves hands its model over: its heir averages it in and counts
@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any, ClassVar
 
-from paceline.core.effects import Compute, Effect, Reply, Tell
+from paceline.core.effects import KEEP, RESET, Compute, Effect, Reply, Tell
 from paceline.core.errors import PeerLost
 from paceline.core.mass import Holder
 from paceline.core.message import INCREMENT, STATE, Nature, message
@@ -78,6 +78,9 @@ class Declined:
 )
 class ADPSGD(Scheme):
     topology: str = parameter("ring", "who averages with whom", choices=BIPARTITE)
+    memory: str = parameter(
+        KEEP, "what an averaging does to the local optimizer's memory: keep or reset it", choices=(KEEP, RESET)
+    )
 
     needs_peers = True
     workers_differ = True
@@ -93,7 +96,7 @@ class ADPSGD(Scheme):
                 if self.asked is None:
                     yield from self.ask()
                 c = yield Compute(self.w)
-                self.w = self.update(self.w, c.g, c.samples)
+                self.w = self.updated(self.w, c)
 
         def ask(self) -> Generator[Effect, Any, None]:
             j = self.neighbour()
@@ -126,7 +129,7 @@ class ADPSGD(Scheme):
                     yield Tell(src, Moved(d=(x - self.w) * 0.0))
                 case Average(x=x, weight=weight):
                     d = (x - self.w) * (weight * self.weight / (weight + self.weight))  # half the way if both count 1
-                    self.w = self.w + d * (1.0 / self.weight)
+                    self.w, self.mixed = self.w + d * (1.0 / self.weight), True
                     yield Tell(src, Moved(d=d))
                 case Moved(d=d):
                     yield from self.take_off(src, d)
@@ -146,7 +149,7 @@ class ADPSGD(Scheme):
 
         def pay(self) -> None:
             if self.weight and self.owed is not None:
-                self.w, self.owed = self.w - self.owed * (1.0 / self.weight), None
+                self.w, self.owed, self.mixed = self.w - self.owed * (1.0 / self.weight), None, True
 
         def absorb(self, round: int | None = None) -> None:
             super().absorb(round)

@@ -65,10 +65,8 @@ class GoSGD(Scheme):
         def run(self) -> Generator[Effect, Any, None]:
             yield from self.enter()
             while True:
-                before = self.weight
                 self.absorb()
-                memory = self.scheme.memory if self.weight != before else KEEP
-                self.w = (yield Train(self.w, 1, memory=memory)).x
+                self.w = (yield Train(self.w, 1, memory=self.memory())).x
                 if self.rng.random() < self.scheme.p:
                     r = self.anybody()
                     yield from self.give(() if r is None else (r,))

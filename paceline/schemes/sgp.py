@@ -14,8 +14,8 @@ column-stochastic (Assran et al. 2019, Section 3), and the sums of x and of w ov
 gradients alone. gamma and momentum belong to the worker's own optimizer, which is applied to x, as in the paper. The
 model that is evaluated and saved is sum(w_i z_i) / sum(w_i), the mean of the x_i.
 
-Memory of the local optimizer: kept, and there is no choice, for one share follows the other: what is reset with every
-share would never fill.
+Memory of the local optimizer: kept by default, or reset when shares are taken in, before the next update. With tau of 0
+or 1 they are taken in after every step, so that reset leaves no momentum. Shares carry none, so there is no average.
 
 tau = 0 is SGP, which waits for the shares of its own round; tau > 0 is Overlap-SGP (the paper's Algorithm 2): a worker
 sends after every tau steps and has waited, before it mixes again, for what was sent to it the time before; so a share
@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-from paceline.core.effects import Call, Compute, Effect, Reply, Start, Tell, Wait
+from paceline.core.effects import KEEP, RESET, Call, Compute, Effect, Reply, Start, Tell, Wait
 from paceline.core.errors import PeerLost
 from paceline.core.mass import Holder
 from paceline.core.message import message
@@ -66,6 +66,9 @@ class Sent:
 class SGP(Scheme):
     topology: str = parameter("exponential", "who sends to whom", choices=DIRECTED)
     tau: int = parameter(0, "steps that a share may take to arrive; 0 waits for the round's own", low=0)
+    memory: str = parameter(
+        KEEP, "what shares do to their receiver's optimizer's memory: keep or reset it", choices=(KEEP, RESET)
+    )
 
     needs_peers = True
     workers_differ = True
@@ -85,7 +88,7 @@ class SGP(Scheme):
                 tickets = yield from self.ask(self.k - self.late)
                 for _ in range(max(1, self.scheme.tau)):
                     c = yield Compute(self.w)
-                    self.w = self.update(self.w * self.weight, c.g, c.samples) * (1.0 / self.weight)
+                    self.w = self.updated(self.w * self.weight, c) * (1.0 / self.weight)
                 yield from self.give(self.along(sends_to), round=self.k)
                 self.k += 1
                 yield from self.tell_who_asked()

@@ -104,9 +104,9 @@ CASES = [
     Case(scheme="asyncdiloco", parameters={"h": 2}, lr=0.3, steps=150),
     Case(scheme="gosgd", parameters={"p": 0.3}, servers=(0, 1)),
     Case(scheme="adpsgd", servers=(0, 1)),
-    Case(scheme="adpsgd", parameters={"topology": "complete"}, servers=(0,)),
+    Case(scheme="adpsgd", parameters={"topology": "complete", "memory": "reset"}, servers=(0,)),
     Case(scheme="sgp", servers=(0, 1)),
-    Case(scheme="sgp", parameters={"topology": "random", "tau": 2}, servers=(0,)),
+    Case(scheme="sgp", parameters={"topology": "random", "tau": 2, "memory": "reset"}, servers=(0,)),
     Case(scheme="sgp", parameters={"topology": "complete", "tau": 1}, servers=(0,)),
 ]
 

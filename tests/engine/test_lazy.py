@@ -98,6 +98,18 @@ def test_it_goes_on_from_its_state(recipe: OptimizerRecipe) -> None:
     torch.testing.assert_close(rule(w, g, 1).value(), other(again, g, 1).value())
 
 
+@pytest.mark.parametrize("recipe", RECIPES, ids=str)
+def test_one_that_is_reset_remembers_neither_rows_nor_the_rest(recipe: OptimizerRecipe) -> None:
+    rule, new = lazy(recipe), lazy(recipe)
+    w: Any = rule(Flat(numbers(WHERE.length, 1)), gradient([1, 4], 0), 3)
+    rule.reset()
+    again: Any = Flat(w.value().clone())
+    for n in range(2):
+        g = gradient([4, 5], n + 1)
+        w, again = rule(w, g, 1), new(again, g, 1)
+    assert torch.equal(w.value(), again.value())
+
+
 def test_a_dense_gradient_touches_the_rows_in_which_it_is_not_zero() -> None:
     rule = lazy(OptimizerRecipe(name="adam", lr=0.1))
     w: Any = rule(Flat(numbers(WHERE.length, 1)), gradient([1], 0), 1)

@@ -161,6 +161,23 @@ def test_a_rule_goes_on_where_its_state_was_taken(recipe: OptimizerRecipe) -> No
         second.load_state({})
 
 
+def test_a_rule_that_is_reset_goes_on_as_a_new_one_but_for_its_rate_and_schedule(recipe: OptimizerRecipe) -> None:
+    grads = [Flat.copy_of(torch.randn(30, generator=torch.Generator().manual_seed(s))) for s in range(6)]
+    rule, new = make_rule(recipe, SCHEDULE), make_rule(recipe, SCHEDULE)
+    rule.reset()  # before it has anything to forget
+    rule.set_lr(0.05)
+    w = Flat.copy_of(torch.zeros(30))
+    for g in grads[:3]:
+        w = rule(w, g, 20)
+    rule.reset()
+    new.samples_seen, new.lr = 60, 0.05
+    u = v = w
+    for g in grads[3:]:
+        u, v = rule(u, g, 20), new(v, g, 20)
+    assert torch.equal(u.value(), v.value())
+    assert rule.samples_seen == 120
+
+
 def test_a_local_optimizer_goes_on_where_its_state_was_taken(recipe: OptimizerRecipe) -> None:
     def run(model: FlatModel, optimizer: LocalOptimizer, steps: range) -> None:
         for step in steps:
