@@ -70,7 +70,7 @@ def of_the_server(n: int) -> Iterator[Record]:
 
 
 def told(n: int) -> str:
-    return "\n".join(map(line_of, records(n)))
+    return b"\n".join(map(line_of, records(n))).decode()
 
 
 def seconds(work: Callable[[], object], count: int) -> float:

@@ -8,18 +8,19 @@ parties' clocks are ever subtracted.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Any
 
+from paceline.core.record import keyword_record
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@keyword_record
 class Record:
     """Base of all trace records."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Span(Record):
     """A worker spent `seconds`, ending at `at`, on one activity: computing, waiting or communicating.
 
@@ -37,7 +38,7 @@ class Span(Record):
     exchanges: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Applied(Record):
     """Shard `shard` applied an update made of the contributions of `ranks`, giving `version`.
 
@@ -53,7 +54,7 @@ class Applied(Record):
     samples: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Decision(Record):
     """`party` decided `verdict` about worker `rank`, because of `reason`; written when the verdict changes.
 
@@ -67,7 +68,7 @@ class Decision(Record):
     whom: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Gated(Record):
     """Shard `shard` found fault with contribution `number`, from 1, of worker `rank`.
 
@@ -81,7 +82,7 @@ class Gated(Record):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Evaluated(Record):
     """The model as it was at `at` on the test set. `samples`: training samples seen by then."""
 
@@ -91,7 +92,7 @@ class Evaluated(Record):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Membership(Record):
     """`party` joined, left or was lost; a worker joins with its `device`, on a `host`."""
 
@@ -106,7 +107,7 @@ ARRIVALS = ("joined", "returned")
 """Events of a Membership after which the party is there; after all others of a worker it is not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Leased(Record):
     """What became of leased samples so far, each sample of each epoch counted by itself.
 
@@ -125,7 +126,7 @@ class Leased(Record):
     left_out: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Ended(Record):
     """The run is over."""
 

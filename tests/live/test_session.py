@@ -414,7 +414,7 @@ def test_a_worker_says_where_its_loop_is_when_it_is_asked(
 )
 def test_a_record_becomes_one_line_and_is_the_same_afterwards(record: Record) -> None:
     line = line_of(record)
-    assert "\n" not in line
+    assert b"\n" not in line
     assert from_dict(json.loads(line)) == record
 
 
