@@ -196,7 +196,11 @@ def _context(protocol: int, folder: Path, me: Party) -> ssl.SSLContext:
 
 
 class Handshake:
-    """With one who called: carried on by the loop as bytes come, and over after some seconds at the latest."""
+    """With one who called: carried on by the loop as bytes come, and over after some seconds at the latest.
+
+    It begins with the caller's first byte: what TLS remembers of a connection takes some 50 kB, and strangers who call
+    and say nothing are many.
+    """
 
     def __init__(
         self,
@@ -209,33 +213,49 @@ class Handshake:
     ) -> None:
         """On the loop's thread, as all of it. One of the two is told, once: `done`, or why it came to nothing."""
         self._tls, self._loop, self._done, self._closed = tls, loop, done, closed
-        self._stream = tls.answer(sock)
+        sock.setblocking(False)
+        self._sock = sock
         self._over = False
-        loop.call_soon(lambda: self._go_on(0))
+        loop.call_soon(self._await)
 
-    def _go_on(self, _events: int) -> None:
-        if self._over:
-            return
+    def _await(self) -> None:
+        if not self._over:
+            self._loop.watch(self._sock, selectors.EVENT_READ, self._begin)
+
+    def _begin(self, _events: int) -> None:
+        self._loop.watch(self._sock, 0, self._begin)
         try:
-            self._stream.do_handshake()
-            caller = self._tls.party_of(self._stream)
+            self._sock = stream = self._tls.answer(self._sock)
+        except OSError as error:  # it has gone already
+            self.close(reason(error))
+        else:
+            self._go_on(stream)
+
+    def _go_on(self, stream: TlsStream) -> None:
+        try:
+            stream.do_handshake()
+            caller = self._tls.party_of(stream)
         except ssl.SSLWantReadError:
-            self._loop.watch(self._stream, selectors.EVENT_READ, self._go_on)
+            self._loop.watch(stream, selectors.EVENT_READ, lambda _events: self._go_on(stream))
         except ssl.SSLWantWriteError:
-            self._loop.watch(self._stream, selectors.EVENT_WRITE, self._go_on)
+            self._loop.watch(stream, selectors.EVENT_WRITE, lambda _events: self._go_on(stream))
         except (OSError, ProtocolError) as error:
             self.close(reason(error))
         else:
             self._over = True
-            self._loop.watch(self._stream, 0, self._go_on)
-            self._done(self._stream, caller)
+            self._loop.watch(stream, 0, _ignore)
+            self._done(stream, caller)
 
     def close(self, why: str) -> None:
         if not self._over:
             self._over = True
-            self._loop.watch(self._stream, 0, self._go_on)
-            self._stream.close()
+            self._loop.watch(self._sock, 0, _ignore)
+            self._sock.close()
             self._closed(why)
+
+
+def _ignore(_events: int) -> None:
+    """What a socket that is no longer watched would call."""
 
 
 def reason(error: Exception) -> str:

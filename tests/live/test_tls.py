@@ -224,6 +224,22 @@ def test_a_certificate_that_is_out_of_date_is_refused(
     assert host.heard.delivered.empty()
 
 
+def test_who_calls_and_says_nothing_costs_no_memory_of_tls(
+    someone: Callable[..., Someone], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered: list[socket.socket] = []
+    answer = Tls.answer
+    monkeypatch.setattr(Tls, "answer", lambda self, sock: answered.append(sock) or answer(self, sock))
+    host = someone(COORDINATOR)
+    silent = [host.call() for _ in range(5)]
+    assert still_answers(host, someone)
+    assert len(answered) == 1
+    silent[0].sendall(b"x")
+    assert within(10, lambda: len(answered) == 2)
+    for sock in silent:
+        sock.close()
+
+
 def test_half_open_handshakes_are_ended_and_do_not_keep_others_out(
     someone: Callable[..., Someone], monkeypatch: pytest.MonkeyPatch
 ) -> None:
