@@ -18,6 +18,7 @@ class ClockedWorker(Role):
 
     clock = 0
     common = ("clock",)
+    servers_count = True
     goes_back = True
 
     def __init__(self, scheme: Any, place: Place) -> None:

@@ -185,6 +185,7 @@ class GroupedWorker(ClockedWorker):
     """Asks, while it computes, whom to meet with the result."""
 
     goes_back = False  # the coordinator would have to go back to the groups of that time, too
+    servers_count = False  # the coordinator does, too
     seconds = 0.0
 
     def run(self) -> Generator[Effect, Any, None]:

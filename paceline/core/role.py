@@ -69,12 +69,14 @@ class Role:
 
     common: names of the attributes that are equal on all workers, such as the number of the round; one vector at most.
     A worker that comes late takes them over, together with the model.
+    servers_count: do servers count what is common for each worker, so that a newcomer may begin from anywhere?
     private: names of the vectors that this worker alone has, and that it goes on from.
     goes_back: may the servers go back to an earlier state while this box is in the middle of something? A worker's box
     then hears `undone`, and its `run` starts anew; a server's has `tables`, and takes them up with `restore`.
     """
 
     common: ClassVar[tuple[str, ...]] = ()
+    servers_count: ClassVar[bool] = False
     private: ClassVar[tuple[str, ...]] = ()
     goes_back: ClassVar[bool] = False
 

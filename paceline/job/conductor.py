@@ -322,7 +322,7 @@ class Conductor:
         deadline = time.monotonic() + GRACE_SECONDS
         while (left := deadline - time.monotonic()) > 0:
             match self._next_event(min(left, 0.05)):
-                case Ended(who=who, why=why) if why:
+                case Ended(who=who, why=why) if why and not self._survives(who):
                     failures.append(self._death(who, why))
                 case Failure() as another:
                     failures.append(another)

@@ -27,10 +27,12 @@ def come_late(session: Session, model_of: ModelOf, workers: int, role_with: Call
     """A fresh role with the model of the moment and what all workers have in common, as they have it.
 
     That is of the one that is least far, so that nobody waits for what it has behind it already. Everybody reckons with
-    this worker by now, so nobody leaves it behind. Raises PeerLost when nobody else is left.
+    this worker by now, so nobody leaves it behind. Raises PeerLost when nobody else is left, and servers do not know.
     """
     while True:
         found = _seen(session, workers)
+        if not found:
+            return _from_servers(session, model_of, role_with)
         rank, shown = min(found, key=lambda seen: Role.how_far(seen[1]))
         try:
             if model_of == "mean of workers":
@@ -46,6 +48,15 @@ def come_late(session: Session, model_of: ModelOf, workers: int, role_with: Call
             continue  # it is lost itself
 
 
+def _from_servers(session: Session, model_of: ModelOf, role_with: Callable[[Any], Role]) -> Role:
+    """All who trained are lost, and newcomers alone are left: the servers have the model, and may count for them."""
+    if model_of == "servers":
+        role = role_with(session.node.peek(SERVERS, WEIGHTS))
+        if role.servers_count:
+            return role
+    raise PeerLost("nobody is left whom this worker could take its place from")
+
+
 def _seen(session: Session, workers: int) -> list[tuple[int, Shown]]:
     """What each shows that has a role: not other newcomers, which may wait for this one's in turn."""
     found: list[tuple[int, Shown]] = []
@@ -57,8 +68,6 @@ def _seen(session: Session, workers: int) -> list[tuple[int, Shown]]:
             continue
         if shown is not None:
             found.append((rank, shown))
-    if not found:
-        raise PeerLost("nobody is left whom this worker could take its place from")
     return found
 
 
