@@ -83,8 +83,7 @@ def keeper(out: Path, node: Node, layout: Layout) -> Keeper:
         total_samples=0,
         tell_servers=lambda count, message: None,
         tell_worker=lambda rank, message: None,
-        note=notes.append,
-        flush=lambda: None,
+        reports=types.SimpleNamespace(note=notes.append, flush=lambda: None),
     )
     module = nn.Linear(LENGTH, 1, bias=False)
     return Keeper(config(out, len(layout.holders)), session, layout, FlatModel(module), module, 0)
