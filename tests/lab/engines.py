@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import subprocess
 import sys
@@ -31,7 +32,8 @@ class Engine:
 
     def told_version(self) -> str:
         done = subprocess.run([*self.version], capture_output=True, text=True, check=False)
-        return (done.stdout + done.stderr).strip().splitlines()[0]
+        lines = (done.stdout + done.stderr).strip().splitlines()
+        return next((line for line in lines if re.search(r"\d\.\d", line)), lines[0])
 
 
 @contextmanager
