@@ -230,7 +230,7 @@ class Connection:
             self._receiver.closed = True
             self._outbox.clear()
             self.idle.set()
-        self._loop.watch(self._sock, 0, self._ready)
+        self._loop.unwatch(self._sock)
         if self._sharing:
             self._sharing.end()
         self._sock.close()
@@ -240,5 +240,5 @@ class Connection:
     def detach(self) -> socket.socket:
         """On the loop's thread: the socket, for another use. `closed` is not told, nothing more arrives."""
         self._open, self._receiver.closed = False, True
-        self._loop.watch(self._sock, 0, self._ready)
+        self._loop.unwatch(self._sock)
         return self._sock

@@ -122,7 +122,7 @@ class Lanes:
         self._pieces.clear()
         self._next, self._leaving = None, 0
         for lane in self._lanes:
-            self._loop.watch(lane.sock, 0, _ignore)
+            self._loop.unwatch(lane.sock)
             lane.sock.close()
 
     # ---- out ---------------------------------------------------------------------------------------------
@@ -249,10 +249,6 @@ class Lanes:
             except OSError as error:
                 self._closed(error.strerror or str(error))
         self._watch(lane)
-
-
-def _ignore(_events: int) -> None:
-    """What a socket that is no longer watched would call."""
 
 
 def enough_for(sock: socket.socket, link_bytes_per_second: float = 1.25e9) -> int:

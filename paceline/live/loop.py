@@ -54,7 +54,7 @@ class Loop:
         self.call_soon(lambda: heapq.heappush(self._timers, (when, next(self._sequence), action)))
 
     def watch(self, sock: socket.socket, events: int, callback: Callable[[int], None]) -> None:
-        """On the loop's thread only; `events` = 0 stops watching."""
+        """On the loop's thread only; `events` may be 0 for now, and `unwatch` is for good."""
         watched = self._selector.get_map()  # None once the loop has ended
         if watched is None or sock.fileno() < 0:
             return
@@ -70,6 +70,10 @@ class Loop:
             self._selector.register(sock, events, action)
         if pending is not None and events & selectors.EVENT_READ:
             self._look_again(sock, pending)
+
+    def unwatch(self, sock: socket.socket) -> None:
+        """On the loop's thread only."""
+        self.watch(sock, 0, lambda _events: None)
 
     def _call(
         self, sock: socket.socket, pending: Callable[[], int], callback: Callable[[int], None], events: int

@@ -157,7 +157,7 @@ class TcpTransport:
         except (BlockingIOError, ConnectionError):
             return
         except OSError:  # out of descriptors: those who wait to be accepted would keep the loop spinning
-            self._loop.watch(listener, 0, lambda _: None)
+            self._loop.unwatch(listener)
             self._loop.call_later(BREATH_SECONDS, self._listen)
             return
         local = sock.family == socket.AF_UNIX

@@ -223,7 +223,7 @@ class Handshake:
             self._loop.watch(self._sock, selectors.EVENT_READ, self._begin)
 
     def _begin(self, _events: int) -> None:
-        self._loop.watch(self._sock, 0, self._begin)
+        self._loop.unwatch(self._sock)
         try:
             self._sock = stream = self._tls.answer(self._sock)
         except OSError as error:  # it has gone already
@@ -243,19 +243,15 @@ class Handshake:
             self.close(reason(error))
         else:
             self._over = True
-            self._loop.watch(stream, 0, _ignore)
+            self._loop.unwatch(stream)
             self._done(stream, caller)
 
     def close(self, why: str) -> None:
         if not self._over:
             self._over = True
-            self._loop.watch(self._sock, 0, _ignore)
+            self._loop.unwatch(self._sock)
             self._sock.close()
             self._closed(why)
-
-
-def _ignore(_events: int) -> None:
-    """What a socket that is no longer watched would call."""
 
 
 def reason(error: Exception) -> str:

@@ -198,6 +198,9 @@ class Now:
     def call_soon(self, act: Callable[[], None]) -> None:
         act()
 
+    def unwatch(self, _sock: object) -> None:
+        pass
+
     def watch(self, *_: object) -> None:
         pass
 
