@@ -27,12 +27,16 @@ class Entered:
 
 @message
 class GoOn:
-    """May I begin exchange `number` of `phase`? Done in it so far: `steps` and `samples`."""
+    """May I begin exchange `number` of `phase`? Done in it so far: `steps` and `samples`.
+
+    `meet`: its workers meet by Means, so that all must come as often.
+    """
 
     phase: int
     number: int
     steps: int
     samples: int
+    meet: bool
 
 
 @message
@@ -42,6 +46,8 @@ class Answer:
 
 class Asking(Inner):
     """A worker: the box of the phase as it is, but before the work of an exchange it needs leave."""
+
+    servers: int  # 0 where there are none
 
     def __init__(self, scheme: Any, place: Place) -> None:
         self.enter()
@@ -101,7 +107,8 @@ class Asking(Inner):
         return self.exchanges
 
     def ask(self, number: int) -> Call:
-        question = GoOn(phase=self.phase, number=number, steps=self.steps, samples=self.samples)
+        meet = self.scheme.schemes[self.phase].uses_mean(self.servers)
+        question = GoOn(phase=self.phase, number=number, steps=self.steps, samples=self.samples, meet=meet)
         return Call(COORDINATOR, question)
 
 
@@ -120,8 +127,8 @@ class Granting:
         self.granted[rank] = -1
         self.told.pop(rank, None)
 
-    def may_go_on(self, now: float, src: int, asked: GoOn, members: int, meet: bool) -> bool:
-        """`members` take part; `meet`: they do so by Means, so that all must come as often."""
+    def may_go_on(self, now: float, src: int, asked: GoOn, members: int) -> bool:
+        """`members` take part."""
         self.told[src] = asked
         if self.end is None:
             self.why = self.over(now, members)
@@ -129,7 +136,7 @@ class Granting:
                 self.end = max(self.granted.values())
         if self.end is not None:
             # Where workers do not meet, the one that is far behind ends here.
-            together = meet or self.granted[src] >= self.end - 1
+            together = asked.meet or self.granted[src] >= self.end - 1
             if asked.number > (self.end if together else self.granted[src]):
                 return False
         self.granted[src] = asked.number

@@ -286,8 +286,7 @@ class Hybrid(Scheme):
         def may_go_on(self, now: float, src: int, asked: GoOn) -> bool:
             granting, known = self.granting, self.granting.end
             members = max(1, len(self.workers) - len(self.left))
-            meet = self.scheme.schemes[self.phase].uses_mean(1)
-            go = granting.may_go_on(now, src, asked, members, meet)
+            go = granting.may_go_on(now, src, asked, members)
             if self.note and known is None and granting.end is not None:
                 verdict = f"{self.scheme.parsed[self.phase].scheme} ends"
                 self.note(Decision(at=now, party="coordinator", rank=src, verdict=verdict, reason=granting.why))

@@ -10,6 +10,8 @@ import pytest
 
 from paceline.config import build, load, save
 from paceline.core.errors import ConfigError
+from paceline.core.leave import GoOn
+from paceline.core.role import Place
 from paceline.core.scheme import Scheme, make
 from paceline.core.trace import Applied, Decision, Record
 from paceline.schemes import hybrid
@@ -167,3 +169,23 @@ def test_the_sections_of_the_schemes_apply_and_are_saved_with_the_run(tmp_path: 
     assert config.scheme().parameters()["phases"] == wanted
     save(config, tmp_path / "config.toml")
     assert build(load(tmp_path / "config.toml")).scheme() == config.scheme()
+
+
+@pytest.mark.parametrize(("meet", "last"), [(True, 4), (False, 2)], ids=["by Means", "at servers"])
+def test_who_is_heard_late_ends_no_earlier_than_those_it_meets(meet: bool, last: int) -> None:
+    """Its question may be overtaken by those that the others ask after the Mean that it took part in."""
+    scheme = phases("bsp until 4 steps; asp")
+    assert scheme.Coordinator
+    coordinator = scheme.Coordinator(scheme, Place(me=0, workers=(0, 1), w=None, update=lambda w, g, n: w))
+
+    def granted(rank: int, number: int) -> bool:
+        question = GoOn(phase=0, number=number, steps=number, samples=number, meet=meet)
+        (reply,) = coordinator.on(float(number), rank, question)
+        return bool(reply.message.go)
+
+    assert [granted(0, number) for number in range(3)] == [True] * 3
+    assert [granted(1, number) for number in range(3)] == [True] * 3
+    assert granted(0, 3)
+    assert granted(0, 4)  # of 3 and 4 of worker 1 nothing has been heard
+    assert not granted(0, 5)
+    assert [granted(1, number) for number in range(3, 6)] == [number <= last for number in range(3, 6)]
