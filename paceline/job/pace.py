@@ -27,6 +27,7 @@ from paceline.engine.data.leased import LeasedBatches
 from paceline.engine.data.shares import make_shares, parse_shares
 from paceline.engine.flatten import FlatModel
 from paceline.job.belongings import Belongings
+from paceline.job.causes import ends_well
 from paceline.job.counts import Behind, Counts
 from paceline.job.diary import Diary, Kept, set_generators
 from paceline.job.joining import Membership
@@ -230,7 +231,7 @@ class Pace:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: Any) -> None:
-        if kind is None:
+        if kind is None or ends_well(error):
             self.close()
         else:
             what = str(error) if isinstance(error, PacelineError) else f"{kind.__name__}: {error}"

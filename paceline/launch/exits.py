@@ -5,16 +5,20 @@ from __future__ import annotations
 import dis
 import sys
 import threading
+from types import CodeType, FrameType
 from typing import Any, NoReturn
+
+MONITORS = (4, 3)  # numbers of sys.monitoring that are for nobody in particular
 
 
 class Exit:
     """From now on: the code that the script ends with.
 
-    Python forgets it before anything runs at exit, so `sys.exit` is replaced by one that notes it; where the script's
-    first frame has stopped says whether that has ended the script, or was caught. SystemExit that somebody raises by
-    hand goes unnoticed, and so does an `exit` that was taken from `sys` earlier: to see those, the class itself would
-    have to be another one, which `except SystemExit` and threads then take for an error.
+    Python forgets it before anything runs at exit. From Python 3.12 on it is told when the script's first frame ends by
+    an exception, so a SystemExit is seen whoever raises it. Before, `sys.exit` is replaced by one that notes the code;
+    where the first frame has stopped says whether that has ended the script, or was caught. There SystemExit that
+    somebody raises by hand goes unnoticed, and so does an `exit` that was taken from `sys` earlier: to see those, the
+    class itself would have to be another one, which `except SystemExit` and threads then take for an error.
     """
 
     def __init__(self) -> None:
@@ -22,6 +26,37 @@ class Exit:
         self._first = sys._current_frames()[threading.main_thread().ident or 0]
         while self._first.f_back is not None:
             self._first = self._first.f_back
+        if not self._watch():
+            self._replace()
+
+    @property
+    def code(self) -> int:
+        """0 where all went well; for what runs at exit."""
+        if getattr(sys, "last_value", None) is not None:
+            return 1  # an exception
+        if self._noted is None or _has_run_through(self._first):
+            return 0
+        return self._noted if isinstance(self._noted, int) else 1  # anything else is printed, as the reason
+
+    def _watch(self) -> bool:
+        """Hear of exceptions that leave the first frame; costs nothing where none is raised."""
+        if sys.version_info < (3, 12):
+            return False
+        monitoring = sys.monitoring
+        number = next((number for number in MONITORS if monitoring.get_tool(number) is None), None)
+        if number is None:
+            return False
+
+        def left(code: CodeType, _offset: int, error: BaseException) -> None:
+            if code is self._first.f_code and isinstance(error, SystemExit):
+                self._noted = error.code
+
+        monitoring.use_tool_id(number, "paceline")
+        monitoring.register_callback(number, monitoring.events.PY_UNWIND, left)
+        monitoring.set_events(number, monitoring.events.PY_UNWIND)
+        return True
+
+    def _replace(self) -> None:
         plain = sys.exit
 
         def noting(code: Any = None, /) -> NoReturn:
@@ -30,16 +65,8 @@ class Exit:
 
         sys.exit = noting
 
-    @property
-    def code(self) -> int:
-        """0 where all went well; for what runs at exit."""
-        if getattr(sys, "last_value", None) is not None:
-            return 1  # an exception
-        if self._noted is None or self._has_run_through():
-            return 0
-        return self._noted if isinstance(self._noted, int) else 1  # anything else is printed, as the reason
 
-    def _has_run_through(self) -> bool:
-        """Has the script come to its last line?"""
-        at = self._first.f_lasti
-        return at >= 0 and dis.opname[self._first.f_code.co_code[at]].startswith("RETURN")
+def _has_run_through(frame: FrameType) -> bool:
+    """Has it come to its last line?"""
+    at = frame.f_lasti
+    return at >= 0 and dis.opname[frame.f_code.co_code[at]].startswith("RETURN")

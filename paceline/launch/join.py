@@ -52,8 +52,7 @@ def join(
     The model's parameters become views of one buffer, and worker 0's weights everybody's. Where the scheme updates on
     the servers, `optimizer` says how (its kind and numbers; its state lives there); where it trains locally,
     `optimizer` itself makes the local steps. `parameters` are those of the scheme; `codec` compresses what workers
-    send, `codec_down` what servers send. Do not call `optimizer.step` or `optimizer.zero_grad`: `pace.step()` does what
-    is needed.
+    send, `codec_down` what servers send. Leave `optimizer.step` and `optimizer.zero_grad` to `pace.step()`.
 
     Gradients of `nn.Embedding(sparse=True)` travel as rows where the optimizer leaves all other rows alone: SGD without
     momentum and weight decay, and, with `lazy`, any; momentum, weight decay and Adam's moments then reach a row only in
@@ -63,7 +62,8 @@ def join(
     a model has millions of parameters. Nothing may change a gradient after backward then (no clipping, no second
     backward before `pace.step()`): such a loop is stopped with the reason. Batches have to come from `pace.batches`.
 
-    When the script ends the worker leaves the run; `pace.close()` does so earlier and loads the final model.
+    When the script ends the worker leaves the run, or fails it (docs/launch.md); `pace.close()` leaves it earlier and
+    loads the final model.
     Raises ConfigError for an unknown scheme or codec, a bad parameter or an optimizer that its numbers do not tell.
     """
     recipe = Recipe(
@@ -96,13 +96,15 @@ def join(
 
 
 def find_seat() -> tuple[Seat | None, Exit | None]:
-    """None for a process that is alone. Where `paceline launch` has not started it, its end is watched from here.
+    """None for a process that is alone; of any other the end is watched from here.
 
-    Others that start one are torchrun, Slurm and MPI, or somebody with MXNet's variables.
+    Those that start one are `paceline launch`, torchrun, Slurm and MPI, or somebody with MXNet's variables.
     """
     seat = seat_from(os.environ)
-    if seat is not None or by_hand(os.environ) is None:
-        return seat, None
+    if seat is not None:  # the launcher hears the exit code, too, but only when the good-byes are over
+        return seat, Exit()
+    if by_hand(os.environ) is None:
+        return None, None
     from paceline.launch.byhand import find_place
 
     place = find_place()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -196,6 +199,25 @@ def test_an_error_in_one_loop_ends_the_run_and_is_named(out: Path) -> None:
     first = str(caught.value).splitlines()[0]
     assert "worker 1" in first
     assert "ZeroDivisionError: the user's own" in first
+
+
+def leaves_by_exit(code: int) -> Callable[[Pace, nn.Module], None]:
+    def loop(pace: Pace, model: nn.Module) -> None:
+        with contextlib.suppress(SystemExit), pace:
+            for x, y in pace.batches(toy_data(), 8, epochs=2):
+                nn.functional.cross_entropy(model(x), y).backward()
+                pace.step()
+                if pace.rank == 1 and pace.steps == 2:
+                    sys.exit(code)
+
+    return loop
+
+
+def test_system_exit_out_of_the_context_is_a_good_end_with_code_0_and_a_failure_with_another(out: Path) -> None:
+    summary, _ = run_loops(out / "good", "asp", leaves_by_exit(0))
+    assert [worker.steps for worker in summary.workers] == [8, 2, 8]
+    with pytest.raises(RunFailed, match=r"worker 1: SystemExit: 3"):
+        run_loops(out / "bad", "asp", leaves_by_exit(3))
 
 
 def test_a_step_that_was_under_way_when_the_run_failed_does_not_go_on_alone(out: Path) -> None:

@@ -114,6 +114,19 @@ for i in range(10**9):
     assert '[worker 1]     raise ValueError("a bad sample")' in out
 
 
+def test_a_bad_exit_code_in_one_script_ends_all_at_once(launch: Launch) -> None:
+    """The others would train for ever."""
+    lines = """
+while True:
+    if pace.steps == 5 and pace.rank == 1:
+        sys.exit(3)
+    step()
+"""
+    code, _, err = ended(launch(lines))
+    assert code == 1
+    assert err[0] == "paceline: worker 1: its script ended with exit code 3"
+
+
 def test_an_error_after_the_training_is_told_too(launch: Launch) -> None:
     code, _, err = ended(launch("step()\npace.close()\nsys.exit('cannot write the model')\n", workers=1))
     assert code == 1

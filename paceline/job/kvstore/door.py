@@ -18,6 +18,7 @@ from torch import Tensor
 
 from paceline.codec.codec import Codec, lookup
 from paceline.core.errors import ConfigError
+from paceline.job.causes import ends_well
 from paceline.job.kvstore.files import KeyStates, load_states, save_states
 from paceline.job.kvstore.places import Key
 from paceline.job.kvstore.updater import Updater, updater_of
@@ -191,7 +192,7 @@ class KVStore(ABC):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if kind is None:
+        if kind is None or ends_well(error):
             self.close()
         else:
             self.abandon(f"worker {self.rank}: {error if str(error) else kind.__name__}")
