@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tests.live import doubles
 from tests.live.company import Company
+from tests.live.someone import Someone, all_go
 from tests.live.stage import Stage
 
 
@@ -35,3 +36,15 @@ def companies() -> Iterator[Any]:
     yield make
     for company in made:
         company.close()
+
+
+@pytest.fixture
+def someone() -> Iterator[Callable[..., Someone]]:
+    made: list[Someone] = []
+
+    def make(*args: Any, **more: Any) -> Someone:
+        made.append(Someone(*args, **more))
+        return made[-1]
+
+    yield make
+    all_go(made)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -20,29 +20,11 @@ from paceline.live.party import COORDINATOR, server, worker
 from paceline.live.tcp import TcpTransport
 from paceline.live.transport import Envelope, Kind
 from tests.live.doubles import PATIENCE_SECONDS, NumpyMemory, in_background, take
+from tests.live.someone import Someone
 from tests.live.stage import Ask, Asker, Behind
-from tests.live.test_tcp import Someone, all_go, bytes_of, greeting
+from tests.live.test_tcp import bytes_of, greeting
 
 PUSH = bytes_of(Envelope(Kind.CALL, Push(g=np.arange(1000, dtype=np.float32), clock=1, samples=1)))
-
-
-@pytest.fixture
-def relays() -> Iterator[Relays]:
-    made = Relays()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def someone() -> Iterator[Callable[..., Someone]]:
-    made: list[Someone] = []
-
-    def make(*args: object, **more: object) -> Someone:
-        made.append(Someone(*args, **more))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield make
-    all_go(made)
 
 
 @pytest.mark.parametrize("sent", [1, 20, 40, len(PUSH) - 4000, len(PUSH) - 1])
@@ -78,21 +60,20 @@ def test_who_asks_hears_that_its_question_broke_off() -> None:
         broken()
 
 
-def test_what_a_life_said_that_was_over_when_it_came_is_not_heard(
-    relays: Relays, someone: Callable[..., Someone]
-) -> None:
+def test_what_a_life_said_that_was_over_when_it_came_is_not_heard(someone: Callable[..., Someone]) -> None:
     host = someone(COORDINATOR)
     early, late = someone(worker(0)), someone(worker(0), incarnation=1)
-    early.transport.connect(COORDINATOR, relays.way(worker(0), COORDINATOR, host.transport.address))
-    early.say(COORDINATOR, 1)
-    assert host.heard.next() == (worker(0), Total(samples=1))
-    relays.cut_off(worker(0))
-    early.say(COORDINATOR, 2)
-    late.transport.connect(COORDINATOR, host.transport.address)
-    late.say(COORDINATOR, 3)
-    assert host.heard.next() == (worker(0), Total(samples=3))
-    relays.let_through(worker(0))
-    assert take(early.heard.losses)[0] == COORDINATOR
-    late.say(COORDINATOR, 4)
-    assert host.heard.next() == (worker(0), Total(samples=4))
-    assert host.heard.delivered.empty()
+    with contextlib.closing(Relays()) as relays:
+        early.transport.connect(COORDINATOR, relays.way(worker(0), COORDINATOR, host.transport.address))
+        early.say(COORDINATOR, 1)
+        assert host.heard.next() == (worker(0), Total(samples=1))
+        relays.cut_off(worker(0))
+        early.say(COORDINATOR, 2)
+        late.transport.connect(COORDINATOR, host.transport.address)
+        late.say(COORDINATOR, 3)
+        assert host.heard.next() == (worker(0), Total(samples=3))
+        relays.let_through(worker(0))
+        assert take(early.heard.losses)[0] == COORDINATOR
+        late.say(COORDINATOR, 4)
+        assert host.heard.next() == (worker(0), Total(samples=4))
+        assert host.heard.delivered.empty()

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,58 +22,15 @@ from paceline.live.party import COORDINATOR, Party, server, worker
 from paceline.live.tcp import Greeting, TcpTransport
 from paceline.live.transport import Envelope, Kind
 from tests.live.doubles import (
-    PATIENCE_SECONDS,
     NumpyMemory,
     Recorder,
     happened,
     in_background,
-    net_threads,
     take,
     vector,
 )
+from tests.live.someone import TOKEN, Someone
 from tests.live.test_wire import HOSTILE, bytes_of, header, prefix
-
-TOKEN = "the token of this run"
-
-
-class Someone:
-    """A party with a transport and a handler that keeps what it is told."""
-
-    def __init__(self, me: Party, token: str = TOKEN, **more: Any) -> None:
-        self.heard = Recorder()
-        self.transport = TcpTransport(me, token, NumpyMemory(), **more)
-        self.transport.open(self.heard)
-
-    def say(self, to: Party, samples: int) -> None:
-        self.transport.send(to, Envelope(Kind.CONTROL, Total(samples=samples)))
-
-    def call(self, raw: bytes = b"") -> socket.socket:
-        """A stranger's socket, connected to this party, and what it says."""
-        host, _, port = self.transport.address.rpartition(":")
-        sock = socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS)
-        sock.sendall(raw)
-        return sock
-
-
-def all_go(made: list[Someone]) -> None:
-    """The end of every test: nothing failed unheard, and no thread is left."""
-    for party in reversed(made):
-        party.transport.close()
-    failures = [party.heard.failures.get() for party in made if not party.heard.failures.empty()]
-    assert failures == []
-    assert net_threads() == []
-
-
-@pytest.fixture
-def someone() -> Iterator[Callable[..., Someone]]:
-    made: list[Someone] = []
-
-    def make(*args: Any, **more: Any) -> Someone:
-        made.append(Someone(*args, **more))
-        return made[-1]
-
-    yield make
-    all_go(made)
 
 
 @pytest.fixture

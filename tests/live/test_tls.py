@@ -29,7 +29,8 @@ from paceline.live.tls import Tls, TlsStream, file_of
 from paceline.live.transport import Envelope, Kind
 from tests.launch.processes import within
 from tests.live.doubles import take, tcp_pair
-from tests.live.test_tcp import Someone, all_go, greeting, hung_up_on
+from tests.live.someone import Someone, all_go
+from tests.live.test_tcp import greeting, hung_up_on
 
 PARTIES = [COORDINATOR, server(0), worker(0), worker(1)]
 

@@ -19,7 +19,8 @@ from paceline.live.tcp import TcpTransport
 from paceline.live.transport import SHARED, TCP, Envelope, Kind
 from paceline.live.unix import UnixStream
 from tests.live.doubles import PATIENCE_SECONDS, NumpyMemory, Recorder
-from tests.live.test_tcp import STRANGERS, TOKEN, greeting, hung_up_on
+from tests.live.someone import TOKEN
+from tests.live.test_tcp import STRANGERS, greeting, hung_up_on
 from tests.live.test_wire import bytes_of
 
 pytestmark = pytest.mark.skipif(not Segments.available(), reason="memory is shared on Linux only")

@@ -77,13 +77,19 @@ def test_an_averaging_resets_the_passive_side_for_the_gradient_under_way(recipe:
         same(role.w, plain)
 
 
-@pytest.mark.parametrize("memory", ["keep", "reset"])
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
-def test_an_averaging_resets_the_active_side_when_it_hears_of_it(recipe: OptimizerRecipe, memory: str) -> None:
-    role, plain = worker("adpsgd", recipe, me=0, memory=memory), ByTorch(recipe)
+def active(recipe: OptimizerRecipe, memory: str) -> tuple[Any, ByTorch, Any]:
+    """The side that asks, the same by torch, and its loop: it has asked, and computes."""
+    role = worker("adpsgd", recipe, me=0, memory=memory)
     loop = role.run()
     assert isinstance(next(loop), Tell)
     assert isinstance(loop.send(None), Compute)
+    return role, ByTorch(recipe), loop
+
+
+@pytest.mark.parametrize("memory", ["keep", "reset"])
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_an_averaging_resets_the_active_side_when_it_hears_of_it(recipe: OptimizerRecipe, memory: str) -> None:
+    role, plain, loop = active(recipe, memory)
     for n in range(2):  # what it has asked for is under way
         loop.send(computed(n))
         plain.step(n)
@@ -101,11 +107,7 @@ def test_an_averaging_resets_the_active_side_when_it_hears_of_it(recipe: Optimiz
 
 
 def test_an_averaging_that_is_declined_is_none() -> None:
-    recipe = RECIPES[0]
-    role, plain = worker("adpsgd", recipe, me=0, memory="reset"), ByTorch(recipe)
-    loop = role.run()
-    next(loop)
-    loop.send(None)
+    role, plain, loop = active(RECIPES[0], "reset")
     loop.send(computed(0))
     list(role.on(0.0, 1, Declined()))
     loop.send(computed(1))
