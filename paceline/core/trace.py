@@ -3,11 +3,15 @@
 Every record is one line of `trace.jsonl`: `{"kind": <class name in lower case>, ...fields}`, without the fields that
 are as they are by default. `at` is seconds since training started, on the clock of the party that wrote it; no two
 parties' clocks are ever subtracted.
+
+On its way to who writes that file a record is a row: its kind, and the values of all its fields in their order.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from paceline.core.record import keyword_record
@@ -143,6 +147,10 @@ LISTS = ("ranks", "whom")
 
 NAMES = {cls: name for name, cls in KINDS.items()}
 DEFAULTS = {cls: tuple((f.name, f.default) for f in dataclasses.fields(cls)) for cls in KINDS.values()}
+FIELDS = {cls: tuple(name for name, _ in fields) for cls, fields in DEFAULTS.items()}
+VALUES = {cls: attrgetter(*names) for cls, names in FIELDS.items()}
+
+Row = tuple[Any, ...]
 
 
 def to_dict(record: Record) -> dict[str, Any]:
@@ -157,7 +165,20 @@ def to_dict(record: Record) -> dict[str, Any]:
 def from_dict(line: dict[str, Any]) -> Record:
     """Raises KeyError for an unknown kind and TypeError for missing or unknown fields."""
     fields = dict(line)
-    cls = KINDS[fields.pop("kind")]
+    return _made(KINDS[fields.pop("kind")], fields)
+
+
+def to_row(record: Record) -> Row:
+    return (NAMES[type(record)], *VALUES[type(record)](record))
+
+
+def from_row(row: Sequence[Any]) -> Record:
+    """Raises KeyError for an unknown kind and ValueError for missing or further values."""
+    cls = KINDS[row[0]]
+    return _made(cls, dict(zip(FIELDS[cls], row[1:], strict=True)))
+
+
+def _made(cls: type[Record], fields: dict[str, Any]) -> Record:
     for name in LISTS:
         if name in fields:
             fields[name] = tuple(fields[name])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import math
 import os
 import queue
@@ -24,7 +23,7 @@ from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.leases import Data
-from paceline.core.trace import Applied, Membership, from_dict, to_dict
+from paceline.core.trace import Applied, Membership, from_dict, to_row
 from paceline.job.link import Link
 from paceline.job.vault import Vault
 from paceline.live import control, verbs
@@ -35,6 +34,7 @@ from paceline.live.node import Node
 from paceline.live.party import COORDINATOR, Party
 from paceline.live.phases import Phase
 from paceline.live.replica import alone, framed, unframed
+from paceline.live.reports import line_of, records_of
 from paceline.live.transport import Envelope, Kind, Transport
 
 TICK_SECONDS = 0.1
@@ -143,13 +143,12 @@ class Apart:
     def _records(self, src: Party, lines: str) -> None:
         """To the listener at once; the coordinator needs to know of no more than the last updates."""
         newest: dict[int, Applied] = {}
-        for line in lines.split("\n"):
-            record = from_dict(json.loads(line))
+        for record in records_of(lines):
             self._listener.recorded(record)
             if isinstance(record, Applied):
                 newest[record.shard] = record
         if newest:
-            self._put("records", str(src), "\n".join(json.dumps(to_dict(record)) for record in newest.values()))
+            self._put("records", str(src), b"\n".join(line_of(to_row(record)) for record in newest.values()).decode())
         else:
             self._put("heard", str(src), alone(control.Beat()))
 

@@ -19,7 +19,6 @@ from paceline.config.contradictions import check_leases
 from paceline.core.effects import Compute, Train
 from paceline.core.errors import ConfigError, PacelineError, PeerLost, Stopped, Undone
 from paceline.core.leases import Data
-from paceline.core.trace import Span
 from paceline.engine.buffers import Buffers
 from paceline.engine.data.batches import Batches, MapStyle
 from paceline.engine.data.dataset import Dataset
@@ -200,7 +199,7 @@ class Pace:
         if self._leased:
             self._leased.forget_taken()
         self._counts.add(samples, seconds)
-        self._note("computing", seconds, steps=1, samples=samples, exchanges=self._exchanges)
+        self._session.reports.spent(self._node.now(), "computing", seconds, 1, samples, exchanges=self._exchanges)
         self._exchanges = 0
         if early or result is not None:
             self._diary.contributed(self._counts.steps, self._position)
@@ -350,10 +349,6 @@ class Pace:
         return self._counts.progress(times, traffic, shared, self._watch.seconds_at_batch)
 
     def _waited(self, waiting: float, communicating: float, hidden: float) -> None:
-        at = self._node.now()
-        self._note("waiting", waiting, at=at)
-        self._note("communicating", communicating, at=at, hidden=hidden)
-
-    def _note(self, activity: str, seconds: float, *, at: float | None = None, **more: Any) -> None:
-        at = self._node.now() if at is None else at
-        self._session.reports.note(Span(at=at, rank=self.rank, activity=activity, seconds=seconds, **more))
+        at, spent = self._node.now(), self._session.reports.spent
+        spent(at, "waiting", waiting)
+        spent(at, "communicating", communicating, hidden=hidden)

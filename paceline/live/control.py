@@ -220,7 +220,7 @@ class Total:
 
 @message
 class Records:
-    """`lines`: trace records as JSON lines."""
+    """`lines`: trace records, each a row of JSON on a line of its own."""
 
     lines: str
 

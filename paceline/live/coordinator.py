@@ -10,7 +10,6 @@ told to a Listener.
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -21,7 +20,7 @@ from paceline.core.leases import Data
 from paceline.core.membership import Membership as Members
 from paceline.core.membership import Patience
 from paceline.core.role import Place, Role
-from paceline.core.trace import Ended, Evaluated, Membership, from_dict
+from paceline.core.trace import Ended, Evaluated, Membership
 from paceline.live import control, leasing, party, verbs
 from paceline.live.churn import Churn
 from paceline.live.listener import Listener
@@ -31,6 +30,7 @@ from paceline.live.phases import WAIT_SECONDS, Course, Phase, StopRule, moving_s
 from paceline.live.planning import ChooseMean, LayOut, make_plan, no_update
 from paceline.live.recovery import Recovery, Snapshots
 from paceline.live.rendezvous import QUESTIONS, Rendezvous
+from paceline.live.reports import records_of
 from paceline.live.roll import Roll
 from paceline.live.tally import Tally
 from paceline.live.transport import CONTROL, Envelope, Kind, Transport, tell
@@ -175,8 +175,7 @@ class Coordinator:
             case control.Progress() as progress:
                 self._progressed(src, progress)
             case control.Records(lines=lines):
-                for line in lines.split("\n"):
-                    record = from_dict(json.loads(line))
+                for record in records_of(lines):
                     self._recovery.recorded(record)
                     self._listener.recorded(record)
             case control.Judged() as judged:

@@ -14,7 +14,9 @@ from paceline.core.trace import (
     Record,
     Span,
     from_dict,
+    from_row,
     to_dict,
+    to_row,
 )
 
 RECORDS = [
@@ -38,6 +40,24 @@ def test_a_record_survives_a_line_of_json(record: Record) -> None:
     line = json.dumps(to_dict(record))
     assert json.loads(line)["kind"] == type(record).__name__.lower()
     assert from_dict(json.loads(line)) == record
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_a_record_survives_a_row_of_json(record: Record) -> None:
+    assert from_row(json.loads(json.dumps(to_row(record)))) == record
+
+
+def test_a_row_is_the_kind_and_all_values_in_their_order() -> None:
+    assert to_row(RECORDS[0]) == ("span", 1.5, 2, "computing", 0.25, 1, 32, 0.0, 0)
+
+
+def test_a_row_of_an_unknown_kind_and_one_of_another_length_are_refused() -> None:
+    with pytest.raises(KeyError):
+        from_row(("rumour", 0.0))
+    with pytest.raises(ValueError, match="longer"):
+        from_row(("ended", 0.0, "", "you"))
+    with pytest.raises(ValueError, match="shorter"):
+        from_row(("ended", 0.0))
 
 
 def test_what_is_as_by_default_is_not_written() -> None:

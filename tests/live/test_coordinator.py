@@ -196,7 +196,7 @@ def test_who_cannot_go_on_is_told_with_the_cause(companies: Any) -> None:
 def test_records_of_the_others_are_handed_on_as_they_were(companies: Any) -> None:
     company: Company = companies()
     company.train()
-    lines = ['{"kind":"ended","at":1.5,"reason":"a"}', '{"kind":"membership","at":2,"party":"p","event":"e"}']
+    lines = ['["ended",1.5,"a"]', '["membership",2,"p","e","","",""]']
     company.say(S0, control.Records(lines="\n".join(lines)))
     company.settled()
     assert company.ears.records[-2:] == [Ended(at=1.5, reason="a"), Membership(at=2, party="p", event="e")]

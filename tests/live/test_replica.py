@@ -11,7 +11,7 @@ from paceline.core.effects import Reply
 from paceline.core.message import message
 from paceline.core.role import Role
 from paceline.core.sharding import lay_out
-from paceline.core.trace import Applied, to_dict
+from paceline.core.trace import Applied, to_row
 from paceline.live import control
 from paceline.live.coordinator import Coordinator
 from paceline.live.listener import Listener
@@ -86,7 +86,7 @@ def training() -> list[list[Any]]:
     """Steps, a question for the box, updates, and one who falls silent."""
     applied = Applied(at=1.0, shard=0, ranks=(0,), version=7, staleness=0, weight=1.0, samples=8)
     question = framed(Envelope(Kind.CALL, Count(n=3), 5))
-    lines: list[list[Any]] = [[3.5, "kept"], [3.5, "records", "server 0", json.dumps(to_dict(applied))]]
+    lines: list[list[Any]] = [[3.5, "kept"], [3.5, "records", "server 0", json.dumps(to_row(applied))]]
     for k in range(40):
         at = 4.0 + 0.25 * k
         lines += [heard(at, W0, progress(8 * k)), heard(at, S0, control.Beat()), [at, "tick"]]

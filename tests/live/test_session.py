@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import sys
@@ -15,13 +14,13 @@ import pytest
 
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
 from paceline.core.sharding import lay_out
-from paceline.core.trace import Applied, Decision, Ended, Record, Span, from_dict
+from paceline.core.trace import Applied, Decision, Ended, Record, Span, to_row
 from paceline.live import control, reports
 from paceline.live.exhibits import Exhibit
 from paceline.live.hub import Hub
 from paceline.live.node import Node
 from paceline.live.party import COORDINATOR, Party, server, worker
-from paceline.live.reports import line_of
+from paceline.live.reports import line_of, records_of
 from paceline.live.session import Session
 from paceline.live.transport import Envelope, Kind
 from tests.live.doubles import NumpyMemory, Recorder, happened, in_background, net_threads, take, vector
@@ -190,13 +189,32 @@ def test_progress_and_records_are_reported_again_and_again(scene: Scene, monkeyp
     scene.session.reports.note(Ended(at=2.0, reason="two"))
     scene.begin(lambda: PROGRESS)
     assert scene.hears() == PROGRESS
-    lines = scene.hears().lines.split("\n")
-    assert [json.loads(line)["reason"] for line in lines] == ["one", "two"]
+    assert list(records_of(scene.hears().lines)) == [Ended(at=1.0, reason="one"), Ended(at=2.0, reason="two")]
     assert scene.hears() == PROGRESS
     scene.session.reports.note(Ended(at=3.0, reason="three"))
     while (message := scene.hears()) == PROGRESS:
         pass
-    assert json.loads(message.lines)["reason"] == "three"
+    assert list(records_of(message.lines)) == [Ended(at=3.0, reason="three")]
+
+
+def test_what_a_worker_spent_is_told_as_its_spans_would_be_and_in_turn_with_what_it_notes(scene: Scene) -> None:
+    spans = [
+        Span(at=1.5, rank=0, activity="computing", seconds=0.25, steps=1, samples=32, exchanges=2),
+        Span(at=1.75, rank=0, activity="waiting", seconds=0.125),
+        Span(at=1.75, rank=0, activity="communicating", seconds=0.0625, hidden=0.5),
+    ]
+    decision = Decision(at=1.6, party="worker 0", rank=0, verdict="wait", reason="for worker 1", whom=(1,))
+    noted: list[Record] = [spans[0], decision, spans[1], spans[2]]
+    scene.begin()
+    reports = scene.session.reports
+    reports.spent(1.5, "computing", 0.25, 1, 32, exchanges=2)
+    reports.note(decision)
+    reports.spent(1.75, "waiting", 0.125)
+    reports.spent(1.75, "communicating", 0.0625, hidden=0.5)
+    for record in noted:
+        reports.note(record)
+    reports.flush()
+    assert list(records_of(scene.hears().lines)) == 2 * noted
 
 
 def test_many_records_are_cut_into_messages_that_fit(scene: Scene) -> None:
@@ -208,7 +226,7 @@ def test_many_records_are_cut_into_messages_that_fit(scene: Scene) -> None:
     while len(ranks) < 1000:
         lines = scene.hears().lines
         assert len(lines.encode()) < 64 * 1024
-        ranks += [json.loads(line)["rank"] for line in lines.split("\n")]
+        ranks += [record.rank for record in records_of(lines) if isinstance(record, Decision)]
     assert ranks == list(range(1000))
 
 
@@ -227,9 +245,9 @@ def test_two_threads_may_report_at_once(scene: Scene) -> None:
         flushed()
     count = 0
     while count < 400:
-        lines = scene.hears().lines.split("\n")
-        assert all(json.loads(line)["reason"] == "r" for line in lines), "an empty message"
-        count += len(lines)
+        records = list(records_of(scene.hears().lines))
+        assert set(records) == {Ended(at=0.0, reason="r")}, "an empty message"
+        count += len(records)
 
 
 def test_a_report_is_never_overtaken_by_another(scene: Scene) -> None:
@@ -413,9 +431,9 @@ def test_a_worker_says_where_its_loop_is_when_it_is_asked(
     ],
 )
 def test_a_record_becomes_one_line_and_is_the_same_afterwards(record: Record) -> None:
-    line = line_of(record)
+    line = line_of(to_row(record))
     assert b"\n" not in line
-    assert from_dict(json.loads(line)) == record
+    assert list(records_of(line.decode())) == [record]
 
 
 def test_a_worker_that_goes_home_when_the_run_stops_says_goodbye_all_the_same(
