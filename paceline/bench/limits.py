@@ -12,8 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import torch
-
 from paceline.bench.child import Children, Talk
 from paceline.bench.figure import timed
 
@@ -24,6 +22,8 @@ CONNECT_S = 60.0
 
 def update_limit(length: int, threads: int = 1, times: int = 1) -> Callable[[], float]:
     """Seconds of `times` updates from two vectors into a third, each thread at its part of them."""
+    import torch  # here, for who echoes bytes goes without
+
     torch.set_num_threads(1)
     w, g, out = (torch.full((length,), x) for x in (0.0, 1.0, 0.0))
     parts = [torch.tensor_split(v, threads) for v in (w, g, out)]

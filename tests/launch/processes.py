@@ -7,6 +7,16 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+LIGHT = """
+import gc, torch
+gc.freeze()
+add = torch.optim.Optimizer.add_param_group.__wrapped__
+add.__dynamo_disable = add
+"""
+"""The first lines of a script that many of start: it has torch without its compiler, which the first optimizer imports
+for two seconds, and ends without a last look through all of torch, for another one. Whole as users have it torch is in
+tests/examples."""
+
 
 def stat(pid: int) -> list[str]:
     """Fields of /proc/PID/stat after the name: state, parent, ...; empty when there is no such process."""

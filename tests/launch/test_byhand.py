@@ -26,11 +26,11 @@ from paceline.launch.leading import HandCrew
 from paceline.launch.starters import Hand
 from paceline.launch.words import Lines, Request
 from paceline.live.party import Party
-from tests.launch.processes import within
+from tests.launch.processes import LIGHT, within
 
 SECRET = "0123456789abcdef" * 4
 WORKER = Hand(starter="mxnet", kind="worker", number=-1, workers=2, servers=1, host="127.0.0.1", port=0, job="mxnet-0")
-SCRIPT = """
+SCRIPT = f"""{LIGHT}
 import torch, paceline
 from torch import nn
 torch.set_num_threads(1)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.processes import all_gone, descendants
+from tests.launch.processes import LIGHT, all_gone, descendants
 
 pytestmark = pytest.mark.skipif(not Path("/proc/1/stat").exists(), reason="reads /proc")
 
-JOIN = """
+JOIN = f"""{LIGHT}
 import os, sys, threading, torch, paceline
 from torch import nn
 model = nn.Linear(3, 2)
