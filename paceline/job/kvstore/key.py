@@ -29,6 +29,9 @@ from paceline.job.kvstore.states import put_together, taken_apart
 from paceline.job.kvstore.store import Store
 from paceline.job.kvstore.updater import Updater
 
+TENSORS_MAX, NAME_CHARACTERS_MAX = 16, 64
+"""Of the optimizer of one key, on their way to or from a file, and the longest name of one."""
+
 
 @dataclass(slots=True)
 class _Group:
@@ -167,8 +170,7 @@ class KeyPart(Role):
             case m.TakeTensor(name=name):
                 return self._take(name)
             case m.PutTensor(name=name, v=v):
-                self._tensors[name] = v
-                return m.Done()
+                return self._put(name, v)
             case m.PutState():
                 return self._load_state(request)
         return m.Refused(why=f"a server has no use for {type(request).__name__}")
@@ -176,6 +178,16 @@ class KeyPart(Role):
     def _take(self, name: str) -> m.Value | m.Refused:
         v = self._tensors.pop(name, None)
         return m.Refused(why=f"there is no {name} to be taken") if v is None else m.Value(v=v)
+
+    def _put(self, name: str, v: Vector) -> m.Done | m.Refused:
+        known = name in self._tensors
+        if len(name) > NAME_CHARACTERS_MAX or (len(self._tensors) == TENSORS_MAX and not known):
+            return m.Refused(
+                why=f"key {self.declared.key}: the optimizer has {TENSORS_MAX} tensors at most, with names of up to "
+                f"{NAME_CHARACTERS_MAX} characters"
+            )
+        self._tensors[name] = v
+        return m.Done()
 
     def _state(self) -> m.State:
         assert self._rule is not None

@@ -21,6 +21,9 @@ from paceline.live.node import Node
 DIRECTORY, GATE, FIRST_KEY = 0, 1, 2
 SLICES_MAX = 1 << 16
 """A frame has 16 bits for the number of a slice."""
+KEY_CHARACTERS_MAX, DIMENSIONS_MAX = 1024, 64
+OPTIMIZERS_MAX = 1 << 12
+"""That are set one after the other: each is remembered, lest another worker set another."""
 
 
 class Gate(Role):
@@ -96,6 +99,12 @@ class Directory(Role):
                     f"{_kind(known)}: give all workers the same"
                 )
             return m.Numbered(number=number)
+        for what, count, most in (
+            ("characters", len(declared.key), KEY_CHARACTERS_MAX),
+            ("dimensions", len(declared.shape), DIMENSIONS_MAX),
+        ):
+            if count > most:
+                return m.Refused(why=f"key {declared.key:.40} has {count} {what}: {most} at most")
         if len(self.hosted) == SLICES_MAX:
             return m.Refused(why=f"a server holds {SLICES_MAX - FIRST_KEY} keys at most: start more servers")
         number = self._numbers[declared.key] = len(self.hosted)
@@ -119,6 +128,8 @@ class Directory(Role):
             updater = Updater.from_json(message.updater)
         except ConfigError as error:
             return m.Refused(why=str(error))
+        if message.nth > OPTIMIZERS_MAX:
+            return m.Refused(why=f"set_optimizer is for {OPTIMIZERS_MAX} times at most: call set_learning_rate instead")
         known = self._updaters.setdefault(message.nth, updater)
         if known != updater:
             return m.Refused(
