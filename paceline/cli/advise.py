@@ -36,6 +36,7 @@ def main(arguments: list[str]) -> int:
     trained = bool(scene.values.get("stop", {}).get("target_accuracy"))
     if trained and namespace.parameters:
         raise ConfigError("--target-accuracy trains --model; --parameters is the size of one that is not at hand")
+    scene.check(timing_only=not trained)
     outlook = Outlook()
     try:
         outlook.look_at_all(scene, names, trained)

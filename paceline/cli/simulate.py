@@ -45,6 +45,7 @@ def main(arguments: list[str]) -> int:
     namespace = parser.parse_all(arguments)
     timing_only = namespace.timing_only or namespace.parameters is not None
     scene = Scene(namespace)
+    scene.check(timing_only=timing_only)
 
     def start(config: Config) -> Runner:
         from paceline.job.virtual.run import VirtualRun

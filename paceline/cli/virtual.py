@@ -18,6 +18,7 @@ from paceline.sim.cluster import Network
 if TYPE_CHECKING:
     from paceline.job.virtual.setting import Setting
 
+PLACES = ("workers", "begin-with", "slowdown", "latency-ms", "bandwidth-gbps")
 CLUSTERS = "ready clusters: " + ", ".join(examples())
 
 
@@ -28,7 +29,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--from", metavar="RUN", dest="from_run", help="folder of a run: its step times, sizes and link speeds"
     )
     group.add_argument(
-        "--parameters", metavar="N", help="size of the model, where it is another than --model (not trained then)"
+        "--parameters", metavar="N", help="size of a model that is not at hand, in place of --model: nothing is trained"
     )
     group.add_argument("--latency-ms", metavar="MS", help="one way between two hosts, without --cluster (default: 0.1)")
     group.add_argument("--bandwidth-gbps", metavar="G", help="of each host's card, without --cluster (default: 10)")
@@ -55,7 +56,12 @@ class Scene:
                 bandwidth_gbps=_number(namespace, "bandwidth_gbps", 1e-6) or 10.0,
             )
         else:
-            self._refuse("--from", "workers", "servers", "slowdown", "step-ms", "latency-ms", "bandwidth-gbps")
+            self._refuse("--from", *PLACES, "servers", "step-ms", "parameters")
+
+    def check(self, *, timing_only: bool) -> None:
+        """Raises ConfigError where flags are about a model that is not the one which is simulated."""
+        if timing_only and (self.parameters or self._given.from_run):
+            self._refuse("--parameters" if self.parameters else "--from", "model", "width")
 
     def config(self, **run: Any) -> Config:
         return configuration.build({**self.values, "run": {**self.values.get("run", {}), **run}})
@@ -67,7 +73,7 @@ class Scene:
         length = self.parameters
         if self._given.from_run and self._cluster is None:
             self._cluster, length = recorded.cluster(Path(self._given.from_run))
-            length = self.parameters or (length if timing_only else 0)
+            length = length if timing_only else 0
         if self._cluster is None:
             if self.parameters and not config.cluster.step_ms:
                 raise ConfigError("--parameters: say how long a step of that model takes, with --step-ms or --cluster")
@@ -77,7 +83,7 @@ class Scene:
         return setting.Setting(config=config, cluster=self._cluster, timing_only=timing_only, model_length=length)
 
     def _of_file(self, cluster: Cluster) -> Cluster:
-        self._refuse("--cluster", "workers", "slowdown", "latency-ms", "bandwidth-gbps")
+        self._refuse("--cluster", *PLACES)
         section = self.values.setdefault("cluster", {})
         if "servers" in section and section["servers"] != cluster.servers and self._has("servers"):
             if section["servers"] != 0:
@@ -92,8 +98,8 @@ class Scene:
 
     def _has(self, flag: str) -> bool:
         """Was it given on the command line, not in a file?"""
-        plain = flag.replace("-", "_")
-        return any(getattr(self._given, name, None) is not None for name in (plain, f"cluster.{plain}"))
+        settings = [f"{setting.section}.{setting.key}" for setting in configuration.settings() if setting.flag == flag]
+        return any(getattr(self._given, name, None) is not None for name in (flag.replace("-", "_"), *settings))
 
     def _refuse(self, for_: str, *flags: str) -> None:
         for flag in flags:

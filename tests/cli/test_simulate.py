@@ -66,6 +66,15 @@ def test_a_run_is_predicted_from_what_another_one_left(here: Path) -> None:
     assert second["samples_per_second"] > 1.5 * first["samples_per_second"]
 
 
+@pytest.mark.parametrize("verb", [["simulate", "--timing-only"], ["advise", "--schemes", "bsp"]])
+@pytest.mark.parametrize("flag", ["--parameters", "--width", "--workers", "--step-ms"])
+def test_what_a_run_says_is_not_said_twice(here: Path, capsys: Capture, verb: list[str], flag: str) -> None:
+    (here / "a").mkdir()
+    (here / "a" / "config.toml").write_text("")
+    told = refused_here(capsys, *verb, "--from", "a", flag, "2")
+    assert told.endswith(f"{flag}: --from says that already; leave it out")
+
+
 def test_a_network_without_latency_has_none(here: Path) -> None:
     seconds = []
     for ms in ("0", "0.1"):
@@ -103,6 +112,8 @@ def test_pythonhashseed_changes_nothing(here: Path) -> None:
         (["--from", "nowhere"], "--from nowhere: no run is there"),
         (["--parameters", "many"], "--parameters many: must be a whole number of at least 1"),
         (["--parameters", "1000"], "with --step-ms or --cluster"),
+        (["--parameters", "1000", "--step-ms", "9", "--model", "cnn"], "--model: --parameters says that already"),
+        (["--cluster", "two-generations", "--begin-with", "1"], "--begin-with: --cluster says that already"),
         (["--bandwidth-gbps", "0"], "--bandwidth-gbps 0: must be a number"),
         (["--scheme", "bsp", "--schemes", "bsp,asp"], "--scheme and --schemes: give one of them"),
         (["--schemes", "bsp,apsp"], "unknown scheme 'apsp'; did you mean 'asp'?"),
