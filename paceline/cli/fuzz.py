@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import sys
 import time
+from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from paceline.cli.options import Parser
 from paceline.cli.race import chosen
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.core.scheme import Scheme, make
-from paceline.sim.fuzz import draw, play
+from paceline.core.scheme import make
+from paceline.sim.drawn import schemes_of
+from paceline.sim.fuzz import Plan, draw, play
 from paceline.sim.invariants import InvariantBroken
 
-EPILOG = """The schemes are the same code as in a live run. A seed draws one of them, a cluster of 2 to 6
-workers and 0 to 3 servers, links that lose, repeat, delay and reorder messages, and faults: crashes,
-restarts, pauses and one-way cuts (some so long that a worker is declared dead that lives), resets,
-torn writes, full disks, clocks that jump, workers that leave. Invariants watch every event; when the
-faults are over everybody must go on. docs/fuzzing.md says what is injected and what is watched.
+EPILOG = """The schemes are the same code as in a live run. A seed draws one of them, with parameters such
+that a short run comes by all that it does; a cluster of 2 to 6 workers and 0 to 3 servers; links
+that lose, repeat, delay and reorder messages; and faults: crashes, restarts, pauses and one-way cuts
+(some so long that a worker is declared dead that lives), resets, torn writes, full disks, clocks
+that jump, workers that leave. Invariants watch every event; when the faults are over everybody must
+go on. docs/fuzzing.md says what is injected and what is watched.
 
 examples:
   paceline fuzz                                   for 60 seconds
   paceline fuzz --seeds 20000 --first 1000        seeds 1000 to 20999
-  paceline fuzz --schemes bsp,ssp --seconds 10    these schemes, with their defaults
+  paceline fuzz --schemes hybrid --seconds 10     phases of drawn schemes
+  paceline fuzz --schemes bsp,ssp --defaults      these schemes, with their default parameters
   paceline fuzz --seed 4711                       one seed, with what it drew and the hash of its trace
 
 Ends at the first violation, with the seed and the command that plays it again. The same command
@@ -39,24 +43,31 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument("--seed", type=int, help="this one, with what it means")
     parser.add_argument("--schemes", default="all", help="names separated by commas, or all (default: all)")
+    parser.add_argument("--defaults", action="store_true", help="default parameters of the schemes, not drawn ones")
     options = parser.parse_all(arguments)
     if (options.seconds is not None) + (options.seeds is not None) + (options.seed is not None) > 1:
         raise ConfigError("--seconds, --seeds and --seed: give one of them")
     for name in ("seconds", "seeds", "first", "seed"):
         if (getattr(options, name) or 0) < 0:
             raise ConfigError(f"--{name} {getattr(options, name)}: must be 0 or more")
-    schemes = [make(name, {}) for name in chosen(options.schemes)]
+    names = chosen(options.schemes)
     again = "" if options.schemes == "all" else f" --schemes {options.schemes}"
+    if options.defaults:
+        defaults = [make(name, {}) for name in names]
+        return _run(options, lambda seed: draw(seed, defaults), f"{again} --defaults")
+    return _run(options, lambda seed: draw(seed, schemes_of(seed, names)), again)
+
+
+def _run(options: Namespace, plan_of: Callable[[int], Plan], again: str) -> int:
     if options.seed is not None:
-        return _show(options.seed, schemes)
+        return _show(plan_of(options.seed))
     last = None if options.seeds is None else options.first + options.seeds
     deadline = None if last is not None else time.monotonic() + (60.0 if options.seconds is None else options.seconds)
-    return Campaign(schemes, again).run(_seeds(options.first, last, deadline))
+    return Campaign(plan_of, again).run(_seeds(options.first, last, deadline))
 
 
-def _show(seed: int, schemes: list[Scheme]) -> int:
-    plan = draw(seed, schemes)
-    print(f"seed {seed}: {plan}")
+def _show(plan: Plan) -> int:
+    print(f"seed {plan.seed}: {plan}")
     try:
         outcome = play(plan)
     except (InvariantBroken, PacelineError) as error:
@@ -81,8 +92,8 @@ def _listed(faults: Counter[str]) -> str:
 class Campaign:
     """Many seeds; what came of them so far."""
 
-    def __init__(self, schemes: list[Scheme], again: str) -> None:
-        self._schemes, self._again = schemes, again
+    def __init__(self, plan_of: Callable[[int], Plan], again: str) -> None:
+        self._plan_of, self._again = plan_of, again
         self._began = self._told = time.monotonic()
         self.seeds = self.events = 0
         self.simulated_s = 0.0
@@ -91,7 +102,7 @@ class Campaign:
     def run(self, seeds: Iterable[int]) -> int:
         """The exit code."""
         for seed in seeds:
-            plan = draw(seed, self._schemes)
+            plan = self._plan_of(seed)
             try:
                 outcome = play(plan)
             except Exception as error:  # a bug may show as any exception, and the seed is worth more than its kind

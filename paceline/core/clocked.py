@@ -209,6 +209,11 @@ class ClockedServer(Role):
             self.clocks.tick(rank, self.clocks[rank] + 1)
         yield from ()
 
+    def finish(self, now: float) -> Iterator[Tell | Reply]:
+        for group in {id(group): group for group in self.homes.values()}.values():
+            self._close(now, group)
+        yield from ()
+
     def _clock(self, rank: int, clock: int) -> int:
         """A newcomer goes on from the clock it was given here, whatever it counts from."""
         if rank not in self.shift:

@@ -51,3 +51,6 @@ class Inner(Role):
     def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.left.discard(rank)
         yield from self.inner.came(now, rank)
+
+    def leave(self, now: float) -> Iterator[Tell | Reply]:
+        yield from self.inner.leave(now)

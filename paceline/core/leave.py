@@ -6,12 +6,13 @@ what has been handed over has been answered. What `paceline.schemes.hybrid` ends
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Generator, Iterable
 from typing import Any
 
-from paceline.core.effects import COORDINATOR, Call, Compute, Effect, Mean, Start, Tell, Ticket, Train, Wait
-from paceline.core.errors import ConfigError
+from paceline.core.effects import COORDINATOR, SERVERS, Call, Compute, Effect, Mean, Start, Tell, Ticket, Train, Wait
+from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.inner import Inner
 from paceline.core.message import message
 from paceline.core.phases import Condition
@@ -20,7 +21,7 @@ from paceline.core.role import Place
 
 @message
 class Entered:
-    """What I say from now on belongs to `phase`."""
+    """What I say from now on belongs to `phase`. The coordinator and the servers answer whether that still lasts."""
 
     phase: int
 
@@ -29,7 +30,7 @@ class Entered:
 class GoOn:
     """May I begin exchange `number` of `phase`? Done in it so far: `steps` and `samples`.
 
-    `meet`: its workers meet by Means, so that all must come as often.
+    `meet`: its workers wait for one another, so that all must come as often.
     """
 
     phase: int
@@ -48,6 +49,7 @@ class Asking(Inner):
     """A worker: the box of the phase as it is, but before the work of an exchange it needs leave."""
 
     servers: int  # 0 where there are none
+    now = 0.0  # when the last message came
 
     def __init__(self, scheme: Any, place: Place) -> None:
         self.enter()
@@ -55,17 +57,21 @@ class Asking(Inner):
 
     def enter(self) -> None:
         """A phase begins."""
+        self.entered = False  # does everybody know?
         self.granted = -1  # the exchange that this worker may be at
         self.steps = self.samples = self.exchanges = 0  # in this phase
 
     def go_on(self) -> Generator[Effect, Any, None]:
         """Until the answer is no."""
-        yield Tell(COORDINATOR, Entered(phase=self.phase))
-        box, value = self.inner.run(), None
+        if not (self.entered or (yield from self.tell())):
+            return
+        box = self.inner.run()
+        value: Any = None
+        lost: PeerLost | None = None
         asked: tuple[int, Ticket] | None = None  # for the next exchange, while this one is under way
         open_tickets: list[Ticket] = []
         while True:
-            effect = box.send(value)
+            effect = box.throw(lost) if lost else box.send(value)
             if isinstance(effect, Compute | Train):
                 here = self.number()
                 if here != self.granted:
@@ -75,9 +81,12 @@ class Asking(Inner):
                     if not answer.go:
                         break
                     self.granted = here
-            value = yield self.tagged(effect)
+            try:
+                value, lost = (yield self.tagged(effect)), None
+            except PeerLost as error:  # the box knows what to do
+                lost = error
             match effect:
-                case Start():
+                case Start() if not lost:
                     open_tickets.append(value)
                 case Wait(ticket):
                     open_tickets.remove(ticket)
@@ -87,8 +96,24 @@ class Asking(Inner):
                     if asked is None and self.phase + 1 < len(self.scheme.schemes):
                         asked = self.granted + 1, (yield Start(self.ask(self.granted + 1)))
         box.close()
+        yield from self.inner.finish(self.now)
         for ticket in open_tickets:
-            yield Wait(ticket)
+            with contextlib.suppress(PeerLost):
+                yield Wait(ticket)
+
+    def tell(self) -> Generator[Effect, Any, bool]:
+        """Everybody whom it concerns that this worker is in the phase now. Does that still last?"""
+        entered = Entered(phase=self.phase)
+        lasts: bool = (yield Call(COORDINATOR, entered)).go
+        if lasts and self.servers:
+            lasts = (yield Call(SERVERS, entered)).go
+        peers = self.workers if self.scheme.schemes[self.phase].needs_peers else ()
+        for rank in peers:
+            if rank != self.me and rank not in self.left:
+                with contextlib.suppress(PeerLost):
+                    yield Tell(rank, entered)
+        self.entered = lasts
+        return lasts
 
     def tagged(self, effect: Effect) -> Effect:
         """The same scheme may come again in a later phase, and its tags with it."""
@@ -107,7 +132,7 @@ class Asking(Inner):
         return self.exchanges
 
     def ask(self, number: int) -> Call:
-        meet = self.scheme.schemes[self.phase].uses_mean(self.servers)
+        meet = self.scheme.schemes[self.phase].in_step(self.servers)
         question = GoOn(phase=self.phase, number=number, steps=self.steps, samples=self.samples, meet=meet)
         return Call(COORDINATOR, question)
 

@@ -137,10 +137,11 @@ class MeanServer(Role):
         self.closed.pop(rank, None)
         self.missed.pop(rank, None)
         self.asked.pop(rank, None)
-        for meeting in [meeting for same_tag in self.meetings.values() for meeting in same_tag]:
+        for meeting in self._open():
             meeting.absent.discard(rank)
             meeting.present.pop(rank, None)
             yield from self._close(meeting)
+        self._forget_the_abandoned()
 
     def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.left.discard(rank)
@@ -149,7 +150,18 @@ class MeanServer(Role):
         # Whom it takes its round over from may itself be a newcomer that lags behind.
         known = itertools.chain(*self.missed.values(), *self.closed.values())
         self.missed[rank] = list({id(meeting): meeting for meeting in known}.values())
+        self._forget_the_abandoned()
         yield from ()
+
+    def _open(self) -> list[_Meeting]:
+        return [meeting for same_tag in self.meetings.values() for meeting in same_tag]
+
+    def _forget_the_abandoned(self) -> None:
+        """Newcomers who found nobody to follow begin anew, with the tags of the beginning."""
+        if all(rank in self.left or rank in self.missed for rank in self.workers):
+            for meeting in self._open():
+                if not meeting.present:
+                    self._remove(meeting)
 
     def _fault(self, now: float, rank: int, part: Part, onto: Any) -> str | None:
         """Why the gate lets it count nothing. One without a weight counts nothing in any case."""
@@ -179,10 +191,7 @@ class MeanServer(Role):
         nothing = meeting.sum is None or (meeting.refused and not meeting.weight)
         if nothing and meeting.present:
             raise Diverged(f"the model has diverged: nobody's part of the mean {meeting.tag} is finite; lower --lr")
-        same_tag = self.meetings[meeting.tag]
-        same_tag.remove(meeting)
-        if not same_tag:
-            del self.meetings[meeting.tag]
+        self._remove(meeting)
         mean = weighted_mean(meeting.sum, meeting.weight)
         result = meeting.result = Averaged(v=mean, weight=meeting.weight, series=meeting.series)
         meeting.sum = None
@@ -196,6 +205,12 @@ class MeanServer(Role):
                 del closed[0]
             closed.append(meeting)
             yield from self._answer(rank)
+
+    def _remove(self, meeting: _Meeting) -> None:
+        same_tag = self.meetings[meeting.tag]
+        same_tag.remove(meeting)
+        if not same_tag:
+            del self.meetings[meeting.tag]
 
     def _answer(self, rank: int) -> Iterator[Reply]:
         """A reply belongs to the oldest question, so one that is ready early waits for those before it."""

@@ -144,6 +144,10 @@ class Role:
         """This worker takes no further part. Its `on` still hears what others tell it; their Calls are lost."""
         yield from ()
 
+    def finish(self, now: float) -> Iterator[Tell | Reply]:
+        """The phase of the run that this box is for is over. Nobody shall wait here; what waits for more counts now."""
+        yield from ()
+
     def model(self) -> tuple[Any, float]:
         """The model as this party knows it, and what that counts in a mean over the workers."""
         return self.w, 1.0

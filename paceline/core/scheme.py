@@ -190,6 +190,10 @@ class Scheme:
     def uses_mean(self, servers: int) -> bool:
         return self.needs_mean or (servers == 0 and self.Equals is not None)
 
+    def in_step(self, servers: int) -> bool:
+        """Does somebody wait until all workers have come as often, so that who made fewer exchanges holds them up?"""
+        return self.uses_mean(servers)
+
     def parameters(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 

@@ -6,6 +6,7 @@ box on (`advance`). A lock keeps the roles to one of them at a time, so `on` is 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import time
@@ -235,7 +236,8 @@ class Node(Looking):
     def _reply(self, role: Role, effect: Reply) -> None:
         id = self._unanswered.oldest(role, effect.to)
         if id is not None:
-            self.out.send(party.worker(effect.to), Envelope(REPLY, effect.message, id, view=self.out.view), role.me)
+            with contextlib.suppress(PeerLost):  # nobody waits for it any more
+                self.out.send(party.worker(effect.to), Envelope(REPLY, effect.message, id, view=self.out.view), role.me)
         elif not self._unanswered.away(effect.to):
             raise ProtocolError(f"{self.me} answers worker {effect.to}, which has asked nothing: {effect.message!r}")
 

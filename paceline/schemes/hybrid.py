@@ -1,10 +1,12 @@
 """One scheme after the other: phases that end by steps, seconds, epochs or accuracy, with the model carried over.
 
-    worker i:     phase p:  the worker's box of p; before each exchange's work, ask the coordinator: go on?
+    worker i:     phase p:  ask coordinator and servers whether it lasts; tell peers that what i says is of p now
+                            the worker's box of p; before each exchange's work, ask the coordinator: go on?
                   told to end:  give the servers x_i;  w <- their answer;  p <- p + 1        (a rendezvous of all)
     server:       phase p:  the server's box of p
                   upon x_i:  i takes no further part in p
-                  upon the last x_i:  w <- that of p, or sum(n_i x_i) / sum(n_i) where p has no model on servers;
+                  upon the last x_i:  what waits in open rounds becomes updates;
+                             w <- that of p, or sum(n_i x_i) / sum(n_i) where p has no model on servers;
                              p <- p + 1;  answer everybody w
     coordinator:  phase p:  the coordinator's box of p
                   upon "go on?" of i:  once the condition of p holds, END to everybody behind the furthest exchange that
@@ -13,15 +15,16 @@
 Phases are written `bsp until 2 epochs; ssp(staleness=2) until accuracy 0.9 or 60 seconds; esync`; the parameters of a
 scheme come from its own section unless they stand here. Steps, seconds and epochs count from the beginning of the
 phase: the steps of an average worker, the samples of all. The question travels during the exchange before, so no worker
-waits for it. A phase ends between two exchanges, after what has been handed over has been answered: nothing is lost and
-nothing counts twice. Where workers meet, all end after the same exchange; elsewhere those that are behind end at
-once. Without servers the rendezvous is one Mean. Optimizers keep their state: the servers' theirs, each worker its own.
+waits for it, but for the one before a phase's first exchange. A phase ends between two exchanges, after what has been
+handed over has been answered: nothing is lost and nothing counts twice. Where workers meet, all end after the same
+exchange; elsewhere those that are behind end at once. Without servers the rendezvous is one Mean. Optimizers keep their
+state: the servers' theirs, each worker its own.
 
 SpeeDO (Zheng et al. 2015) switches by iterations between "strategies", state carried over; the grammar, the other
 conditions and the rendezvous are ours. Where one phase keeps its model on workers, evaluation looks there in all.
 
 Use it to begin synchronously and go on with fewer waits, or the other way round at the end. Not for gossip schemes in a
-row, which is refused; what these still have on its way when their phase ends is dropped.
+row, which is refused; what these still have on its way when their phase ends is dropped, also where they come again.
 """
 
 from __future__ import annotations
@@ -155,8 +158,9 @@ class Hybrid(Scheme):
 
         def __init__(self, scheme: Any, place: Place) -> None:
             self.ended = False  # this phase, for this worker
-            self.now = 0.0
             self.early: list[tuple[int, Any]] = []  # what peers say that are in the next phase already
+            self.at: dict[int, int] = {}  # the phase of what each peer says, once it has told
+            self.came_in = 0  # until then: the phase that this worker came in
             super().__init__(scheme, place)
 
         def box(self, scheme: Scheme) -> type[Role]:
@@ -164,7 +168,9 @@ class Hybrid(Scheme):
 
         def run(self) -> Generator[Effect, Any, None]:
             while True:
-                if not self.ended:
+                if self.ended:  # as one was that this newcomer follows
+                    yield from self.inner.finish(self.now)
+                else:
                     yield from self.go_on()
                     self.ended = True
                 w = yield from self.meet()
@@ -185,15 +191,26 @@ class Hybrid(Scheme):
 
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             self.now = now
+            at = self.at.get(src, self.came_in)
+            match message:
+                case Entered(phase=phase):
+                    self.at[src] = phase
+                case _ if at == self.phase:
+                    yield from self.inner.on(now, src, message)
+                case _ if at > self.phase:
+                    self.early.append((src, message))
+
+        def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             if self.scheme.schemes[self.phase].needs_peers:
-                yield from self.inner.on(now, src, message)
-            elif self.phase + 1 < len(self.scheme.schemes) and self.scheme.schemes[self.phase + 1].needs_peers:
-                self.early.append((src, message))
+                yield Tell(rank, Entered(phase=self.phase))
+            yield from super().came(now, rank)
 
         def shown(self) -> dict[str, Any]:
-            return {"phase": self.phase, "ended": self.ended, **self.inner.shown()}
+            return {"phase": self.phase, "ended": self.ended, "left": sorted(self.left), **self.inner.shown()}
 
         def adopt(self, shown: Mapping[str, Any]) -> None:
+            self.came_in = shown["phase"]
+            self.left = set(shown["left"]) - {self.me}
             self.begin(self.now, shown["phase"], self.w)
             self.ended = shown["ended"]
             self.inner.adopt(shown)
@@ -216,7 +233,11 @@ class Hybrid(Scheme):
 
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             match message:
-                case Ended() if src in self.left or src in self.ended:
+                case _ if src in self.left:
+                    return  # what was still on its way changes nothing
+                case Entered(phase=phase):
+                    yield Reply(src, Answer(go=phase == self.phase))
+                case Ended() if src in self.ended:
                     return  # asked again after a restart, and answered with the others
                 case Ended(phase=phase) if phase < self.phase:
                     yield Reply(src, Begin(w=self.start))
@@ -239,6 +260,7 @@ class Hybrid(Scheme):
             """Once all that take part have ended the phase."""
             if not self.ended or len(self.ended) < len(self.workers) - len(self.left):
                 return
+            yield from self.inner.finish(now)
             ended, self.ended = self.ended, {}
             weight = sum(weight for _, weight in ended.values())
             if weight:
@@ -270,6 +292,7 @@ class Hybrid(Scheme):
                     self.at[src] = phase
                     if phase > self.phase:
                         yield from self.begin(now, phase, None)
+                    yield Reply(src, Answer(go=phase == self.phase))
                 case GoOn(phase=phase):
                     yield Reply(src, Answer(go=phase == self.phase and self.may_go_on(now, src, message)))
                 case _ if self.at[src] == self.phase:

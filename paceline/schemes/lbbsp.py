@@ -98,6 +98,9 @@ class LBBSP(Scheme):
                 f"{self.high * workers} or raise --lbbsp.high"
             )
 
+    def in_step(self, servers: int) -> bool:
+        return True  # the coordinator waits for the reports of all
+
     class Worker(Role):
         common = ("round",)
         round = 0

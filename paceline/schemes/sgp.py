@@ -81,6 +81,7 @@ class SGP(Scheme):
             self.k = 0  # rounds sent
             self.late = 1 if scheme.tau else 0
             self.asked: dict[int, int] = {}  # who waits for which of our rounds
+            self.finished = False
 
         def run(self) -> Generator[Effect, Any, None]:
             yield from self.enter()
@@ -113,8 +114,15 @@ class SGP(Scheme):
 
         def tell_who_asked(self) -> Iterator[Reply]:
             # Looked up anew each time: between two of the loop's replies somebody may ask, and be answered.
-            while (rank := next((rank for rank, round in self.asked.items() if round < self.k), None)) is not None:
+            while (rank := next(filter(self.need_not_wait, self.asked), None)) is not None:
                 yield Reply(rank, Sent(round=self.asked.pop(rank)))
+
+        def need_not_wait(self, rank: int) -> bool:
+            return self.finished or self.asked[rank] < self.k
+
+        def finish(self, now: float) -> Iterator[Tell | Reply]:
+            self.finished = True
+            yield from self.tell_who_asked()
 
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             match message:

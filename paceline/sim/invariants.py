@@ -234,7 +234,8 @@ class Invariants:
         """Everybody has left: whatever a shard heard has become part of an update, or was dropped for a reason."""
         self._look_at_steps(under_way=0)
         for number, shard in enumerate(self._shards):
-            shard.all_is_accounted_for(number, getattr(self._sim.server(number), "homes", {}))
+            server = self._sim.server(number)
+            shard.all_is_accounted_for(number, getattr(getattr(server, "inner", server), "homes", {}))
 
     def torn(self, rank: int) -> int:
         """How many contributions of worker `rank` some shards have heard and others have not."""

@@ -186,7 +186,7 @@ class Ledger:
         match effect:
             case Mean(v, among, tag):
                 self._enter((rank, among, tag), v)
-            case Tell(_, message) if hasattr(message, "phase"):  # where clocks begin anew
+            case Call(_, message) if hasattr(message, "phase"):  # where clocks begin anew
                 self.phase[rank] = message.phase
             case Call(_, message) | Tell(_, message) if hasattr(message, "clock"):
                 self._enter((rank, self.phase[rank], message.clock), getattr(message, vector_fields(type(message))[0]))

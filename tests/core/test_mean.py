@@ -61,6 +61,18 @@ def test_what_was_brought_before_leaving_counts_and_is_not_answered(meeting: ByH
     assert answers[0].v == [4.0]
 
 
+def test_what_was_brought_before_all_were_lost_is_not_met_by_those_who_begin_anew(meeting: ByHand) -> None:
+    """Newcomers that found nobody to follow come to the tags of the beginning once more."""
+    for rank in (2, 1):
+        meeting.gone(rank)
+    meeting.came(1)
+    assert meeting.on(0, part(9.0)) == {}
+    meeting.gone(0)
+    meeting.came(0)
+    assert meeting.on(1, part(1.0)) == {}, "the other newcomer has not come to it yet"
+    assert meeting.on(0, part(3.0))[1].v == [2.0]
+
+
 def test_a_repeat_is_counted_once(meeting: ByHand) -> None:
     meeting.on(0, part(1.0))
     assert meeting.on(0, part(7.0)) == {}

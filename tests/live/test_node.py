@@ -144,28 +144,49 @@ def test_a_carrier_carries_every_mean_also_one_outside_the_scheme(stage: Stage) 
     assert carrier.carried == [inside, background, outside]
 
 
-def test_a_loop_box_may_answer_a_call_itself(stage: Stage) -> None:
-    came = threading.Event()
+class AnswersLater(Loop):
+    """Asked between two steps; answers after the second."""
 
-    class Both(Loop):
-        def on(self, now: float, src: int, message: Any) -> Iterator[Any]:
-            came.set()
-            yield from ()
+    def __init__(self) -> None:
+        super().__init__(self.work)
+        self.came = threading.Event()
 
-    def run() -> Generator[Effect, Any, None]:
+    def work(self) -> Generator[Effect, Any, None]:
         yield WORK
         yield Reply(1, Said(v=TEN, n=9))
         yield WORK
 
-    node = stage.node(worker(0))
-    node.place(Both(run), LAYOUT)
+    def on(self, now: float, src: int, message: Any) -> Iterator[Any]:
+        self.came.set()
+        yield from ()
+
+
+def test_a_loop_box_may_answer_a_call_itself(stage: Stage) -> None:
+    node, box = stage.node(worker(0)), AnswersLater()
+    node.place(box, LAYOUT)
     node.advance()
     caller, role = asker(stage, Call(0, Ask(v=TEN, n=1)), WORK, rank=1)
     answered = in_background(caller.advance)
-    assert happened(came)
+    assert happened(box.came)
     node.advance()
     answered()
     assert role.results[0].n == 9
+
+
+def test_who_is_lost_while_it_is_answered_is_not_missed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection is closed already, but this party has not been told that it is lost."""
+    node, box = stage.node(worker(0)), AnswersLater()
+    node.place(box, LAYOUT)
+    node.advance()
+    caller, _ = asker(stage, rank=1)
+    caller.out.call(0, Ask(v=TEN, n=1))
+    assert happened(box.came)
+
+    def closed(*_: Any) -> None:
+        raise PeerLost("the connection is closed")
+
+    monkeypatch.setattr(node.out, "send", closed)
+    assert node.advance() is WORK
 
 
 # ---- the other box ---------------------------------------------------------------------------------------
