@@ -28,6 +28,7 @@ class Inner(Role):
         own = self.scheme.schemes[phase]
         self.phase = phase
         self.inner = (self.box(own) or Role)(own, dataclasses.replace(self.place, w=w))
+        self.inner.keeps_w = True
         return [effect for rank in sorted(self.left) for effect in self.inner.gone(now, rank)]
 
     @property

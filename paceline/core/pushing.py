@@ -14,6 +14,10 @@ class ClockedWorker(Role):
     """repeat: work at w, push what came of it, take the weights the server answers with.
 
     What was pushed stays on `self` until it is answered: a restarted worker hands the very same over again.
+
+    w: None from when it has served until the next answer, so that a server which lent its memory has it back: with a
+    gradient from when the loop has it, with local steps from when they are done. A restarted worker pulls another.
+    Where the servers have the model nobody looks at it here; a box whose phase this is `keeps_w`.
     """
 
     clock = 0
@@ -37,8 +41,15 @@ class ClockedWorker(Role):
 
     def work(self) -> Compute | Train:
         if self.payload == GRADIENT:
-            return Compute(self.w, self.steps, None, STREAMS)
+            return Compute(self.let_go(), self.steps, None, STREAMS)
         return Train(self.w, self.steps, self.scheme.memory)
+
+    def let_go(self) -> Any:
+        """The weights, of which this box has no more use."""
+        w = self.w
+        if not self.keeps_w:
+            self.w = None
+        return w
 
     def made(self, of: Any) -> Push:
         """What came of `work`."""
@@ -46,13 +57,18 @@ class ClockedWorker(Role):
             v = of.g
         else:
             v = of.x - self.w if self.payload == DELTA else of.x
+        self.let_go()
         return Push(g=v, clock=self.clock + 1, samples=of.samples, data=of.data)
 
-    def met(self, answer: Weights) -> None:
-        """The exchange is over."""
-        self.w = answer.w
+    def met(self, answer: Weights) -> bool:
+        """The exchange is over. Are these weights current?"""
         self.pushed = None
         self.clock += 1
+        return self.took(answer)
+
+    def took(self, answer: Weights) -> bool:
+        self.w = answer.w
+        return answer.current
 
     def undone(self) -> None:
         """What was to be pushed belongs to weights that are no more. The clock goes on: servers take any later one."""
@@ -67,9 +83,6 @@ class RefreshingWorker(ClockedWorker):
         while True:
             if self.pushed is None:
                 while not current:
-                    answer = yield Call(SERVERS, Pull())
-                    self.w, current = answer.w, answer.current
+                    current = self.took((yield Call(SERVERS, Pull())))
                 self.pushed = self.made((yield self.work()))
-            answer = yield Call(SERVERS, self.pushed)
-            self.met(answer)
-            current = answer.current
+            current = self.met((yield Call(SERVERS, self.pushed)))

@@ -194,7 +194,7 @@ class GroupedWorker(ClockedWorker):
         while True:
             if self.pushed is None:
                 ticket = yield Start(Call(COORDINATOR, Timed(done=self.clock, seconds=self.seconds)))
-                c = yield Compute(self.w, self.steps)
+                c = yield Compute(self.let_go(), self.steps)
                 self.pushed = self.meeting(c, (yield Wait(ticket)))
             self.met((yield Call(SERVERS, self.pushed, STREAMS)))
 

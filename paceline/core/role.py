@@ -73,12 +73,14 @@ class Role:
     private: names of the vectors that this worker alone has, and that it goes on from.
     goes_back: may the servers go back to an earlier state while this box is in the middle of something? A worker's box
     then hears `undone`, and its `run` starts anew; a server's has `tables`, and takes them up with `restore`.
+    keeps_w: may somebody look at `w` at any time? Otherwise a box may let go of weights that have served.
     """
 
     common: ClassVar[tuple[str, ...]] = ()
     servers_count: ClassVar[bool] = False
     private: ClassVar[tuple[str, ...]] = ()
     goes_back: ClassVar[bool] = False
+    keeps_w = False
 
     def __init__(self, scheme: Any, place: Place) -> None:
         self.scheme = scheme

@@ -79,17 +79,26 @@ class Memory(Protocol):
         """One vector from consecutive parts; no copy when they already lie side by side in one buffer."""
 
 
-class Promise(Protocol):
-    """A vector whose parts come one after the other. Whoever reads it waits; arithmetic and slices by size do not.
+class Arrival:
+    """How a vector came whose parts come one after the other; holds none of them, so it may be kept for longer.
 
-    `seconds_waited`: by everybody who has read it so far.
+    there: all of it. seconds_waited: by everybody who has read it so far.
     """
+
+    __slots__ = ("seconds_waited", "there")
+
+    def __init__(self) -> None:
+        self.seconds_waited, self.there = 0.0, False
+
+
+class Promise(Protocol):
+    """A vector whose parts come one after the other. Whoever reads it waits; arithmetic and slices by size do not."""
 
     @property
     def vector(self) -> Any: ...
 
     @property
-    def seconds_waited(self) -> float: ...
+    def arrival(self) -> Arrival: ...
 
     def put(self, part: int, v: Any) -> None:
         """Part `part` has come. Raises ValueError for one of another length."""

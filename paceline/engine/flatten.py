@@ -103,7 +103,10 @@ class FlatModel:
         self._w = spare(self._length, self.device)
         self._move_in()
         self.flat_parameter = nn.Parameter(self._w)
-        self._loaded: AnyFlat | None = None
+        # What the weights were loaded from or shown as last, for as long as somebody else has it: memory that a server
+        # lent goes back once it has been copied.
+        self._loaded_from: weakref.ref[AnyFlat] | None = None
+        self._tables: SparseFlat | None = None  # the same, kept: the next load copies the rows that differ from it
         self._loaded_version = -1
         self._awaited = Awaited(self._parameters, self._w) if fit(module) else None
         self._idle: list[_Gradient] = []
@@ -162,20 +165,24 @@ class FlatModel:
         """
         if self._awaited is not None:
             self._awaited.drop()
-        if self._loaded is not None and w.same_as(self._loaded) and self._version() == self._loaded_version:
+        loaded = self._loaded
+        if loaded is not None and w.same_as(loaded):
             return
         if len(w) != self._length:
             raise ValueError(f"{len(w)} weights for a model of {self._length} parameters")
         self._check_place()
         if late and self._awaited is not None and isinstance(w, Rope) and not w.there:
-            arriving, before, self._loaded = w, self._version(), None
+            arriving: weakref.ref[AnyFlat] = weakref.ref(w)
+            before = self._version()
+            self.touched()
             self._awaited.begin(w, lambda writes: self._remember(arriving, before + writes))
             return
         if isinstance(w, SparseFlat):
-            w.copy_into(self._w, self._loaded if self._version() == self._loaded_version else None)
+            w.copy_into(self._w, loaded)
         else:
             w.copy_into(self._w)
-        self._remember(w, self._version())
+        self._remember(weakref.ref(w), self._version())
+        self._tables = w if isinstance(w, SparseFlat) else None
 
     @property
     def settled(self) -> bool:
@@ -190,18 +197,25 @@ class FlatModel:
     def weights(self) -> AnyFlat:
         """The weights as they are now: one copy, or none when they are what was loaded or asked for last."""
         self.settle()
-        if self._loaded is None or self._version() != self._loaded_version:
+        shown = self._loaded
+        if shown is None:
             self._check_place()
-            self._remember(Flat.copy_of(self._w), self._version())
-        assert self._loaded is not None
-        return self._loaded
+            shown = Flat.copy_of(self._w)
+            self._remember(weakref.ref(shown), self._version())
+        return shown
 
     def touched(self) -> None:
         """Say that the weights were changed behind torch's back (`p.data`, numpy); torch's own ways are noticed."""
-        self._loaded = None
+        self._loaded_from = self._tables = None
 
-    def _remember(self, w: AnyFlat, version: int) -> None:
-        self._loaded, self._loaded_version = w, version
+    @property
+    def _loaded(self) -> AnyFlat | None:
+        """What has just the numbers that the parameters have now; None where nobody has such a thing."""
+        w = self._loaded_from() if self._loaded_from else None
+        return w if w is not None and self._version() == self._loaded_version else None
+
+    def _remember(self, w: weakref.ref[AnyFlat], version: int) -> None:
+        self._loaded_from, self._tables, self._loaded_version = w, None, version
 
     def _version(self) -> int:
         return int(sum(map(_version_of, self._parameters), self.flat_parameter._version))

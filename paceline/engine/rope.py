@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from paceline.core.errors import TimedOut
+from paceline.core.vector import Arrival
 from paceline.engine.vector import Flat, FlatMemory
 
 FOREVER = threading.TIMEOUT_MAX
@@ -53,10 +54,11 @@ class Parts:
     ) -> None:
         self.edges = tuple(edges)
         self.device = home.device if home is not None else device or torch.device("cpu")
-        self.seconds_waited = 0.0  # by everybody who has read these parts so far
         self._what, self._timeout_s, self._home = what, timeout_s, home
         self._there: list[Flat | None] = [None] * (len(self.edges) - 1)
         self._missing = sum(a < b for a, b in itertools.pairwise(self.edges))
+        self.arrival = Arrival()
+        self.arrival.there = not self._missing
         self._error: BaseException | None = None
         self._changed = threading.Condition()
         self._watches: dict[int, list[_Watch]] = {}
@@ -83,6 +85,7 @@ class Parts:
                 raise ValueError(f"part {part} of {self._what} is there already")
             self._there[part] = v
             self._missing -= stop > start
+            self.arrival.there = not self._missing
             due = [watch for watch in self._watches.pop(part, ()) if self._is_due(watch)]
             self._changed.notify_all()
         for watch in due:
@@ -130,7 +133,7 @@ class Parts:
         began = time.monotonic()
         with self._changed:
             self._changed.wait_for(lambda: self._error or not self._absent(start, stop), self._timeout_s)
-            self.seconds_waited += time.monotonic() - began
+            self.arrival.seconds_waited += time.monotonic() - began
             if self._absent(start, stop):
                 raise self._error or TimedOut(f"waited {self._timeout_s:.0f} s for {self._what}")
 
@@ -205,9 +208,9 @@ class Rope(Flat):
         self._parts.when(self._start, self._stop, action)
 
     @property
-    def seconds_waited(self) -> float:
-        """By everybody who has read these parts so far."""
-        return self._parts.seconds_waited
+    def arrival(self) -> Arrival:
+        """That of all the parts."""
+        return self._parts.arrival
 
     @property
     def nbytes(self) -> int:

@@ -29,7 +29,7 @@ class SparseFlat:
     where: the places of the tables. Arithmetic raises ValueError when lengths differ.
     """
 
-    __slots__ = ("_flat", "dense", "tables", "where")
+    __slots__ = ("__weakref__", "_flat", "dense", "tables", "where")
     __array_ufunc__ = None
 
     def __init__(self, where: Tables, dense: Flat, tables: tuple[Table, ...]) -> None:

@@ -40,7 +40,7 @@ class Flat:
     differ. There is no autograd here.
     """
 
-    __slots__ = ("_fresh", "_value", "probe", "scale", "tensor")
+    __slots__ = ("__weakref__", "_fresh", "_value", "probe", "scale", "tensor")
     __array_ufunc__ = None  # numpy's numbers leave `number * flat` to us
 
     def __init__(self, tensor: Tensor, scale: float = 1.0) -> None:

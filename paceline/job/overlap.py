@@ -15,12 +15,11 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
-from typing import Any
 
 from paceline.core.effects import Compute, Computed, Train
 from paceline.core.errors import ConfigError, Stopped
 from paceline.core.leases import Data
-from paceline.core.vector import is_arriving
+from paceline.core.vector import Arrival
 from paceline.engine.backward import WAY_OUT, Backward
 from paceline.engine.flatten import FlatModel
 from paceline.engine.rope import Rope
@@ -34,7 +33,7 @@ class Overlap:
         self._node, self._samples, self._data = node, samples, data
         self._backward = Backward(flat)
         self._g: Rope | None = None
-        self._w: Any = None
+        self._weights: Arrival | None = None  # of those that the loop computes at, if they were promised
         self._waited_before = 0.0
         self._announced = 0  # samples, once the scheme has been resumed
 
@@ -42,14 +41,15 @@ class Overlap:
         """Before the forward pass for `wanted`, for which the gradients are clean."""
         self._announced = 0
         self._backward.seconds = 0.0
-        self._w = wanted.w if isinstance(wanted, Compute) else None
+        self._weights = getattr(wanted.w, "arrival", None) if isinstance(wanted, Compute) else None
         self._waited_before = self._seconds_waited()
         if isinstance(wanted, Compute) and wanted.streams and wanted.steps == 1:
             self._g = self._backward.open("a gradient", self._arrived)
 
     def _arrived(self) -> None:
         """Some of the gradient is there, and backward runs."""
-        if self._g is None or is_arriving(self._w):  # every server has answered before it is asked again
+        arriving = self._weights is not None and not self._weights.there
+        if self._g is None or arriving:  # every server has answered before it is asked again
             return
         g, self._g = self._g, None
         self._announced = self._samples()
@@ -65,7 +65,7 @@ class Overlap:
         return self._waited_before - before + self._backward.seconds
 
     def _seconds_waited(self) -> float:
-        return self._w.seconds_waited if isinstance(self._w, Rope) else 0.0
+        return self._weights.seconds_waited if self._weights else 0.0
 
     def handed_over(self, samples: int) -> bool:
         """Backward is over. Is its gradient with the scheme already?

@@ -27,21 +27,20 @@ class Steps:
         self._flat = flat
         self.late = False  # may weights to compute at be copied when the module looks at them?
         self._local = Local(flat, recipe, optimizer)
-        self._wanted: Compute | Train | None = None
+        self._wanted: type[Compute | Train] | None = None
+        self.samples_wanted: int | None = None  # size of the next mini-batch, where the scheme says it
+        self._show_memory = False
         self._left = self._samples = 0
         self._seconds = 0.0
         self._data: Data = ()
         self._sum: AnyFlat | None = None  # of the gradients so far, each times its samples
         self._ended: AnyFlat | None = None  # where the last local steps led to
 
-    @property
-    def samples_wanted(self) -> int | None:
-        """Size of the next mini-batch, where the scheme says it."""
-        return self._wanted.samples if isinstance(self._wanted, Compute) else None
-
     def begin(self, wanted: Compute | Train) -> bool:
-        """Load the weights to work at. Was there an exchange since the last piece of work?"""
-        first, self._wanted = self._wanted is None, wanted
+        """Load the weights to work at, which are not kept. Was there an exchange since the last piece of work?"""
+        first, self._wanted = self._wanted is None, type(wanted)
+        self.samples_wanted = wanted.samples if isinstance(wanted, Compute) else None
+        self._show_memory = isinstance(wanted, Train) and wanted.show_memory
         self._left, self._samples, self._seconds, self._sum = wanted.steps, 0, 0.0, None
         self._data = ()
         match wanted:
@@ -56,7 +55,7 @@ class Steps:
 
     def apply(self, samples_seen: int) -> None:
         """Between backward and `done`: a local step changes the model in place."""
-        if isinstance(self._wanted, Train):
+        if self._wanted is Train:
             self._local.step(samples_seen)
 
     def done(self, samples: int, seconds: float, data: Data = ()) -> Computed | Trained | None:
@@ -65,15 +64,14 @@ class Steps:
         self._samples += samples
         self._seconds += seconds
         self._data = joined((*self._data, *data))
-        match self._wanted:
-            case Compute():
-                g = self._add(samples)
-                return None if self._left else Computed(g, self._samples, self._seconds, self._data)
-            case Train(show_memory=show) if not self._left:
-                self._ended = self._flat.weights()
-                memory = self._local.show() if show else None
-                return Trained(self._ended, self._samples, self._seconds, memory, self._data)
-        return None
+        if self._wanted is Compute:
+            g = self._add(samples)
+            return None if self._left else Computed(g, self._samples, self._seconds, self._data)
+        if self._left:
+            return None
+        self._ended = self._flat.weights()
+        memory = self._local.show() if self._show_memory else None
+        return Trained(self._ended, self._samples, self._seconds, memory, self._data)
 
     def memory(self) -> Flat | None:
         """What the worker's own optimizer remembers, a copy; None for that of a user, who keeps it."""

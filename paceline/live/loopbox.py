@@ -56,8 +56,9 @@ class LoopBox:
                 value, lost = None, error
             sending = 0.0
             self._wanted = self._proceed(value, lost)
-        assert self._wanted is not None
-        return self._wanted
+        wanted, self._wanted = self._wanted, None  # whose weights nobody keeps once they have served
+        assert wanted is not None
+        return wanted
 
     def wait(self, awaited: Awaited, sending: float = 0.0) -> Any:
         try:

@@ -10,7 +10,7 @@ from typing import Any
 from paceline.core.effects import Ticket
 from paceline.core.errors import ProtocolError, TimedOut
 from paceline.core.message import gather, scalar_fields, vector_fields
-from paceline.core.vector import Memory, Promise, PromisingMemory
+from paceline.core.vector import Arrival, Memory, Promise, PromisingMemory
 from paceline.live.transport import Envelope
 
 
@@ -45,6 +45,8 @@ class Pending(Ticket):
         self._memory = memory
         self._edges = edges if parts > 1 and isinstance(memory, PromisingMemory) else ()
         self._promises: dict[str, Promise] = {}
+        self._arrivals: list[Arrival] = []  # of what was promised
+        self._taken = False
         self._timeout_s, self._progress = timeout_s, progress
         self._coming = 0  # answers whose vectors have begun to come
         self._parts: list[Any] = [None] * parts
@@ -96,6 +98,8 @@ class Pending(Ticket):
             self._forget_sent()
         if self._promises or not self._missing:
             self._ready.set()
+        if self._taken:
+            self._let_go()
 
     def _promise(self, part: int, answer: Any) -> None:
         """The first answer shows which vectors there will be; those of another length than the slice cannot be told."""
@@ -108,6 +112,7 @@ class Pending(Ticket):
             self._promises = {name: one for name, one in found.items() if one is not None}
             if len(self._promises) < len(found):
                 self._promises = {}
+            self._arrivals = [one.arrival for one in self._promises.values()]
 
     def _forget_sent(self) -> None:
         """What was asked has arrived, so that its memory can be used again."""
@@ -141,7 +146,14 @@ class Pending(Ticket):
         answer = next(part for part in self._parts if part is not None)
         scalars = {name: getattr(answer, name) for name in scalar_fields(type(answer))}
         vectors = {name: promise.vector for name, promise in self._promises.items()}
+        self._taken = True
+        self._let_go()
         return type(answer)(**scalars, **vectors)
+
+    def _let_go(self) -> None:
+        """Of an answer that was taken, once all of it is there: who lent its memory wants it back, and this is kept."""
+        if all(arrival.there for arrival in self._arrivals):
+            self._parts, self._promises = [], {}
 
     @property
     def ready(self) -> bool:
@@ -151,13 +163,13 @@ class Pending(Ticket):
     @property
     def streams(self) -> bool:
         """Was it, or may it be, answered before all of it was there?"""
-        return bool(self._promises)
+        return bool(self._arrivals)
 
     # ---- how long it took --------------------------------------------------------------------------------
     @property
     def seconds_waited(self) -> float:
         """After `wait`, by those who read what was still arriving."""
-        return max((promise.seconds_waited for promise in self._promises.values()), default=0.0)
+        return max((arrival.seconds_waited for arrival in self._arrivals), default=0.0)
 
     def seconds_communicating(self, since: float = 0.0) -> float:
         """Time after `since` in which bytes of this call moved, either way or both."""

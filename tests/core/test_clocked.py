@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from paceline.core.clocked import ClockedServer, Pull, Push, Weights, settles, some
-from paceline.core.effects import SERVERS, Call, Compute, Computed
+from paceline.core.effects import SERVERS, Call, Compute, Computed, Train, Trained
 from paceline.core.gate import REJECT, GatePolicy
 from paceline.core.leases import Data
 from paceline.core.pushing import ClockedWorker
@@ -42,6 +42,29 @@ def test_a_restarted_worker_goes_on_where_its_clock_was() -> None:
     next(run)
     run.send(Weights(w="w5", version=5))
     assert run.send(Computed("g", 1, 0.1)).message.clock == 2
+
+
+@pytest.mark.parametrize("payload", ["gradient", "delta"])
+def test_weights_that_have_served_are_nobodys_until_the_next_answer(payload: str) -> None:
+    scheme = make("asp", {"payload": payload})
+    worker = ClockedWorker(scheme, Place(me=0, workers=(0,), w=None, update=lambda w, g, samples: w))
+    run = worker.run()
+    next(run)
+    work = run.send(Weights(w=np.ones(1), version=0))
+    if payload == "gradient":
+        assert isinstance(work, Compute)
+        assert (work.w.tolist(), worker.w) == ([1.0], None), "the loop has them"
+        run.send(Computed(np.ones(1), 1, 0.1))
+    else:
+        assert isinstance(work, Train)
+        assert worker.w is work.x, "the difference is still to be made"
+        run.send(Trained(np.zeros(1), 1, 0.1))
+        assert worker.pushed is not None
+        assert worker.pushed.g.tolist() == [-1.0]
+        assert worker.w is None
+    run.send(Weights(w=np.zeros(1), version=1))
+    run.close()
+    assert next(worker.run()) == Call(SERVERS, Pull()), "where it was closed at its work, it has none"
 
 
 def test_a_repeated_push_is_answered_and_applied_once() -> None:

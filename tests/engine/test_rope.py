@@ -88,7 +88,7 @@ def test_a_reader_waits_for_what_it_reads_and_for_nothing_else() -> None:
     assert torch.equal(v[3:6].value(), home.tensor[3:6] * 2)
     with pytest.raises(TimedOut, match=r"waited 0 s for weights"):
         v[2:6].value()
-    assert v.seconds_waited >= 0.02
+    assert v.arrival.seconds_waited >= 0.02
 
 
 def test_size_device_scale_and_slices_are_known_before_anything_is_there() -> None:

@@ -138,10 +138,12 @@ def run_loops(
     make_model: Callable[[], nn.Module] = toy_model,
     cluster: dict[str, Any] | None = None,
     sockets: bool = False,
+    hub: Any = None,
     **parameters: Any,
 ) -> tuple[Summary, dict[int, nn.Module]]:
     """`workers` threads of `loop` in one run; its summary and the model each thread ended with."""
-    hub: Any = Sockets() if sockets else Hub()
+    sockets = sockets or hub is not None
+    hub = hub or (Sockets() if sockets else Hub())
     crew = LoopCrew(hub, scheme, loop, optimizer, parameters, make_model)
     config = build(
         {
