@@ -33,7 +33,7 @@ class Engine:
     def told_version(self) -> str:
         done = subprocess.run([*self.version], capture_output=True, text=True, check=False)
         lines = (done.stdout + done.stderr).strip().splitlines()
-        return next((line for line in lines if re.search(r"\d\.\d", line)), lines[0])
+        return next((line for line in lines if re.search(r"\d\.\d", line)), "version not told")
 
 
 @contextmanager
@@ -77,7 +77,7 @@ ENGINES = {
     "ssh": Engine(lambda: "", _ssh, (), ("ssh", "-V")),
     "mpi": Engine(_no_mpi, _mpi, (), ("mpirun", "--version")),
     "slurm": Engine(slurm.missing, _slurm, [*slurm.DAEMONS], ("slurmctld", "-V")),
-    "sge": Engine(sge.missing, _sge, sge.DAEMONS, ("qstat", "-help")),
+    "sge": Engine(sge.missing, _sge, sge.DAEMONS, sge.VERSION),
     "ray": Engine(
         ray_cluster.missing,
         _ray,

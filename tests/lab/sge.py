@@ -12,6 +12,8 @@ from tests.lab.lab import INSTALL, Lab
 from tests.launch.processes import within
 
 SHARED, PROGRAMS = Path("/usr/share/gridengine"), Path("/usr/lib/gridengine")
+VERSION = (str(PROGRAMS / "sge_shepherd"), "-help")
+"""The commands, such as qstat, tell theirs only where a master is configured."""
 DAEMONS = ("sge_qmaster", "sge_execd", "sge_shepherd")
 BOOTSTRAP = """admin_user none
 default_domain none

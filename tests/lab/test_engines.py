@@ -6,6 +6,7 @@ ssh, which needs no engine, has its own file.
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,13 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 def test_the_table_in_the_documentation_has_every_launcher() -> None:
     rows = (Path(__file__).parents[2] / "docs/launch.md").read_text().splitlines()
     assert [name for name in ENGINES if not any(row.startswith(f"| `{name}`") for row in rows)] == []
+
+
+@pytest.mark.parametrize("name", sorted(ENGINES))
+def test_the_version_of_an_engine_is_told_while_it_is_not_up(name: str) -> None:
+    if why_not := ENGINES[name].missing():
+        pytest.skip(why_not)
+    assert re.fullmatch(r"[\w ().,+-]*\d\.\d.*", told := ENGINES[name].told_version()), told
 
 
 @pytest.mark.parametrize("name", sorted({*ENGINES} - {"ssh"}))
