@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from paceline.core.errors import ConfigError
+from paceline.core.leases import Data
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.shares import Shares
 
@@ -31,6 +32,8 @@ class Stream(ABC, Iterator[tuple[Tensor, Tensor]]):
 
     epoch: int
     """Passes finished."""
+    taken: Data = ()
+    """Which samples the batches since `forget_taken` were made of, where they are leased."""
 
     def __init__(self, data: Dataset | MapStyle, batch_size: int, device: torch.device | str) -> None:
         if batch_size < 1:
@@ -60,6 +63,9 @@ class Stream(ABC, Iterator[tuple[Tensor, Tensor]]):
             parts.append(part)
             samples -= len(part)
         return self._select(torch.cat(parts) if len(parts) > 1 else parts[0]) if parts else None
+
+    def forget_taken(self) -> None:
+        """They have been handed over."""
 
     @abstractmethod
     def _some(self, samples: int) -> Tensor | None:

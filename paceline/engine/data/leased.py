@@ -68,11 +68,10 @@ class LeasedBatches(Stream):
         return self._lender.epochs
 
     @property
-    def taken(self) -> Data:
+    def taken(self) -> Data:  # type: ignore[override]
         return joined(self._taken)
 
     def forget_taken(self) -> None:
-        """They have been handed over."""
         self._taken.clear()
 
     def _some(self, samples: int) -> Tensor | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from paceline.core.leases import LATE, Data, Leases, Piece
+from paceline.core.leases import LATE, Data, Leases, Piece, joined
 from paceline.core.trace import Leased
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.leased import LeasedBatches
@@ -21,9 +21,11 @@ LIFE = 0
 class Lending:
     """Of all workers. `turn`: rank of the one that asks next, and how many samples it can do with."""
 
-    def __init__(self, leases: Leases, now: Callable[[], float], recorded: Callable[[Leased], None]) -> None:
+    def __init__(
+        self, leases: Leases, batch_size: int, now: Callable[[], float], recorded: Callable[[Leased], None]
+    ) -> None:
         """`recorded` hears what it comes to at the end of each epoch."""
-        self._leases, self._now, self._recorded = leases, now, recorded
+        self._leases, self._batch_size, self._now, self._recorded = leases, batch_size, now, recorded
         self._at_hand: dict[int, Piece] = {}  # by rank: what is left of its lease
         self.turn = (0, 1)
 
@@ -42,6 +44,16 @@ class Lending:
         if start + samples < stop:
             self._at_hand[rank] = epoch, start + samples, stop
         return epoch, start, min(stop, start + samples)
+
+    def mini_batch(self, rank: int, size: int | None) -> tuple[int, Data]:
+        """Samples in the worker's next one, of `size` or of no more than one lease; and which."""
+        left, pieces = size or self._batch_size, []
+        while left:
+            self.turn = rank, left
+            epoch, start, stop = self.next()
+            pieces.append((epoch, start, stop))
+            left = left - (stop - start) if size else 0
+        return sum([stop - start for _, start, stop in pieces]), joined(pieces)
 
     def record(self) -> None:
         self._recorded(self._leases.account(self._now()))
@@ -62,12 +74,15 @@ class Lending:
 
 
 class Dealt(LeasedBatches):
-    """The mini-batches of all workers, of the one called `rank` next."""
+    """The mini-batches of worker `rank`."""
 
-    def __init__(self, data: Dataset, lending: Lending, batch_size: int, *, seed: int) -> None:
+    def __init__(
+        self, data: Dataset, lending: Lending, rank: int, batch_size: int, *, seed: int, orders: dict[int, Tensor]
+    ) -> None:
+        """`orders` of the latest epochs, which all workers share."""
         super().__init__(data, lending, batch_size, seed=seed)
-        self._lending, self.rank = lending, 0
+        self._lending, self._rank, self._orders = lending, rank, orders
 
     def _some(self, samples: int) -> Tensor | None:
-        self._lending.turn = self.rank, samples
+        self._lending.turn = self._rank, samples
         return super()._some(samples)

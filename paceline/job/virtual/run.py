@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from paceline import config as configuration
 from paceline.core.collective import PEERS
@@ -16,6 +17,7 @@ from paceline.core.gate import Gate
 from paceline.core.leases import Leases
 from paceline.core.trace import Ended, Evaluated, Membership, Record
 from paceline.core.vector import Ghost, cut
+from paceline.engine.data.batches import Batches, Stream
 from paceline.engine.data.shares import Shares, make_shares, parse_shares
 from paceline.engine.recipes import MOMENTUM
 from paceline.engine.robust import Sorting
@@ -23,7 +25,7 @@ from paceline.engine.vector import norm
 from paceline.job.ledger import Ledger
 from paceline.job.virtual.encoding import Encoding, MeanEncoding
 from paceline.job.virtual.judge import Judge
-from paceline.job.virtual.lending import Lending
+from paceline.job.virtual.lending import Dealt, Lending
 from paceline.job.virtual.meters import Meters
 from paceline.job.virtual.setting import Setting, tensors_of
 from paceline.job.virtual.work import Ghosts, Sizes, Training, VirtualWork
@@ -331,9 +333,9 @@ class VirtualRun:
         self._w0: Any = Ghost(self._setting.model_length or sum(tensors_of(config)))
         # More workers than samples cannot share them; how long a step takes does not depend on that.
         shares = self._shares() if workers <= len(self._splits.train) and not self._lending else None
-        sizes = self._lending or Sizes(shares, config.data.batch_size)
+        batches = self._lending or Sizes(shares, config.data.batch_size)
         step_s = self._setting.cluster.step_s
-        return Ghosts(step_s, sizes, config.data.batch_size, workers=workers, memory_length=self.remembered)
+        return Ghosts(step_s, batches, config.data.batch_size, workers=workers, memory_length=self.remembered)
 
     def _train(self) -> Training:
         config, setting = self._config, self._setting
@@ -341,9 +343,7 @@ class VirtualRun:
             build_model(config, self._splits),
             self._recipe,
             setting.cluster.step_s,
-            self._splits.train,
-            self._lending or self._shares(),
-            workers=setting.cluster.workers,
+            self._streams(),
             batch_size=config.data.batch_size,
             buffers=config.model.buffers,
             precision=config.model.precision,
@@ -358,7 +358,15 @@ class VirtualRun:
             return None
         workers = self._setting.cluster.workers
         leases = Leases(samples, shares.lease_size(samples, workers, self._config.data.batch_size))
-        return Lending(leases, lambda: self.simulation.now, self._note)
+        return Lending(leases, self._config.data.batch_size, lambda: self.simulation.now, self._note)
+
+    def _streams(self) -> list[Stream]:
+        data, size, ranks = self._splits.train, self._config.data.batch_size, range(self._setting.cluster.workers)
+        if self._lending:
+            orders: dict[int, Tensor] = {}
+            return [Dealt(data, self._lending, rank, size, seed=self._recipe.seed, orders=orders) for rank in ranks]
+        shares = self._shares()
+        return [Batches(data, shares, rank, size) for rank in ranks]
 
     def _shares(self) -> Shares:
         train, seconds = self._splits.train, self._setting.cluster.seconds_per_step()

@@ -6,25 +6,23 @@ worker's is left for the next but what its `Steps`, its batches and its batch-no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
 from torch import Tensor, nn
 
 from paceline.core.effects import Compute, Computed, Train, Trained
-from paceline.core.leases import Data, Piece, joined
+from paceline.core.leases import Data, joined
 from paceline.core.vector import Ghost
 from paceline.engine.buffers import Buffers
-from paceline.engine.data.batches import Batches
-from paceline.engine.data.dataset import Dataset
+from paceline.engine.data.batches import Stream
 from paceline.engine.data.shares import Shares
 from paceline.engine.flatten import FlatModel
 from paceline.engine.precision import Precision
 from paceline.engine.vector import Flat
 from paceline.job.recipe import Recipe
 from paceline.job.steps import Steps
-from paceline.job.virtual.lending import Dealt, Lending
 from paceline.sim import Workload
 
 
@@ -45,15 +43,25 @@ class Ended(Ghost):
     __add__ = __sub__ = __mul__ = __rmul__ = __truediv__ = __pow__ = _another
 
 
+class MiniBatches(Protocol):
+    """What a worker's stream would give, without the stream."""
+
+    def mini_batch(self, rank: int, size: int | None) -> tuple[int, Data]:
+        """Samples in the worker's next one, of `size` where that is given; and which, where they are leased."""
+
+
 class Sizes:
-    """The sizes of the mini-batches that a worker's stream would give, without the stream."""
+    """Mini-batches of shares."""
 
     def __init__(self, shares: Shares | None, batch_size: int) -> None:
         """Without shares every mini-batch is full."""
         self._shares, self._batch_size = shares, batch_size
         self._left: dict[int, int] = {}
 
-    def next(self, rank: int) -> int:
+    def mini_batch(self, rank: int, size: int | None) -> tuple[int, Data]:
+        return size or self._next(rank), ()
+
+    def _next(self, rank: int) -> int:
         if self._shares is None:
             return self._batch_size
         left = self._left.get(rank) or self._shares.size(rank)
@@ -66,11 +74,11 @@ class Ghosts:
     """Work without numbers: vectors have the sizes they would have, and no memory is needed for a model."""
 
     def __init__(
-        self, step_s: float, sizes: Sizes | Lending, batch_size: int, *, workers: int, memory_length: int
+        self, step_s: float, batches: MiniBatches, batch_size: int, *, workers: int, memory_length: int
     ) -> None:
         """`step_s`: of a mini-batch of `batch_size` on the reference device. `memory_length`: of an optimizer's."""
         self.exchanges = [0] * workers
-        self._step_s, self._sizes, self._batch_size = step_s, sizes, batch_size
+        self._step_s, self._batches, self._batch_size = step_s, batches, batch_size
         self._memory = Ghost(memory_length) if memory_length else None
         self._ended: list[object] = [None] * workers
         self._begun = [False] * workers
@@ -89,25 +97,15 @@ class Ghosts:
         return Trained(x, samples, self._step_s * wanted.steps, memory, data)
 
     def _samples(self, rank: int, steps: int, size: int | None) -> tuple[int, Data]:
-        """In so many mini-batches, all of `size` where that is given; and which, where they are leased."""
-        if isinstance(self._sizes, Lending):
-            pieces = [piece for _ in range(steps) for piece in _leased(self._sizes, rank, size, self._batch_size)]
-            return sum([stop - start for _, start, stop in pieces]), joined(pieces)
-        return (size * steps if size else sum([self._sizes.next(rank) for _ in range(steps)])), ()
+        """In so many mini-batches."""
+        if steps == 1:
+            return self._batches.mini_batch(rank, size)
+        found = [self._batches.mini_batch(rank, size) for _ in range(steps)]
+        return sum([samples for samples, _ in found]), joined([piece for _, data in found for piece in data])
 
     def _count(self, rank: int, exchanged: bool) -> None:
         self.exchanges[rank] += self._begun[rank] and exchanged
         self._begun[rank] = True
-
-
-def _leased(lending: Lending, rank: int, size: int | None, batch_size: int) -> Iterator[Piece]:
-    """What a mini-batch is made of: of `size`, or of one lease and no more than `batch_size`."""
-    left = size or batch_size
-    while left:
-        lending.turn = rank, left
-        epoch, start, stop = lending.next()
-        yield epoch, start, stop
-        left = left - (stop - start) if size else 0
 
 
 class Training:
@@ -118,27 +116,23 @@ class Training:
         module: nn.Module,
         recipe: Recipe,
         step_s: float,
-        data: Dataset,
-        shares: Shares | Lending,
+        streams: Sequence[Stream],
         *,
-        workers: int,
         batch_size: int,
         buffers: str,
         precision: str,
         samples_seen: Callable[[], int],
     ) -> None:
-        """`step_s`: of a mini-batch on the reference device. `samples_seen`: by all workers together."""
-        self.exchanges = [0] * workers
+        """`step_s`: of a mini-batch on the reference device. `streams`: by rank, each without an end.
+        `samples_seen`: by all workers together.
+        """
+        self.exchanges = [0] * len(streams)
         self._module, self._precision = module, Precision(precision, module, "cpu")
         self.flat, self.buffers = FlatModel(module), Buffers(module, buffers)
         self._step_s, self._batch_size, self._samples_seen = step_s, batch_size, samples_seen
-        self._steps = [Steps(self.flat, recipe, None) for _ in range(workers)]
-        self._batches: list[Batches] | Dealt
-        if isinstance(shares, Lending):
-            self._batches = Dealt(data, shares, batch_size, seed=recipe.seed)
-        else:
-            self._batches = [Batches(data, shares, rank, batch_size) for rank in range(workers)]
-        self.statistics = [self.buffers.snapshot()] * workers
+        self._steps = [Steps(self.flat, recipe, None) for _ in streams]
+        self._streams = streams
+        self.statistics = [self.buffers.snapshot()] * len(streams)
 
     def _loss_of(self, x: Tensor, y: Tensor) -> Tensor:
         return nn.functional.cross_entropy(self._module(x), y)
@@ -154,41 +148,27 @@ class Training:
         return result
 
     def _work(self, rank: int, wanted: Compute | Train) -> Computed | Trained:
-        steps, batches, result = self._steps[rank], self._stream(rank), None
+        steps, stream, result = self._steps[rank], self._streams[rank], None
         self.exchanges[rank] += steps.begin(wanted)
         size = steps.samples_wanted
         self.buffers.load(self.statistics[rank])
         while result is None:
-            x, y = next(batches) if size is None else _of_size(batches, size)
+            x, y = next(stream) if size is None else _of_size(stream, size)
             self.flat.zero_grad()
             self._precision.backward(self._loss_of, x, y)
             steps.apply(self._samples_seen())
-            result = steps.done(len(y), self._step_s * (len(y) / self._batch_size if size else 1.0), _taken(batches))
+            result = steps.done(len(y), self._step_s * (len(y) / self._batch_size if size else 1.0), stream.taken)
+            stream.forget_taken()
         if len(self.buffers):
             self.statistics[rank] = self.buffers.snapshot()
         return result
-
-    def _stream(self, rank: int) -> Batches | Dealt:
-        if not isinstance(self._batches, Dealt):
-            return self._batches[rank]
-        self._batches.rank = rank
-        return self._batches
 
     def mean_statistics(self) -> Flat:
         """Batch-norm statistics of the model that is looked at: their mean over the workers, or worker 0's."""
         return self.buffers.average(self.statistics, [1.0] * len(self.statistics))
 
 
-def _taken(batches: Batches | Dealt) -> Data:
-    """Which samples the last mini-batch was made of, where they are leased."""
-    if not isinstance(batches, Dealt):
-        return ()
-    data = batches.taken
-    batches.forget_taken()
-    return data
-
-
-def _of_size(batches: Batches | Dealt, samples: int) -> tuple[Tensor, Tensor]:
-    batch = batches.take(samples)
+def _of_size(stream: Stream, samples: int) -> tuple[Tensor, Tensor]:
+    batch = stream.take(samples)
     assert batch is not None, "the stream of a virtual worker has no end"
     return batch
