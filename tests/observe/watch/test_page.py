@@ -143,6 +143,22 @@ def test_it_fits_a_phone_and_follows_light_and_dark(browser: Any, small: Path, l
         visit.close()
 
 
+def test_on_a_phone_every_table_stays_within_its_card(browser: Any, tmp_path: Path) -> None:
+    words = "simulate --scheme gsp --timing-only --step-ms 1000 --seconds 20 --epochs 0 --workers 24 --servers 2"
+    groups = ";".join(",".join(map(str, range(first, first + 12))) for first in (0, 12))
+    assert main([*words.split(), "--gsp.groups", groups, "--out", str(tmp_path / "run")]) == 0
+    with served(tmp_path / "run") as address:
+        visit = Visit(browser, address, viewport={"width": 390, "height": 844})
+        visit.shows("#status", "over")
+        visit.shows("#group-rows", "0, 1, 2")
+        beyond = """[...document.querySelectorAll("table")].filter((table) => {
+          const card = table.closest(".card"), room = parseFloat(getComputedStyle(card).paddingRight);
+          return table.getBoundingClientRect().right > card.getBoundingClientRect().right - room + 1;
+        }).map((table) => table.closest(".card").id)"""
+        assert visit.page.evaluate(beyond) == []
+        visit.close()
+
+
 def test_a_thousand_workers_have_bands_and_only_the_rows_in_sight(browser: Any, tmp_path: Path) -> None:
     words = "simulate --scheme bsp --cluster spot-1000 --timing-only --seconds 1 --epochs 0"
     assert main([*words.split(), "--out", str(tmp_path / "run")]) == 0

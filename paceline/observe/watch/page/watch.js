@@ -319,7 +319,7 @@ function showGroups(groups) {
     if (!row) {
       row = element("tr");
       cell(row, "", "th").scope = "row";
-      cell(row, "device"); cell(row); stripCell(row); cell(row); cell(row);
+      cell(row, "device"); cell(row); stripCell(row); cell(row); cell(row, "rate");
       body.append(row);
     }
     const more = group.workers - group.ranks.length;
