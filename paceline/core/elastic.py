@@ -51,7 +51,7 @@ class Centre:
 class ElasticWorker(Trainer):
     """Asynchronous."""
 
-    private = ("x",)
+    private: ClassVar[tuple[str, ...]] = ("x",)
 
     def __init__(self, scheme: Any, place: Place) -> None:
         super().__init__(scheme, place)

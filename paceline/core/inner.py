@@ -32,6 +32,10 @@ class Inner(Role):
         return [effect for rank in sorted(self.left) for effect in self.inner.gone(now, rank)]
 
     @property
+    def updates_alone(self) -> bool:  # type: ignore[override]
+        return self.inner.updates_alone
+
+    @property
     def w(self) -> Any:
         return self.inner.w
 

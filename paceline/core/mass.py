@@ -59,6 +59,7 @@ class Holder(Role):
     mixed: has the model taken in somebody else's since the last local update?
     """
 
+    updates_alone = True
     mixed = False
 
     def __init__(self, scheme: Any, place: Place) -> None:

@@ -71,6 +71,8 @@ class Role:
     A worker that comes late takes them over, together with the model.
     servers_count: do servers count what is common for each worker, so that a newcomer may begin from anywhere?
     private: names of the vectors that this worker alone has, and that it goes on from.
+    updates_alone: does a worker's `update` see its own gradients alone? It then remembers what nobody else has, and its
+    driver tells its schedule what all have seen.
     goes_back: may the servers go back to an earlier state while this box is in the middle of something? A worker's box
     then hears `undone`, and its `run` starts anew; a server's has `tables`, and takes them up with `restore`.
     keeps_w: may somebody look at `w` at any time? Otherwise a box may let go of weights that have served.
@@ -79,6 +81,7 @@ class Role:
     common: ClassVar[tuple[str, ...]] = ()
     servers_count: ClassVar[bool] = False
     private: ClassVar[tuple[str, ...]] = ()
+    updates_alone: ClassVar[bool] = False
     goes_back: ClassVar[bool] = False
     keeps_w = False
 

@@ -3,6 +3,7 @@
 Vectors go by name, and none is longer than the model: nobody takes longer ones.
 
     memory.K        what the local optimizer remembers, in parts
+    rule.NAME       the same, where the role applies its own gradients
     residual.ROW    what a codec has not sent yet, over all slices; residual.ROW.NAME: what else the codec keeps of it
     buffers         batch-norm statistics
     own.NAME        what this worker's role alone has; common.NAME: what is equal on all workers
@@ -26,12 +27,12 @@ from paceline.core.scheme import Scheme
 from paceline.core.vector import cut
 from paceline.engine.buffers import Buffers
 from paceline.engine.vector import Flat
-from paceline.job.capturing import load_rule, state_of
+from paceline.job.capturing import load_rule, state_of, state_of_rule
 from paceline.job.diary import Entry, Kept
 from paceline.job.steps import Steps
 from paceline.live.node import Node
 
-MEMORY, BUFFERS, RESIDUAL, OWN, COMMON = "memory", "buffers", "residual", "own", "common"
+MEMORY, RULE, BUFFERS, RESIDUAL, OWN, COMMON = "memory", "rule", "buffers", "residual", "own", "common"
 
 
 def by_round(scheme: Scheme, servers: int) -> bool:
@@ -71,7 +72,11 @@ class Belongings:
         """Copies, where they will change. `slices` of the model's vector."""
         role = self._node.role
         facts, vectors = of_stage(self._node.out.stage, slices)
-        vectors |= {f"{OWN}.{name}": getattr(role, name) for name in role.private}
+        own = {name: getattr(role, name) for name in role.private}
+        vectors |= {f"{OWN}.{name}": v for name, v in own.items() if hasattr(v, "nbytes")}
+        if role.updates_alone:
+            facts[RULE], of_rule = state_of_rule(self._update, self._length)
+            vectors |= {f"{RULE}.{name}": v for name, v in of_rule.items()}
         if "rng" in vars(role):
             facts["rng"] = role.rng.getstate()
         if self._scheme.trains_locally:
@@ -99,7 +104,7 @@ class Belongings:
             role.rng.setstate((version, tuple(numbers), gauss))
         if memories.common is not None:
             role.adopt({name: Flat.copy_of(v) if isinstance(v, Tensor) else v for name, v in memories.common.items()})
-        if memories.numbers is not None:
+        if memories.numbers is not None and (memories.common is not None or role.updates_alone):
             load_rule(self._update, memories.numbers, memories.optimizer)
         if BUFFERS in tensors:
             self._buffers.load(Flat.wrap(tensors[BUFFERS]))
@@ -107,6 +112,11 @@ class Belongings:
         if memory is not None:
             self._work.recall(memory)
         self._node.out.stage.recall(residuals(memories, slices))
+
+
+def under(head: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those named HEAD.NAME, by NAME."""
+    return {name.removeprefix(f"{head}."): v for name, v in tensors.items() if name.startswith(f"{head}.")}
 
 
 def of_optimizer(memory: Flat | None, length: int) -> dict[str, Flat]:

@@ -110,14 +110,19 @@ def _lock_step(role: Role | None) -> bool:
 def state_of(role: Role, rule: Rule) -> SliceState:
     """Contributions that wait for their round are not in it: who waits with them makes them again."""
     w, _ = role.model()
-    state = rule.state()
-    length = len(w)
-    long = {name: v for name, v in state.items() if isinstance(v, Tensor) and v.dim() == 1 and len(v) == length}
-    scalars = {name: float(v) for name, v in state.items() if name not in (*long, "lr") and _is_number(v)}
-    facts: dict[str, Any] = {"numbers": scalars, "lr": rule.lr, "tables": role.tables()}
+    numbers, vectors = state_of_rule(rule, len(w))
+    facts: dict[str, Any] = {"numbers": numbers, "lr": rule.lr, "tables": role.tables()}
     if isinstance(role, ClockedServer):
         facts |= {"version": role.version, "lock_step": _lock_step(role)}
-    return SliceState({WEIGHTS: w, **{name: Flat.wrap(v) for name, v in long.items()}}, facts)
+    return SliceState({WEIGHTS: w, **vectors}, facts)
+
+
+def state_of_rule(rule: Rule, length: int) -> tuple[dict[str, float], dict[str, Flat]]:
+    """Numbers, and vectors of that length; for `load_rule`."""
+    state = rule.state()
+    long = {name: v for name, v in state.items() if isinstance(v, Tensor) and v.dim() == 1 and len(v) == length}
+    numbers = {name: float(v) for name, v in state.items() if name not in (*long, "lr") and _is_number(v)}
+    return numbers, {name: Flat.wrap(v) for name, v in long.items()}
 
 
 def _is_number(v: Any) -> bool:

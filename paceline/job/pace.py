@@ -191,7 +191,10 @@ class Pace:
             return
         self._follow_rate()
         samples = samples if samples is not None else max(1, self._batch_samples)
-        self._work.apply(self._samples_seen())
+        seen = self._samples_seen()
+        self._work.apply(seen)
+        if self._node.role.updates_alone:
+            self._update.samples_seen = seen
         seconds = self._watch.passed(self._seconds_emulated(samples))
         seconds -= self._overlap.seconds_lost() if self._overlap else 0.0
         early = self._overlap if self._overlap and self._overlap.handed_over(samples) else None

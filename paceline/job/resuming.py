@@ -144,7 +144,7 @@ class Start:
 
     def memories(self, rank: int) -> Memories | None:
         """What worker `rank` remembers; None where it begins anew. Raises ConfigError."""
-        from paceline.job.belongings import COMMON, Memories
+        from paceline.job.belongings import COMMON, RULE, Memories, under
         from paceline.job.diary import Entry
 
         said, numbers = worker_names(rank)
@@ -161,18 +161,16 @@ class Start:
             tensors={name: v for name, v in tensors.items() if not name.startswith(f"{COMMON}.")},
             counts=facts["counts"] if there else {},
             common=None if lead is None else self._common(),
-            numbers=None if lead is None else self.facts["numbers"],
-            optimizer={} if lead is None else self.tensors(OPTIMIZER),
+            numbers=facts.get(RULE) if lead is None else self.facts["numbers"],
+            optimizer=under(RULE, tensors) if lead is None else self.tensors(OPTIMIZER),
         )
 
     def _common(self) -> dict[str, Any]:
-        from paceline.job.belongings import COMMON
+        from paceline.job.belongings import COMMON, under
 
         said, numbers = worker_names(self.facts["lead"])
         tensors = self.tensors(numbers) if any(entry.name == numbers for entry in self.manifest.files) else {}
-        head = f"{COMMON}."
-        vectors = {name.removeprefix(head): v for name, v in tensors.items() if name.startswith(head)}
-        return {**self._json(said)["common"], **vectors}
+        return {**self._json(said)["common"], **under(COMMON, tensors)}
 
     @property
     def note(self) -> str:

@@ -27,6 +27,9 @@ from paceline.core.scheme import Paper, parameter, scheme
 
 
 class _Nesterov(ElasticWorker):
+    private = ("x", "start")
+    updates_alone = True
+
     def local(self) -> Generator[Effect, Any, Trained]:
         x, v, samples, seconds = self.x, self.v(), 0, 0.0
         for _ in range(self.scheme.tau):

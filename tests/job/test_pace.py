@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -218,6 +219,24 @@ def test_system_exit_out_of_the_context_is_a_good_end_with_code_0_and_a_failure_
     assert [worker.steps for worker in summary.workers] == [8, 2, 8]
     with pytest.raises(RunFailed, match=r"worker 1: SystemExit: 3"):
         run_loops(out / "bad", "asp", leaves_by_exit(3))
+
+
+@pytest.mark.parametrize("scheme", ["adpsgd", "eamsgd"])
+def test_the_schedule_of_a_worker_that_updates_alone_counts_what_all_have_seen(out: Path, scheme: str) -> None:
+    told: list[int] = []
+    deadline = time.monotonic() + 60
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(toy_data(), 8, epochs=None):
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+            if pace._update.samples_seen > 8 * pace.steps:
+                told.append(pace.rank)
+                return
+            assert time.monotonic() < deadline, "it counts its own alone"
+
+    run_loops(out, scheme, loop, workers=2)
+    assert sorted(told) == [0, 1]
 
 
 def test_a_step_that_was_under_way_when_the_run_failed_does_not_go_on_alone(out: Path) -> None:

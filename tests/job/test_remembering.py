@@ -59,6 +59,39 @@ def test_local_optimizers_and_rounds_go_on_to_the_last_bit(threads: Runner, out:
     assert differing(in_two(threads, out, how, how, exact=False), in_one(threads, out, how)) == []
 
 
+RULES: dict[str, dict[str, Any]] = {
+    "adpsgd": {"servers": 0, "optimizer": MOMENTUM},
+    "sgp": {"servers": 0, "optimizer": ADAM, "schedule": {"name": "step", "every": 0.5}},
+    "eamsgd": {"servers": 1, "eamsgd": {"tau": 5}},
+}
+
+
+@pytest.mark.parametrize("scheme", RULES)
+def test_the_optimizer_of_a_workers_own_updates_goes_on_to_the_last_bit(
+    threads: Runner, out: Path, scheme: str
+) -> None:
+    """One worker: among several, who meets whom is a matter of time."""
+    how = {"scheme": scheme, "workers": 1, **RULES[scheme]}
+    threads(resumed(out, 15, **how))
+    again = resumed(out, 30, "auto", **how)
+    assert threads(again).workers[0].steps == 30
+    assert differing(saved(again), in_one(threads, out, how)) == []
+
+
+@pytest.mark.parametrize("scheme", ["adpsgd", "sgp"])
+def test_under_gossip_each_worker_has_its_own_optimizer_back(threads: Runner, out: Path, scheme: str) -> None:
+    how: dict[str, Any] = {"scheme": scheme, "servers": 0, "optimizer": MOMENTUM}
+    threads(resumed(out, 7, **how))
+    again = resumed(out, 12, "auto", **how)
+    start, _ = find(again)
+    kept = [start.memories(rank) for rank in range(2)]
+    momenta = [of.optimizer["momentum"] for of in kept if of is not None]
+    assert len(momenta) == 2
+    assert not torch.equal(*momenta)
+    assert all(momentum.count_nonzero() > 0 for momentum in momenta)
+    assert [worker.steps for worker in threads(again).workers] == [12, 12]
+
+
 def test_workers_keep_their_residuals_clocks_and_places_in_the_data(threads: Runner, out: Path) -> None:
     how: dict[str, Any] = {"scheme": "asp", "compression": {"up": "topk(ratio=0.1)", "exact_below": 0}}
     threads(resumed(out, 7, **how, servers=2))

@@ -43,6 +43,13 @@ def run(scheme: str = "bsp", **more: Any) -> Summary:
     return VirtualRun(setting(scheme, **more), Silent()).run(leave=False)
 
 
+def test_the_schedule_of_a_worker_that_updates_alone_counts_what_all_have_seen() -> None:
+    virtual = VirtualRun(setting("adpsgd", on={"servers": 0}, stop={"steps": 20, "epochs": 0}), Silent())
+    own = {w.rank: w.samples for w in virtual.run(leave=False).workers}
+    rules: list[Any] = [virtual.simulation.worker(rank).update for rank in own]
+    assert all(rule.samples_seen > seen for rule, seen in zip(rules, own.values(), strict=True))
+
+
 def test_a_round_lasts_as_long_as_the_slowest_step_and_the_model_learns() -> None:
     summary = run(stop={"steps": 50, "epochs": 0})
     assert summary.driver == "sim"

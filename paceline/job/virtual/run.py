@@ -347,10 +347,17 @@ class VirtualRun:
             batch_size=config.data.batch_size,
             buffers=config.model.buffers,
             precision=config.model.precision,
-            samples_seen=lambda: self._meters.total,
+            samples_seen=self._samples_seen,
         )
         self._w0 = self._training.flat.weights()
         return self._training
+
+    def _samples_seen(self, rank: int) -> int:
+        """By all workers; this one's schedule is told where it sees its own gradients alone."""
+        role: Any = self.simulation.worker(rank)
+        if role.updates_alone:
+            role.update.samples_seen = self._meters.total
+        return self._meters.total
 
     def _make_lending(self) -> Lending | None:
         shares, samples = parse_shares(self._config.data.shares), len(self._splits.train)

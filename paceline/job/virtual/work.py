@@ -121,10 +121,10 @@ class Training:
         batch_size: int,
         buffers: str,
         precision: str,
-        samples_seen: Callable[[], int],
+        samples_seen: Callable[[int], int],
     ) -> None:
         """`step_s`: of a mini-batch on the reference device. `streams`: by rank, each without an end.
-        `samples_seen`: by all workers together.
+        `samples_seen`: by all workers, for a worker's step.
         """
         self.exchanges = [0] * len(streams)
         self._module, self._precision = module, Precision(precision, module, "cpu")
@@ -156,7 +156,7 @@ class Training:
             x, y = next(stream) if size is None else _of_size(stream, size)
             self.flat.zero_grad()
             self._precision.backward(self._loss_of, x, y)
-            steps.apply(self._samples_seen())
+            steps.apply(self._samples_seen(rank))
             result = steps.done(len(y), self._step_s * (len(y) / self._batch_size if size else 1.0), stream.taken)
             stream.forget_taken()
         if len(self.buffers):
