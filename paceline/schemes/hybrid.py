@@ -18,7 +18,8 @@ phase: the steps of an average worker, the samples of all. The question travels 
 waits for it, but for the one before a phase's first exchange. A phase ends between two exchanges, after what has been
 handed over has been answered: nothing is lost and nothing counts twice. Where workers meet, all end after the same
 exchange; elsewhere those that are behind end at once. Without servers the rendezvous is one Mean. Optimizers keep their
-state: the servers' theirs, each worker its own.
+state: the servers' theirs, each worker its own. But where each worker has updated a model of its own (gossip, eamsgd)
+and the next phase has one for all, its optimizer begins anew: several states would lead to several models.
 
 SpeeDO (Zheng et al. 2015) switches by iterations between "strategies", state carried over; the grammar, the other
 conditions and the rendezvous are ours. Where one phase keeps its model on workers, evaluation looks there in all.
@@ -42,7 +43,7 @@ from paceline.core.leave import Answer, Asking, Entered, GoOn, Granting
 from paceline.core.mean import weighted_mean
 from paceline.core.message import STATE, Nature, message
 from paceline.core.phases import Phase, parse
-from paceline.core.role import Place, Role
+from paceline.core.role import Place, Remembering, Role
 from paceline.core.scheme import ModelOf, Paper, Scheme, make, parameter, scheme
 from paceline.core.trace import Decision
 from paceline.core.vector import Vector
@@ -173,8 +174,10 @@ class Hybrid(Scheme):
                 else:
                     yield from self.go_on()
                     self.ended = True
-                w = yield from self.meet()
+                w, alone = (yield from self.meet()), self.inner.updates_alone
                 said = self.begin(self.now, self.phase + 1, w)
+                if alone and not self.inner.updates_alone and isinstance(self.update, Remembering):
+                    self.update.reset()
                 self.enter()
                 self.ended = False
                 early, self.early = self.early, []

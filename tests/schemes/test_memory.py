@@ -182,6 +182,13 @@ def test_the_same_seed_gives_the_same_run_and_the_choice_another_one(name: str, 
     assert next(plain) == next(plain), "what remembers nothing has nothing to lose"
 
 
+def test_what_each_worker_remembers_of_gossip_does_not_part_the_model_of_a_phase_after_it() -> None:
+    """Momenta that differ would make four models of one, for ever."""
+    w = trained("hybrid", 0.9, phases="adpsgd until 10 steps; bsp")
+    assert len(set(w)) == 1
+    assert w != trained("hybrid", 0.0, phases="adpsgd until 10 steps; bsp"), "and bsp has a momentum"
+
+
 @pytest.mark.parametrize("name", ["adpsgd", "sgp"])
 def test_what_they_cannot_do_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name}.memory = 'average': must be one of keep, reset"):
