@@ -20,6 +20,8 @@ BLOCK = 2048
 INFINITE = 0x7F800000
 ABSOLUTE = 0x7FFFFFFF
 BIN_BITS = 19  # of the 31 bits of a magnitude, those below tell no histogram bins apart
+DIGIT_BITS = 10  # two digits are those bits; one of them is in both
+DIGIT = (1 << DIGIT_BITS) - 1
 F = np.float32
 
 
@@ -227,9 +229,21 @@ def take_largest(r, bits, k, where, values):  # type: ignore[no-untyped-def]
         if b >> BIN_BITS == bin:
             close[n] = b
             n += 1
-    limit = np.partition(close, n - wanted)[n - wanted]
-    for i in range(n):
-        wanted -= close[i] > limit
+    for shift in (DIGIT_BITS - 1, 0):  # digit by digit; to compile `np.partition` takes seconds
+        counts[: 1 << DIGIT_BITS] = 0
+        for i in range(n):
+            counts[close[i] >> shift & DIGIT] += 1
+        digit = DIGIT
+        while counts[digit] < wanted:
+            wanted -= counts[digit]
+            digit -= 1
+        left = 0
+        for i in range(n):
+            if close[i] >> shift & DIGIT == digit:
+                close[left] = close[i]
+                left += 1
+        n = left
+    limit = close[0]  # and `wanted` of those that are equal to it
     found = 0
     for i in range(len(bits)):
         b = bits[i] & np.int32(ABSOLUTE)
