@@ -88,13 +88,14 @@ def weighted_mean(total: Any, weight: float) -> Any:
 
 
 def mean_model(models: Iterable[tuple[Any, float]]) -> Any:
-    """The mean of (w, weight)s: the model of workers that each have their own. One that counts nothing is not read."""
-    total, weight = None, 0.0
+    """The mean of (w, weight)s: the model of workers that each have their own; the first w where nobody counts."""
+    first, total, weight = None, None, 0.0
     for w, more in models:
-        if more or total is None:
+        first = w if first is None else first
+        if more:
             total = w * more if total is None else total + w * more
             weight += more
-    return weighted_mean(total, weight)
+    return first if total is None else weighted_mean(total, weight)
 
 
 class MeanServer(Role):

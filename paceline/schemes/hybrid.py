@@ -159,6 +159,7 @@ class Hybrid(Scheme):
 
         def __init__(self, scheme: Any, place: Place) -> None:
             self.ended = False  # this phase, for this worker
+            self.counts = True  # among the models of all workers
             self.early: list[tuple[int, Any]] = []  # what peers say that are in the next phase already
             self.at: dict[int, int] = {}  # the phase of what each peer says, once it has told
             self.came_in = 0  # until then: the phase that this worker came in
@@ -202,6 +203,14 @@ class Hybrid(Scheme):
                     yield from self.inner.on(now, src, message)
                 case _ if at > self.phase:
                     self.early.append((src, message))
+
+        def model(self) -> tuple[Any, float]:
+            w, weight = super().model()
+            return w, weight if self.counts else 0.0
+
+        def leave(self, now: float) -> Iterator[Tell | Reply]:
+            self.counts = self.scheme.schemes[self.phase].needs_peers  # who gossips hands over what it counts
+            yield from super().leave(now)
 
         def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             if self.scheme.schemes[self.phase].needs_peers:

@@ -87,6 +87,7 @@ CASES = [
     Case(scheme="hybrid", parameters={"phases": "bsp until 5 steps; ssp(staleness=2) until 20 seconds; asp"}),
     Case(scheme="hybrid", parameters={"phases": "esync until 9 steps; localsgd(tau=2)"}, servers=(0, 1, 3)),
     Case(scheme="hybrid", parameters={"phases": "bsp until 4 steps; esync until 9 steps; bsp"}, servers=(0, 1, 3)),
+    Case(scheme="hybrid", parameters={"phases": "sgp until 5 steps; bsp until 9 steps; adpsgd"}, servers=(0, 1)),
     Case(scheme="lbbsp", parameters={"global_batch": 8, "high": 4, "hysteresis": 0.0}, servers=(0, 1)),
     Case(scheme="esync", servers=(0, 1, 3)),
     Case(scheme="esync", parameters={"variant": "preprint", "smoothing": "median:3", "cap": 4}, servers=(0, 1)),

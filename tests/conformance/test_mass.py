@@ -15,7 +15,7 @@ from paceline.sim import Simulation, Steps, plain_sgd
 from tests.conformance.table import CASES, DIMENSION, Case
 from tests.conformance.test_sim import uneven, watch
 
-CASES_OF_PEERS = [case for case in CASES if case.make().needs_peers]
+CASES_OF_PEERS = [case for case in CASES if issubclass(case.make().worker(0), Holder)]
 on_every_row_of_peers = pytest.mark.parametrize("case", CASES_OF_PEERS, ids=map(str, CASES_OF_PEERS))
 WORKERS = 5
 

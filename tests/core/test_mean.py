@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from paceline.core.mean import MeanServer, Part
+from paceline.core.mean import MeanServer, Part, mean_model
 from paceline.core.scheme import Scheme
 from tests.drive import ByHand
 
@@ -125,3 +125,10 @@ def test_what_is_forgotten_is_held_no_longer(meeting: ByHand) -> None:
         meeting.on(rank, part(2.0, tag="later"))
     meeting.role.forget("initial")
     assert [[kept.tag for kept in meeting.role.closed[rank]] for rank in range(3)] == [["later"]] * 3
+
+
+def test_where_no_model_counts_the_first_is_the_model() -> None:
+    one, other = np.array([1.0]), np.array([5.0])
+    assert mean_model([(one, 0.0), (other, 0.0)]) == one
+    assert mean_model([(one, 0.0), (other, 2.0)]) == other
+    assert mean_model([(one, 1.0), (other, 3.0)]) == [4.0]
