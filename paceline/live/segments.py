@@ -9,6 +9,7 @@ Linux only: `Segments.available()` tells.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import itertools
@@ -51,10 +52,16 @@ class Segment:
         self.begin = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
 
     def room(self, nbytes: int) -> memoryview:
-        """The next `nbytes`, which nobody else gets; they keep the mapping."""
+        """The next `nbytes`, which nobody else gets; they keep the mapping.
+
+        Once nothing of them is in use here any more, their pages go back to the system, though the rest of the segment
+        is in use. As an object of their own, since every view of them, whatever made it, keeps that.
+        """
         begin = self.used
         self.used += -(-nbytes // ALIGN_BYTES) * ALIGN_BYTES
-        return memoryview(self._map)[begin : begin + nbytes]
+        piece = (ctypes.c_char * nbytes).from_buffer(self._map, begin)
+        weakref.finalize(piece, _empty, self._map, begin, begin + nbytes, os.getpid()).atexit = False
+        return memoryview(piece).cast("B")
 
     @property
     def left(self) -> int:
@@ -63,6 +70,14 @@ class Segment:
     def drop_from(self, places: dict[int, _Where]) -> None:
         """Once nothing of it is in use here any more; on any thread."""
         weakref.finalize(self._map, _drop, places, self.number, self.descriptor).atexit = False
+
+
+def _empty(pages: mmap.mmap, begin: int, end: int, owner: int) -> None:
+    # As `_drop`. A forked child has the objects too, but the memory is its parent's.
+    begin, end = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+    if begin < end and os.getpid() == owner:
+        with contextlib.suppress(OSError):
+            pages.madvise(mmap.MADV_REMOVE, begin, end - begin)
 
 
 def _drop(places: dict[int, _Where], number: int, descriptor: int) -> None:
@@ -82,12 +97,12 @@ class Segments:
 
     @staticmethod
     def available() -> bool:
-        return sys.platform == "linux" and hasattr(os, "memfd_create") and hasattr(mmap, "MADV_HUGEPAGE")
+        return sys.platform == "linux" and hasattr(os, "memfd_create") and hasattr(mmap, "MADV_REMOVE")
 
     def make(self, nbytes: int) -> memoryview | None:
         """Room for `nbytes`; None when there are too many segments or the system gives no more.
 
-        The memory is free again when the view, and all that was made from it, is gone.
+        The memory goes back to the system when the view, and all that was made from it, is gone.
         """
         with self._lock:
             block = self._block

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from tests.job.loops import Sockets, run_loops, toy_data
 pytestmark = pytest.mark.skipif(not Segments.available(), reason="memory is shared on Linux only")
 
 WIDTH, PATIENCE_SECONDS = 200, 10.0
+PIECE_BYTES = 2 << 20  # whole pages, also where those are huge
 MODEL_BYTES = 4 * (6 * WIDTH + WIDTH + WIDTH * WIDTH + WIDTH + WIDTH * 2 + 2)
 WAYS: dict[str, dict[str, Any]] = {
     "whole": {"slice_mb": 0.0},
@@ -125,3 +128,20 @@ def test_a_worker_that_trains_gives_them_back_before_it_gets_others(
     host = Host(monkeypatch)
     run(host, out, "asp", way, lambda rank: None, payload="delta")
     assert 0.9 * MODEL_BYTES < host.most <= MODEL_BYTES
+
+
+def test_after_many_versions_at_once_only_what_the_pool_keeps_takes_memory() -> None:
+    """Of versions that come and go in any order, some buffers stay in nearly every segment."""
+    segments, idle, draw = Segments(), Pool(idle_bytes=8 * PIECE_BYTES), random.Random(1)
+    idle.source = segments.make
+
+    def taken() -> int:
+        return sum(512 * os.fstat(descriptor).st_blocks for _, _, descriptor in segments._places.values())
+
+    for _ in range(4):
+        held = [idle.take(PIECE_BYTES // 4).fill_(1.0) for _ in range(64)]
+        assert taken() <= 65 * PIECE_BYTES
+        draw.shuffle(held)
+        while held:
+            held.pop()
+        assert taken() <= 9 * PIECE_BYTES
