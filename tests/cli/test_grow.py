@@ -15,14 +15,15 @@ from tests.cli.conftest import refused_here as refused
 from tests.cli.test_started import a_status
 from tests.launch.processes import within
 from tests.launch.test_endings import Run
+from tests.launch.warm import Warm
 
 Capture = pytest.CaptureFixture[str]
 
 
 def test_a_worker_comes_to_a_run_that_goes_on_and_when_all_seats_are_taken_that_is_said(
-    tmp_path: Path, capsys: Capture
+    warm: Warm, tmp_path: Path, capsys: Capture
 ) -> None:
-    run = Run(tmp_path / "run", "--scheme", "bsp", "--begin-with", "2")
+    run = Run(warm, tmp_path / "run", "--scheme", "bsp", "--begin-with", "2")
     try:
         assert "2 of 3 workers begin; `paceline grow` starts another" in run.errors
         assert main(["grow", str(run.out), "--by", "2"]) == 1

@@ -16,6 +16,7 @@ import pytest
 
 from tests.cli.conftest import Paceline
 from tests.launch.processes import all_gone, comm, descendants, within
+from tests.launch.warm import Warm
 
 pytestmark = pytest.mark.skipif(not Path("/proc/1/stat").exists(), reason="reads /proc")
 
@@ -91,12 +92,9 @@ def _read(descriptor: int) -> bytes:
 
 
 @pytest.mark.parametrize("presses", [1, 2])
-def test_ctrl_c_ends_even_a_run_with_a_worker_that_does_not_answer(tmp_path: Path, presses: int) -> None:
-    command = [sys.executable, "-m", "paceline", "train", *SMALL, "--step-ms", "5", "--epochs", "0", "--seconds", "99"]
-    process = subprocess.Popen(
-        [*command, "--out", "run"],
-        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+def test_ctrl_c_ends_even_a_run_with_a_worker_that_does_not_answer(warm: Warm, tmp_path: Path, presses: int) -> None:
+    words = ["train", *SMALL, "--step-ms", "5", "--epochs", "0", "--seconds", "99", "--out", str(tmp_path / "run")]
+    process = warm.paceline(*words)
     try:
         assert within(60, lambda: '"evaluated"' in _text(tmp_path / "run" / "trace.jsonl"))
         family = descendants(process.pid)

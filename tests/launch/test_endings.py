@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.launch.processes import alive, comm, descendants, within
+from tests.launch.warm import Warm
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
 
@@ -23,26 +22,13 @@ BOUND_SECONDS = 5.0
 START_SECONDS = 90.0
 
 
-def heeds_its_terminal() -> None:
-    """Also where these tests run under nohup, whose children ignore the loss of it."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
 class Run:
     """A `paceline train` that would take minutes, up and training."""
 
-    def __init__(self, out: Path, *options: str) -> None:
+    def __init__(self, warm: Warm, out: Path, *options: str) -> None:
         self.out = out
-        command = [sys.executable, "-m", "paceline", "train", "--out", str(out), "--epochs", "0", "--seconds", "300"]
-        command += ["--workers", "3", "--slowdown", "1,1,4", "--step-ms", "10", *options]
-        self.process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            preexec_fn=heeds_its_terminal,
-        )
+        words = ["train", "--out", str(out), "--epochs", "0", "--seconds", "300"]
+        self.process = warm.paceline(*words, "--workers", "3", "--slowdown", "1,1,4", "--step-ms", "10", *options)
         self.errors = ""
         self._training = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -52,7 +38,6 @@ class Run:
         self.everybody = [self.process.pid, *descendants(self.process.pid)]
 
     def _read(self) -> None:
-        assert self.process.stderr is not None
         for line in self.process.stderr:
             self.errors += line
             if line.startswith("["):  # a look at the run, after the lines that say how it is set up
@@ -78,16 +63,16 @@ class Run:
             if alive(pid):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(10)
-        self.process.stdout.close()  # type: ignore[union-attr]
-        self.process.stderr.close()  # type: ignore[union-attr]
+        self.process.stdout.close()
+        self.process.stderr.close()
 
 
 @pytest.fixture
-def train(tmp_path: Path) -> Callable[..., Run]:
+def train(warm: Warm, tmp_path: Path) -> Callable[..., Run]:
     runs: list[Run] = []
 
     def start(*options: str) -> Run:
-        runs.append(Run(tmp_path / "run", *options))
+        runs.append(Run(warm, tmp_path / "run", *options))
         return runs[-1]
 
     yield start  # type: ignore[misc]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.launch.processes import LIGHT, all_gone, descendants
+from tests.launch.warm import Command, Warm
 
 pytestmark = pytest.mark.skipif(not Path("/proc/1/stat").exists(), reason="reads /proc")
 
@@ -26,27 +26,20 @@ def step():
     pace.step(4)
 """
 
-Launch = Callable[..., "subprocess.Popen[str]"]
+Launch = Callable[..., Command]
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Launch]:
+def launch(warm: Warm, tmp_path: Path) -> Iterator[Launch]:
     """`paceline launch` of a script with these lines, on two workers."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[Command] = []
 
-    def start(lines: str, *options: str, joins: bool = True, workers: int = 2) -> subprocess.Popen[str]:
-        (tmp_path / "script.py").write_text((JOIN if joins else "") + lines)
-        command = [sys.executable, "-m", "paceline", "launch", "-n", str(workers), "--out", str(tmp_path / "run")]
-        process = subprocess.Popen(
-            [*command, *options, sys.executable, "-u", "script.py"],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        started.append(process)
-        return process
+    def start(lines: str, *options: str, joins: bool = True, workers: int = 2) -> Command:
+        script = tmp_path / "script.py"
+        script.write_text((JOIN if joins else "") + lines)
+        words = ["launch", "-n", str(workers), "--out", str(tmp_path / "run"), *options]
+        started.append(warm.paceline(*words, sys.executable, "-u", str(script)))
+        return started[-1]
 
     yield start
     for process in started:
@@ -56,7 +49,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
         assert all_gone(family)
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, list[str]]:
+def ended(process: Command) -> tuple[int, str, list[str]]:
     """Exit code, stdout and the lines of stderr; nobody is left."""
     family = descendants(process.pid)
     out, err = process.communicate(timeout=60)
@@ -64,8 +57,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, list[str]]:
     return process.returncode, out, err.strip().splitlines()
 
 
-def said(process: subprocess.Popen[str], line: str) -> None:
-    assert process.stdout is not None
+def said(process: Command, line: str) -> None:
     for heard in process.stdout:
         if line in heard:
             return
