@@ -92,7 +92,8 @@ class Warm:
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()
-        self._process.wait(10)
+        self._process.kill()  # it may be in the middle of an import, and has nothing of its own to end
+        self._process.wait()
 
 
 # ---- the process that forks ----------------------------------------------------------------------------------
