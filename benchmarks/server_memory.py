@@ -6,13 +6,14 @@ python benchmarks/server_memory.py [--mbytes 100] [--rounds 6] [--workers 1,4,8]
 One server in a process of its own holds a model of 100 MB; its workers are threads of this process that push gradients
 as fast as they can. Measured is the memory of the server's process at its largest, as the kernel counts it, less what
 a server of the same kind takes for a model of 100,000 parameters (Python, torch, numba). Shared memory counts where it
-is made: gradients that the server reads in a worker's memory are the worker's. It has to hold its shard and the
+is made, in full: gradients that the server reads in a worker's memory are the worker's, versions of the weights that
+workers read are the server's, however many map them. It has to hold its shard and the
 optimizer's state (nothing, v, or m and v); under bsp also the sum of the round that is open, as long as the shard.
 
 Claim: at most 1.3 times that, plus, for each worker that sends, one receive buffer, which is a slice. Where memory is
-shared (`auto`) there is no receive buffer, but a worker reads the weights where the server published them, and has
-none of its own: there, plus one shard for each worker that may be on a version of its own (all under asp, one under
-bsp, where all are on the same).
+shared (`auto`) there is no receive buffer, but a worker reads the weights where the server published them until its
+module has them: there, plus one shard for each worker that may be reading a version of its own (all under asp, one
+under bsp, where all read the same).
 
 Snapshots, from which a lost server could be replaced, are taken all the while (--snapshot-every 0.5, where 30 s are
 usual).

@@ -27,14 +27,14 @@ HUGE_BYTES_MIN = 2 << 20
 ALIGN_BYTES = 128
 SEGMENTS_MAX = 1024  # of one process; each takes two descriptors here and one in every process that reads it
 
-_Where = tuple[int, int, int]
-"""Of a segment: first address, length, descriptor."""
+_Where = tuple[int, int, int, set[int]]
+"""Of a segment: first address, length, descriptor, where it is read though nobody has told of it."""
 
 
 class Segment:
     """One file, mapped here for writing; `descriptor` is for others, to read."""
 
-    __slots__ = ("__weakref__", "_map", "begin", "descriptor", "nbytes", "number", "used")
+    __slots__ = ("__weakref__", "_map", "begin", "descriptor", "nbytes", "number", "read", "used")
 
     def __init__(self, number: int, nbytes: int) -> None:
         """Raises OSError when the system gives none."""
@@ -49,6 +49,7 @@ class Segment:
         if nbytes >= HUGE_BYTES_MIN:
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self.number, self.nbytes, self.used = number, nbytes, 0
+        self.read = set[int]()  # where others may be reading whose loans have no end that could be heard of
         self.begin = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
 
     def room(self, nbytes: int) -> memoryview:
@@ -60,7 +61,7 @@ class Segment:
         begin = self.used
         self.used += -(-nbytes // ALIGN_BYTES) * ALIGN_BYTES
         piece = (ctypes.c_char * nbytes).from_buffer(self._map, begin)
-        weakref.finalize(piece, _empty, self._map, begin, begin + nbytes, os.getpid()).atexit = False
+        weakref.finalize(piece, _empty, self._map, self.read, begin, begin + nbytes, os.getpid()).atexit = False
         return memoryview(piece).cast("B")
 
     @property
@@ -72,8 +73,10 @@ class Segment:
         weakref.finalize(self._map, _drop, places, self.number, self.descriptor).atexit = False
 
 
-def _empty(pages: mmap.mmap, begin: int, end: int, owner: int) -> None:
+def _empty(pages: mmap.mmap, read: set[int], begin: int, end: int, owner: int) -> None:
     # As `_drop`. A forked child has the objects too, but the memory is its parent's.
+    if any(begin <= at < end for at in tuple(read)):
+        return
     begin, end = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
     if begin < end and os.getpid() == owner:
         with contextlib.suppress(OSError):
@@ -122,21 +125,28 @@ class Segments:
             segment = Segment(next(self._numbers), pages)
         except OSError:
             return None
-        self._places[segment.number] = segment.begin, segment.nbytes, segment.descriptor
+        self._places[segment.number] = segment.begin, segment.nbytes, segment.descriptor, segment.read
         segment.drop_from(self._places)
         return segment
 
     def find(self, address: int, nbytes: int) -> tuple[int, int] | None:
         """Segment and offset of what lies at `address`; None when that is other memory."""
-        for number, (begin, length, _) in self._places.copy().items():  # whole, as others add and drop
+        for number, (begin, length, _, _) in self._places.copy().items():  # whole, as others add and drop
             if begin <= address and address + nbytes <= begin + length:
                 return number, address - begin
         return None
 
     def opened(self, number: int) -> tuple[int, int]:
         """Descriptor and length of a segment of which something is in use."""
-        _, length, descriptor = self._places[number]
+        _, length, descriptor, _ = self._places[number]
         return descriptor, length
+
+    def leave(self, address: int, nbytes: int) -> None:
+        """What lies there, and is in use now, keeps its pages for as long as its segment is: somebody may read it."""
+        found = self.find(address, nbytes)
+        if found is not None:
+            number, offset = found
+            self._places[number][3].add(offset)
 
     def gone(self, numbers: Collection[int]) -> list[int]:
         """Which of these are no more."""

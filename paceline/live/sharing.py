@@ -198,8 +198,10 @@ class Sharing:
             os.close(descriptor)
 
     def end(self) -> None:
-        """The connection is gone, and all loans with it."""
+        """The connection is gone, and all loans with it. Its other end may go on reading, for all that is known."""
         self._ended = True
+        for v in list(self._lent.values()):
+            self._segments.leave(self._memory.address_of(v), v.nbytes)
         self._lent.clear()
         self._maps.clear()
         self._over.clear()

@@ -216,7 +216,7 @@ def test_when_the_connection_ends_nothing_is_lent_any_more_and_what_is_read_stay
     other.loop.call_soon(lambda: other.connection.close("done"))
     take(one.closings)
     assert one.lent == 0
-    assert got[-1] == 5
+    assert set(got.tolist()) == {5.0}, "the lender has given it up, and its pages are there for whoever reads them"
 
 
 def test_nothing_is_left_when_the_other_process_is_killed() -> None:
@@ -466,7 +466,7 @@ def test_a_piece_that_nobody_has_takes_no_memory_though_its_neighbours_are_in_us
     held = [np.frombuffer(room, np.uint8) for room in rooms if room]
     for number, v in enumerate(held):
         v[:] = number
-    (descriptor,) = [descriptor for _, _, descriptor in segments._places.values()]
+    (descriptor,) = [descriptor for _, _, descriptor, _ in segments._places.values()]
     assert taken(descriptor) >= 4 * PIECE_BYTES
     part = held[1][5:10]
     del held[0], held[0], v
