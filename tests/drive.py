@@ -20,8 +20,9 @@ class ByHand:
 
     def __init__(self, role: type[Role], scheme: Scheme | None, workers: int = 2, **place: Any) -> None:
         self.records: list[Record] = []
-        place = {"w": np.zeros(1), "update": lambda w, g, samples: w - g, "note": self.records.append, **place}
-        self.role = role(scheme, Place(me=0, workers=tuple(range(workers)), **place))
+        place = {"me": 0, "w": np.zeros(1), "update": lambda w, g, samples: w - g, **place}
+        place.setdefault("note", self.records.append)
+        self.role = role(scheme, Place(workers=tuple(range(workers)), **place))
         self.now = 0.0
 
     def on(self, src: int, message: Any, now: float | None = None) -> dict[int, Any]:

@@ -74,6 +74,16 @@ class Weights:
     current: bool = True
 
 
+def among_others(tables: dict[str, Any]) -> dict[str, Any]:
+    """`tables` of a shard that goes back together with all others.
+
+    Shards that kept as many updates may have kept those of different workers. Were each to hold workers back by its own
+    count, two of them could wait for one another, each at a different shard; so until a worker's next push, which tells
+    all of them its clock, the first shard alone does.
+    """
+    return {**tables, "together": True}
+
+
 class ClockedServer(Role):
     """One shard: applies complete rounds, answers those who may go on.
 
@@ -101,6 +111,7 @@ class ClockedServer(Role):
         self.own: dict[int, Any] = {}  # x_i by rank, where the payload is weights
         self.shift: dict[int, int | None] = {}  # of a newcomer: its clock here, less what it calls its clock
         self.done = Places()  # leased samples that are in some update
+        self.unheld: set[int] = set()  # whom another shard holds back for this one, see `among_others`
         self._asks_enough, self._asks_refuse = self._answers("enough"), self._answers("refuse")
         self._asks_corrected, self._asks_ticked = self._answers("corrected"), self._answers("ticked")
         self._asks_may_go = self._answers("may_go")
@@ -119,6 +130,7 @@ class ClockedServer(Role):
         self.seen.update(dict(tables["seen"]))
         self.shift.update(dict(tables["shift"]))
         self.done = Places(tables.get("done", ()))
+        self.unheld = set(self.clocks) if tables.get("together") and self.me else set()
 
     def _answers(self, question: str) -> bool:
         """Does the scheme answer it differently?"""
@@ -172,6 +184,7 @@ class ClockedServer(Role):
 
     def _take(self, now: float, src: int, push: Push, clock: int) -> Iterable[Reply]:
         everybody = self.clocks.tick(src, clock)
+        self.unheld.discard(src)
         if self._asks_ticked:
             everybody = self.ticked(now, src, everybody)
         freed = self._contribute(now, src, push)
@@ -215,12 +228,12 @@ class ClockedServer(Role):
         yield from ()
 
     def _clock(self, rank: int, clock: int) -> int:
-        """A newcomer goes on from the clock it was given here, whatever it counts from."""
+        """A newcomer goes on from the clock it was given here, or its own if that is further, as all shards know."""
         if rank not in self.shift:
             return clock
         shift = self.shift[rank]
         if shift is None:
-            shift = self.shift[rank] = self.clocks[rank] + 1 - clock
+            shift = self.shift[rank] = max(0, self.clocks[rank] + 1 - clock)
         return clock + shift
 
     def _contribute(self, now: float, src: int, push: Push) -> Collection[int]:
@@ -313,7 +326,7 @@ class ClockedServer(Role):
         for rank in tuple(ranks):
             if rank not in waiting:
                 continue
-            if self.holds_back and (
+            if (self.holds_back and rank not in self.unheld) and (
                 (self.waits_for_round and rank in self.rounds[rank].came)
                 or (self._asks_may_go and not self.may_go(rank))
             ):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from paceline.core.clocked import ClockedServer
+from paceline.core.clocked import ClockedServer, among_others
 from paceline.core.copies import SliceState
 from paceline.core.role import Role
 from paceline.engine.rules import Rule
@@ -127,6 +128,11 @@ def state_of_rule(rule: Rule, length: int) -> tuple[dict[str, float], dict[str, 
 
 def _is_number(v: Any) -> bool:
     return not isinstance(v, Tensor) or v.numel() == 1
+
+
+def together(state: SliceState) -> SliceState:
+    """Of a server that goes back to it with all others."""
+    return replace(state, facts={**state.facts, "tables": among_others(state.facts["tables"])})
 
 
 def revive(state: SliceState, rule: Rule, make_role: Callable[[Any], Role]) -> Role:

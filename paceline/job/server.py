@@ -29,6 +29,7 @@ from paceline.job.capturing import (
     load_rule,
     revive,
     state_of,
+    together,
 )
 from paceline.job.kvstore.table import open_table
 from paceline.job.recipe import Recipe
@@ -207,7 +208,7 @@ class Shard:
         """None where they are not all there. Raises PeerLost."""
         who = Party.parse(source)
         if who.kind == "coordinator":
-            return fetch(self._node, who, self._slices, SNAPSHOT)
+            return list(map(together, fetch(self._node, who, self._slices, SNAPSHOT)))
         self._session.reach(who)
         if not self._node.version_of(who, COMPLETE):
             return None

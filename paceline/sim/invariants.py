@@ -154,7 +154,7 @@ class Invariants:
     def revived(self, party: Party, kept: Shard, order: int, *, copied: bool) -> None:
         """It goes on from what was kept, by that order."""
         before = self._shards[party.me]
-        shard = self._shards[party.me] = kept.again(order)
+        shard = self._shards[party.me] = kept.again(order, gates=copied or party.me == 0)
         if party.role.version != shard.updates:  # type: ignore[attr-defined]
             raise self.broken(f"{party.name} goes on at another version than that of what was kept, {shard.updates}")
         if copied:

@@ -19,6 +19,7 @@ class Shard:
         self._clocks = Clocks(range(workers))
         self._told = dict(self._clocks)  # by the workers' own count, in which what was undone counts, too
         self._at: dict[int, tuple[int, int]] = {}
+        self._unheld: set[int] = set()  # whom another shard holds back for this one
         self._new: set[int] = set()  # who counts from whatever it was given
         self._last: dict[int, int] = {}  # clock of each worker's last contribution
         self._heard: dict[int, int] = defaultdict(int)  # contributions of each worker
@@ -44,11 +45,12 @@ class Shard:
             kept._at[rank] = max(0, clock - waits), max(0, self._told[rank] - waits)
         return kept
 
-    def again(self, order: int) -> Shard:
-        """Of the server that goes on from there."""
+    def again(self, order: int, *, gates: bool) -> Shard:
+        """Of the server that goes on from there. `gates`: it holds workers back before it has heard of them again."""
         made = self.as_kept()
         made._clocks, made.order = Clocks(range(self._workers)), order
         made._told = dict(made._clocks)
+        made._unheld = set() if gates else set(self._at)
         for rank, (clock, told) in self._at.items():
             made._clocks.tick(rank, clock)
             made._told[rank] = told
@@ -74,8 +76,9 @@ class Shard:
         clock = getattr(message, "clock", None)
         if clock is None or src not in self._clocks or clock <= self._last.get(src, 0):
             return
-        jump = 1 if src in self._new else clock - self._last.get(src, 0)
+        jump = max(1, clock - self._told[src]) if src in self._new else clock - self._last.get(src, 0)
         self._new.discard(src)
+        self._unheld.discard(src)
         self._last[src] = clock
         self._heard[src] += 1
         self._samples += message.samples
@@ -87,7 +90,7 @@ class Shard:
 
     def reply(self, to: int, message: Any) -> None:
         bound = self._scheme.max_ahead()
-        if bound is not None and to in self._clocks:
+        if bound is not None and to in self._clocks and to not in self._unheld:
             ahead = self._clocks[to] - self._clocks.low
             if ahead > bound and self._told[to] - min(self._told[rank] for rank in self._clocks) > bound:
                 raise self._broken(f"worker {to} may go {ahead} clocks ahead of the slowest, bound {bound}")

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from paceline.core.clocked import among_others
 from paceline.core.copies import Copies, Kept, SliceState, mark_of
 from paceline.core.effects import Reply, Tell
 from paceline.core.errors import PeerLost
@@ -302,7 +303,8 @@ class Servers:
             return
         party, world = life.party, self.sim.world
         before, life.ordered, life.wanted = life.version, order.number, None
-        world.revive(life.party, state.vectors[WEIGHTS], state.vectors[UPDATE].value, state.facts["tables"])
+        tables = among_others(state.facts["tables"]) if order.snapshot else state.facts["tables"]
+        world.revive(life.party, state.vectors[WEIGHTS], state.vectors[UPDATE].value, tables)
         world.servers[life.shard], world.means[life.shard] = party, life.means
         if self.sim.invariants:
             self.sim.invariants.revived(

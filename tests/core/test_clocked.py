@@ -4,7 +4,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from paceline.core.clocked import ClockedServer, Pull, Push, Weights, settles, some
+from paceline.core.clocked import ClockedServer, Pull, Push, Weights, among_others, settles, some
 from paceline.core.effects import SERVERS, Call, Compute, Computed, Train, Trained
 from paceline.core.gate import REJECT, GatePolicy
 from paceline.core.leases import Data
@@ -252,3 +252,32 @@ def test_who_can_tell_what_became_of_samples() -> None:
     assert {"asp", "bsp", "ssp", "ksync", "gsp", "dcasgd", "lbbsp", "weedout", "dssp", "partial"} <= told
     assert told.isdisjoint({"localsgd", "esync", "sgp", "adpsgd", "easgd", "gosgd"})
     assert not settles(make("bsp", {}), 0)
+
+
+def went_back(me: int, clocks: dict[int, int]) -> ByHand:
+    """Shard `me` of several under SSP with a bound of none, gone back together with the others."""
+    scheme = make("ssp", {"staleness": 0})
+    assert scheme.Server is not None
+    shard = ByHand(scheme.Server, scheme, me=me)
+    tables = {"version": 3, "clocks": list(clocks.items()), "seen": [], "shift": []}
+    shard.role.restore(among_others(tables))
+    return shard
+
+
+def test_shards_that_went_back_to_torn_clocks_do_not_each_hold_back_whom_the_others_let_go() -> None:
+    """Worker 0 would wait for worker 1 at one of them, and worker 1 for worker 0 at the other."""
+    first, second = went_back(0, {0: 2, 1: 1}), went_back(1, {0: 1, 1: 2})
+    assert [rank for rank in (0, 1) if first.pull(rank)] == [1]
+    assert [rank for rank in (0, 1) if second.pull(rank)] == [0, 1]
+    assert set(first.push(1, 2)) == {0, 1}
+    assert second.push(1, 3) == {}, "from its next push on it is held back by what is known of it"
+    assert set(second.push(0, 3)) == {0, 1}
+
+
+def test_a_newcomer_that_is_further_than_it_was_put_goes_on_from_its_own_clock() -> None:
+    """Other shards may have put it elsewhere."""
+    shard = server("ssp", staleness=0)
+    shard.gone(1)
+    shard.came(1)
+    assert 1 not in shard.push(1, 5)
+    assert shard.role.clocks[1] == 5

@@ -23,6 +23,7 @@ def stage() -> Iterator[Stage]:
     yield stage
     stage.close()
     assert stage.failures() == []
+    assert doubles.net_threads() == []
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from paceline.core.vector import Vector
 from paceline.live.hub import Hub
 from paceline.live.node import Node
 from paceline.live.party import Party, server, worker
-from paceline.live.transport import Envelope, Kind
+from paceline.live.transport import Envelope, Kind, Transport
 from tests.live.doubles import PATIENCE_SECONDS, NumpyMemory
 
 PLACE = Place(me=0, workers=(0, 1, 2), w=None, update=lambda w, g, samples: w)
@@ -63,21 +63,21 @@ class Stage:
 
     def __init__(self) -> None:
         self.hub = Hub()
+        self.transports: list[Transport] = []  # also of those in whose place others are now
         self.nodes: dict[Party, Node] = {}
         self.behind: dict[Party, Behind] = {}
 
     def node(self, who: Party, timeout_s: float = PATIENCE_SECONDS) -> Node:
         transport = self.hub.transport(who)
+        self.transports.append(transport)
         node = self.nodes[who] = Node(transport, NumpyMemory(), timeout_s=timeout_s)
         self.behind[who] = Behind(node)
         transport.open(self.behind[who])
         return node
 
     def close(self) -> None:
-        for who in self.nodes:
-            member = self.hub.find(who)
-            if member is not None:
-                member.close()
+        for transport in self.transports:
+            transport.close()
 
     def failures(self) -> list[BaseException]:
         return [behind.failures.get() for behind in self.behind.values() if not behind.failures.empty()]
