@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ class Host(Sockets):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.segments, self.most, self.training = Segments(), 0, True
         self.server: TcpTransport | None = None
+        self.workers: dict[int, TcpTransport] = {}
         idle = Pool()
         idle.source = self.segments.make
         monkeypatch.setattr(pool, "_HOST", idle)
@@ -61,7 +63,15 @@ class Host(Sockets):
         transport = TcpTransport(me, self.token, FlatMemory(), segments=self.segments, incarnation=incarnation)
         if me.kind == "server":
             self.server = transport
+        else:
+            self.workers[me.index] = transport
         return transport
+
+    def has_delivered(self, rank: int) -> bool:
+        """Waits until the thread that brought the worker its weights is done with them, long before a step is."""
+        idle = threading.Event()
+        self.workers[rank]._loop.call_soon(idle.set)
+        return idle.wait(PATIENCE_SECONDS)
 
     def loans(self) -> dict[Party, Sharing]:
         found = dict(self.server._connections) if self.server else {}
@@ -125,8 +135,14 @@ def test_while_a_worker_computes_a_gradient_the_server_has_its_weights_back(
 def test_a_worker_that_trains_gives_them_back_before_it_gets_others(
     monkeypatch: pytest.MonkeyPatch, out: Path, way: str
 ) -> None:
-    host = Host(monkeypatch)
-    run(host, out, "asp", way, lambda rank: None, payload="delta")
+    host, late = Host(monkeypatch), list[int]()
+
+    def looked(rank: int) -> None:
+        if not host.has_delivered(rank):
+            late.append(rank)
+
+    run(host, out, "asp", way, looked, payload="delta")
+    assert late == []
     assert 0.9 * MODEL_BYTES < host.most <= MODEL_BYTES
 
 
