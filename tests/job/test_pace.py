@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -113,16 +114,20 @@ def test_a_worker_is_at_its_mini_batch_while_it_has_one_and_at_no_other_time(out
 @pytest.mark.parametrize("scheme", ["bsp", "asp", "easgd"])
 def test_one_that_is_told_to_go_hands_over_its_step_and_nobody_waits_for_it(out: Path, scheme: str) -> None:
     home: list[int] = []
+    gone = threading.Event()
 
     def loop(pace: Pace, model: nn.Module) -> None:
         for x, y in pace.batches(toy_data(), 8, epochs=2):
             nn.functional.cross_entropy(model(x), y).backward()
             if pace.rank == 1 and pace.steps == 1:
                 pace._session.notice = "SIGTERM"  # in the middle of its second step, as by a signal
+            if pace.rank != 1 and pace.steps == 7:
+                assert gone.wait(10.0), "the others are to be there still when it goes"
             pace.step()
         if pace.rank == 1:
             pace.close()
             home.append(pace.steps)
+            gone.set()
 
     summary, _ = run_loops(out, scheme, loop)
     assert home == [2]
