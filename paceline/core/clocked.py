@@ -184,7 +184,8 @@ class ClockedServer(Role):
 
     def _take(self, now: float, src: int, push: Push, clock: int) -> Iterable[Reply]:
         everybody = self.clocks.tick(src, clock)
-        self.unheld.discard(src)
+        if self.unheld:
+            self.unheld.discard(src)
         if self._asks_ticked:
             everybody = self.ticked(now, src, everybody)
         freed = self._contribute(now, src, push)
@@ -223,7 +224,7 @@ class ClockedServer(Role):
         yield from ()
 
     def finish(self, now: float) -> Iterator[Tell | Reply]:
-        for group in {id(group): group for group in self.homes.values()}.values():
+        for group in self._rounds():
             self._close(now, group)
         yield from ()
 
@@ -302,10 +303,16 @@ class ClockedServer(Role):
             if pieces and self.settled is not None:
                 self.settled(rank, fate, pieces)
 
+    def _rounds(self) -> Collection[Round]:
+        """Each of them once; also of those who have left."""
+        return {id(group): group for group in self.homes.values()}.values()
+
+    def samples_waiting(self) -> int:
+        return sum(group.samples for group in self._rounds())
+
     def pending(self, rank: int) -> Data:
         """The leased samples of contributions of `rank` that wait for their round."""
-        groups = {id(group): group for group in self.homes.values()}.values()
-        return tuple(piece for group in groups for src, data in group.data if src == rank for piece in data)
+        return tuple(piece for group in self._rounds() for src, data in group.data if src == rank for piece in data)
 
     def move(self, ranks: Collection[int], v: Any, samples: int, weight: float) -> None:
         if self.payload == GRADIENT:

@@ -46,6 +46,9 @@ class Inner(Role):
     def model(self) -> tuple[Any, float]:
         return self.inner.model()
 
+    def samples_waiting(self) -> int:
+        return self.inner.samples_waiting()
+
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
         yield from self.inner.on(now, src, message)
 

@@ -57,7 +57,7 @@ class ClockedWorker(Role):
             v = of.g
         else:
             v = of.x - self.w if self.payload == DELTA else of.x
-        self.let_go()
+            self.let_go()
         return Push(g=v, clock=self.clock + 1, samples=of.samples, data=of.data)
 
     def met(self, answer: Weights) -> bool:

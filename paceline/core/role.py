@@ -145,6 +145,10 @@ class Role:
     def restore(self, tables: dict[str, Any]) -> None:
         """Of a server that has just been made, with the weights of that time: be what `tables` were taken of."""
 
+    def samples_waiting(self) -> int:
+        """Of a server: how many samples it has heard of that are in no update yet, nor dropped."""
+        return 0
+
     def leave(self, now: float) -> Iterator[Tell | Reply]:
         """This worker takes no further part. Its `on` still hears what others tell it; their Calls are lost."""
         yield from ()

@@ -234,8 +234,7 @@ class Invariants:
         """Everybody has left: whatever a shard heard has become part of an update, or was dropped for a reason."""
         self._look_at_steps(under_way=0)
         for number, shard in enumerate(self._shards):
-            server = self._sim.server(number)
-            shard.all_is_accounted_for(number, getattr(getattr(server, "inner", server), "homes", {}))
+            shard.all_is_accounted_for(number, self._sim.server(number).samples_waiting())
 
     def torn(self, rank: int) -> int:
         """How many contributions of worker `rank` some shards have heard and others have not."""

@@ -115,14 +115,13 @@ class Shard:
                 f"shard {record.shard} applied {self._samples_applied} samples; {self._samples} have arrived"
             )
 
-    def all_is_accounted_for(self, number: int, rounds: dict[int, Any]) -> None:
+    def all_is_accounted_for(self, number: int, waiting: int) -> None:
         if not self._samples_applied:  # a scheme whose server does not tell
             return
-        in_open_rounds = sum(group.samples for group in {id(group): group for group in rounds.values()}.values())
-        if self._samples != self._samples_applied + in_open_rounds:
+        if self._samples != self._samples_applied + waiting:
             raise self._broken(
                 f"at the end shard {number} has heard {self._samples} samples; applied or dropped were "
-                f"{self._samples_applied}, and {in_open_rounds} wait in open rounds"
+                f"{self._samples_applied}, and {waiting} wait in open rounds"
             )
 
     def gone(self, rank: int) -> None:

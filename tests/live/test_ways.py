@@ -15,53 +15,39 @@ from paceline.live import unix
 from paceline.live.control import Total
 from paceline.live.party import COORDINATOR, Party, server, worker
 from paceline.live.segments import Segments
-from paceline.live.tcp import TcpTransport
 from paceline.live.transport import SHARED, TCP, Envelope, Kind
 from paceline.live.unix import UnixStream
-from tests.live.doubles import PATIENCE_SECONDS, NumpyMemory, Recorder
-from tests.live.someone import TOKEN
+from tests.live.doubles import PATIENCE_SECONDS
+from tests.live.someone import Someone, all_go
 from tests.live.test_tcp import STRANGERS, greeting, hung_up_on
 from tests.live.test_wire import bytes_of
 
 pytestmark = pytest.mark.skipif(not Segments.available(), reason="memory is shared on Linux only")
 
 
-class Local:
-    """A party that shares memory."""
-
-    def __init__(self, me: Party, segments: Segments | None = None, **more: Any) -> None:
-        self.heard, self.segments = Recorder(), segments
-        self.transport = TcpTransport(me, TOKEN, NumpyMemory(), segments=segments, **more)
-        self.transport.open(self.heard)
-
-    def says(self, to: Party, samples: int) -> None:
-        self.transport.send(to, Envelope(Kind.CONTROL, Total(samples=samples)))
-
-
 @pytest.fixture
-def local() -> Iterator[Callable[..., Local]]:
-    made: list[Local] = []
+def local() -> Iterator[Callable[..., Someone]]:
+    made: list[Someone] = []
 
-    def make(*args: Any, **more: Any) -> Local:
-        made.append(Local(*args, **more))
+    def make(me: Party, segments: Segments | None = None, **more: Any) -> Someone:
+        made.append(Someone(me, segments=segments, **more))
         return made[-1]
 
     yield make
-    for party in made:
-        party.transport.close()
-        assert party.heard.failures.empty()
+    all_go(made)
 
 
-def stranger(host: Local, raw: bytes) -> socket.socket:
+def stranger(host: Someone, raw: bytes) -> socket.socket:
     sock = unix.connect(unix.name_in(host.transport.address), PATIENCE_SECONDS)
     sock.sendall(raw)
     return sock
 
 
-def test_two_of_one_host_share_memory(local: Callable[..., Local]) -> None:
-    one, other = local(worker(0), Segments()), local(server(0), Segments())
+def test_two_of_one_host_share_memory(local: Callable[..., Someone]) -> None:
+    lender = Segments()
+    one, other = local(worker(0), lender), local(server(0), Segments())
     one.transport.connect(server(0), other.transport.address)
-    room = one.segments.make(400_000) if one.segments else None
+    room = lender.make(400_000)
     assert room is not None
     v = np.frombuffer(room, np.float32)
     v[:] = 2
@@ -76,17 +62,17 @@ def test_two_of_one_host_share_memory(local: Callable[..., Local]) -> None:
 
 
 @pytest.mark.parametrize("who_shares", ["neither", "the one that calls", "the one that is called"])
-def test_where_not_both_share_memory_it_is_tcp(who_shares: str, local: Callable[..., Local]) -> None:
+def test_where_not_both_share_memory_it_is_tcp(who_shares: str, local: Callable[..., Someone]) -> None:
     one = local(worker(0), Segments() if who_shares == "the one that calls" else None)
     other = local(server(0), Segments() if who_shares == "the one that is called" else None)
     one.transport.connect(server(0), other.transport.address)
-    one.says(server(0), 7)
+    one.say(server(0), 7)
     assert other.heard.next() == (worker(0), Total(samples=7))
     assert one.transport.way_to(server(0)) == TCP
 
 
 @pytest.mark.parametrize("way", ["another host", "a name that is gone"])
-def test_a_way_that_does_not_lead_there_is_passed_over(way: str, local: Callable[..., Local]) -> None:
+def test_a_way_that_does_not_lead_there_is_passed_over(way: str, local: Callable[..., Someone]) -> None:
     one, other = local(worker(0), Segments()), local(server(0), Segments())
     tcp, there = other.transport.address.split()
     host = unix.host_id()
@@ -95,13 +81,13 @@ def test_a_way_that_does_not_lead_there_is_passed_over(way: str, local: Callable
     assert one.transport.way_to(server(0)) == TCP
 
 
-def test_who_insists_on_shared_memory_is_told_that_there_is_none(local: Callable[..., Local]) -> None:
+def test_who_insists_on_shared_memory_is_told_that_there_is_none(local: Callable[..., Someone]) -> None:
     one, other = local(worker(0), Segments(), shared_only=True), local(server(0))
     with pytest.raises(PeerLost, match="worker 0 shares no memory with server 0 at .*: use --transport auto"):
         one.transport.connect(server(0), other.transport.address)
 
 
-def test_another_user_is_not_let_in(monkeypatch: pytest.MonkeyPatch, local: Callable[..., Local]) -> None:
+def test_another_user_is_not_let_in(monkeypatch: pytest.MonkeyPatch, local: Callable[..., Someone]) -> None:
     one, other = local(worker(0), Segments()), local(server(0), Segments())
     name = unix.name_in(other.transport.address)
     monkeypatch.setattr(unix, "same_user", lambda sock: False)
@@ -115,13 +101,13 @@ def test_another_user_is_not_let_in(monkeypatch: pytest.MonkeyPatch, local: Call
 
 
 @pytest.mark.parametrize("which", STRANGERS)
-def test_a_stranger_is_refused_over_a_unix_stream_too(which: str, local: Callable[..., Local]) -> None:
+def test_a_stranger_is_refused_over_a_unix_stream_too(which: str, local: Callable[..., Someone]) -> None:
     host = local(COORDINATOR, Segments())
     assert hung_up_on(stranger(host, STRANGERS[which]))
     assert host.heard.rooms == []
 
 
-def test_a_stranger_that_passes_descriptors_is_sent_away(local: Callable[..., Local]) -> None:
+def test_a_stranger_that_passes_descriptors_is_sent_away(local: Callable[..., Someone]) -> None:
     host = local(COORDINATOR, Segments())
     sock = stranger(host, b"")
     assert isinstance(sock, UnixStream)
@@ -131,7 +117,7 @@ def test_a_stranger_that_passes_descriptors_is_sent_away(local: Callable[..., Lo
     assert hung_up_on(sock)
 
 
-def test_one_with_the_token_is_let_in_over_a_unix_stream(local: Callable[..., Local]) -> None:
+def test_one_with_the_token_is_let_in_over_a_unix_stream(local: Callable[..., Someone]) -> None:
     host = local(COORDINATOR, Segments())
     with stranger(host, greeting() + bytes_of(Envelope(Kind.CONTROL, Total(samples=1)))):
         assert host.heard.next() == (worker(0), Total(samples=1))
