@@ -3,7 +3,7 @@
 python benchmarks/overlap.py [--models resnet18:0.25,cnn,mlp:39] [--schemes bsp,asp] [--transports link,auto,tcp]
                              [--link-mbit 1000] [--batch 32] [--seconds 4] [--rounds 3]
 
-Two workers and one server train with `paceline train`, in turn with `--overlap` and without: gradients leave while
+Two workers and one server train with `paceline train`, in turn with `--overlap on` and `off`: gradients leave while
 backward makes them, and the first layers come back first. Models are given with their width; each travels in slices of
 an eighth of itself, at most 4 MiB, because what is one slice leaves as one.
 
@@ -104,7 +104,7 @@ def main() -> int:
     for model, transport, scheme in itertools.product(
         options.models.split(","), options.transports.split(","), options.schemes.split(",")
     ):
-        flags = ("--no-overlap", "--overlap")
+        flags = ("--overlap=off", "--overlap=on")
         pairs = [[run(options, model, scheme, transport, flag) for flag in flags] for _ in range(options.rounds)]
         without, beside = (medians(list(side)) for side in zip(*pairs, strict=True))
         ratio, hidden = beside.step_s / without.step_s, 1 - beside.still_s / without.still_s

@@ -82,7 +82,12 @@ class Cluster:
     slowdown: tuple[float, ...] = option((), "emulate: how many times slower each worker is, e.g. 1,1,2,8", low=1e-3)
     step_ms: float = option(0.0, "emulate: a step lasts at least this many ms times the worker's slowdown", low=0)
     device: str = option("auto", "auto, cpu, cuda:N, or one for each worker: cuda:0,cuda:1,cpu,cpu", check=check_device)
-    overlap: bool = option(True, "communicate while computing: gradients leave as backward makes them")
+    overlap: str = option(
+        "auto",
+        "communicate while computing, gradients leave as backward makes them: auto does unless all parties share the "
+        "cores of one host and there are too few",
+        choices=("auto", "on", "off"),
+    )
     threads: int = option(1, "CPU threads of each worker; of a script, unless OMP_NUM_THREADS is set", low=1)
     transport: str = option(
         "auto",

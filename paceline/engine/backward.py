@@ -19,7 +19,7 @@ from paceline.core.errors import ConfigError
 from paceline.engine.flatten import FlatModel
 from paceline.engine.rope import Parts, Rope
 
-WAY_OUT = "give --no-overlap, or leave overlap=True out of paceline.join"
+WAY_OUT = "give --overlap off, or leave overlap=True out of paceline.join"
 
 
 class Backward:

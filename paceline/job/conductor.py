@@ -32,7 +32,7 @@ from paceline.job.recipe import Recipe
 from paceline.job.restarts import Replacements, Restarts
 from paceline.job.resuming import Start, find
 from paceline.job.seat import Seat
-from paceline.job.seating import make_seats
+from paceline.job.seating import make_seats, overlap_note
 from paceline.job.standing import Standing
 from paceline.job.vault import Vault
 from paceline.live import party
@@ -364,7 +364,8 @@ class Conductor:
         robust = filter(None, [recipe.robust.note(plan.workers, plan.length)])
         secured = security_note(self._config, self._credentials, plan.mean)
         room = [GROWS.format(self._config.cluster)] if self._absent and not self._open_seats and grows() else []
-        self._events.put(Started((*begun, *plan.notes, *room, *robust, *vault, secured)))
+        overlap = filter(None, [overlap_note(self._config, plan)])
+        self._events.put(Started((*begun, *plan.notes, *overlap, *room, *robust, *vault, secured)))
 
     def _save(self, scheme: str) -> None:
         """Who watches the run, or simulates it anew, reads there which scheme it has."""

@@ -34,6 +34,7 @@ from paceline.job.saving import Keeper, not_saved
 from paceline.job.seat import Seat
 from paceline.job.worker import build_model, load_data
 from paceline.live import control, party
+from paceline.live.host import cores
 from paceline.live.models import final_model, model_now
 from paceline.live.session import Session
 
@@ -78,11 +79,6 @@ def save_model(model: nn.Module, path: Path) -> None:
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
-
-
-def _cores() -> int:
-    """That this process may use; all of the machine's where the system does not say."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Evaluator:
@@ -199,7 +195,7 @@ class Evaluator:
     def _first_of(self, snapshots: list[Snapshot]) -> None:
         """Judge them up to the first that is at the target. The coordinator is stopping the workers meanwhile."""
         target = self._config.stop.target_accuracy
-        torch.set_num_threads(_cores())  # nobody else needs them any more
+        torch.set_num_threads(cores())  # nobody else needs them any more
         next((s for s in snapshots if self._judge(s) >= target), None)
 
     def save(self) -> None:

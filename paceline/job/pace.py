@@ -316,8 +316,9 @@ class Pace:
 
     def _make_overlap(self) -> Overlap | None:
         """None where there is nothing to gain, and in a step that is drawn out: nothing leaves before it is over."""
+        wanted = self._seat.overlap == "on" or (self._seat.overlap == "auto" and not self.plan.crowded)
         whole = self._flat.by_rows or len(self.plan.layout.slices) < 2
-        if not self._seat.overlap or self._seat.step_seconds or whole:
+        if not wanted or self._seat.step_seconds or whole:
             return None
         return Overlap(self._flat, self._node, lambda: self._batch_samples, lambda: self._data)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 
 import msgspec
@@ -21,7 +22,7 @@ from paceline.live.transport import Transport
 class Seat:
     """What a process has to know to take part.
 
-    overlap: communicate while computing.
+    overlap: communicate while computing: on, off, or auto, where it can gain.
     step_seconds: emulation: a step lasts at least that long; 0 for as fast as it goes.
     steps: leave after so many steps of one's own; 0 for never.
     folder: of this run's own on its host, for what only its processes may read.
@@ -47,7 +48,7 @@ class Seat:
     bind: str = "127.0.0.1"
     credentials: str = ""
     mean: str = "auto"
-    overlap: bool = True
+    overlap: str = "auto"
     buffers: str = "average"
     streams: int = 0
     timeout_s: float = 600.0
@@ -64,6 +65,10 @@ class Seat:
     def gpu(self) -> int:
         """Which one of its host is this worker's, where none is named."""
         return self.who.index if self.slot < 0 else self.slot
+
+    def overlapping(self, wanted: bool) -> Seat:
+        """This one, for a loop that asks for overlap or does not."""
+        return dataclasses.replace(self, overlap="on" if wanted else "off")
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()

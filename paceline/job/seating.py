@@ -1,4 +1,4 @@
-"""The seats of a run: what each party has to know to take part."""
+"""The seats of a run: what each party has to know to take part, and what of that the run's first lines say."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 
 from paceline.config import Config
 from paceline.job.seat import Seat
-from paceline.live import party
+from paceline.live import control, party
 from paceline.live.party import Party
 
 
@@ -55,3 +55,11 @@ def make_seats(
     if evaluator:
         seats.append(dataclasses.replace(seat(party.EVALUATOR), store_password=store_password))
     return {seat.who: seat for seat in seats}
+
+
+def overlap_note(config: Config, plan: control.Plan) -> str:
+    """Why workers do not communicate while they compute, where they otherwise would."""
+    sliced = len(plan.layout.slices) > 1 and not config.cluster.step_ms
+    if config.cluster.overlap != "auto" or not plan.crowded or not sliced:
+        return ""
+    return f"workers compute first and communicate then: {plan.crowded} (--overlap)"

@@ -87,7 +87,7 @@ def join(
         session = seat.session(seat.transport())
         session.hello(seat.coordinator, device, incarnation=seat.incarnation)
     try:
-        pace = Pace(model, recipe, dataclasses.replace(seat, overlap=overlap), session, optimizer=optimizer)
+        pace = Pace(model, recipe, seat.overlapping(overlap), session, optimizer=optimizer)
     except BaseException:
         session.close()  # a script that goes on without us shall keep no thread or socket of ours
         raise

@@ -49,7 +49,7 @@ def finite(message: Any, *names: str) -> None:
 class Hello:
     """`bytes_per_second`: how fast a server applies an update to its weights; 0 when nobody measured.
 
-    `incarnation`: which life of this party it is.
+    `incarnation`: which life of this party it is. `cores`: how many its process may use; 0 when nobody looked.
     """
 
     address: str
@@ -58,6 +58,7 @@ class Hello:
     device: str
     bytes_per_second: float = 0.0
     incarnation: int = 0
+    cores: int = 0
 
     def __post_init__(self) -> None:
         finite(self, "bytes_per_second")
@@ -113,6 +114,7 @@ class Plan:
     `tensors`: their lengths, where the optimizer needs whole ones; no slice cuts any of them then.
     `workers`: how many there can be; those of the highest ranks may come later than at the beginning.
     `replaced`: is a server that is lost replaced by another one? `copied`: is what it answers on the next one first?
+    `crowded`: why no core is idle in which to communicate while others compute; nothing where one may be.
     """
 
     workers: int
@@ -129,6 +131,7 @@ class Plan:
     tensors: tuple[int, ...] = ()
     replaced: bool = False
     copied: bool = False
+    crowded: str = ""
 
 
 @message

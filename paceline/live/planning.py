@@ -25,6 +25,19 @@ def exchange_by(ways: Collection[str]) -> str:
     return ", ".join(sorted(ways))
 
 
+def crowded(workers: Sequence[control.Hello], servers: Sequence[control.Hello]) -> str:
+    """Why no core is idle in which to communicate while others compute; nothing where one may be.
+
+    Over a link bytes take time and no processor, and a worker's GPU computes while its core is idle.
+    """
+    everybody = (*workers, *servers)
+    cores = min(hello.cores for hello in everybody)
+    busy = sum(not hello.device.startswith("cuda") for hello in workers) + len(servers)
+    if len({hello.host for hello in everybody}) > 1 or not 0 < cores < busy:
+        return ""
+    return f"{busy} processes of {everybody[0].host} share {cores} core{'s' * (cores > 1)}"
+
+
 def other_model(rank: int, ready: control.Ready, first: control.Ready) -> str:
     """What to say if this worker trains another model than worker 0 did at first."""
     if (ready.fingerprint, ready.length) == (first.fingerprint, first.length):
@@ -75,6 +88,7 @@ def make_plan(
         tensors=ready[0].tensors,
         replaced=replaced,
         copied=copied,
+        crowded=crowded(workers, servers),
     )
 
 

@@ -18,6 +18,7 @@ from paceline.core.role import Role
 from paceline.core.sharding import Layout
 from paceline.live import control, party, verbs
 from paceline.live.exhibits import PRESENCE, Peek
+from paceline.live.host import cores
 from paceline.live.hosted import Carrier
 from paceline.live.links import measure_link
 from paceline.live.node import Node
@@ -95,6 +96,7 @@ class Session:
             device=device,
             bytes_per_second=bytes_per_second,
             incarnation=incarnation,
+            cores=cores(),
         )
         self.tell(hello)
         if incarnation:  # the run is going on, and silence is counted

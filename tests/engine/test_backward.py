@@ -122,7 +122,7 @@ def test_a_second_backward_over_the_same_parameters_is_refused() -> None:
     module, _, backward = made()
     backward.open("a gradient", lambda: None)
     module(X).sum().backward()
-    with pytest.raises(ConfigError, match=r"last\.\w+ got a gradient twice before pace.step.*--no-overlap"):
+    with pytest.raises(ConfigError, match=r"last\.\w+ got a gradient twice before pace.step.*--overlap off"):
         module(X).sum().backward()
 
 
@@ -142,7 +142,7 @@ def test_clipping_after_backward_is_refused() -> None:
     backward.open("a gradient", lambda: None)
     module(X).sum().backward()
     nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-    with pytest.raises(ConfigError, match=r"changed between backward and pace.step.*clipping.*--no-overlap"):
+    with pytest.raises(ConfigError, match=r"changed between backward and pace.step.*clipping.*--overlap off"):
         backward.close()
 
 

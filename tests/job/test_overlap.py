@@ -13,13 +13,14 @@ from paceline.core.trace import Span
 from paceline.job.deadline import RunFailed
 from paceline.job.overlap import Overlap
 from paceline.job.pace import Pace
+from paceline.live import session
 from paceline.observe.store import read_trace
 from tests.job.conftest import Runner
 from tests.job.loops import plain_steps, run_loops, toy_data
 from tests.job.reference import config_for, saved
 
 STEPS = 8
-SLICED: dict[str, Any] = {"slice_mb": 0.00005}
+SLICED: dict[str, Any] = {"slice_mb": 0.00005, "overlap": "on"}
 
 
 class Odd(nn.Module):
@@ -57,9 +58,9 @@ def both(out: Path, scheme: str, **options: Any) -> tuple[Tensor, Tensor]:
     def loop(pace: Pace, model: nn.Module) -> None:
         plain_steps(pace, model, data, epochs=3)
 
-    for overlap in (False, True):
+    for overlap in ("off", "on"):
         cluster = {**SLICED, "overlap": overlap}
-        _, models = run_loops(out / str(overlap), scheme, loop, cluster=cluster, **options)
+        _, models = run_loops(out / overlap, scheme, loop, cluster=cluster, **options)
         found.append(weights(models[0]))
     return found[0], found[1]
 
@@ -84,9 +85,9 @@ def resumed_early(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 )
 def test_bsp_is_the_same_to_the_last_bit(runner: Runner, out: Path, servers: int, model: dict[str, Any]) -> None:
     found = []
-    for overlap in (False, True):
+    for overlap in ("off", "on"):
         cluster = {"slice_mb": 0.008, "overlap": overlap}
-        config = config_for(out / str(overlap), steps=STEPS, servers=servers, cluster=cluster, model=model)
+        config = config_for(out / overlap, steps=STEPS, servers=servers, cluster=cluster, model=model)
         summary = runner(config)
         assert [worker.steps for worker in summary.workers] == [STEPS] * 2
         found.append(saved(config))
@@ -182,7 +183,7 @@ def test_a_loop_that_would_come_too_late_is_told_so(out: Path, instead: Any, why
             nn.functional.cross_entropy(model(x), y).backward()
             instead(pace, model)
 
-    with pytest.raises(RunFailed, match=f"{why}.*--no-overlap"):
+    with pytest.raises(RunFailed, match=f"{why}.*--overlap off"):
         run_loops(out, "bsp", loop, workers=1, cluster=SLICED)
 
 
@@ -195,3 +196,15 @@ def test_the_trace_and_the_summary_tell_the_same_of_what_was_hidden(processes: R
         told = sum(span.hidden for span in spans if span.rank == worker.rank)
         assert told == pytest.approx(worker.seconds_hidden, abs=1e-6)
         assert min(span.seconds for span in spans if span.rank == worker.rank) >= 0
+
+
+@pytest.mark.parametrize(("cores", "early"), [(2, False), (64, True)])
+def test_auto_communicates_meanwhile_where_there_is_a_core_for_everybody(
+    out: Path, resumed_early: list[bool], monkeypatch: pytest.MonkeyPatch, cores: int, early: bool
+) -> None:
+    monkeypatch.setattr(session, "cores", lambda: cores)
+    data = toy_data()
+    run_loops(
+        out, "bsp", lambda pace, model: plain_steps(pace, model, data, epochs=1), cluster={**SLICED, "overlap": "auto"}
+    )
+    assert any(resumed_early) == early
