@@ -57,6 +57,17 @@ def test_a_server_has_a_last_key(server: Server, monkeypatch: pytest.MonkeyPatch
     assert isinstance(server.declare("a"), m.Numbered), "one that is known"
 
 
+def test_values_fit_into_the_memory_of_the_machine(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "memory_bytes", lambda: 4 << 30)
+    big = m.Declare(key="big", shape=(3 << 28,), dtype="float32", length=3 << 28)
+    assert isinstance(server.answer(0, big), m.Numbered)
+    other = m.Declare(key="other", shape=(1 << 29,), dtype="float32", length=1 << 29)
+    why = server.answer(0, other).why
+    assert why.startswith("key other: with it a server's keys take 5.0 GiB, and its machine has 4.0: start servers on")
+    assert isinstance(server.answer(0, big), m.Numbered), "one that is known"
+    assert isinstance(server.declare("small"), m.Numbered)
+
+
 def test_states_that_are_put_have_no_more_names_than_an_optimizer_has_tensors(server: Server) -> None:
     assert isinstance(server.answer(0, m.UseOptimizer(nth=1, updater=ADAM)), m.Done)
     key = server.declare("w").number

@@ -15,6 +15,7 @@ from paceline.job.kvstore import messages as m
 from paceline.job.kvstore.key import KeyPart
 from paceline.job.kvstore.store import Store
 from paceline.job.kvstore.updater import Updater
+from paceline.live.host import memory_bytes
 from paceline.live.hosted import Hosted
 from paceline.live.node import Node
 
@@ -59,6 +60,7 @@ class Directory(Role):
         self._store, self._node = store, node
         self.hosted = [Hosted(length=1, role=self), Hosted(role=Gate(store, self._place(GATE)))]
         self._numbers: dict[str, int] = {}
+        self._nbytes = 0  # of all values
         self._updaters: dict[int, Updater] = {}  # the n-th that every worker has set, or will
         self._newest = 0
         self._lr: float | None = None
@@ -107,6 +109,13 @@ class Directory(Role):
                 return m.Refused(why=f"key {declared.key:.40} has {count} {what}: {most} at most")
         if len(self.hosted) == SLICES_MAX:
             return m.Refused(why=f"a server holds {SLICES_MAX - FIRST_KEY} keys at most: start more servers")
+        nbytes, most = self._nbytes + 4 * declared.length, memory_bytes()
+        if nbytes > most > 0:
+            return m.Refused(
+                why=f"key {declared.key:.40}: with it a server's keys take {nbytes / 2**30:.1f} GiB, and its machine "
+                f"has {most / 2**30:.1f}: start servers on more machines"
+            )
+        self._nbytes = nbytes
         number = self._numbers[declared.key] = len(self.hosted)
         role = KeyPart(self._store, self._place(number), declared, self._updaters.get(self._newest))
         if self._lr is not None:
