@@ -64,6 +64,7 @@ def test_values_fit_into_the_memory_of_the_machine(server: Server, monkeypatch: 
     other = m.Declare(key="other", shape=(1 << 29,), dtype="float32", length=1 << 29)
     why = server.answer(0, other).why
     assert why.startswith("key other: with it a server's keys take 5.0 GiB, and its machine has 4.0: start servers on")
+    assert server.answer(0, m.Declare(key="less", shape=(), dtype="float32", length=-1)).why == "key less has -1 values"
     assert isinstance(server.answer(0, big), m.Numbered), "one that is known"
     assert isinstance(server.declare("small"), m.Numbered)
 

@@ -27,10 +27,6 @@ class Declare:
     dtype: str
     length: int
 
-    def __post_init__(self) -> None:
-        if self.length < 0:
-            raise ValueError("length is negative")
-
 
 @message
 class Numbered:

@@ -109,6 +109,8 @@ class Directory(Role):
                 return m.Refused(why=f"key {declared.key:.40} has {count} {what}: {most} at most")
         if len(self.hosted) == SLICES_MAX:
             return m.Refused(why=f"a server holds {SLICES_MAX - FIRST_KEY} keys at most: start more servers")
+        if declared.length < 0:
+            return m.Refused(why=f"key {declared.key:.40} has {declared.length} values")
         nbytes, most = self._nbytes + 4 * declared.length, memory_bytes()
         if nbytes > most > 0:
             return m.Refused(
