@@ -168,8 +168,8 @@ class Invariants:
             shard = self._shards[party.me]
             if undone and shard.order != order:
                 raise self.broken(f"{party.name} has not gone back with the others")
-        ranks = range(self._sim.cluster.workers)
-        self._torn = Counter({rank: self.torn(rank) for rank in ranks}) if undone else self._torn
+        if undone:
+            self._torn = Counter({rank: self._torn_since(rank) for rank in range(self._sim.cluster.workers)})
 
     def delivered(self, src: Party, dst: Party, number: int) -> None:
         """Message `number` of `src` is given to a role of `dst`."""
@@ -240,6 +240,15 @@ class Invariants:
         """How many contributions of worker `rank` some shards have heard and others have not."""
         heard = [shard.heard_of(rank) for shard in self._shards]
         return max(heard, default=0) - min(heard, default=0)
+
+    def _torn_since(self, rank: int) -> int:
+        """The same of shards that went back: as they are, and once they all have its last contribution again.
+
+        Shards that went back twice may have heard as many of it and not the same: 1 and 2 here, 2 and 3 there.
+        """
+        last = [shard.last_of(rank) for shard in self._shards]
+        again = [shard.heard_of(rank) + (shard.last_of(rank) < max(last)) for shard in self._shards]
+        return max(self.torn(rank), max(again) - min(again))
 
     def _look_at_steps(self, under_way: int) -> None:
         servers = self._sim.members.servers

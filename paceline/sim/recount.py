@@ -88,6 +88,10 @@ class Shard:
     def heard_of(self, rank: int) -> int:
         return self._heard.get(rank, 0)
 
+    def last_of(self, rank: int) -> int:
+        """The clock of its last contribution."""
+        return self._last.get(rank, 0)
+
     def reply(self, to: int, message: Any) -> None:
         bound = self._scheme.max_ahead()
         if bound is not None and to in self._clocks and to not in self._unheld:
