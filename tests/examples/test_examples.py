@@ -30,11 +30,17 @@ def test_one_call(tmp_path: Path) -> None:
     out = run(str(EXAMPLES / "01_one_call.py"), "run", folder=tmp_path)
     found = re.match(r"esync: (0\.\d+) after (\d+\.\d) s\n", out)
     assert found
-    assert float(found[1]) >= 0.9
     steps = [int(text) for text in re.findall(r"times slower: (\d+) steps", out)]
     assert len(steps) == 4
     assert min(steps) > 0  # how many, and who makes more than the slowest, depends on what else this machine does
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["reason"] == "target accuracy"
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["reason"] == "target accuracy"
+    assert summary["seconds_to_target"] <= summary["seconds"]
+    # The last model has what was under way when the target was reached, which may make it better or worse.
+    assert float(found[1]) == pytest.approx(summary["test_accuracy"], abs=5e-4)
+    trace = map(json.loads, (tmp_path / "run" / "trace.jsonl").read_text().splitlines())
+    looked = [row for row in trace if row["kind"] == "evaluated"]
+    assert max(row["accuracy"] for row in looked) >= 0.9
 
 
 def test_own_loop_alone(tmp_path: Path) -> None:
