@@ -36,8 +36,8 @@ def test_one_call(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["reason"] == "target accuracy"
     assert summary["seconds_to_target"] <= summary["seconds"]
-    # The last model has what was under way when the target was reached, which may make it better or worse.
     assert float(found[1]) == pytest.approx(summary["test_accuracy"], abs=5e-4)
+    assert float(found[1]) >= 0.9
     trace = map(json.loads, (tmp_path / "run" / "trace.jsonl").read_text().splitlines())
     looked = [row for row in trace if row["kind"] == "evaluated"]
     assert max(row["accuracy"] for row in looked) >= 0.9
