@@ -5,7 +5,9 @@ Exit codes: 0 done, 1 the run failed, 2 wrong usage, 130 and 143 ended by Ctrl-C
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -54,7 +56,7 @@ verbs:
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _dispatch(words)
+        return _flushed(_dispatch(words))
     except ConfigError as error:
         print(f"paceline: {error}", file=sys.stderr)
         return 2
@@ -64,8 +66,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # before a run has begun, which hears of it itself
         print("paceline: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # the reader of the output has left, as `| head` does
+        _discard_output()
+        return 1
+
+
+def _flushed(code: int) -> int:
+    """Writes what standard output still buffers, so that a failure is handled here and not when the interpreter exits.
+
+    Returns `code`, or 1 where the output cannot be written. Raises BrokenPipeError.
+    """
+    try:
+        sys.stdout.flush()
     except BrokenPipeError:
-        return 1  # the reader of our output has had enough
+        raise
+    except OSError as error:
+        print(f"paceline: standard output: {error.strerror}", file=sys.stderr)
+        _discard_output()
+        return code or 1
+    return code
+
+
+def _discard_output() -> None:
+    """Points standard output to the null device, so that the interpreter can flush its buffer when it exits."""
+    with contextlib.suppress(OSError, ValueError):  # ValueError: the stream has no file descriptor
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
 
 
 def _dispatch(words: list[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import struct
 import subprocess
@@ -279,11 +280,21 @@ def test_a_citation_is_one_entry_of_bibtex(name: str, capsys: Capture) -> None:
         assert f"  {field} = {{" in text
 
 
-def test_a_reader_that_has_had_enough_is_no_error() -> None:
-    command = f"{sys.executable} -m paceline schemes ssp | true; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
-    assert "Traceback" not in done.stderr
-    assert "Exception" not in done.stderr
+@pytest.mark.parametrize("variables", [{}, {"PYTHONUNBUFFERED": "1"}], ids=["buffered", "unbuffered"])
+def test_a_reader_that_closes_the_pipe_early_causes_no_error_message(variables: dict[str, str]) -> None:
+    command = f"{sys.executable} -m paceline schemes ssp | true; exit ${{PIPESTATUS[0]}}"
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], **variables}
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, env=environment)
+    assert done.returncode == 1
+    assert done.stderr == ""
+
+
+def test_output_that_cannot_be_written_is_one_line_and_exit_code_1() -> None:
+    command = f"{sys.executable} -m paceline schemes > /dev/full"
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, env=environment)
+    assert done.returncode == 1
+    assert done.stderr == "paceline: standard output: No space left on device\n"
 
 
 @pytest.mark.parametrize(
