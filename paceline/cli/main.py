@@ -5,13 +5,12 @@ Exit codes: 0 done, 1 the run failed, 2 wrong usage, 130 and 143 ended by Ctrl-C
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 
 from paceline import __version__
+from paceline.cli.output import discard, dropping_output
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.registry import nearest
 
@@ -38,6 +37,9 @@ VERBS = {
     "cite": "how to cite a scheme",
 }
 
+RUNS = ("train", "race", "simulate", "launch", "chaos", "fuzz")
+"""Verbs of which the result is what they leave, not what they print."""
+
 HELP = """usage: paceline VERB [options]
 
 Trains one PyTorch model on machines that are not alike, under any published synchronisation scheme.
@@ -55,6 +57,14 @@ verbs:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if words and words[0] in RUNS:
+        with dropping_output():
+            return _run(words)
+    return _run(words)
+
+
+def _run(words: list[str]) -> int:
+    """Carries the command out, and tells its errors; returns the exit code."""
     try:
         return _flushed(_dispatch(words))
     except ConfigError as error:
@@ -67,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("paceline: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of the output has left, as `| head` does
-        _discard_output()
+        discard(sys.stdout)
         return 1
 
 
@@ -82,17 +92,9 @@ def _flushed(code: int) -> int:
         raise
     except OSError as error:
         print(f"paceline: standard output: {error.strerror}", file=sys.stderr)
-        _discard_output()
+        discard(sys.stdout)
         return code or 1
     return code
-
-
-def _discard_output() -> None:
-    """Points standard output to the null device, so that the interpreter can flush its buffer when it exits."""
-    with contextlib.suppress(OSError, ValueError):  # ValueError: the stream has no file descriptor
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)
 
 
 def _dispatch(words: list[str]) -> int:
