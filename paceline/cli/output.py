@@ -52,7 +52,7 @@ def discard(stream: TextIO) -> None:
 def dropping_output() -> Iterator[None]:
     """Makes both standard streams drop what cannot be written, until the context ends."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = DroppingStream(sys.stdout), DroppingStream(sys.stderr)  # type: ignore[assignment]
+    sys.stdout, sys.stderr = DroppingStream(sys.stdout), DroppingStream(sys.stderr)
     try:
         yield
         sys.stdout.flush()
