@@ -12,6 +12,10 @@ __version__ = "0.1.0"
 __all__ = ["join", "train"]
 
 
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
+
+
 def __getattr__(name: str) -> Any:
     # Imported when first used, so that `import paceline` stays cheap and free of torch.
     if name == "join":

@@ -27,10 +27,10 @@ def build(values: Mapping[str, Mapping[str, Any]]) -> Config:
     known.update({name: {} for name in names() if name not in known})
     checked: dict[str, dict[str, Any]] = {}
     for section, entries in values.items():
+        if not isinstance(entries, Mapping):
+            raise ConfigError(f"{shown(section)} = {entries!r} stands outside a section{_section_with(section, known)}")
         if section not in known:
             raise ConfigError(f"unknown section [{shown(section)}]{nearest(section, known)}")
-        if not isinstance(entries, Mapping):
-            raise ConfigError(f"{section} = {entries!r} stands outside a section{nearest(section, known)}")
         for key, value in entries.items():
             if key not in known[section]:
                 raise ConfigError(f"unknown key {key!r} in [{section}]{nearest(key, known[section])}")
@@ -38,6 +38,15 @@ def build(values: Mapping[str, Mapping[str, Any]]) -> Config:
     sections = {name: cls(**checked.get(name, {})) for name, cls in SECTIONS.items()}
     parameters = {name: checked[name] for name in names() if name in checked}
     return Config(**sections, parameters=parameters).check()
+
+
+def _section_with(word: str, known: Mapping[str, Mapping[str, Setting]]) -> str:
+    """The end of an error message about `word`, a key that stands before any section: where it belongs."""
+    for section, entries in known.items():
+        for key, setting in entries.items():
+            if word in (key, setting.flag):
+                return f"; write it as {key} below [{section}]"
+    return nearest(word, known)
 
 
 def load(path: str | Path) -> dict[str, dict[str, Any]]:

@@ -55,7 +55,9 @@ class ScriptCrew:
             return
         # Scripts on one machine would each start a thread a core, and those spin for one another's work.
         ours = {"OMP_NUM_THREADS": str(config.cluster.threads), **for_nccl(seat.bind, os.environ)}
-        environment = {**ours, **os.environ, **self._environment, **environment_of(seat, _token_file(seat))}
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        inherited = {**ours, **os.environ, "PATH": path}  # `python` is ours, whether its environment is active or not
+        environment = {**inherited, **self._environment, **environment_of(seat, _token_file(seat))}
         try:
             process = subprocess.Popen(
                 self._command,

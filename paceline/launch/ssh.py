@@ -187,7 +187,7 @@ def _told(errors: Sequence[str]) -> str:
     """The last line that says something, with the way out where it is known."""
     last = next((line for line in reversed(errors) if line.strip()), "")
     hint = next((f"; {way}" for sign, way in HINTS.items() if sign in last), "")
-    return last + hint
+    return (last.rstrip(".") if hint else last) + hint
 
 
 @contextlib.contextmanager

@@ -126,6 +126,13 @@ def test_an_error_after_the_training_is_told_too(launch: Launch) -> None:
     assert "ended with exit code 1: cannot write the model" in err[0]
 
 
+def test_python_is_the_interpreter_that_paceline_runs_in(warm: Warm, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys; print(sys.prefix)")
+    _, out, _ = ended(warm.paceline("launch", "-n", "1", "--out", str(tmp_path / "run"), "python", str(script)))
+    assert f"[worker 0] {sys.prefix}" in out
+
+
 def test_a_script_that_never_joins_is_told_so(launch: Launch) -> None:
     code, out, err = ended(launch("print('hello')", joins=False, workers=1))
     assert code == 1
