@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from paceline.core.trace import ARRIVALS, Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
 from paceline.observe.store import is_timed
 from paceline.observe.watch.bins import Bins
+from paceline.observe.watch.evaluations import Evaluations
 from paceline.observe.watch.holdup import Holdup, Rider, holdup
 from paceline.observe.watch.pace import ACTIVITIES, Pace
 
@@ -24,7 +25,6 @@ STRIP_S = 120.0
 STEPS_SHOWN = 30
 """A strip spans two minutes, or so many steps of the slowest worker."""
 EVENTS_KEPT = 200
-CURVE_MAX = 400
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class State:
         self.updates = Bins(1, STRIP_S)
         self.lateness: dict[int, Lateness] = {}
         self._met: dict[int, tuple[int, ...]] = {}  # by rank: whose contributions made an update with its latest
-        self.evaluations: list[Evaluated] = []
+        self.evaluations = Evaluations()
         self.events: deque[Decision | Membership | Gated] = deque(maxlen=EVENTS_KEPT)
         self.event_count = 0
         self._waits: dict[int, dict[str, Decision]] = {}  # by rank: the last wait at each server, while it goes on
@@ -101,7 +101,7 @@ class State:
             case Gated(refused=True):
                 self._event(record)
             case Evaluated():
-                self._evaluated(record)
+                self.evaluations.add(record)
             case Ended():
                 self.ended = record.reason
         self.records += 1
@@ -170,14 +170,6 @@ class State:
             pace.device, pace.host = record.device or pace.device, record.host or pace.host
         if record.event != "joined" or record.at > 0:
             self._event(record)
-
-    def _evaluated(self, record: Evaluated) -> None:
-        at = len(self.evaluations)
-        while at and self.evaluations[at - 1].at > record.at:
-            at -= 1
-        self.evaluations.insert(at, record)
-        if len(self.evaluations) > CURVE_MAX:
-            del self.evaluations[1:-1:2]
 
     # ---- what follows from them --------------------------------------------------------------------------
     @property

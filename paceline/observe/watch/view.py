@@ -58,11 +58,11 @@ def picture(state: State, query: Query) -> dict[str, Any]:
         "standing": standing(state),
         "servers": servers(state),
         "bands": bands(state) if len(state.paces) >= BANDED_FROM else [],
-        "curve_count": len(state.evaluations),
+        "curve_count": state.evaluations.count,
         "event_count": state.event_count,
     }
     if query.curve != document["curve_count"]:
-        points = [(e.at, e.accuracy, e.loss, e.samples) for e in state.evaluations]
+        points = [(e.at, e.accuracy, e.loss, e.samples) for e in state.evaluations.points]
         document["curve"] = [[_known(value) for value in point] for point in points]
     document["rates"] = rates(state)
     if query.events != state.event_count:

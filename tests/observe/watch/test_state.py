@@ -8,9 +8,9 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters the catalogue
 from paceline.core.scheme import make
-from paceline.core.trace import Applied, Decision, Ended, Evaluated, Membership, Record, Span
+from paceline.core.trace import Applied, Decision, Ended, Membership, Record, Span
 from paceline.core.vector import Ghost
-from paceline.observe.watch.state import CURVE_MAX, State
+from paceline.observe.watch.state import State
 from paceline.observe.watch.view import Query, picture
 from paceline.sim import Simulation, Steps
 from paceline.sim.cluster import Cluster, Device, Fault, Host
@@ -205,14 +205,6 @@ def test_a_run_that_follows_another_in_the_same_trace_begins_anew() -> None:
     state.add(Membership(at=0.0, party="worker 0", event="joined", device="cuda:0", host="a"))
     assert (state.now, state.ended, state.samples) == (0.0, "", 0)
     assert (state.paces[0].device, state.paces[0].host) == ("cuda:0", "a")
-
-
-def test_a_long_curve_is_thinned_and_keeps_its_ends() -> None:
-    state = State(1)
-    for n in range(3 * CURVE_MAX):
-        state.add(Evaluated(at=float(n), accuracy=0.5, loss=1.0, samples=n, seconds=0.0))
-    assert len(state.evaluations) <= CURVE_MAX
-    assert (state.evaluations[0].at, state.evaluations[-1].at) == (0.0, 3 * CURVE_MAX - 1)
 
 
 def test_groups_are_who_meets_apart_from_others_and_none_where_all_meet_or_nobody_does() -> None:
