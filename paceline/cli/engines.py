@@ -63,7 +63,7 @@ def over_engine(
         if options.dry_run:
             print(_plan(engine, options, config, script))
             return 0
-        config = new_folder(config)
+        config = new_folder(config, "launch" if script else "")
         with ending_in_order(), starting(config.run.out, config.run.scheme):
 
             def go() -> int:

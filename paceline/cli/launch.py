@@ -28,8 +28,8 @@ from paceline.launch.hosts import Host, parse_hosts, slots_of
 from paceline.launch.interface import address_towards, resolve
 from paceline.launch.local import LocalHost
 from paceline.launch.placement import Placement, place
-from paceline.launch.run import conductor_of, new_folder, next_folder
-from paceline.launch.script import Output, ScriptCrew
+from paceline.launch.run import conductor_of, new_folder
+from paceline.launch.script import Output, ScriptCrew, programs_path
 from paceline.launch.ssh import Ssh, logins, sync
 from paceline.live.addresses import is_loopback
 from paceline.observe.progress import make_view
@@ -134,7 +134,7 @@ def _hosts(path: str | None) -> tuple[Host, ...]:
 def _values(options: argparse.Namespace, of_train: Sequence[str] | None, hosts: tuple[Host, ...]) -> dict[str, Any]:
     """Settings by section and key: those of `paceline train`, over which our own flags have the last word."""
     if of_train is None:
-        values: dict[str, Any] = {"run": {"scheme": "bsp", "out": next_folder("launch")}, "cluster": {"workers": 2}}
+        values: dict[str, Any] = {"run": {"scheme": "bsp"}, "cluster": {"workers": 2}}
         if hosts:
             values["cluster"]["workers"] = slots_of(hosts)
     else:
@@ -159,7 +159,7 @@ def _settings_given(options: argparse.Namespace) -> list[str]:
 
 # ---- here ------------------------------------------------------------------------------------------------
 def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, Any]) -> int:
-    if script and shutil.which(script[0]) is None:
+    if script and shutil.which(script[0], path=programs_path()) is None:
         raise ConfigError(f"{script[0]}: no such program")
     for flag in ("sync_dir", "sync_exclude", "ssh_config"):
         if getattr(options, flag):
@@ -174,7 +174,7 @@ def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, 
         print(f"  {shlex.join(script) or 'workers of paceline train'}")
         return 0
     os.environ.update(everybody)
-    config = new_folder(config)
+    config = new_folder(config, "launch" if script else "")
     with page(options.watch, config.run.out), LocalHost() as host:
         local = host.crew(by_role, warm=not script or config.cluster.servers > 0)
         if not script:
@@ -205,7 +205,7 @@ def _over_ssh(
     if options.dry_run:
         print("\n".join(_plan(options, ssh, placement, config, script)))
         return 0
-    config = new_folder(config)
+    config = new_folder(config, "launch" if script else "")
     with ending_in_order(), starting(config.run.out, config.run.scheme):
         if options.sync_dir:
             sync(ssh, placement.hosts, options.sync_exclude)

@@ -8,14 +8,14 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from paceline.cli.options import Parser, add_settings, config_of, values_of
+from paceline.cli.options import Parser, add_settings, config_of
 from paceline.cli.running import Interrupted, Runner, run
 from paceline.cli.watch import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import lookup, names
 from paceline.launch.local import LocalHost
-from paceline.launch.run import conductor_of, new_folder, next_folder
+from paceline.launch.run import conductor_of, new_folder
 from paceline.observe.progress import make_view
 from paceline.observe.summary import Summary
 
@@ -33,10 +33,8 @@ def main(arguments: list[str]) -> int:
     add_settings(parser, leave_out=("scheme",))
     add_watch(parser)
     namespace = parser.parse_all(arguments)
-    out = values_of(namespace).get("run", {}).get("out") or next_folder("race")
     # All are checked before the first one starts.
-    configs = [config_of(namespace, scheme=name, out=str(Path(out) / name)) for name in chosen(namespace.schemes)]
-    claim(configs[0], out)
+    configs, out = with_folders([config_of(namespace, scheme=name) for name in chosen(namespace.schemes)], "race")
     with page(namespace.watch, out), LocalHost() as host:
         return race(configs, Path(out), lambda config: conductor_of(config, host.crew(), make_view(sys.stderr)))
 
@@ -51,9 +49,14 @@ def chosen(schemes: str) -> list[str]:
     return words
 
 
-def claim(config: Config, out: str) -> None:
-    """The race's own folder. Raises ConfigError when it holds something."""
-    new_folder(dataclasses.replace(config, run=dataclasses.replace(config.run, out=out)))
+def with_folders(configs: Sequence[Config], what: str) -> tuple[list[Config], str]:
+    """`configs`, each with a folder of its own below that of the race; and that folder, new and named after `what`.
+
+    Raises ConfigError when the folder that was asked for holds something.
+    """
+    out = new_folder(configs[0], what).run.out
+    runs = [dataclasses.replace(config.run, out=str(Path(out) / config.run.scheme)) for config in configs]
+    return [dataclasses.replace(config, run=run) for config, run in zip(configs, runs, strict=True)], out
 
 
 def race(configs: Sequence[Config], out: Path, start: Callable[[Config], Runner]) -> int:

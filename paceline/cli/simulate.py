@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 
 from paceline.cli.options import Parser, add_settings
-from paceline.cli.race import chosen, claim, race
+from paceline.cli.race import chosen, race, with_folders
 from paceline.cli.running import Runner, run_and_report
 from paceline.cli.virtual import Scene, add_flags
 from paceline.cli.watch import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
-from paceline.launch.run import new_folder, next_folder
+from paceline.launch.run import new_folder
 from paceline.observe.progress import make_view
 
 EPILOG = """Two kinds of work. By default the model is really trained, on the real data, in one process and on
@@ -58,8 +58,6 @@ def main(arguments: list[str]) -> int:
             return run_and_report(start(config), config.run.out)
     if getattr(namespace, "run.scheme") is not None:
         raise ConfigError("--scheme and --schemes: give one of them")
-    out = scene.values.get("run", {}).get("out") or next_folder("simulate")
-    configs = [scene.config(scheme=name, out=str(Path(out) / name)) for name in chosen(namespace.schemes)]
-    claim(configs[0], out)
+    configs, out = with_folders([scene.config(scheme=name) for name in chosen(namespace.schemes)], "simulate")
     with page(namespace.watch, out):
         return race(configs, Path(out), start)

@@ -32,7 +32,7 @@ from paceline.launch.door import Caller, Door
 from paceline.launch.interface import resolve
 from paceline.launch.local import LocalCrew, LocalHost
 from paceline.launch.meeting import secret_of, ticket_of
-from paceline.launch.run import Silent, conductor_of, new_folder, next_folder
+from paceline.launch.run import Silent, conductor_of, new_folder
 from paceline.launch.starters import Hand
 from paceline.launch.words import Event, Lines, hang_up
 from paceline.live.addresses import is_loopback
@@ -148,11 +148,11 @@ def lead(
     """
     values = with_numbers(hand, values)
     cluster = {**values["cluster"], "bind": _listens_on(hand)}
-    own = {"scheme": "bsp", "out": next_folder(hand.starter)} if not trains else {}
+    own = {"scheme": "bsp"} if not trains else {}
     run_values = {**own, **values.get("run", {})}
     run_values["verbose"] = max(hand.verbose, int(run_values.get("verbose", 0)))
     config = configuration.build({**values, "cluster": cluster, "run": run_values})
-    config = new_folder(config)
+    config = new_folder(config, "" if trains else hand.starter)
     secret = secret_of(hand)
     port = 0 if not hand.host else hand.port
     with contextlib.ExitStack() as stack:

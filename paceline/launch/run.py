@@ -37,14 +37,17 @@ class Silent:
     def close(self) -> None: ...
 
 
-def new_folder(config: Config) -> Config:
-    """`config` with a folder to leave things in: the one asked for, or a new one under runs/.
+def new_folder(config: Config, what: str = "") -> Config:
+    """`config` with a folder to leave things in: the one asked for, or a new one under runs/, named after `what`.
+
+    `what` is the scheme by default.
 
     Raises ConfigError when it holds a run already, and is not to go on, or could not be made.
     """
+    if not config.run.out:
+        out = next_folder(what or config.run.scheme)
+        return dataclasses.replace(config, run=dataclasses.replace(config.run, out=out))
     out = config.run.out
-    if not out:
-        out = next_folder(config.run.scheme)
     path = Path(out)
     if config.checkpoint.resume != "auto" and any(
         (path / name).exists() for name in ("trace.jsonl", "summary.json", "race.json")
@@ -56,10 +59,33 @@ def new_folder(config: Config) -> Config:
     return dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(path)))
 
 
+_made: set[str] = set()
+"""Folders that `next_folder` made in this process."""
+
+
+def remove_unused(out: str) -> None:
+    """Removes the folder of a run that was refused, if it was made for it and nothing was left there."""
+    if out in _made:
+        with contextlib.suppress(OSError):
+            Path(out).rmdir()
+            Path(out).parent.rmdir()
+
+
 def next_folder(what: str) -> str:
-    """A name under runs/ that nobody has yet."""
-    stem = f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{what}"
-    return next(name for name in _numbered(stem) if not Path(name).exists())
+    """Makes a folder under runs/, which is nobody else's, also where runs begin in the same second.
+
+    Raises ConfigError when it cannot be made.
+    """
+    for name in _numbered(f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{what}"):
+        try:
+            Path(name).mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise ConfigError(f"{name}: {error.strerror}: name a folder that can be made with --out") from None
+        _made.add(name)
+        return name
+    raise AssertionError("a million runs began in the same second")
 
 
 def _numbered(stem: str) -> Iterator[str]:
@@ -101,6 +127,7 @@ def conductor_of(
     except BaseException:
         if link is not None:
             link.close()
+        remove_unused(config.run.out)
         raise
 
 

@@ -55,8 +55,7 @@ class ScriptCrew:
             return
         # Scripts on one machine would each start a thread a core, and those spin for one another's work.
         ours = {"OMP_NUM_THREADS": str(config.cluster.threads), **for_nccl(seat.bind, os.environ)}
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        inherited = {**ours, **os.environ, "PATH": path}  # `python` is ours, whether its environment is active or not
+        inherited = {**ours, **os.environ, "PATH": programs_path()}
         environment = {**inherited, **self._environment, **environment_of(seat, _token_file(seat))}
         try:
             process = subprocess.Popen(
@@ -129,6 +128,11 @@ class ScriptCrew:
     def _join(self, deadline: float) -> None:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def programs_path() -> str:
+    """PATH with the folder of this interpreter first, so that `python` has Paceline, activated or not."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
 def _kill_group(process: subprocess.Popen[str], number: signal.Signals) -> None:

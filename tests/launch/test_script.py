@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline.launch.script import programs_path
 from tests.launch.processes import LIGHT, all_gone, descendants
 from tests.launch.warm import Command, Warm
 
@@ -131,6 +133,11 @@ def test_python_is_the_interpreter_that_paceline_runs_in(warm: Warm, tmp_path: P
     script.write_text("import sys; print(sys.prefix)")
     _, out, _ = ended(warm.paceline("launch", "-n", "1", "--out", str(tmp_path / "run"), "python", str(script)))
     assert f"[worker 0] {sys.prefix}" in out
+
+
+def test_python_is_found_without_an_activated_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert shutil.which("python", path=programs_path()) == str(Path(sys.executable).parent / "python")
 
 
 def test_a_script_that_never_joins_is_told_so(launch: Launch) -> None:
