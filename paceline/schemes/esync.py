@@ -13,20 +13,26 @@ So the slowest worker makes exactly one step a round and a fast one as many as f
 local learning rate (any local optimizer); eps_g: `global_lr`. In the journal version differences are weighted by the
 n_i samples that went into them, and m counts; in the preprint all workers weigh the same and m = 0. Everybody trains at
 least once a round, so nobody asks before its first step. A worker whose step has never been timed counts as the
-slowest.
+slowest. The first step of a worker compiles, loads and allocates: its time is not counted, so everybody makes at least
+two steps in its first round (one if the cap is 1).
+
+Every step is timed and every time reaches the coordinator, also from a worker that made one step in the round. So a
+wrong estimate, after a stall or a change of speed, spoils the plan of one round; `ema` and `median` take a few rounds.
 
 Everything is timed on the coordinator's own monotonic clock; from a worker it takes durations only, so skewed
-clocks do no harm (they did in the original, where they acted like epsilon). So m_r is the time from the last SYNC
-of a round, or the end of the step after it, to r's report of the next round, not what a sender measured.
+clocks do no harm (they did in the original, where they acted like epsilon). So m_r is the time from the moment the
+last worker of a round finished its local steps to r's report of the next round, not what a sender measured.
 
 `delayed_ack` is the paper's non-blocking variant: a worker asks while a step is under way. The original aborts the
 step it is in when SYNC comes; here it asks one step ahead, whether another fits after this one, and wastes nothing.
 It is on by default, since it takes the way to the coordinator and back out of every step; what it costs is that a
-plan is one step older.
+plan is one step older. The coordinator is told when the last step has ended; once the slowest has finished, another
+step must fit into the m_s that are left.
 
 Memory of the local optimizer: kept by default; the paper's optimizer has none.
 
-Use it when speeds differ much and are steady. On equal machines it is local SGD with one step: BSP.
+Use it when speeds differ much and are steady. A stall of one worker costs it one round, in which the others train on.
+On equal machines it is local SGD with one step: BSP.
 """
 
 from __future__ import annotations
@@ -44,6 +50,12 @@ from paceline.core.trace import Decision
 
 VARIANTS = ("journal", "preprint")
 
+TIMED_FROM = 2
+"""Which step of a worker is the first to be timed: the one before it is cold."""
+
+SHORTEST_S = 1e-9
+"""A step that took no time by the worker's clock counts so much, since 0 says that there is no time."""
+
 
 @message
 class Entered:
@@ -54,7 +66,10 @@ class Entered:
 
 @message
 class Query:
-    """`k` local steps done in `round`, the last in `c` seconds, `ahead` more under way. May another follow?"""
+    """`k` local steps done in `round`, `ahead` more under way. May another follow?
+
+    `c`: seconds of the sender's last step, 0 when it has no time that the coordinator has not heard yet.
+    """
 
     round: int
     k: int
@@ -65,6 +80,14 @@ class Query:
 @message
 class Verdict:
     train: bool
+
+
+@message
+class Finished:
+    """The sender has made its last step of `round` and hands its work over. `c`: see Query."""
+
+    round: int
+    c: float
 
 
 @scheme(
@@ -93,12 +116,15 @@ class ESync(Scheme):
 
     class Worker(Trainer):
         common = ("round",)
-        c = 0.0  # seconds of the last step, 0 before the first
+        steps = 0  # in this life
+        c = 0.0  # seconds of the last step, until the coordinator has been told
 
         def run(self) -> Generator[Effect, Any, None]:
             while True:
                 if self.done is None:
                     self.done = yield from self.local()
+                    if self.scheme.delayed_ack:
+                        yield Tell(COORDINATOR, Finished(round=self.round, c=self.untold()))
                 yield from self.average_memory()
                 weight = float(self.done.samples) if self.scheme.variant == "journal" else 1.0
                 mean = yield self.mean(self.done.x - self.w, weight)
@@ -110,17 +136,28 @@ class ESync(Scheme):
             step, k, n, seconds = self.train(self.w, 1), 0, 0, 0.0
             while True:
                 # Who has never timed a step waits for it: to ask ahead it would have to guess.
-                ahead = self.scheme.delayed_ack and self.c > 0
+                ahead = self.scheme.delayed_ack and self.steps >= TIMED_FROM
                 ticket = (yield Start(self.query(k, 1))) if ahead else None
                 t = yield step
-                k, n, seconds, self.c = k + 1, n + t.samples, seconds + t.seconds, t.seconds
+                k, n, seconds = k + 1, n + t.samples, seconds + t.seconds
+                self.timed(t.seconds)
                 verdict = (yield Wait(ticket)) if ticket else (yield self.query(k, 0))
                 if not verdict.train:
                     return Trained(t.x, n, seconds, t.memory)
                 step = self.train(t.x, 1, begins=False)
 
+        def timed(self, seconds: float) -> None:
+            self.steps += 1
+            if self.steps >= TIMED_FROM:
+                self.c = max(seconds, SHORTEST_S)
+
+        def untold(self) -> float:
+            """`c`, once: an average must not count a step twice."""
+            c, self.c = self.c, 0.0
+            return c
+
         def query(self, k: int, ahead: int) -> Call:
-            return Call(COORDINATOR, Query(round=self.round, k=k, c=self.c, ahead=ahead))
+            return Call(COORDINATOR, Query(round=self.round, k=k, c=self.untold(), ahead=ahead))
 
     class Coordinator(Role):
         def __init__(self, scheme: Any, place: Place) -> None:
@@ -129,34 +166,45 @@ class ESync(Scheme):
             self.round = -1
             self.c, self.m = Estimates(self.workers, smoothing), Estimates(self.workers, smoothing)
             self.d = Ranked(self.workers)
+            self.members = set(self.workers)
             self.begun: dict[int, float] = {}  # when this round's current step of each worker began
-            self.done: set[int] = set()  # who was told SYNC in this round, and has no step under way
-            self.handed_over, self.met_at = 0.0, 0.0  # the last of this round, so far, and of the round before
+            self.done: dict[int, float] = {}  # when each worker ended its last step of this round
+            self.last_done, self.met_at = 0.0, 0.0  # the last of them so far, and that of the round before
             self.told: dict[int, bool] = {}
 
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             match message:
+                case Entered() | Query() | Finished() if src not in self.members:
+                    return  # it has left
                 case Entered(round=round):
                     self.enter(now, src, round)
                 case Query(k=k, c=c, ahead=ahead):
-                    if k > 0:
-                        self.c.put(src, c)
-                        self.d.put(src, self.c[src] + self.m[src])
+                    self.timed(src, c)
                     train, reason = self.decide(now, src, k + ahead, ahead)
                     if train or ahead:
                         self.begun[src] = now
-                    if not train:
-                        self.sync(now, src, ahead)
+                    else:
+                        self.ended(now, src)
                     self._explain(now, src, train, reason)
                     yield Reply(src, Verdict(train=train))
+                case Finished(round=round, c=c):
+                    self.timed(src, c)
+                    if round == self.round:
+                        self.ended(now, src)
                 case _:
                     yield from super().on(now, src, message)
 
+        def timed(self, rank: int, c: float) -> None:
+            """A fresh time counts, however few steps the worker was allowed in this round."""
+            if c > 0:
+                self.c.put(rank, c)
+                self.d.put(rank, self.c[rank] + self.m[rank])
+
         def enter(self, now: float, src: int, round: int) -> None:
             if round > self.round:
-                self.round, self.begun, self.done, self.met_at = round, {}, set(), self.handed_over
+                self.round, self.begun, self.done, self.met_at = round, {}, {}, self.last_done
             elif src in self.begun:
-                self.done.discard(src)  # it was restarted
+                self.done.pop(src, None)  # it was restarted
             timed = src not in self.c.unknown and src not in self.begun
             if timed and self.scheme.variant == "journal":
                 self.m.put(src, now - self.met_at)
@@ -164,18 +212,21 @@ class ESync(Scheme):
             self.begun[src] = now
             self._explain(now, src, True, "everyone trains at least once a round")
 
-        def sync(self, now: float, src: int, ahead: int) -> None:
-            if not ahead:
-                self.done.add(src)
-            self.handed_over = max(self.handed_over, now + ahead * self.c[src])
+        def ended(self, now: float, src: int) -> None:
+            self.done.setdefault(src, now)
+            self.last_done = max(self.last_done, now)
 
         def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+            self.members.discard(rank)
             for estimates in (self.c, self.m, self.d):
                 estimates.drop(rank)
             yield from ()
 
         def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+            self.members.add(rank)
             self.c.add(rank)
+            for estimates in (self.m, self.d):
+                estimates.drop(rank)
             yield from ()
 
         def decide(self, now: float, r: int, k: int, ahead: int) -> tuple[bool, str]:
@@ -183,14 +234,15 @@ class ESync(Scheme):
             if k == self.scheme.cap:
                 return False, f"{k} steps are the cap"
             if self.c.unknown:
-                return True, f"worker {next(iter(self.c.unknown))} has not finished its first step"
+                return True, f"worker {next(iter(self.c.unknown))} has no step that was timed"
             s = self.d.largest()
             if r == s or s is None:
                 return False, "it is the slowest"
-            if s in self.done:
+            if s in self.done and (not ahead or now >= self.done[s] + self.m[s]):
                 return False, f"the slowest, worker {s}, is done"
             # Who has not begun this round yet will begin it now at the earliest.
-            rest = self.begun.get(s, now) + self.d[s] - now
+            due = self.done[s] + self.m[s] if s in self.done else self.begun.get(s, now) + self.d[s]
+            rest = due - now
             step = self.c[r] * (1 + self.scheme.epsilon + ahead) + self.m[r]
             fits = step <= rest
             if not self.note:  # words cost more than the decision

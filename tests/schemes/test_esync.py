@@ -111,7 +111,7 @@ def test_who_asks_ahead_is_told_whether_one_more_fits_after_the_step_under_way()
 def test_the_cap_ends_a_round_whatever_fits() -> None:
     _, work = run((8.0, 1.1), until=200, cap=5)
     assert {work.steps[round, 1] for round in range(20)} == {5}
-    assert {work.steps[round, 0] for round in range(20)} == {1}
+    assert {work.steps[round, 0] for round in range(1, 20)} == {1}
 
 
 def test_asking_ahead_takes_the_way_to_the_coordinator_out_of_every_step() -> None:
@@ -150,8 +150,9 @@ def test_the_slowest_makes_exactly_one_step_a_round_and_others_what_fits(delayed
 def test_in_the_first_round_nobody_overshoots_the_slowest_by_more_than_one_step() -> None:
     seconds = (8.0, 1.1, 3.0, 7.9)
     _, work = run(seconds, until=30)
+    assert work.steps[0, 0] == 2, "the first step of a worker is cold, so its second is timed"
     for rank, c in enumerate(seconds):
-        assert 8.0 - c < work.steps[0, rank] * c < 8.0 + c + 0.01
+        assert 16.0 - c < work.steps[0, rank] * c < 16.0 + c + 0.01
 
 
 def test_nobody_idles_longer_than_one_step_of_its_own() -> None:

@@ -86,14 +86,14 @@ SCENES = [
     Scene(
         name="esync",
         scheme="esync",
-        seconds=(1.0, 1.6, 4.0),
-        until=10.5,
+        seconds=(1.3, 2.0, 4.0),
+        until=13.7,
         parameters={"delayed_ack": False},
         servers=0,
-        look="In the first round nobody has been timed, so all train until the slowest is done. From the second "
-        "round on the coordinator answers train=True while another step fits into what worker 2 still "
-        "needs, and all meet at about the same time. The mean is weighted by samples: worker 2 has made one "
-        "step, worker 0 several.",
+        look="First steps are not timed (c=0), so in the first round all train until the slowest has made two. "
+        "From the second round on the coordinator answers train=True while another step fits into what "
+        "worker 2 still needs, and all meet at about the same time. The mean is weighted by samples: worker "
+        "2 has made one step, worker 0 several.",
     ),
     Scene(
         name="easgd",
