@@ -96,6 +96,11 @@ def score(groups: Groups, seconds: Mapping[int, float], ratio: float) -> float:
     return total / sum(map(len, logs))
 
 
+def rounds_of(groups: Groups, seconds: Mapping[int, float]) -> dict[int, float]:
+    """Seconds that a round takes each rank: those of the slowest member of its group."""
+    return {rank: max(seconds[member] for member in group) for group in groups for rank in group}
+
+
 def _clusterings(xs: Sequence[float]) -> Iterator[list[int]]:
     """Where the clusters of the sorted `xs` begin, for each number of clusters from GROUPS_MAX down to 2."""
     size, mean = [1] * len(xs), list(xs)

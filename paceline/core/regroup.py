@@ -30,7 +30,7 @@ from paceline.core.effects import (
     Tell,
     Wait,
 )
-from paceline.core.grouping import Groups, groups_by_speed, score
+from paceline.core.grouping import Groups, groups_by_speed, rounds_of, score
 from paceline.core.message import message
 from paceline.core.pushing import ClockedWorker
 from paceline.core.role import Place, Role
@@ -152,14 +152,26 @@ class Regrouper:
         present: dict[_Group, list[int]] = {}
         for rank in sorted(self.seconds):
             present.setdefault(self.group[rank], []).append(rank)
-        ratio = self.scheme.ratio
-        found = groups_by_speed(self.seconds, ratio)
+        there = tuple(map(tuple, present.values()))
+        found = groups_by_speed(self.seconds, self.scheme.ratio)
+        if why := self._better(found, there):
+            self.why = why
+            self._move(present, found)
+
+    def _better(self, found: Groups, there: Groups) -> str:
+        """Why `found` is worth moving to from the groups that are `there`; "" when it is not."""
+        ratio, hysteresis = self.scheme.ratio, self.scheme.hysteresis
         after = score(found, self.seconds, ratio)
         # What is there may be a little worse than what would be made: a ratio on the border shall not make and break.
-        before = score(tuple(map(tuple, present.values())), self.seconds, ratio ** (1 - self.scheme.hysteresis))
-        if after > before + self.scheme.hysteresis:
-            self.why = f"{len(found)} groups by speed have a silhouette of {after:.2f}, those before {before:.2f}"
-            self._move(present, found)
+        before = score(there, self.seconds, ratio ** (1 - hysteresis))
+        if after > before + hysteresis:
+            return f"{len(found)} groups by speed have a silhouette of {after:.2f}, those before {before:.2f}"
+        # Among many workers a silhouette hardly changes when one of them does, but its whole group waits for it.
+        rounds, shorter = rounds_of(there, self.seconds), rounds_of(found, self.seconds)
+        rank = max(rounds, key=lambda rank: rounds[rank] / shorter[rank])
+        if rounds[rank] > shorter[rank] * ratio * (1 + hysteresis):
+            return f"a round of worker {rank} takes {rounds[rank]:.3g} s, and {shorter[rank]:.3g} s in another group"
+        return ""
 
     def _move(self, present: dict[_Group, list[int]], found: Groups) -> None:
         self.number += 1
