@@ -13,8 +13,8 @@ versions, from the weights the gradient was computed on.
 
 Groups are written down (`groups`, also `file:PATH` of MXNet-G's `groups` file; `labels`, one for each rank), or found:
 clusters of measured step times (see paceline.core.grouping). The coordinator looks again every `regroup` exchanges a
-worker, and regroups when another grouping describes the speeds better by `hysteresis`, or would make somebody's rounds
-shorter by `ratio` and `hysteresis`: so a worker whose speed has changed is not kept among others. Regrouping is ours. It takes
+worker, and regroups when another grouping describes the speeds better by `hysteresis`, or makes the rounds of a worker
+shorter by more than `ratio`: one slow worker among many would hold up its whole group. Regrouping is ours. It takes
 effect between two rounds of a group, for all its members alike; a worker's first push in its new group names the
 group's members, so that every shard makes the same rounds, in whatever order pushes reach it.
 

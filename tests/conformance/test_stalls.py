@@ -1,4 +1,4 @@
-"""Whatever slows a worker down once, all are as fast as before a few exchanges later: no scheme remembers it for good."""
+"""One stall of a worker: a few exchanges later all are as fast as before. No scheme remembers it for good."""
 
 import pytest
 

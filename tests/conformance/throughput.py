@@ -45,14 +45,14 @@ class Throughput:
 
 
 class Stalls:
-    """Steps take `seconds` by rank; the first that worker `rank` begins at or after `at` takes `factor` times as long."""
+    """Steps take `seconds` by rank; those that `at` asked to stall take `factor` times as long."""
 
     def __init__(self, seconds: tuple[float, ...], factor: float = 40.0) -> None:
         self.seconds, self.factor = seconds, factor
         self.due: dict[int, float] = {}
 
     def at(self, rank: int, at: float) -> float:
-        """Returns when the stall is over at the latest."""
+        """The first step that `rank` begins at that time or later stalls. Returns when it has ended at the latest."""
         self.due[rank] = at
         return at + (self.factor + 1) * self.seconds[rank]
 
