@@ -34,6 +34,7 @@ from paceline.core.leases import APPLIED, LATE, REFUSED, Data, Places
 from paceline.core.message import INCREMENT, STATE, Nature, message
 from paceline.core.role import Place, Role
 from paceline.core.round import MadeOf, Round
+from paceline.core.spans import Spans, updated
 from paceline.core.staleness import Weighting
 from paceline.core.trace import Applied, Decision
 from paceline.core.vector import Vector
@@ -52,7 +53,8 @@ class Pull:
 class Push:
     """What came of `samples` samples: `g` is their mean gradient, or what else the scheme's `payload` says.
 
-    `clock` counts this worker's pushes from 1; `data`: which samples, where they are leased. Answered by Weights.
+    `clock` counts this worker's pushes from 1; `data`: which samples, where they are leased; `unused`: what of the
+    model they have not used, in all slices. Answered by Weights.
     """
 
     carries: ClassVar[Nature] = INCREMENT
@@ -61,6 +63,7 @@ class Push:
     clock: int
     samples: int
     data: Data = ()
+    unused: Spans = ()
 
 
 @message
@@ -111,6 +114,7 @@ class ClockedServer(Role):
         self.own: dict[int, Any] = {}  # x_i by rank, where the payload is weights
         self.shift: dict[int, int | None] = {}  # of a newcomer: its clock here, less what it calls its clock
         self.done = Places()  # leased samples that are in some update
+        self.unused: Spans = ()  # what the update that is being made leaves alone
         self.unheld: set[int] = set()  # whom another shard holds back for this one, see `among_others`
         self._asks_enough, self._asks_refuse = self._answers("enough"), self._answers("refuse")
         self._asks_corrected, self._asks_ticked = self._answers("corrected"), self._answers("ticked")
@@ -251,8 +255,9 @@ class ClockedServer(Role):
             return self._shut_out(now, src, push)
         g = self.corrected(src, push.g) if self._asks_corrected else push.g
         if at_once:
-            self._apply(now, (src,), g, push.samples, ((src, push.data),) if push.data else ())
+            self._apply(now, (src,), g, push.samples, ((src, push.data),) if push.data else (), push.unused)
             return (src,)
+        group.saw_unused(push.unused)
         group.add(src, g, push.samples)
         if push.data:
             group.data.append((src, push.data))
@@ -278,16 +283,19 @@ class ClockedServer(Role):
         came = group.came
         if group.count:
             counted = came - group.refused if group.refused else came
-            self._apply(now, counted, group.mean(), group.samples, group.data)
+            self._apply(now, counted, group.mean(), group.samples, group.data, group.unused)
         group.reset()
         return came
 
-    def _apply(self, now: float, ranks: Collection[int], v: Any, samples: int, data: MadeOf = ()) -> None:
+    def _apply(
+        self, now: float, ranks: Collection[int], v: Any, samples: int, data: MadeOf = (), unused: Spans = ()
+    ) -> None:
         weight = 1.0
         if self.note or self.weighting.rule != "none":
             staleness = self.version - min([self.seen[rank] for rank in ranks])
             weight = self.weighting(staleness + 1)
         if weight > 0:
+            self.unused = unused
             self.move(ranks, v, samples, weight)
             self.version += 1
         if self.note:
@@ -316,8 +324,7 @@ class ClockedServer(Role):
 
     def move(self, ranks: Collection[int], v: Any, samples: int, weight: float) -> None:
         if self.payload == GRADIENT:
-            update = self.update
-            self.w = update(self.w, v if weight == 1 else v * weight, samples)
+            self.w = updated(self.update, self.w, v if weight == 1 else v * weight, samples, self.unused)
         elif self.payload == DELTA:
             self.w = self.w + v * (weight / self.scheme.factor)
         else:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from paceline.core.leases import Data
 from paceline.core.record import record
+from paceline.core.spans import Spans
 from paceline.core.vector import Vector
 
 SERVERS: Literal["servers"] = "servers"
@@ -44,13 +45,14 @@ class Compute:
 class Computed:
     """`g`: mean gradient over all `samples` of the mini-batches; `seconds`: how long they took.
 
-    data: which samples, where they are leased.
+    data: which samples, where they are leased. unused: what of the model none of the mini-batches has used.
     """
 
     g: Vector
     samples: int
     seconds: float
     data: Data = ()
+    unused: Spans = field(default=(), compare=False)  # may be filled while the gradient is still arriving
 
 
 KEEP: Literal["keep"] = "keep"

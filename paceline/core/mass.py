@@ -25,6 +25,7 @@ from paceline.core.effects import KEEP, RESET, Call, Computed, Effect, Reply, Te
 from paceline.core.errors import PeerLost
 from paceline.core.message import STATE, Nature, message
 from paceline.core.role import Place, Remembering, Role
+from paceline.core.spans import updated
 from paceline.core.vector import Vector
 
 
@@ -110,7 +111,7 @@ class Holder(Role):
         """`w` after a local update with the gradient of `c`."""
         if self.memory() == RESET and isinstance(self.update, Remembering):
             self.update.reset()
-        return self.update(w, c.g, c.samples)
+        return updated(self.update, w, c.g, c.samples, c.unused)
 
     def give(self, to: tuple[int, ...], round: int = 0) -> Generator[Tell, Any, None]:
         """Equal shares for each of `to` that is still there, and for this worker itself."""

@@ -58,7 +58,8 @@ class ClockedWorker(Role):
         else:
             v = of.x - self.w if self.payload == DELTA else of.x
             self.let_go()
-        return Push(g=v, clock=self.clock + 1, samples=of.samples, data=of.data)
+        unused = of.unused if self.payload == GRADIENT else ()
+        return Push(g=v, clock=self.clock + 1, samples=of.samples, data=of.data, unused=unused)
 
     def met(self, answer: Weights) -> bool:
         """The exchange is over. Are these weights current?"""

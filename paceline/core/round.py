@@ -7,6 +7,7 @@ from typing import Any
 
 from paceline.core.leases import Data
 from paceline.core.mean import weighted_mean
+from paceline.core.spans import Spans, common
 
 MadeOf = Sequence[tuple[int, Data]]
 """Which samples of whom."""
@@ -16,10 +17,11 @@ class Round:
     """The contributions of one group that wait to become one update; `count` of them.
 
     `came`: of whom no more is expected; `refused`: those among them whose contribution does not count; `first`: whose
-    came first; `data`: which samples of whom are in it, where they are leased.
+    came first; `data`: which samples of whom are in it, where they are leased; `unused`: what of the model none of them
+    has used.
     """
 
-    __slots__ = ("came", "count", "data", "first", "members", "refused", "samples", "sum")
+    __slots__ = ("came", "count", "data", "first", "members", "refused", "samples", "sum", "unused")
 
     def __init__(self, members: Iterable[int]) -> None:
         self.members = set(members)
@@ -32,6 +34,12 @@ class Round:
         self.samples = 0
         self.sum: Any = None  # None when there is none
         self.data: list[tuple[int, Data]] = []
+        self.unused: Spans = ()
+
+    def saw_unused(self, unused: Spans) -> None:
+        """Of the contribution that is added next."""
+        if unused or self.unused:
+            self.unused = common(self.unused, unused) if self.count else unused
 
     def add(self, rank: int, g: Any, samples: int) -> None:
         if self.count == 1:  # of two, whoever comes first, the sum has the same bits

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from paceline.core.errors import ConfigError
+from paceline.core.spans import Span
 from paceline.engine.flatten import FlatModel
 from paceline.engine.rope import Parts, Rope
 
@@ -32,6 +33,7 @@ class Backward:
         self._parts: Parts | None = None
         self._buffer: Tensor | None = None
         self._version = 0
+        self.unused: list[Span] = []  # of the gradient that is under way; complete before the last of it is there
         self.seconds = 0.0  # spent on telling of what has arrived
         self._arrived: Callable[[], None] = lambda: None
         self._hooks: list[RemovableHandle] = [
@@ -45,6 +47,7 @@ class Backward:
         self._parts, self._buffer = self._flat.lend_arriving(what)
         self._missing = set(range(len(self._names)))
         self._version, self._arrived = self._buffer._version, arrived
+        self.unused = []
         return self._parts.vector
 
     def close(self) -> None:
@@ -61,8 +64,11 @@ class Backward:
                 "gradients were changed between backward and pace.step(), by clipping perhaps; with overlap they have "
                 f"left by then: {WAY_OUT}"
             )
-        for i in sorted(self._missing):
+        missing = sorted(self._missing)
+        for i in missing:
             self._flat.collect_one(i)
+        self.unused += self._flat.unused_among(missing)  # a slice with one of them leaves only now
+        for i in missing:
             parts.put(i)
 
     def cancel(self) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from paceline.core.errors import ConfigError
-from paceline.engine.flatten import copies_when_saved, views_of
+from paceline.engine.flatten import pieces_of
 from paceline.engine.pool import spare
 from paceline.engine.vector import Flat
 
@@ -39,11 +39,9 @@ class Buffers:
         tensors = [tensor for _, _, tensor in found]
         device = tensors[0].device if tensors else torch.device("cpu")
         self._flat = spare(sum(t.numel() for t in tensors), device)
-        for (part, name, old), view in zip(found, views_of(self._flat, tensors), strict=True):
+        for (part, name, old), view in zip(found, pieces_of(self._flat, tensors), strict=True):
             view.copy_(old)
             setattr(part, name, view)
-        for part in dict.fromkeys(part for part, _, _ in found):
-            copies_when_saved(part, ("running_mean", "running_var"))
 
     def __len__(self) -> int:
         return self._flat.numel()

@@ -1,4 +1,4 @@
-"""`FlatModel`: a module whose parameters are views of one buffer and whose gradients are views of another.
+"""`FlatModel`: a module whose trained parameters share one buffer and whose gradients are views of another.
 
 What a scheme exchanges is then one tensor, and nothing on the hot path loops over parameters but a check that the
 views are still in place (tens of nanoseconds each). The module stays the user's: forward, backward, `parameters()`
@@ -10,24 +10,25 @@ when nobody refers to it any more; until then the next gradient grows in another
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 import weakref
 from collections.abc import Iterable, Sequence
 from operator import attrgetter, is_
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
+from torch.utils.dlpack import from_dlpack
 
 from paceline.core.errors import ConfigError
+from paceline.core.spans import Spans
 from paceline.engine.awaited import Awaited, fit
 from paceline.engine.pool import Loan, spare
 from paceline.engine.rope import Parts, Rope
 from paceline.engine.sparse import AnyFlat, SparseFlat
 from paceline.engine.sparse_parameters import SparseParameters
+from paceline.engine.trained import Rest, trained_of
+from paceline.engine.used import Used
 from paceline.engine.vector import Flat
 
 _grad_of = attrgetter("grad")
@@ -41,18 +42,13 @@ def views_of(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
     return [piece.view(t.shape) for piece, t in zip(pieces, tensors, strict=True)]
 
 
-def copies_when_saved(module: nn.Module, names: Iterable[str]) -> None:
-    """Let `module.state_dict()` hold copies of its own tensors `names`, not views of a buffer shared by all.
+def pieces_of(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The same memory as `views_of`, but for torch each piece is a storage of its own, as long as itself.
 
-    A file would otherwise contain the whole buffer once per view, or be refused (safetensors).
+    What is saved or copied of a module is then what a plain one has: a view would take the whole buffer along, and
+    safetensors refuses such.
     """
-    module.register_state_dict_post_hook(functools.partial(_copy_out, tuple(names)))  # type: ignore[no-untyped-call]
-
-
-def _copy_out(names: tuple[str, ...], _module: nn.Module, state: dict[str, Any], prefix: str, _meta: Any) -> None:
-    for key in (prefix + name for name in names):
-        if isinstance(state.get(key), Tensor) and not isinstance(state[key], nn.Parameter):
-            state[key] = state[key].clone()
+    return [from_dlpack(view) if view.numel() else view for view in views_of(flat, tensors)]
 
 
 class _Gradient:
@@ -76,22 +72,28 @@ class _Gradient:
 
 
 class FlatModel:
-    """`module` on `device`, in flat form. Parameters lie in the order of `named_parameters()`, tied ones once.
+    """`module` on `device`: what is trained of it in flat form, in the order of `named_parameters()`, tied ones once.
 
-    Frozen parameters (`requires_grad` False) have their place in the vector and a gradient of zero; note that an
-    optimizer with weight decay still shrinks them. Do not move or convert the module afterwards.
+    optimizer: trained is what it holds and what requires a gradient (`paceline.engine.trained`); None: all that
+    requires one. The rest of the module stays as it is. Do not move or convert the module afterwards.
 
     by_rows: gradients of `nn.Embedding(sparse=True)` stay sparse; `gradient()` then gives a SparseFlat. Otherwise, and
     always for local steps, they are as long as the table.
 
-    Raises ConfigError, naming the parameter, for one that is not float32, has no numbers yet, lies on another device
-    than the others or overlaps one.
+    Raises ConfigError as `trained_of` does.
     """
 
-    def __init__(self, module: nn.Module, device: torch.device | str = "cpu", *, by_rows: bool = False) -> None:
-        named = dict(module.named_parameters())
-        _refuse_unfit(named)
+    def __init__(
+        self,
+        module: nn.Module,
+        device: torch.device | str = "cpu",
+        *,
+        optimizer: torch.optim.Optimizer | None = None,
+        by_rows: bool = False,
+    ) -> None:
+        named = trained_of(module, optimizer)
         module.to(torch.device(device))
+        self.rest = Rest(module, named)
         self.module = module
         self._names = tuple(named)
         self._parameters = list(named.values())
@@ -113,24 +115,23 @@ class FlatModel:
         self._sparse = SparseParameters(module, self._parameters) if by_rows else None
         # Those whose gradients grow in one buffer.
         self._dense = self._sparse.others if self._sparse else self._parameters
+        numbers = {id(p): i for i, p in enumerate(self._parameters)}
+        self._numbers = [numbers[id(p)] for p in self._dense]
+        self._used = Used(self._parameters, self._edges)
         self._gradient = _Gradient(self._dense, self.device)
         self._bind(self._gradient)
 
     def _move_in(self) -> None:
         with torch.no_grad():
-            for p, view in zip(self._parameters, views_of(self._w, self._parameters), strict=True):
-                view.copy_(p)
-                p.data = view
-        for part in self.module.modules():
-            names = [name for name, _ in part.named_parameters(recurse=False, remove_duplicate=False)]
-            if names:
-                copies_when_saved(part, names)
+            for p, piece in zip(self._parameters, pieces_of(self._w, self._parameters), strict=True):
+                piece.copy_(p)
+                p.data = piece
 
     def __len__(self) -> int:
         return self._length
 
     def layout(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Name and shape of every parameter, in the order of the vector."""
+        """Name and shape of every trained parameter, in the order of the vector."""
         return [(name, tuple(p.shape)) for name, p in zip(self._names, self._parameters, strict=True)]
 
     @property
@@ -144,17 +145,13 @@ class FlatModel:
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """Those of the module, in the order of the vector."""
+        """Those that are trained, in the order of the vector."""
         return self._parameters
 
     @property
     def by_rows(self) -> bool:
         """Do gradients come as rows of tables?"""
         return bool(self._sparse)
-
-    @property
-    def frozen(self) -> tuple[str, ...]:
-        return tuple(n for n, p in zip(self._names, self._parameters, strict=True) if not p.requires_grad)
 
     # ---- weights -----------------------------------------------------------------------------------------
     def load(self, w: AnyFlat, *, late: bool = False) -> None:
@@ -234,6 +231,7 @@ class FlatModel:
         elif not self._attached():
             self._bind(self._gradient)
         self._gradient.tensor.zero_()
+        self._used.clear()
         if self._sparse:
             self._sparse.zero_grad()
 
@@ -247,12 +245,39 @@ class FlatModel:
         """Bring gradients home that the module's owner replaced (`optimizer.zero_grad()` drops them, say)."""
         if self._attached():
             return
-        found = list(map(_grad_of, self._dense))
+        found, was = list(map(_grad_of, self._dense)), self._expected
         if self._gradient.lent:
             self._switch()
-        for p, grad, view in zip(self._dense, found, self._gradient.views, strict=True):
+        for i, p, grad, view, old in zip(self._numbers, self._dense, found, self._gradient.views, was, strict=True):
+            if grad is not old:
+                self._used.set(i, grad is not None)
             _take_over(p, grad, view)
         self._bind(self._gradient)
+
+    # ---- what was used -----------------------------------------------------------------------------------
+    def unused(self) -> Spans:
+        """Where no backward pass since `zero_grad` has left a gradient; after `gradient`."""
+        return self._used.unused()
+
+    def unused_among(self, parameters: Iterable[int]) -> Spans:
+        """Where those of these parameters lie that none has."""
+        return self._used.spans(i for i in parameters if i not in self._used)
+
+    @property
+    def has_gradient(self) -> bool:
+        """Has any parameter a gradient since `zero_grad`, from backward or from somebody who put one there?"""
+        if self._used.any or self._attached():
+            return self._used.any
+        pairs = zip(map(_grad_of, self._dense), self._expected, strict=True)
+        return any(grad is not None and grad is not view for grad, view in pairs)
+
+    def show_unused(self) -> None:
+        """Let parameters without a gradient have none (None), as torch's optimizers expect."""
+        if self._used.all:
+            return
+        for i, p, view in zip(self._numbers, self._dense, self._expected, strict=True):
+            if i not in self._used and p.grad is view:
+                p.grad = None
 
     def lend_arriving(self, what: str) -> tuple[Parts, Tensor]:
         """The gradient that backward is about to make, parameter by parameter, and the buffer it grows in; not by rows.
@@ -266,8 +291,15 @@ class FlatModel:
         """Bring the gradient of parameter `i` home, likewise."""
         p = self._parameters[i]
         if p.grad is not self._expected[i]:
+            self._used.set(i, p.grad is not None)
             _take_over(p, p.grad, self._gradient.views[i])
             p.grad = self._expected[i]
+
+    def release(self) -> None:
+        """The module is its owner's alone from now on: no hooks, and no gradient, as after torch's `zero_grad`."""
+        self._used.end()
+        for p in self._parameters:
+            p.grad = None
 
     def _attached(self) -> bool:
         return all(map(is_, map(_grad_of, self._dense), self._expected))
@@ -295,19 +327,3 @@ def _take_over(p: nn.Parameter, grad: Tensor | None, view: Tensor) -> None:
         view.zero_()
     elif grad is not view:
         view.copy_((grad.to_dense() if grad.is_sparse else grad).detach())
-
-
-def _refuse_unfit(named: dict[str, nn.Parameter]) -> None:
-    if not any(is_lazy(p) or p.numel() for p in named.values()):
-        raise ConfigError("the model has no parameters to train")
-    device = next(iter(named.values())).device
-    owners: dict[int, str] = {}
-    for name, p in named.items():
-        if is_lazy(p) or p.is_meta:
-            raise ConfigError(f"parameter {name} has no numbers yet: run one batch through the model first")
-        if p.dtype != torch.float32:
-            raise ConfigError(f"parameter {name} is {p.dtype}, not torch.float32: call .float() on the model first")
-        if p.device != device:
-            raise ConfigError(f"parameter {name} is on {p.device} but others are on {device}: use one device")
-        if p.numel() and owners.setdefault(p.data_ptr(), name) != name:
-            raise ConfigError(f"parameter {name} shares memory with {owners[p.data_ptr()]}: tie one Parameter object")

@@ -12,12 +12,14 @@ otherwise move in every update. It is another optimizer: rows that are seldom us
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from paceline.core.errors import ConfigError
+from paceline.core.spans import Spans, merged, within
 from paceline.engine.persistent import PersistentTable
 from paceline.engine.recipes import OptimizerRecipe, ScheduleRecipe
 from paceline.engine.rows import Rows
@@ -45,12 +47,15 @@ class Lazy(Rule):
         self._memory: dict[str, Tensor] = {}  # by table and name, as high and wide as the table
         self._updates = 0
 
-    def apply(self, w: AnyFlat, g: AnyFlat, lr: float) -> Any:
+    def apply(self, w: AnyFlat, g: AnyFlat, lr: float, unused: Spans = ()) -> Any:
         if isinstance(g, Flat) and isinstance(w, Flat):
-            return self._whole.apply(w, g, lr)
+            return self._whole.apply(w, g, lr, unused)
         where = cast(SparseFlat, g if isinstance(g, SparseFlat) else w).where
         w, g = _with_tables(w, where), _with_tables(g, where)
-        dense = self._whole.apply(w.dense, g.dense, lr) if len(w.dense) else w.dense
+        if unused:
+            pieces = (within(unused, there.start, there.stop, here.start) for there, here in where.packed)
+            unused = merged(itertools.chain(*pieces))
+        dense = self._whole.apply(w.dense, g.dense, lr, unused) if len(w.dense) else w.dense
         self._optimizer.param_groups[0]["lr"] = lr
         tables = [self._update(i, *pair) for i, pair in enumerate(zip(w.tables, g.tables, strict=True))]
         self._updates += 1

@@ -18,12 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from paceline.core.errors import ConfigError
+from paceline.core.spans import Spans, within
 from paceline.engine import schedule as schedules
 from paceline.engine.flatten import FlatModel
 from paceline.engine.memory import OptimizerMemory
 from paceline.engine.pool import spare
 from paceline.engine.recipes import MOMENTUM, OPTIMIZERS, OptimizerRecipe, ScheduleRecipe
 from paceline.engine.trust import LAMB, LARS
+from paceline.engine.unused import Pieces, kept, zero_spans
 from paceline.engine.vector import Flat
 
 CONSTANT = ScheduleRecipe()
@@ -42,10 +44,15 @@ class Rule(ABC):
     Calling it gives new weights and leaves `w` and `g` as they are. The schedule's factor is that of the samples seen
     before the update. A gradient that is longer than the recipe's `clip_norm` is shortened first, as torch does it.
 
+    What is unused of the model stays as it is, and so does what is remembered of it. `start` is where in the model
+    these weights begin. zeros_unused: the lengths of the tensors, where nobody says what is unused: those whose
+    gradient is zero throughout.
     by_rows: it leaves the rows of a table alone whose gradient is zero.
     """
 
     by_rows = False
+    start = 0
+    zeros_unused: Sequence[int] = ()
 
     def __init__(self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> None:
         schedules.check(schedule)
@@ -54,17 +61,21 @@ class Rule(ABC):
         self.lr = recipe.lr
         self.samples_seen = 0
 
-    def __call__(self, w: Flat, g: Flat, samples: int) -> Flat:
+    def __call__(self, w: Flat, g: Flat, samples: int, unused: Spans = ()) -> Flat:
         lr = self.lr * schedules.factor(self.schedule, self.samples_seen)
+        if self.zeros_unused:
+            unused = zero_spans(g.value(), self.zeros_unused)
+        elif unused:
+            unused = within(unused, self.start, self.start + len(w))
         if self.recipe.clip_norm:
             g = g * min(1.0, self.recipe.clip_norm / (g.norm() + 1e-6))
-        new = self.apply(w, g, lr)
+        new = self.apply(w, g, lr, unused)
         self.samples_seen += samples
         return new
 
     @abstractmethod
-    def apply(self, w: Flat, g: Flat, lr: float) -> Flat:
-        """One step at learning rate `lr`."""
+    def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
+        """One step at learning rate `lr`, but for what is unused."""
 
     @abstractmethod
     def reset(self) -> None:
@@ -93,13 +104,18 @@ class SGD(Rule):
         super().__init__(recipe, schedule)
         self.by_rows = not recipe.momentum and not recipe.weight_decay
 
-    def apply(self, w: Flat, g: Flat, lr: float) -> Flat:
-        mu, decay = self.recipe.momentum, self.recipe.weight_decay
+    def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
+        mu, decay, before = self.recipe.momentum, self.recipe.weight_decay, self.v
         d = g + w * decay if decay else g
         if not mu:
-            return w - d * lr
-        self.v = d + self.v * mu if self.v is not None else d
-        return w - (d + self.v * mu if self.recipe.nesterov else self.v) * lr
+            new = w - d * lr
+        else:
+            self.v = d + before * mu if before is not None else d
+            new = w - (d + self.v * mu if self.recipe.nesterov else self.v) * lr
+        if not unused or self.by_rows:  # there a gradient of zero changes nothing
+            return new
+        self.v = kept(self.v, before, unused) if self.v is not None else None
+        return kept(new, w, unused)
 
     def reset(self) -> None:
         self.v = None
@@ -123,30 +139,23 @@ class TorchRule(Rule):
         self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT, tensors: Sequence[int] = ()
     ) -> None:
         super().__init__(recipe, schedule)
-        self._parameter = nn.Parameter(torch.empty(0))
-        self._optimizer = torch_optimizer(recipe, self._parameter, tensors)
+        self._pieces = Pieces(lambda parameter: torch_optimizer(recipe, parameter, tensors), tensors)
 
-    def apply(self, w: Flat, g: Flat, lr: float) -> Flat:
+    def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
         fresh = spare(len(w), w.device)
         w.copy_into(fresh)
-        self._parameter.grad = None  # of another length before the first call
-        self._parameter.data = fresh
-        self._parameter.grad = g.value().to(w.device)
-        self._optimizer.param_groups[0]["lr"] = lr
-        self._optimizer.step()
-        self._parameter.grad = None  # lest it hold the buffer until the next update
-        self._parameter.data = torch.empty(0)
+        self._pieces.step(fresh, g.value().to(w.device), lr, unused)
         return Flat(fresh)
 
     def reset(self) -> None:
-        self._optimizer.state.clear()
+        self._pieces.reset()
 
     def state(self) -> dict[str, Tensor | float | int]:
-        return {**super().state(), **_state_of(self._optimizer, self._parameter)}
+        return {**super().state(), **self._pieces.state()}
 
     def load_state(self, state: dict[str, Tensor | float | int]) -> None:
         super().load_state(state)
-        _set_state(self._optimizer, self._parameter, state)
+        self._pieces.load_state({k: v for k, v in state.items() if k not in ("samples_seen", "lr")})
 
 
 def make_rule(recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT, tensors: Sequence[int] = ()) -> Rule:
@@ -165,15 +174,12 @@ def make_rule(recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT, tens
 class LocalOptimizer:
     """The optimizer of a worker that trains locally: one fused kernel, in place, over the whole model.
 
-    Raises ConfigError for a bad recipe or schedule, and for weight decay on a model with frozen parameters, which in
-    one flat vector would decay too.
+    Raises ConfigError for a bad recipe or schedule.
     """
 
     def __init__(self, model: FlatModel, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> None:
         check(recipe)
         schedules.check(schedule)
-        if recipe.weight_decay and model.frozen:
-            raise ConfigError(f"weight decay would shrink the frozen parameter {model.frozen[0]}: set it to 0")
         self.model = model
         self.schedule = schedule
         self.lr = recipe.lr

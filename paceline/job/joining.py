@@ -19,6 +19,7 @@ from paceline.job.carriers import LiveCarrier, make_carrier, measured_links
 from paceline.job.choosing import meets_for_means
 from paceline.job.lowrank import LowRankMeans
 from paceline.job.recipe import Recipe
+from paceline.job.rest import SharedRest
 from paceline.job.seat import Seat
 from paceline.job.server import INITIAL
 from paceline.live import control, party
@@ -38,6 +39,7 @@ class Membership:
         self._node = session.node
         self._scheme = recipe.make_scheme()
         self._rank = seat.who.index
+        self._rest = SharedRest(session, flat.rest)
         self._carrier: LiveCarrier | None = None
 
     # ---- joining -----------------------------------------------------------------------------------------
@@ -53,7 +55,7 @@ class Membership:
             session.reach_if_there(party.EVALUATOR)
         ready = control.Ready(
             length=len(self._flat),
-            fingerprint=f"{self._flat.fingerprint()}/{self._recipe.digest()}",
+            fingerprint=f"{self._flat.fingerprint()}/{self._flat.rest.fingerprint()}/{self._recipe.digest()}",
             seconds_per_step=max(measure(), seat.step_seconds) if measure else seat.step_seconds,
             optimizer=self._recipe.to_json(),
             links=() if session.late else session.links(seat.servers),
@@ -74,8 +76,10 @@ class Membership:
 
     def _take_up(self, plan: control.Plan, update: Update, clock: int) -> None:
         self._learn_layout(plan)
-        # Worker 0's weights become everybody's: a mean in which nobody else counts.
         absent = self._session.departed
+        if self._rank and 0 not in absent:
+            self._rest.take(0)
+        # Worker 0's weights become everybody's: a mean in which nobody else counts.
         counts, everybody = float(self._rank == 0), tuple(rank for rank in range(plan.workers) if rank not in absent)
         first = self._node.mean(Mean(self._flat.weights(), everybody, INITIAL, counts, EVERY_BIT))
         role = self._role(plan, update, first.v)
@@ -99,16 +103,17 @@ class Membership:
         session.enter(role, plan.layout, self._carrier)
 
     def _take_over(self, plan: control.Plan, update: Update) -> Role:
-        self._take_buffers(plan.workers)
+        self._take_rest_and_buffers(plan.workers)
         model_of = self._scheme.model_of(plan.servers)
         return come_late(self._session, model_of, plan.workers, lambda w: self._role(plan, update, w))
 
-    def _take_buffers(self, workers: int) -> None:
-        """Batch-norm statistics of somebody who has gone on."""
-        for rank in others(self._session, workers) if len(self._buffers) else ():
+    def _take_rest_and_buffers(self, workers: int) -> None:
+        """Of somebody who has gone on; batch-norm statistics, which are in the rest too, as they are by now."""
+        for rank in others(self._session, workers) if not self._rest.empty else ():
             with contextlib.suppress(PeerLost):
-                self._session.reach(party.worker(rank))
-                self._buffers.load(self._node.peek(rank, "buffers"))
+                self._rest.take(rank)
+                if len(self._buffers):
+                    self._buffers.load(self._node.peek(rank, "buffers"))
                 return
 
     def _learn_layout(self, plan: control.Plan) -> None:
@@ -148,6 +153,10 @@ class Membership:
             self._node.peers = PeerCarrier(session.transport, FlatMemory(seat.device), FlatAdder(), coder=self._coder())
             session.meet_workers()
         return measured_links(session) if means and seat.mean == "auto" and not session.late else ()
+
+    def begin(self) -> None:
+        """Training starts."""
+        self._rest.begin()
 
     # ---- leaving -----------------------------------------------------------------------------------------
     def leave(self, reason: str, *, home: bool = False) -> None:

@@ -55,7 +55,7 @@ class Overlap:
         self._announced = self._samples()
         if self._announced:
             with contextlib.suppress(Stopped):  # `finish` raises it again
-                self._node.begin(Computed(g, self._announced, math.nan, self._data()))
+                self._node.begin(Computed(g, self._announced, math.nan, self._data(), self._backward.unused))
         else:
             self._backward.cancel()
 

@@ -66,12 +66,11 @@ class Pace:
         self.recipe = recipe
         self.device = torch.device(seat.device)
         self._seat, self._session, self._node = seat, session, session.node
-        self._flat = FlatModel(model, self.device, by_rows=recipe.by_rows(seat.servers))
+        self._flat = FlatModel(model, self.device, optimizer=optimizer, by_rows=recipe.by_rows(seat.servers))
         buffers = Buffers(model, seat.buffers)
         self._node.exhibits["buffers"] = lambda _slice: buffers.snapshot()
         self._work = Steps(self._flat, recipe, optimizer)
-        self._update = recipe.make_rule(self._flat.tensors)
-        self._update.samples_seen = behind.samples
+        self._update = self._make_update(behind.samples)
         self._rate = Rate(optimizer)
         self._watch = Stopwatch(self.device, session.over)
         self._streams: dict[int, Batches | LeasedBatches] = {}
@@ -99,12 +98,20 @@ class Pace:
         self._work.late = self._overlap is not None
         self._node.times.on_wait = self._waited
         self._former_steps = session.expect(control.Go).steps
+        self._membership.begin()
         if session.late:
             self._behind = Behind(batches=self._former_steps)
         self._remember()
         self._notice = Notice(session)
         session.reports.begin(self._progress)
         self._take(self._node.advance)
+
+    def _make_update(self, samples_seen: int) -> Any:
+        update = self.recipe.make_rule(self._flat.tensors)
+        update.samples_seen = samples_seen
+        if self._seat.workers > 1:  # a mean over workers does not say what they have used
+            update.zeros_unused = self._flat.tensors
+        return update
 
     # ---- the user's side ---------------------------------------------------------------------------------
     @property

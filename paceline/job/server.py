@@ -86,7 +86,7 @@ class Shard:
         session.node.out.stage = recipe.codecs.stage(FlatMemory(), self._scheme, of_server=True)
         self._parts, self._slices = plan.layout.slices, plan.layout.of(self._server)
         self._tensors = _tensors_by_slice(plan)
-        self._rules = [recipe.make_rule(self._tensors[number]) for number in self._slices]
+        self._rules = [self._make_rule(number) for number in self._slices]
         self._resume_rules(start)
         self._gates = self._make_gates() if recipe.gate.mode != OFF else {}
         self.hosted = [self._host(at, number) for at, number in enumerate(self._slices)]
@@ -108,6 +108,11 @@ class Shard:
         elif start is not None:
             for rule in self._rules:
                 rule.samples_seen = start.samples
+
+    def _make_rule(self, number: int) -> Any:
+        rule = self._recipe.make_rule(self._tensors[number])
+        rule.start = self._parts[number].start
+        return rule
 
     def _length(self, number: int) -> int:
         return int(self._parts[number].stop - self._parts[number].start)
@@ -238,7 +243,7 @@ class Shard:
     def _become(self, at: int, state: SliceState) -> None:
         box = self._box
         assert box is not None, "only servers that hold the model are replaced"
-        self._rules[at] = self._recipe.make_rule(self._tensors[self._slices[at]])
+        self._rules[at] = self._make_rule(self._slices[at])
         make_role = lambda w: box(self._scheme, self._place(at, w))  # noqa: E731
         role = self.hosted[at].role
         if role is not None:

@@ -12,6 +12,7 @@ import torch
 
 from paceline.core.effects import KEEP, RESET, Compute, Computed, Train, Trained
 from paceline.core.leases import Data, joined
+from paceline.core.spans import Spans, common
 from paceline.engine.flatten import FlatModel
 from paceline.engine.memory import OptimizerMemory
 from paceline.engine.rules import LocalOptimizer
@@ -34,6 +35,7 @@ class Steps:
         self._seconds = 0.0
         self._data: Data = ()
         self._sum: AnyFlat | None = None  # of the gradients so far, each times its samples
+        self._unused: Spans = ()  # what none of these mini-batches has used
         self._ended: AnyFlat | None = None  # where the last local steps led to
 
     def begin(self, wanted: Compute | Train) -> bool:
@@ -66,7 +68,7 @@ class Steps:
         self._data = joined((*self._data, *data))
         if self._wanted is Compute:
             g = self._add(samples)
-            return None if self._left else Computed(g, self._samples, self._seconds, self._data)
+            return None if self._left else Computed(g, self._samples, self._seconds, self._data, self._unused)
         if self._left:
             return None
         self._ended = self._flat.weights()
@@ -83,7 +85,8 @@ class Steps:
 
     def _add(self, samples: int) -> AnyFlat:
         """The gradients so far, averaged as those of one large batch would be."""
-        g = self._flat.gradient()
+        g, unused = self._flat.gradient(), self._flat.unused()
+        self._unused = unused if self._sum is None else common(self._unused, unused)
         if self._sum is None and not self._left:
             return g
         weighted = g * float(samples)
@@ -109,6 +112,7 @@ class Local:
     def step(self, samples_seen: int) -> None:
         """One update of the model, in place."""
         if self._given is not None:
+            self._flat.show_unused()
             self._given.step()
         else:
             self._made.step(samples_seen)

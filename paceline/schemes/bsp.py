@@ -25,6 +25,7 @@ from paceline.core.exchange import Delta
 from paceline.core.pushing import ClockedWorker
 from paceline.core.role import Role
 from paceline.core.scheme import Paper, scheme
+from paceline.core.spans import updated
 
 
 @scheme(
@@ -63,7 +64,8 @@ class BSP(Delta):
         def round(self) -> Generator[Effect, Any, None]:
             c = yield Compute(self.w, self.scheme.steps)
             mean = yield self.mean(c.g, c.samples)
-            self.w = self.update(self.w, mean.v, int(mean.weight))
+            unused = c.unused if len(self.workers) == 1 else ()
+            self.w = updated(self.update, self.w, mean.v, int(mean.weight), unused)
 
         def local_round(self) -> Generator[Effect, Any, None]:
             trained = yield Train(self.w, self.scheme.steps, memory=self.scheme.memory)

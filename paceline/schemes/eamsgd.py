@@ -24,6 +24,7 @@ from typing import Any
 from paceline.core.effects import Compute, Effect, Trained
 from paceline.core.elastic import Elastic, ElasticWorker, SynchronousWorker
 from paceline.core.scheme import Paper, parameter, scheme
+from paceline.core.spans import updated
 
 
 class _Nesterov(ElasticWorker):
@@ -35,7 +36,7 @@ class _Nesterov(ElasticWorker):
         for _ in range(self.scheme.tau):
             ahead = x if v is None else x + v * self.scheme.delta
             c = yield Compute(ahead)
-            moved = self.update(ahead, c.g, c.samples)  # x + delta v - eta g, which is x + the new v
+            moved = updated(self.update, ahead, c.g, c.samples, c.unused)  # x + delta v - eta g, which is x + the new v
             x, v = moved, moved - x
             samples, seconds = samples + c.samples, seconds + c.seconds
         return Trained(x, samples, seconds, v)

@@ -41,6 +41,7 @@ from paceline.core.estimates import Estimates, Smoothing
 from paceline.core.message import message
 from paceline.core.role import Place, Role
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
+from paceline.core.spans import updated
 from paceline.core.trace import Decision
 
 
@@ -122,7 +123,8 @@ class LBBSP(Scheme):
             self.w = (yield Call(SERVERS, Pull())).w
 
         def exchange(self, c: Computed) -> Generator[Effect, Any, None]:
-            self.w = (yield Call(SERVERS, Push(g=c.g, clock=self.round + 1, samples=c.samples, data=c.data))).w
+            push = Push(g=c.g, clock=self.round + 1, samples=c.samples, data=c.data, unused=c.unused)
+            self.w = (yield Call(SERVERS, push)).w
 
         def report(self, samples: int, seconds: float, ahead: int = 0) -> Call:
             return Call(COORDINATOR, Report(round=self.round + ahead, samples=samples, seconds=seconds))
@@ -133,7 +135,8 @@ class LBBSP(Scheme):
 
         def exchange(self, c: Computed) -> Generator[Effect, Any, None]:
             mean = yield Mean(c.g, self.workers, tag=f"lbbsp/{self.round}", weight=float(c.samples))
-            self.w = self.update(self.w, mean.v, int(mean.weight))
+            unused = c.unused if len(self.workers) == 1 else ()
+            self.w = updated(self.update, self.w, mean.v, int(mean.weight), unused)
 
     class Server(ClockedServer):
         def partition(self) -> tuple[tuple[int, ...], ...]:

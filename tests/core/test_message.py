@@ -49,7 +49,7 @@ def test_messages_are_slotted_and_keyword_built_and_known_by_name() -> None:
         Push(Ghost(1), 1, 1)  # type: ignore[misc]
     assert name_of(Push) == "clocked.Push"
     assert named("clocked.Push") is Push
-    assert (vector_fields(Push), scalar_fields(Push)) == (("g",), ("clock", "samples", "data"))
+    assert (vector_fields(Push), scalar_fields(Push)) == (("g",), ("clock", "samples", "data", "unused"))
 
 
 def test_two_messages_of_one_name_are_refused() -> None:

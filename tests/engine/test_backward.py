@@ -37,23 +37,27 @@ def made() -> tuple[nn.Module, FlatModel, Backward]:
     return module, flat, Backward(flat)
 
 
+def trained(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+
+
 def plain_gradient(module: nn.Module) -> Tensor:
     plain = copy.deepcopy(module)
     for p in plain.parameters():
         p.grad = None
     plain(X).square().mean().backward()
-    return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in plain.parameters()])
+    return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for _, p in trained(plain)])
 
 
 def test_the_last_layers_are_there_first_and_every_number_is_the_last_one_it_has() -> None:
-    module, _, backward = made()
+    module, flat, backward = made()
     wanted = plain_gradient(module)
     seen: list[set[str]] = []
     early: dict[str, Tensor] = {}
 
     def arrived() -> None:
         at = 0
-        for name, p in module.named_parameters():
+        for name, p in trained(module):
             piece = g[at : at + p.numel()]
             if piece.there and name not in early:
                 early[name] = piece.value().clone()
@@ -66,11 +70,14 @@ def test_the_last_layers_are_there_first_and_every_number_is_the_last_one_it_has
     assert [len(names) for names in seen] == [1, 2, 3, 4, 5, 6]
     assert seen[3] == {"last.weight", "last.bias", "shared.weight", "shared.bias"}
     assert not g.there  # the layers that backward does not reach
+    assert not backward.unused
     backward.close()
+    unused = len(flat) - 30
+    assert list(backward.unused) == [(unused, len(flat))]
     assert g.there
     assert torch.equal(g.value(), wanted)
     at = 0
-    for name, p in module.named_parameters():
+    for name, p in trained(module):
         if name in early:
             assert torch.equal(early[name], wanted[at : at + p.numel()])
         at += p.numel()

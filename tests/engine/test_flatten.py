@@ -213,23 +213,45 @@ def test_tied_parameters_appear_once_and_stay_tied() -> None:
     assert "1.weight" in module.state_dict()
 
 
-def test_frozen_parameters_keep_their_place_and_a_gradient_of_zero() -> None:
+def test_only_what_requires_a_gradient_and_is_in_the_optimizer_is_in_the_vector() -> None:
     module = small()
     for p in module[0].parameters():
         p.requires_grad_(False)
+    optimizer = torch.optim.SGD([*module[0].parameters(), *module[3].parameters()], lr=0.1)
+    wanted = gradient_of(module)
+    places = [p.data_ptr() for p in module.parameters()]
+    model = FlatModel(module, optimizer=optimizer)
+    assert model.layout() == [("3.weight", (3, 7))]
+    model.zero_grad()
+    backward(module)
+    torch.testing.assert_close(model.gradient().value(), wanted[-21:])
+    model.load(Flat.copy_of(torch.zeros(21)))
+    assert [p.data_ptr() for p in module.parameters()][:-1] == places[:-1]
+    assert FlatModel(small(), optimizer=None).layout()[0] == ("0.weight", (7, 5))
+
+
+def test_what_backward_did_not_reach_is_unused_until_it_does() -> None:
+    module = small()
     model = FlatModel(module)
     model.zero_grad()
     backward(module)
-    assert model.frozen == ("0.weight", "0.bias")
-    assert module[0].weight.grad is None
-    g = model.gradient().value()
-    assert not g[:42].any()
-    torch.testing.assert_close(g, gradient_of(module))
-
-    module[0].weight.requires_grad_(True)  # thawed half-way
+    assert model.gradient() is not None
+    assert model.unused() == ()
     model.zero_grad()
-    backward(module)
-    torch.testing.assert_close(model.gradient().value(), gradient_of(module))
+    assert model.unused() == ((0, len(model)),)
+    module[3](torch.ones(1, 7)).sum().backward()
+    model.gradient()
+    assert model.unused() == ((0, len(model) - 21),)
+    module[0].bias.grad = torch.ones(7)  # put there by somebody
+    module[3].weight.grad = None
+    model.gradient()
+    assert model.unused() == ((0, 35), (42, len(model)))
+    model.zero_grad()
+    nn.utils.clip_grad_norm_(module.parameters(), 0.1)
+    model.gradient()
+    assert model.unused() == ((0, len(model)),)
+    model.show_unused()
+    assert all(p.grad is None for p in module.parameters())
 
 
 def test_the_fingerprint_tells_models_apart() -> None:

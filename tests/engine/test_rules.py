@@ -263,11 +263,15 @@ def test_what_is_no_schedule_is_refused() -> None:
         make_rule(OptimizerRecipe(), ScheduleRecipe(name="step"))
 
 
-def test_weight_decay_is_refused_where_it_would_shrink_frozen_parameters() -> None:
+def test_weight_decay_leaves_frozen_parameters_alone() -> None:
     module = network()
-    module[0].weight.requires_grad_(False)
-    with pytest.raises(ConfigError, match=r"frozen parameter 0\.weight"):
-        LocalOptimizer(FlatModel(module), RECIPES["sgd-decay"])
+    frozen = module[0].weight.requires_grad_(False)
+    before = frozen.clone()
+    model = FlatModel(module)
+    optimizer = LocalOptimizer(model, RECIPES["sgd-decay"])
+    optimizer.step(0)
+    assert torch.equal(frozen, before)
+    assert frozen.numel() not in model.tensors
 
 
 @pytest.mark.cuda

@@ -32,6 +32,8 @@ from paceline.observe.summary import Summary
 
 Loop = Callable[[Pace, nn.Module], None]
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+Held = Callable[[nn.Module], Iterable[nn.Parameter]]
+"""What of a model its optimizer gets."""
 
 
 def toy_data(n: int = 90) -> TensorDataset:
@@ -81,9 +83,10 @@ class LoopCrew(ThreadCrew):
         optimizer: MakeOptimizer,
         parameters: dict[str, Any],
         make_model: Callable[[], nn.Module],
+        held: Held,
     ) -> None:
         super().__init__(hub)
-        self._optimizer, self._make_model = optimizer, make_model
+        self._optimizer, self._make_model, self._held = optimizer, make_model, held
         self._hub_of_workers, self._scheme, self._loop, self._parameters = hub, scheme, loop, parameters
         self.models: dict[int, nn.Module] = {}
         self._workers: list[threading.Thread] = []
@@ -101,7 +104,7 @@ class LoopCrew(ThreadCrew):
 
     def _live(self, seat: Seat) -> None:
         model = self.models[seat.who.index] = self._make_model()
-        optimizer = self._optimizer(model.parameters())
+        optimizer = self._optimizer(self._held(model))
         scheme = make(self._scheme, self._parameters)
         recipe = Recipe(scheme=self._scheme, parameters=scheme.parameters(), optimizer=recipe_of(optimizer))
         session = seat.session(self._hub_of_workers.transport(seat.who))
@@ -136,6 +139,7 @@ def run_loops(
     servers: int = 1,
     optimizer: MakeOptimizer = plain_sgd,
     make_model: Callable[[], nn.Module] = toy_model,
+    held: Held = nn.Module.parameters,
     cluster: dict[str, Any] | None = None,
     sockets: bool = False,
     hub: Any = None,
@@ -144,7 +148,7 @@ def run_loops(
     """`workers` threads of `loop` in one run; its summary and the model each thread ended with."""
     sockets = sockets or hub is not None
     hub = hub or (Sockets() if sockets else Hub())
-    crew = LoopCrew(hub, scheme, loop, optimizer, parameters, make_model)
+    crew = LoopCrew(hub, scheme, loop, optimizer, parameters, make_model, held)
     config = build(
         {
             "run": {"scheme": "bsp", "out": str(out)},

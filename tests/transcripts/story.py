@@ -215,8 +215,9 @@ def many(ranks: Any) -> str:
 def named(message: Any) -> str:
     """`Push(clock=2)`: what it is, and its numbers."""
     scalars = {name: getattr(message, name) for name in scalar_fields(type(message))}
-    if not scalars.get("data", True):
-        del scalars["data"]  # nothing is leased in these stories
+    for name in ("data", "unused"):  # in these stories nothing is leased, and every parameter is used
+        if not scalars.get(name, True):
+            del scalars[name]
     shown = [
         f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}"
         for k, v in scalars.items()

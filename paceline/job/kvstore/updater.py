@@ -10,12 +10,13 @@ from typing import Any
 
 import msgspec
 import torch
-from torch import nn
 
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
+from paceline.core.spans import Spans
 from paceline.engine.recipes import OptimizerRecipe
 from paceline.engine.rules import CONSTANT, Rule, TorchRule, make_rule
+from paceline.engine.unused import Pieces
 from paceline.engine.vector import Flat
 
 Number = bool | int | float | tuple[float, ...] | None
@@ -96,18 +97,18 @@ class _NamedRule(TorchRule):
     def __init__(self, updater: Updater) -> None:
         Rule.__init__(self, OptimizerRecipe(), CONSTANT)
         self._updater = updater
-        self._make(0, "cpu")
-        self._optimizer.state.clear()
-        self.lr = float(self._optimizer.param_groups[0]["lr"])
+        self._make(torch.empty(0))
+        self._pieces.reset()
+        self.lr = self._pieces.lr
 
-    def _make(self, length: int, device: torch.device | str) -> None:
-        self._parameter = nn.Parameter(torch.empty(length, device=device))
-        self._optimizer = getattr(torch.optim, self._updater.name)([self._parameter], **self._updater.numbers)
+    def _make(self, like: torch.Tensor) -> None:
+        kind, numbers = getattr(torch.optim, self._updater.name), self._updater.numbers
+        self._pieces = Pieces(lambda parameter: kind([parameter], **numbers), like=like)
 
-    def apply(self, w: Flat, g: Flat, lr: float) -> Flat:
-        if not self._optimizer.state.get(self._parameter):
-            self._make(len(w), w.device)
-        return super().apply(w, g, lr)
+    def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
+        if self._pieces.remember_nothing:
+            self._make(torch.empty(len(w), device=w.device))
+        return super().apply(w, g, lr, unused)
 
 
 def updater_of(

@@ -1,0 +1,47 @@
+"""Spans: runs of numbers of the model's vector, each named by where it begins and where it ends.
+
+A gradient has *unused* spans: parameters that no forward pass of its mini-batches has used. torch gives them no
+gradient (`grad` is None) and its optimizers skip them: no weight decay, no momentum, no step of Adam's counter. A
+gradient of zero would not be the same.
+
+    several mini-batches, several workers      unused is what nobody has used
+    an update                                  leaves what is unused as it is
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+Span = tuple[int, int]
+Spans = Sequence[Span]
+"""In order; none touches the next."""
+
+
+def merged(spans: Iterable[Span]) -> Spans:
+    """`spans`, which are in order, with those that touch made one, and empty ones left out."""
+    found: list[Span] = []
+    for start, stop in spans:
+        if found and found[-1][1] == start:
+            found[-1] = found[-1][0], stop
+        elif start < stop:
+            found.append((start, stop))
+    return tuple(found)
+
+
+def common(a: Spans, b: Spans) -> Spans:
+    """What is in both."""
+    if not a or not b:
+        return ()
+    both = ((max(start, begin), min(stop, end)) for start, stop in a for begin, end in b)
+    return tuple((start, stop) for start, stop in both if start < stop)
+
+
+def within(spans: Spans, start: int, stop: int, at: int = 0) -> Spans:
+    """The part of `spans` that lies in `start` to `stop`, told from there, where the count begins with `at`."""
+    return tuple((a - start + at, b - start + at) for a, b in common(spans, ((start, stop),)))
+
+
+def updated(update: Any, w: Any, g: Any, samples: int, unused: Spans) -> Any:
+    """What `update` makes of `w`, without what is unused: an update that is told of it knows how to leave it alone."""
+    return update(w, g, samples, unused) if unused else update(w, g, samples)

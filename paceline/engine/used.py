@@ -1,0 +1,59 @@
+"""Which parameters a backward pass has reached, so that the others can be left alone as torch leaves them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from paceline.core.spans import Spans, merged
+
+
+class Used:
+    """Of `parameters`, which lie in the vector between consecutive `edges`. Autograd tells of each by a hook."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], edges: Sequence[int]) -> None:
+        self._count, self._edges = len(parameters), edges
+        self._found: set[int] = set()
+        self._hooks: list[RemovableHandle] = [
+            p.register_post_accumulate_grad_hook(functools.partial(self._reached, i))  # type: ignore[no-untyped-call]
+            for i, p in enumerate(parameters)
+            if p.requires_grad
+        ]
+
+    def _reached(self, i: int, _parameter: Any) -> None:
+        self._found.add(i)
+
+    def __contains__(self, i: int) -> bool:
+        return i in self._found
+
+    def set(self, i: int, used: bool) -> None:
+        """For a gradient that somebody has put in its place, or taken away."""
+        (self._found.add if used else self._found.discard)(i)
+
+    def clear(self) -> None:
+        self._found.clear()
+
+    @property
+    def all(self) -> bool:
+        return len(self._found) == self._count
+
+    @property
+    def any(self) -> bool:
+        return bool(self._found)
+
+    def unused(self) -> Spans:
+        """Where those lie that no pass has reached since `clear`."""
+        return () if self.all else self.spans(i for i in range(self._count) if i not in self._found)
+
+    def spans(self, numbers: Any) -> Spans:
+        """Where the parameters of these numbers lie."""
+        return merged((self._edges[i], self._edges[i + 1]) for i in numbers)
+
+    def end(self) -> None:
+        """Hear nothing more."""
+        for hook in self._hooks:
+            hook.remove()
