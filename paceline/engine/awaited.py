@@ -100,7 +100,7 @@ class Awaited:
             self._absent, self._w = {}, None
 
 
-_GETTERS = ("grad", "shape", "dtype", "device", "requires_grad", "is_leaf")
+_GETTERS = ("_version", "grad", "shape", "dtype", "device", "requires_grad", "is_leaf")
 _SIZES = ("numel", "size", "dim", "stride")
 
 

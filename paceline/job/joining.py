@@ -40,6 +40,7 @@ class Membership:
         self._scheme = recipe.make_scheme()
         self._rank = seat.who.index
         self._rest = SharedRest(session, flat.rest)
+        self._node.exhibits["buffers"] = lambda _slice: buffers.snapshot()
         self._carrier: LiveCarrier | None = None
 
     # ---- joining -----------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from paceline.job.belongings import Belongings
 from paceline.job.causes import ends_well
 from paceline.job.counts import Behind, Counts
 from paceline.job.diary import Diary, Kept, set_generators
+from paceline.job.guard import Guard
 from paceline.job.joining import Membership
 from paceline.job.lender import SessionLender
 from paceline.job.notice import Notice
@@ -68,8 +69,8 @@ class Pace:
         self._seat, self._session, self._node = seat, session, session.node
         self._flat = FlatModel(model, self.device, optimizer=optimizer, by_rows=recipe.by_rows(seat.servers))
         buffers = Buffers(model, seat.buffers)
-        self._node.exhibits["buffers"] = lambda _slice: buffers.snapshot()
         self._work = Steps(self._flat, recipe, optimizer)
+        self._guard = Guard(model, self._flat, optimizer)
         self._update = self._make_update(behind.samples)
         self._rate = Rate(optimizer)
         self._watch = Stopwatch(self.device, session.over)
@@ -164,7 +165,9 @@ class Pace:
         while not self.over:
             batch = stream.take(self.batch_size) if self.batch_size else next(stream, None)
             if batch is None:
+                self._guard.end_of_batches()
                 return
+            self._guard.batch()
             self._batch_samples = len(batch[1])
             self._watch.hand_out()
             try:
@@ -196,10 +199,13 @@ class Pace:
             if not self._closed:
                 self._session.check()
             return
+        self._guard.before_step()
         self._follow_rate()
         samples = samples if samples is not None else max(1, self._batch_samples)
         seen = self._samples_seen()
+        self._guard.let_optimizer_step(True)
         self._work.apply(seen)
+        self._guard.let_optimizer_step(False)
         if self._node.role.updates_alone:
             self._update.samples_seen = seen
         seconds = self._watch.passed(self._seconds_emulated(samples))
@@ -220,6 +226,7 @@ class Pace:
             self._take(lambda: self._node.advance(result))
         else:
             self._flat.zero_grad()
+            self._guard.note_weights()
             self._watch.begin()
 
     def close(self) -> None:
@@ -235,6 +242,7 @@ class Pace:
                 self._membership.leave(reason, home=bool(notice))
             finally:
                 self._notice.close()
+                self._guard.end()
 
     def __enter__(self) -> Pace:
         return self
@@ -252,6 +260,7 @@ class Pace:
         if not self._closed:
             self._closed = True
             self._notice.close()
+            self._guard.end()
             with contextlib.suppress(PacelineError):  # somebody may be there to hear it
                 self._session.tell(control.Failed(cause=cause[:2000], details=details[-8000:]))
             self._session.close()
@@ -279,6 +288,7 @@ class Pace:
         self._diary.between()
         if self._overlap:
             self._overlap.prepare(wanted)
+        self._guard.note_weights()
         self._watch.begin()
 
     @property

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import threading
-
 import torch
 from torch import Tensor, nn
 
@@ -14,14 +11,13 @@ from paceline.engine.data.dataset import Splits
 from paceline.engine.precision import Precision
 from paceline.engine.recipes import MOMENTUM, DataRecipe, ModelRecipe, OptimizerRecipe, ScheduleRecipe
 from paceline.job.counts import Behind
+from paceline.job.generators import building, seed_generators
 from paceline.job.pace import Pace
 from paceline.job.recipe import Recipe
 from paceline.job.resuming import open_at
 from paceline.job.seat import Seat
 from paceline.job.speed import measured_step
 from paceline.live.session import Session
-
-_building = threading.Lock()  # torch has one generator for all threads, and the workers may be threads
 
 
 def data_recipe(config: Config) -> DataRecipe:
@@ -36,7 +32,7 @@ def build_model(config: Config, splits: Splits) -> nn.Module:
     """The same weights in every process, by the run's seed."""
     recipe = ModelRecipe(name=config.model.name, width=config.model.width, dropout=config.model.dropout)
     channels, height, width = splits.train.x.shape[1:]
-    with _building:
+    with building:
         return models.build(recipe, (channels, height, width), splits.train.classes, config.run.seed)
 
 
@@ -71,12 +67,6 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
         gate=config.gate_policy(),
         robust=config.robust_policy(),
     )
-
-
-def seed_generators(seed: int, rank: int, life: int) -> None:
-    """Each worker draws numbers of its own, such as those of dropout, the same in every run."""
-    with _building:
-        torch.manual_seed(random.Random(f"{seed}/{rank}/{life}").getrandbits(63))
 
 
 def train(config: Config, seat: Seat, session: Session) -> None:

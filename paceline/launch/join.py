@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from paceline import schemes  # noqa: F401  enters the catalogue
 from paceline.codec import read
 from paceline.codec.policy import Codecs
+from paceline.core.errors import ConfigError
 from paceline.core.scheme import make
 from paceline.engine.rules import recipe_of
+from paceline.engine.trained import trained_of
 from paceline.job.alone import sit_alone
+from paceline.job.generators import differ
 from paceline.job.pace import Pace
 from paceline.job.party import device_for
 from paceline.job.recipe import Recipe
@@ -27,6 +30,7 @@ from paceline.job.seat import Seat
 from paceline.launch.environment import seat_from
 from paceline.launch.exits import Exit
 from paceline.launch.starters import by_hand
+from paceline.live.session import Session
 
 if TYPE_CHECKING:
     import torch
@@ -66,6 +70,7 @@ def join(
     loads the final model.
     Raises ConfigError for an unknown scheme or codec, a bad parameter or an optimizer that its numbers do not tell.
     """
+    _refuse_second()
     recipe = Recipe(
         scheme=scheme,
         parameters=make(scheme, parameters).parameters(),
@@ -74,25 +79,43 @@ def join(
         codecs=Codecs(up=codec, down=codec_down),
     )
     read(codec), read(codec_down)  # a name that is none is refused before anything starts, also alone
+    trained_of(model, optimizer)  # so is a model that cannot be trained
     seat, end = find_seat()
     if seat is not None:
         recipe.make_scheme().check(seat.workers, seat.servers)
         recipe.codecs.check(recipe.make_scheme(), seat.servers, recipe.optimizer.momentum)
     own = str(next(model.parameters()).device)
-    if seat is None:
-        seat, session = sit_alone(recipe.make_scheme(), device=own)
-    else:
-        device = own if seat.device == "auto" else device_for(seat.device, seat.gpu)
-        seat = dataclasses.replace(seat, device=device)
-        session = seat.session(seat.transport())
-        session.hello(seat.coordinator, device, incarnation=seat.incarnation)
+    seat, session = _sit(seat, own) if seat else sit_alone(recipe.make_scheme(), device=own)
     try:
         pace = Pace(model, recipe, seat.overlapping(overlap), session, optimizer=optimizer)
+        differ(seed, pace.rank, seat.incarnation)
     except BaseException:
         session.close()  # a script that goes on without us shall keep no thread or socket of ours
         raise
     atexit.register(leave, pace, end)
     return pace
+
+
+_joined: list[str] = []
+"""The party that this process is, once it has joined a run with others: whoever started it has one place for it."""
+
+
+def _refuse_second() -> None:
+    if _joined:
+        raise ConfigError(
+            f"this process is {_joined[0]} of its run already: a worker process has one paceline.join; "
+            "put the models into one module, or train each in a run of its own"
+        )
+
+
+def _sit(seat: Seat, own_device: str) -> tuple[Seat, Session]:
+    """Say hello from this seat."""
+    _joined.append(seat.party)
+    device = own_device if seat.device == "auto" else device_for(seat.device, seat.gpu)
+    seat = dataclasses.replace(seat, device=device)
+    session = seat.session(seat.transport())
+    session.hello(seat.coordinator, device, incarnation=seat.incarnation)
+    return seat, session
 
 
 def find_seat() -> tuple[Seat | None, Exit | None]:

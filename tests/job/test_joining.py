@@ -6,16 +6,20 @@ from typing import Any
 from unittest.mock import MagicMock, Mock
 
 import pytest
+from torch import nn
 
 from paceline.core.errors import Stopped
+from paceline.engine.flatten import FlatModel
 from paceline.job import joining
+
+FLAT = FlatModel(nn.Linear(1, 1))
 
 
 def test_who_comes_while_the_run_ends_takes_part_and_leaves_as_the_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes: list[Any] = [Stopped("epochs"), "a role"]
-    session = Mock()
+    session = MagicMock()
     monkeypatch.setattr(joining, "come_late", Mock(side_effect=outcomes))
-    joining.Membership(Mock(device="cpu"), session, Mock(), Mock(), MagicMock())._come_late(Mock(), Mock())
+    joining.Membership(Mock(device="cpu"), session, Mock(), FLAT, MagicMock())._come_late(Mock(), Mock())
     assert session.enter.call_args.args[0] == "a role"
 
 
@@ -23,10 +27,10 @@ def test_who_comes_while_the_run_ends_takes_part_and_leaves_as_the_others_do(mon
 def test_who_comes_late_waits_for_a_server_that_is_replaced_meanwhile(
     monkeypatch: pytest.MonkeyPatch, replaced: bool
 ) -> None:
-    seat, session, plan = Mock(device="cpu"), Mock(), Mock(replaced=replaced)
+    seat, session, plan = Mock(device="cpu"), MagicMock(), Mock(replaced=replaced)
     session.node.calls.patient = False
     patient: list[Any] = []
     monkeypatch.setattr(joining, "come_late", lambda *_: patient.append(session.node.calls.patient))
-    member = joining.Membership(seat, session, Mock(), Mock(), MagicMock())
+    member = joining.Membership(seat, session, Mock(), FLAT, MagicMock())
     member._come_late(plan, Mock())
     assert patient == [replaced], "the model is asked of servers before there is a role"

@@ -5,7 +5,10 @@ Half of it is frozen, a layer is not in the optimizer, one is never used and one
 
 from __future__ import annotations
 
+import copy
+import io
 import warnings
+import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ import paceline
 from paceline.engine.data.shares import make_shares
 from paceline.job.pace import Pace
 from paceline.launch.environment import PREFIX
-from tests.job.loops import plain_steps, run_loops, toy_data
+from tests.job.loops import plain_steps, run_loops, toy_data, toy_model
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -248,3 +251,80 @@ def test_gradients_clipped_in_place_do_not_make_a_layer_used(scheme: str) -> Non
             nn.utils.clip_grad_norm_(held(other), 0.2)
             optimizer.step()
     assert_same(model, other)
+
+
+def size_of(what: Any) -> int:
+    file = io.BytesIO()
+    torch.save(what, file)
+    return len(file.getvalue())
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Linear(6, 40), nn.BatchNorm1d(40)
+        self.one, self.other = nn.Linear(40, 2), nn.Linear(40, 2)
+        self.other.weight = self.one.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.first(x))
+        found: Tensor = self.one(x) + self.other(x)
+        return found
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("scheme", ["bsp", "esync"])
+def test_what_is_saved_or_copied_of_a_model_is_that_of_a_plain_one(scheme: str, tmp_path: Path) -> None:
+    """During the run and after it: as long, with its own memory, and without a trace of Paceline."""
+    plain, model = Tied(), Tied()
+    pace = paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme=scheme)
+    for when in ("before", "during", "after"):
+        if when == "during":
+            plain_steps(pace, model, toy_data())
+        elif when == "after":
+            pace.close()
+        for of in (lambda m: m, lambda m: m.state_dict(), lambda m: m.norm, lambda m: m.one.state_dict()):
+            assert size_of(of(model)) == size_of(of(plain)), when
+        twin = copy.deepcopy(model)
+        for m in (model, twin):
+            assert m.one.weight is m.other.weight
+            assert all(t.untyped_storage().nbytes() == t.nbytes for t in m.state_dict().values())
+            assert not any(part._state_dict_hooks or part._forward_pre_hooks for part in m.modules())
+        twin.load_state_dict(plain.state_dict())
+        assert not torch.equal(twin.first.weight, model.first.weight)
+        assert all(p.grad is None for p in twin.parameters())
+    assert all(p.grad is None and not p._post_accumulate_grad_hooks for p in model.parameters())
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_saved_model_loads_where_there_is_no_paceline(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 2))
+    pace = paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme="bsp")
+    plain_steps(pace, model, toy_data())
+    torch.save(model, tmp_path / "model.pt")
+    pace.close()
+    with zipfile.ZipFile(tmp_path / "model.pt") as file:
+        (pickled,) = [name for name in file.namelist() if name.endswith("data.pkl")]
+        assert b"paceline" not in file.read(pickled)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("scheme", ["bsp", "esync"])
+def test_scripted_and_transposed_models_are_trained_like_others(scheme: str) -> None:
+    def made() -> nn.Module:
+        model = toy_model()
+        model[0].weight = nn.Parameter(model[0].weight.detach().t().contiguous().t())
+        assert not model[0].weight.is_contiguous()
+        return torch.jit.script(model)  # type: ignore[no-any-return]
+
+    def trained(make: Callable[[], nn.Module]) -> dict[str, Tensor]:
+        model = make()
+        with paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme=scheme) as pace:
+            plain_steps(pace, model, toy_data())
+        return model.state_dict()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        found = trained(made)
+    for name, t in trained(toy_model).items():
+        torch.testing.assert_close(found[name], t)

@@ -1,0 +1,30 @@
+"""Random numbers of workers: each draws its own, such as those of dropout, and the same in every run."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import torch
+
+building = threading.Lock()
+"""torch has one generator for all threads, and the workers may be threads."""
+
+
+def seed_generators(seed: int, rank: int, life: int) -> None:
+    """Those of a worker of `paceline train`; `life` counts how often it was started again."""
+    with building:
+        torch.manual_seed(_drawn(seed, rank, life))
+
+
+def differ(seed: int, rank: int, life: int) -> None:
+    """Of a script's own process, where every rank has been seeded alike, by the user or by torch.
+
+    Worker 0 draws what it would draw alone. The others' seeds are made from the script's own and `seed`.
+    """
+    if rank or life:
+        torch.manual_seed(_drawn(torch.initial_seed(), seed, rank, life))
+
+
+def _drawn(*numbers: int) -> int:
+    return random.Random("/".join(map(str, numbers))).getrandbits(63)
