@@ -53,7 +53,8 @@ def join(
 
     The place is read from the environment, which `paceline launch`, torchrun, Slurm, MPI or somebody's hand has set
     (docs/launch.md); without one this process is the only worker.
-    The model's parameters become views of one buffer, and worker 0's weights everybody's. Where the scheme updates on
+    What `optimizer` holds and what requires a gradient is trained; the rest of the model stays as worker 0 has it
+    (docs/own-loop.md). Load a checkpoint before. Where the scheme updates on
     the servers, `optimizer` says how (its kind and numbers; its state lives there); where it trains locally,
     `optimizer` itself makes the local steps. `parameters` are those of the scheme; `codec` compresses what workers
     send, `codec_down` what servers send. Leave `optimizer.step` and `optimizer.zero_grad` to `pace.step()`.
