@@ -10,11 +10,11 @@ gradient of zero would not be the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 Span = tuple[int, int]
-Spans = Sequence[Span]
+Spans = tuple[Span, ...]
 """In order; none touches the next."""
 
 
@@ -30,11 +30,18 @@ def merged(spans: Iterable[Span]) -> Spans:
 
 
 def common(a: Spans, b: Spans) -> Spans:
-    """What is in both."""
-    if not a or not b:
-        return ()
-    both = ((max(start, begin), min(stop, end)) for start, stop in a for begin, end in b)
-    return tuple((start, stop) for start, stop in both if start < stop)
+    """What is in both. One pass, as there may be many."""
+    found: list[Span] = []
+    i = j = 0
+    while i < len(a) and j < len(b):
+        start, stop = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
+        if start < stop:
+            found.append((start, stop))
+        if a[i][1] < b[j][1]:
+            i += 1
+        else:
+            j += 1
+    return tuple(found)
 
 
 def within(spans: Spans, start: int, stop: int, at: int = 0) -> Spans:

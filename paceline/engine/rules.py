@@ -25,7 +25,7 @@ from paceline.engine.memory import OptimizerMemory
 from paceline.engine.pool import spare
 from paceline.engine.recipes import MOMENTUM, OPTIMIZERS, OptimizerRecipe, ScheduleRecipe
 from paceline.engine.trust import LAMB, LARS
-from paceline.engine.unused import Pieces, kept, zero_spans
+from paceline.engine.unused import Pieces, kept, without_numbers, zero_spans
 from paceline.engine.vector import Flat
 
 CONSTANT = ScheduleRecipe()
@@ -66,7 +66,7 @@ class Rule(ABC):
         if self.zeros_unused:
             unused = zero_spans(g.value(), self.zeros_unused)
         elif unused:
-            unused = within(unused, self.start, self.start + len(w))
+            unused = without_numbers(g, within(unused, self.start, self.start + len(w)))
         if self.recipe.clip_norm:
             g = g * min(1.0, self.recipe.clip_norm / (g.norm() + 1e-6))
         new = self.apply(w, g, lr, unused)

@@ -47,6 +47,11 @@ def zero_spans(g: Tensor, tensors: Sequence[int]) -> Spans:
     return merged((edges[i], edges[i + 1]) for i in suspects if not g[edges[i] : edges[i + 1]].any())
 
 
+def without_numbers(g: Any, unused: Spans) -> Spans:
+    """Those spans in which the gradient `g` is zero. A codec may send there what it had left out of an earlier one."""
+    return tuple((start, stop) for start, stop in unused if not g[start:stop].norm())
+
+
 class Pieces:
     """A torch optimizer over one flat vector, which it is handed anew for each step."""
 

@@ -15,10 +15,12 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
+from typing import cast
 
 from paceline.core.effects import Compute, Computed, Train
 from paceline.core.errors import ConfigError, Stopped
 from paceline.core.leases import Data
+from paceline.core.spans import Spans
 from paceline.core.vector import Arrival
 from paceline.engine.backward import WAY_OUT, Backward
 from paceline.engine.flatten import FlatModel
@@ -55,7 +57,8 @@ class Overlap:
         self._announced = self._samples()
         if self._announced:
             with contextlib.suppress(Stopped):  # `finish` raises it again
-                self._node.begin(Computed(g, self._announced, math.nan, self._data(), self._backward.unused))
+                unused = cast(Spans, self._backward.unused)  # filled in before the last of g is there
+                self._node.begin(Computed(g, self._announced, math.nan, self._data(), unused))
         else:
             self._backward.cancel()
 

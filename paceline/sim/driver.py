@@ -223,7 +223,7 @@ class Simulation:
         result = self._work.compute(life.rank, wanted, life.rng)
         if speed := life.party.speed:
             seconds = speed.seconds(self.now, result.seconds, wanted.steps)
-            result = Computed(result.g, result.samples, seconds, result.data)
+            result = Computed(result.g, result.samples, seconds, result.data, result.unused)
         self.heap.put(self.now + result.seconds, self.worked, (life, result, wanted.steps))
         return BLOCKED
 

@@ -136,6 +136,16 @@ def test_lazy_rules_find_it_among_what_is_in_no_table() -> None:
     recipe = dataclasses.replace(RECIPES["adamw"], lazy=True)
     where = Tables(28, (Place(7, 3, 5),))  # a table between two dense runs
     w = SparseFlat.weights(Flat.copy_of(torch.ones(28)), where)
-    g = SparseFlat.weights(Flat.copy_of(torch.ones(28)), where)
+    dense = torch.ones(28)
+    dense[2:4] = dense[22:25] = 0
+    g = SparseFlat.weights(Flat.copy_of(dense), where)
     new = make_rule(recipe)(w, g, 1, ((2, 4), (22, 25))).value()  # type: ignore[arg-type]
     assert [i for i in range(28) if new[i] == 1] == [2, 3, 22, 23, 24]
+
+
+def test_what_a_codec_still_had_to_send_counts_though_nobody_uses_it_now() -> None:
+    g = torch.zeros(EDGES[-1])
+    g[8] = 1  # of an earlier gradient
+    rule, w = make_rule(RECIPES["adamw"]), Flat.copy_of(torch.ones(EDGES[-1]))
+    moved = (rule(w, Flat.copy_of(g), 1, ((7, 10), (22, 28))).value() != 1).tolist()
+    assert moved == [True] * 22 + [False] * 6

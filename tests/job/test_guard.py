@@ -11,7 +11,7 @@ from torch import nn
 
 import paceline
 from paceline.core.errors import ConfigError
-from paceline.job.generators import differ
+from paceline.job.generators import differ, seed_generators
 from paceline.job.guard import BATCHES_WITHOUT_STEP_MAX
 from paceline.job.pace import Pace
 from paceline.launch.environment import PREFIX
@@ -181,3 +181,13 @@ def test_ranks_and_lives_draw_different_numbers_and_worker_0_those_of_a_script_a
     numbers.append(drawn(1, 0, script=8))
     assert len(set(numbers)) == len(numbers)
     assert drawn(1, 0) == numbers[1]
+
+
+def test_so_do_the_workers_of_paceline_train() -> None:
+    def drawn(*place: int) -> float:
+        seed_generators(*place)
+        return torch.rand(1).item()
+
+    numbers = [drawn(3, 0, 0), drawn(3, 1, 0), drawn(3, 0, 1), drawn(4, 0, 0)]
+    assert len(set(numbers)) == len(numbers)
+    assert drawn(3, 1, 0) == numbers[1]

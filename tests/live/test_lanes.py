@@ -321,7 +321,7 @@ def raw_end() -> tuple[socket.socket, End]:
 
 
 def striped_push(length: int) -> bytes:
-    head = header("clocked.Push", [length], [1, 1, []])
+    head = header("clocked.Push", [length], [1, 1, [], []])
     return prefix(kind=Kind.CALL | STRIPED, header=len(head), body=4 * length) + head
 
 

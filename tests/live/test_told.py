@@ -35,7 +35,7 @@ def lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, ver
 def test_every_message_is_told_at_both_ends_with_its_numbers_and_the_size_of_its_vectors(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told_of = "message=Push kind=CALL id=5 slice=0 clock=2 samples=32 data=<0> g=[3]"
+    told_of = "message=Push kind=CALL id=5 slice=0 clock=2 samples=32 data=<0> unused=<0> g=[3]"
     seen = lines(caplog, monkeypatch, 2)
     assert f'worker 1 send to="server 0" {told_of}' in seen
     assert f'server 0 got from="worker 1" {told_of}' in seen
