@@ -41,7 +41,7 @@ class Captures:
         self._kept: dict[int, SliceState] = {}
         self._spool: Spool | None = None
         self._shown: list[str] = []
-        node.exhibits[VERSION] = lambda _slice: (NOTHING, float(max(map(_version, hosted))))
+        node.exhibits[VERSION] = lambda _slice: (NOTHING, float(max(_version(of) or 0 for of in hosted)))
         node.exhibits[LOCK_STEP] = lambda _slice: (NOTHING, float(all(_lock_step(of.role) for of in hosted)))
 
     def want(self, version: int) -> None:
@@ -76,7 +76,8 @@ class Captures:
         hosted = self._hosted[at]
         if at in self._kept or hosted.role is None:
             return
-        if self._ended or _version(hosted) >= self._wanted:
+        version = _version(hosted)
+        if self._ended or version is None or version >= self._wanted:
             state = state_of(hosted.role, self._rules[at])
             self._kept[at] = on_disk(state, self._spool) if self._spool else state
             hosted.after.pop(self._purpose, None)
@@ -97,9 +98,10 @@ class Captures:
         return unspooled(self._kept[at].vectors[name])
 
 
-def _version(hosted: Hosted) -> int:
-    """That of a role without versions is beyond any that is waited for."""
-    return int(getattr(hosted.role, "version", 1 << 52))
+def _version(hosted: Hosted) -> int | None:
+    """The version of the slice; None where its role counts none, so that it is kept at once."""
+    version: int | None = getattr(hosted.role, "version", None)
+    return version
 
 
 def _lock_step(role: Role | None) -> bool:

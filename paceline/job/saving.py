@@ -92,6 +92,9 @@ class Keeper:
         self._failing = False
         self._number = 0  # of the last one, also where the disk has refused it
         self._offsets: dict[int, int] = {}  # of what each worker calls its clock from the version of the servers
+        self._asking = False  # workers are asked for what they have
+        self._asked: set[int] = set()  # those that have heard it in their present life
+        session.on_came = self._ask_newcomer
 
     @property
     def wanted(self) -> bool:
@@ -225,11 +228,22 @@ class Keeper:
 
     def _ask_workers(self, version: int | None) -> None:
         """For what they have at that version, or as soon as they can."""
+        self._asking, self._asked = True, set()
         for rank in self._here:
-            at = AT_ONCE if version is None else max(AT_ONCE, version + self._offsets.get(rank, 0))
-            self._session.tell_worker(rank, control.Capture(version=at))
+            self._ask_worker(rank, AT_ONCE if version is None else max(AT_ONCE, version + self._offsets.get(rank, 0)))
+
+    def _ask_newcomer(self, rank: int) -> None:
+        """Asks a worker that takes part from now on; the one before it has taken the question with it."""
+        self._asked.discard(rank)
+        if self._asking:
+            self._ask_worker(rank, AT_ONCE)
+
+    def _ask_worker(self, rank: int, at: int) -> None:
+        if self._session.tell_worker(rank, control.Capture(version=at)):
+            self._asked.add(rank)
 
     def _forget(self) -> None:
+        self._asking = False
         self._session.tell_servers(self._servers, control.Capture(version=FORGET))
         for rank in self._here:
             self._session.tell_worker(rank, control.Capture(version=FORGET))
@@ -253,8 +267,9 @@ class Keeper:
         return int(max(met, default=0)) + ahead
 
     def _of_workers(self) -> dict[int, Facts]:
+        """Of those that have been asked: nobody else would ever answer."""
         found = {}
-        for rank in self._here:
+        for rank in [rank for rank in self._here if rank in self._asked]:
             try:
                 found[rank] = json.loads(self._node.exhibit(rank, kept(CHECKPOINT, STATE)).facts)
             except Undone:

@@ -74,6 +74,7 @@ class Session:
         self.departed: set[int] = set()  # workers that take no further part
         self.lost_ranks: set[int] = set()  # those of them that cannot be asked for anything
         self.on_lost: Callable[[Party], None] = lambda who: None
+        self.on_came: Callable[[int], None] = lambda rank: None  # a worker that takes part from now on
         self.when_kept: Callable[[Callable[[], None]], None] = lambda act: act()  # by who takes this one's place, too
         self.on_rate: Callable[[float], None] = lambda lr: None
         self.on_capture: Callable[[int, str], None] = lambda version, purpose: None
@@ -199,10 +200,13 @@ class Session:
                 if not self.node.calls.waits_for(party.server(shard)):
                     raise
 
-    def tell_worker(self, rank: int, message: Any) -> None:
-        """If it is still there."""
-        with contextlib.suppress(PeerLost):
+    def tell_worker(self, rank: int, message: Any) -> bool:
+        """Tells a worker something if it is there; returns whether it is."""
+        try:
             self._transport.send(party.worker(rank), Envelope(Kind.CONTROL, message))
+        except PeerLost:
+            return False
+        return True
 
     def tell_rate(self, servers: int, lr: float) -> None:
         """The learning rate from now on, also of servers that are replaced later; raises as `tell_servers`."""
@@ -386,6 +390,7 @@ class Session:
         self.departed.discard(came.rank)
         self.lost_ranks.discard(came.rank)
         self.node.came(came.rank)
+        self.on_came(came.rank)
         self.when_kept(lambda: self.tell(control.Aware(view=came.view)))
 
     def room_for(

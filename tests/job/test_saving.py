@@ -28,9 +28,10 @@ from paceline.job.capturing import NOTHING, WEIGHTS, load_rule, state_of
 from paceline.job.pace import Pace
 from paceline.job.resuming import OPTIMIZER, Start, parts_of
 from paceline.job.saving import Keeper
+from paceline.live import control
 from paceline.live.exhibits import STATE, Exhibit
 from paceline.live.party import Party
-from paceline.live.states import state_exhibit
+from paceline.live.states import FORGET, state_exhibit
 from tests.job.conftest import Runner
 from tests.job.reference import assert_same, config_for, saved
 
@@ -74,17 +75,21 @@ class Node:
         return 0.0
 
 
-def keeper(out: Path, node: Node, layout: Layout) -> Keeper:
+def session_of(node: Node) -> Any:
     notes: list[Any] = []
-    session: Any = types.SimpleNamespace(
+    return types.SimpleNamespace(
         node=node,
         lost_ranks=(),
         departed=(),
         total_samples=0,
         tell_servers=lambda count, message: None,
-        tell_worker=lambda rank, message: None,
+        tell_worker=lambda rank, message: True,
         reports=types.SimpleNamespace(note=notes.append, flush=lambda: None),
     )
+
+
+def keeper(out: Path, node: Node, layout: Layout, session: Any = None) -> Keeper:
+    session = session or session_of(node)
     module = nn.Linear(LENGTH, 1, bias=False)
     return Keeper(config(out, len(layout.holders)), session, layout, FlatModel(module), module, 0)
 
@@ -185,6 +190,70 @@ def test_a_worker_that_is_lost_while_it_is_read_is_not_in_the_checkpoint_which_g
         start = Start(config(tmp_path), folder, number or 0, folder.manifest(number or 0))
         assert start.facts["aligned"] == start.exact == aligned
         assert [rank for rank in range(WORKERS) if start.memories(rank) is None] == [rank for rank in (1,) if lost]
+
+
+class Returning(Workers):
+    """Worker 2 is lost and comes back between the question and the answer of worker 0."""
+
+    def __init__(self, states: Sequence[SliceState]) -> None:
+        super().__init__(states, (2, 2, 2), (), -1)
+        self.asked: set[int] = set()  # in their present lives
+        self.there = {0, 1, 2}
+        self.session: Any = None
+
+    def tell(self, rank: int, message: control.Capture) -> bool:
+        if rank in self.there:
+            (self.asked.discard if message.version == FORGET else self.asked.add)(rank)
+        return rank in self.there
+
+    def come_back(self) -> None:
+        self.asked.discard(2)
+        self.session.on_came(2)
+
+    def exhibit(self, to: Any, what: str) -> Exhibit:
+        if what.endswith(STATE) and isinstance(to, int):
+            if to == 0:
+                self.come_back()
+            assert to in self.asked, f"worker {to} would be waited for, for ever"
+        return super().exhibit(to, what)
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_a_worker_that_comes_back_while_a_checkpoint_is_taken_is_asked_or_not_waited_for(
+    tmp_path: Path, reached: bool
+) -> None:
+    layout = lay_out(LENGTH, 2)
+    node = Returning([state_of(*trained(part, (0, 1, 2))) for part in layout.slices])
+    node.session = session_of(node)
+    node.session.tell_worker = node.tell
+    keeping = keeper(tmp_path, node, layout, node.session)
+    node.come_back()
+    assert node.asked == set(), "no checkpoint is being taken"
+    if not reached:
+        node.there = {0, 1}
+    keeping.save(0.5)
+    folder = Folder(tmp_path / "checkpoints")
+    start = Start(config(tmp_path), folder, 1, folder.verify(1))
+    assert [rank for rank in range(WORKERS) if start.memories(rank) is not None] == [0, 1, *([2] if reached else [])]
+    assert node.asked == set()
+
+
+def test_phases_are_kept_while_they_last_though_their_servers_count_no_versions(threads: Runner, out: Path) -> None:
+    often = {"every": 0.01, "keep_last": 100}
+    phases = {"phases": "bsp until 20 steps; asp"}
+    config = config_for(
+        out,
+        scheme="hybrid",
+        steps=40,
+        checkpoint=often,
+        evaluation={"every": 0.01},
+        cluster={"step_ms": 8.0},
+        hybrid=phases,
+    )
+    threads(config)
+    folder = Folder(out / "checkpoints")
+    samples = [folder.verify(number).facts["samples"] for number in folder.numbers()]
+    assert any(0 < of < samples[-1] for of in samples)
 
 
 def test_without_the_one_that_speaks_for_all_there_is_no_checkpoint(tmp_path: Path) -> None:
