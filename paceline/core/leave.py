@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections import Counter
 from collections.abc import Generator, Iterable
 from typing import Any
 
@@ -147,14 +148,18 @@ class Granting:
         self.why = ""
         self.told: dict[int, GoOn] = {}
         self.granted = dict.fromkeys(workers, -1)
+        self.first: dict[int, int] = {}  # the exchange that each asked for first, in its present life
+        self.samples = 0  # done in this phase by all, whoever has left since
+        self.steps: Counter[int] = Counter()  # the same, by how many took part at that time
 
     def drop(self, rank: int) -> None:
         self.granted[rank] = -1
         self.told.pop(rank, None)
+        self.first.pop(rank, None)
 
     def may_go_on(self, now: float, src: int, asked: GoOn, members: int) -> bool:
         """`members` take part."""
-        self.told[src] = asked
+        self._count(src, asked, members)
         if self.end is None:
             self.why = self.over(now, members)
             if self.why:
@@ -167,26 +172,43 @@ class Granting:
         self.granted[src] = asked.number
         return True
 
+    def _count(self, src: int, asked: GoOn, members: int) -> None:
+        """Only what is new: an older question may come late."""
+        before = self.told.get(src)
+        self.first.setdefault(src, asked.number)
+        self.steps[members] += max(0, asked.steps - (before.steps if before else 0))
+        self.samples += max(0, asked.samples - (before.samples if before else 0))
+        if before is None or asked.steps >= before.steps:
+            self.told[src] = asked
+
     def over(self, now: float, members: int) -> str:
         """Which condition of the phase holds, if any."""
-        samples = sum(told.samples for told in self.told.values())
         for unit, amount in self.until:
             match unit:
-                case "steps" if sum(map(self.expected, self.told)) >= amount * members:
+                case "steps" if self.average_steps(members) >= amount:
                     return f"{amount:g} steps are done"
                 case "seconds" if now - self.began >= amount:
                     return f"{amount:g} seconds have passed"
-                case "epochs" if samples >= amount * self._epoch():
+                case "epochs" if self.samples >= amount * self._epoch():
                     return f"{amount:g} epochs are done"
                 case "accuracy" if self.accuracy >= amount:
                     return f"the accuracy is {self.accuracy:.3f}"
         return ""
 
-    def expected(self, rank: int) -> float:
-        """Steps when the exchange that was granted is over; so many as in those before."""
+    def average_steps(self, members: int) -> float:
+        """Those of an average worker, once the exchanges that were granted are over.
+
+        A step counts one part in as many as took part when it was done, so that leaving and coming take nothing back.
+        """
+        done = Counter(self.steps)
+        done[members] += sum(map(self._under_way, self.told))  # type: ignore[assignment]  # not whole where it is a guess
+        return sum(steps / at_that_time for at_that_time, steps in done.items())
+
+    def _under_way(self, rank: int) -> float:
+        """Steps of exchanges that were granted and not told of yet; so many as in those before."""
         told = self.told[rank]
-        under_way = self.granted[rank] - told.number + 1
-        return told.steps + under_way * (told.steps / told.number if told.number > 0 else 1)
+        over = told.number - self.first[rank]
+        return (self.granted[rank] - told.number + 1) * (told.steps / over if over > 0 else 1)
 
     def _epoch(self) -> int:
         if not self.epoch_samples:

@@ -14,12 +14,13 @@
 
 Phases are written `bsp until 2 epochs; ssp(staleness=2) until accuracy 0.9 or 60 seconds; esync`; the parameters of a
 scheme come from its own section unless they stand here. Steps, seconds and epochs count from the beginning of the
-phase: the steps of an average worker, the samples of all. The question travels during the exchange before, so no worker
-waits for it, but for the one before a phase's first exchange. A phase ends between two exchanges, after what has been
-handed over has been answered: nothing is lost and nothing counts twice. Where workers meet, all end after the same
-exchange; elsewhere those that are behind end at once. Without servers the rendezvous is one Mean. Optimizers keep their
-state: the servers' theirs, each worker its own. But where each worker has updated a model of its own (gossip, eamsgd)
-and the next phase has one for all, its optimizer begins anew: several states would lead to several models.
+phase: the steps of an average worker, the samples of all, also of those who have left since. The question travels
+during the exchange before, so no worker waits for it, but for the one before a phase's first exchange. A phase ends
+between two exchanges, after what has been handed over has been answered: nothing is lost and nothing counts twice.
+Where workers meet, all end after the same exchange; elsewhere those that are behind end at once. Without servers the
+rendezvous is one Mean. Optimizers keep their state: the servers' theirs, each worker its own. But where each worker has
+updated a model of its own (gossip, eamsgd) and the next phase has one for all, its optimizer begins anew: several
+states would lead to several models.
 
 SpeeDO (Zheng et al. 2015) switches by iterations between "strategies", state carried over; the grammar, the other
 conditions and the rendezvous are ours. Where one phase keeps its model on workers, evaluation looks there in all.

@@ -112,6 +112,52 @@ def test_a_phase_may_end_by_seconds_or_epochs(condition: str, reason: str, at_le
     assert last.at >= at_least
 
 
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "esync", "localsgd(tau=2)"])
+@pytest.mark.parametrize(
+    ("until", "samples"), [("40 steps", 3 * 40 * 2), ("2 epochs", 2 * 120)], ids=["by steps", "by epochs"]
+)
+def test_a_phase_ends_in_time_though_workers_are_lost_and_come_back_all_the_while(
+    scheme: str, until: str, samples: int
+) -> None:
+    """What the lost have done counts. At most the exchange under way is not known of, of each life that is lost."""
+    scheme_of_all = phases(f"{scheme} until {until}; bsp", epoch_samples=120)
+    sim, records = simulate(scheme_of_all, lambda rank, w: w, np.ones(4))
+    ends_at = None
+    for turn in range(100):
+        sim.run(until=sim.now + 4.0)
+        if ends(records):
+            ends_at = sum(sim.steps) * 2
+            break
+        sim.crash(turn % 3)
+        sim.run(until=sim.now + 2.0)
+        sim.join(turn % 3)
+    assert ends_at is not None, "the phase never ends"
+    lost = turn * 2 * 2 * 2  # an exchange of two steps of two samples, of each life
+    assert ends_at <= samples + lost + 60, f"{ends_at} samples, {turn} lives lost"
+
+
+def test_the_steps_of_a_phase_are_those_of_an_average_worker_whoever_comes_and_goes() -> None:
+    scheme = phases("bsp until 10 steps; asp")
+    assert scheme.Coordinator
+    coordinator: Any = scheme.Coordinator(scheme, Place(me=0, workers=(0, 1, 2), w=None, update=lambda w, g, n: w))
+
+    def granted(rank: int, number: int, steps: int) -> bool:
+        question = GoOn(phase=0, number=number, steps=steps, samples=steps, meet=False)
+        (reply,) = coordinator.on(float(number), rank, question)
+        return bool(reply.message.go)
+
+    for number in range(6):  # of three; the last of them is under way
+        assert [granted(rank, number, number) for rank in range(3)] == [True] * 3
+    list(coordinator.gone(5.0, 2))
+    for number in (6, 7):
+        assert [granted(rank, number, number) for rank in range(2)] == [True] * 2
+    list(coordinator.came(7.0, 2))
+    assert granted(2, 7, 0)
+    for number in (8, 9):
+        assert [granted(rank, number, number - 7 * (rank == 2)) for rank in range(3)] == [True] * 3
+    assert [granted(rank, 10, 10 - 7 * (rank == 2)) for rank in range(3)] == [False] * 3
+
+
 def test_a_phase_may_end_by_accuracy() -> None:
     sim, records = simulate(phases("asp until accuracy 0.9; bsp"), lambda rank, w: w, np.ones(4))
     sim.run(until=10)
