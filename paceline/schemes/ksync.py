@@ -14,6 +14,9 @@ Four schemes of Dutta et al. (Section 2) by two parameters:
     fold    sync      K-async       waits for the update it is part of             counts in the next update
     fold    batch     K-batch-async goes on at once                                counts in the next update
 
+By default k is one less than the workers that take part at the moment. A k that is given stays; where fewer workers
+are left than that, all of them make an update (sync).
+
 K-sync with k = N - b is "synchronous SGD with b backup workers" of Chen et al. (Algorithms 3 and 4): "the slowest b
 workers' gradients will be dropped when they arrive". k = N is BSP for K-sync; fold with k = 1 is ASP. Gradients are
 weighted by their samples, so the sum above is a mean over samples.
@@ -53,7 +56,7 @@ from paceline.core.scheme import Paper, parameter, scheme
     ),
 )
 class KSync(Clocked):
-    k: int = parameter(0, "contributions that make an update; 0: all workers but one", low=0)
+    k: int = parameter(0, "contributions that make an update; 0: as many as workers take part, less one", low=0)
     late: str = parameter("drop", "what becomes of a contribution that came too late", choices=("drop", "fold"))
     variant: str = parameter(
         "sync",
@@ -80,15 +83,20 @@ class KSync(Clocked):
     class Server(ClockedServer):
         def __init__(self, scheme: Any, place: Place) -> None:
             super().__init__(scheme, place)
-            self.k: int = scheme.k or max(1, len(self.workers) - 1)
             self.waits_for_round = not scheme.answers_early
+
+        @property
+        def k(self) -> int:
+            """How many contributions make an update, with the workers that there are now."""
+            present = len(self.clocks)
+            k: int = self.scheme.k or max(1, present - 1)
+            return min(k, present) if self.waits_for_round else k
 
         def partition(self) -> tuple[tuple[int, ...], ...]:
             return (self.workers,)
 
         def enough(self, group: Round) -> bool:
-            k = min(self.k, len(group.members)) if self.waits_for_round else self.k
-            return 0 < k <= group.count
+            return 0 < self.k <= group.count
 
         def refuse(self, rank: int) -> str | None:
             behind = self.version - self.seen[rank]

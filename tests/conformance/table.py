@@ -75,6 +75,7 @@ CASES = [
     Case(scheme="partial", parameters={"max_advance": 1, "payload": "weights"}, lr=0.3),
     Case(scheme="weedout"),
     Case(scheme="weedout", parameters={"window": 8, "payload": "weights"}, lr=0.3),
+    Case(scheme="ksync"),
     Case(scheme="ksync", parameters={"k": 3}),
     Case(scheme="ksync", parameters={"k": 3, "late": "fold"}),
     Case(scheme="ksync", parameters={"k": 4, "variant": "batch"}, steps=200),

@@ -59,6 +59,44 @@ def test_when_workers_leave_those_who_are_left_are_enough() -> None:
     assert set(ksync.gone(2)) == {0}
 
 
+@pytest.mark.parametrize("variant", ["sync", "batch"])
+def test_by_default_k_follows_the_workers_that_are_left(variant: str) -> None:
+    ksync = server("ksync", workers=4, variant=variant)
+    ksync.push(0, clock=1)
+    ksync.push(1, clock=1)
+    assert ksync.updates() == [], "three of four make an update"
+    ksync.gone(3)
+    assert [u.ranks for u in ksync.updates()] == [(0, 1)], "two of three are there already"
+    ksync.gone(2)
+    ksync.push(0, clock=2)
+    assert [u.ranks for u in ksync.updates()][1:] == [(0,)], "one of two"
+    ksync.came(2)
+    ksync.came(3)
+    ksync.push(2, clock=1)
+    ksync.push(0, clock=3)
+    ksync.push(3, clock=1)
+    assert [u.ranks for u in ksync.updates()][2:] == [(0, 2, 3)], "three of four again"
+
+
+def test_a_k_that_was_given_stays_and_all_who_are_left_are_enough() -> None:
+    ksync = server("ksync", workers=4, k=3)
+    ksync.gone(3)
+    ksync.push(0, clock=1)
+    ksync.push(1, clock=1)
+    assert ksync.updates() == []
+    ksync.gone(2)
+    assert [u.ranks for u in ksync.updates()] == [(0, 1)]
+    assert ksync.role.k == 2
+
+
+def test_one_of_two_that_is_left_with_a_slow_one_does_not_wait_for_it() -> None:
+    work = Steps(lambda rank, rng: 100.0 if rank == 1 else 1.0)
+    sim = Simulation(make("ksync", {}), Ghost(8), work, workers=3)
+    sim.leave(2)
+    sim.run(until=50)
+    assert sim.steps[0] > 40
+
+
 @pytest.mark.parametrize("late", ["drop", "fold"])
 def test_shards_that_see_pushes_in_different_orders_never_hold_workers_that_wait_for_one_another(late: str) -> None:
     for seed in range(10):
