@@ -10,6 +10,10 @@ Dobra & Gehrke 2003), so the model of the whole is sum(weight w) / sum(weight). 
 comes to a worker that has left goes back to its sender, a worker that leaves hands over all it has, and one that comes
 late is given half of somebody's.
 
+Weights are whole multiples of QUANTUM. A share is rounded down to one and its giver keeps the rest, so sums of weights
+have no rounding error, and no weight can become so small that it is zero: who has less than a quantum a share gives
+nothing.
+
 What is taken in may also bear on the memory m of the worker's own optimizer (momentum, Adam's moments):
 
     keep:     m stays as it is
@@ -27,6 +31,15 @@ from paceline.core.message import STATE, Nature, message
 from paceline.core.role import Place, Remembering, Role
 from paceline.core.spans import updated
 from paceline.core.vector import Vector
+
+
+QUANTUM = 2.0**-40
+"""What a weight is made of. Sums of weights are exact up to 2^53 of it: with a weight of 1 each, 8,192 workers."""
+
+
+def whole(weight: float) -> float:
+    """`weight`, rounded down to a multiple of QUANTUM."""
+    return weight // QUANTUM * QUANTUM
 
 
 @message
@@ -114,16 +127,18 @@ class Holder(Role):
         return updated(self.update, w, c.g, c.samples, c.unused)
 
     def give(self, to: tuple[int, ...], round: int = 0) -> Generator[Tell, Any, None]:
-        """Equal shares for each of `to` that is still there, and for this worker itself."""
+        """Equal shares for each of `to` that is still there, and for this worker itself; none of less than a quantum."""
         there = [rank for rank in to if rank not in self.away]
-        self.weight /= 1 + len(there)
-        w, weight = self.w, self.weight
+        w, share = self.w, whole(self.weight / (1 + len(there)))
+        if not share:
+            return
+        self.weight -= share * len(there)
         for rank in there:
             try:
-                yield Tell(rank, Share(w=w, weight=weight, round=round))
+                yield Tell(rank, Share(w=w, weight=share, round=round))
             except PeerLost:  # it never left this worker
                 self.away.add(rank)
-                self._put(w, weight, round)
+                self._put(w, share, round)
 
     def anybody(self) -> int | None:
         """Another worker that is still there, drawn at random; None when this is the only one."""

@@ -7,10 +7,11 @@ import pytest
 
 from paceline.core.effects import Call, Tell, Train, Trained
 from paceline.core.errors import ConfigError, PeerLost
-from paceline.core.mass import Holder, Returned, Share
+from paceline.core.mass import QUANTUM, Holder, Returned, Share
 from paceline.core.role import Place
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
+from paceline.schemes.gosgd import Offer, Ready
 from paceline.sim import Simulation, Steps
 from tests.conformance.test_sim import watch
 
@@ -32,13 +33,54 @@ def hear(role: Holder, src: int, message: Any) -> list[Any]:
     return list(role.on(0.0, src, message))
 
 
-def test_a_message_carries_half_of_the_weight() -> None:
+def test_a_message_carries_half_of_the_weight_once_its_receiver_is_ready() -> None:
     role = worker(workers=2, p=1.0)
     loop = role.run()
     assert isinstance(next(loop), Train)
-    told = loop.send(TRAINED)
-    assert isinstance(told, Tell)
+    assert loop.send(TRAINED) == Tell(1, Offer())
+    assert role.weight == 0.5
+    (told,) = hear(role, 1, Ready())
     assert (told.to, told.message.weight, role.weight) == (1, 0.25, 0.25)
+
+
+def test_nobody_is_offered_a_second_share_before_it_was_ready_for_the_first() -> None:
+    role = worker(workers=2, p=1.0)
+    loop = role.run()
+    next(loop)
+    loop.send(TRAINED)
+    assert isinstance(loop.send(None), Train)
+    assert isinstance(loop.send(TRAINED), Train), "it goes on without a second offer"
+    hear(role, 1, Ready())
+    assert loop.send(TRAINED) == Tell(1, Offer())
+
+
+def test_with_each_step_that_it_begins_it_is_ready_for_the_oldest_offer() -> None:
+    role = worker(workers=4, p=0.0)
+    for rank in (2, 1, 3):
+        hear(role, rank, Offer())
+    list(role.gone(0.0, 1))
+    loop = role.run()
+    assert next(loop) == Tell(2, Ready())
+    assert isinstance(loop.send(None), Train)
+    assert loop.send(TRAINED) == Tell(3, Ready())
+    assert isinstance(loop.send(None), Train)
+    assert isinstance(loop.send(TRAINED), Train)
+
+
+def test_one_that_has_left_gives_nothing_to_who_is_ready() -> None:
+    role = worker()
+    list(role.leave(0.0))
+    assert hear(role, 1, Ready()) == []
+
+
+def test_less_than_a_quantum_is_not_given() -> None:
+    role = worker(workers=2)
+    role.weight = 3 * QUANTUM
+    (told,) = hear(role, 1, Ready())
+    assert (told.message.weight, role.weight) == (QUANTUM, 2 * QUANTUM)
+    hear(role, 1, Ready())
+    assert hear(role, 1, Ready()) == []
+    assert role.weight == QUANTUM
 
 
 def test_messages_wait_until_the_next_step_and_are_averaged_by_weight() -> None:
@@ -65,7 +107,7 @@ def test_the_optimizer_is_reset_by_a_message_and_by_nothing_else_and_only_if_ask
         make("gosgd", {"memory": "average"})
 
 
-def test_a_message_that_never_left_is_taken_back() -> None:
+def test_who_cannot_be_told_is_known_to_be_away() -> None:
     role = worker(workers=2, p=1.0)
     loop = role.run()
     next(loop)
@@ -82,7 +124,8 @@ def test_one_that_leaves_hands_over_all_it_has_and_sends_back_what_still_comes()
     hear(role, 1, share(2.0, 1 / 3))
     (last,) = role.leave(0.0)
     assert isinstance(last, Tell)
-    assert (last.message.w, last.message.weight) == ([1.0], pytest.approx(2 / 3))
+    assert last.message.w == pytest.approx([1.0])
+    assert last.message.weight == pytest.approx(2 / 3)
     assert role.model()[1] == 0
     (back,) = hear(role, 2, share(5.0, 0.1))
     assert (back.to, back.message.weight) == (2, 0.1)
@@ -99,15 +142,22 @@ def test_an_heir_that_has_left_itself_is_replaced_and_the_last_one_keeps_what_th
     assert role.model()[1] == pytest.approx(1 / 3)
 
 
-@pytest.mark.parametrize("p", [0.0, 0.2, 1.0])
-def test_every_step_is_followed_by_a_message_with_probability_p_and_nobody_waits(p: float) -> None:
+@pytest.mark.parametrize(("p", "of_them"), [(0.0, 1.0), (0.1, 0.95), (0.2, 0.9), (1.0, 0.7)])
+def test_a_step_is_followed_by_a_message_with_probability_p_where_its_receiver_keeps_up(
+    p: float, of_them: float
+) -> None:
     told: list[int] = []
     sim = Simulation(make("gosgd", {"p": p}), Ghost(8), Steps(lambda rank, rng: 1.0), workers=4, servers=0)
+
+    def see(rank: int, effect: Any) -> None:
+        if isinstance(effect, Tell) and isinstance(effect.message, Ready):
+            told.append(effect.to)
+
     for rank in range(4):
-        watch(sim, rank, lambda rank, effect: told.append(effect.to) if isinstance(effect, Tell) else None)
+        watch(sim, rank, see)
     sim.run(until=500.5)
     assert sim.steps == [500] * 4
-    assert len(told) == pytest.approx(2000 * p, rel=0.15)
+    assert len(told) == pytest.approx(2000 * p * of_them, rel=0.12)
     assert set(told) == (set() if p == 0 else {0, 1, 2, 3})
 
 

@@ -111,9 +111,9 @@ SCENES = [
         until=8,
         parameters={"p": 0.5},
         servers=0,
-        look="No server. After a step a worker may send its model, with half of what it counts, to somebody. "
-        "Follow the weights: 1/3 each at the start; a share that has arrived counts for its receiver from "
-        "its next step on.",
+        look="No server. After a step a worker may offer somebody its model, with half of what it counts. Who has "
+        "offers takes up one with each step it begins. Follow the weights: 1/3 each at the start; a share that has "
+        "arrived counts for its receiver from its next step on.",
     ),
     Scene(
         name="lbbsp",
