@@ -32,7 +32,6 @@ from paceline.core.role import Place, Remembering, Role
 from paceline.core.spans import updated
 from paceline.core.vector import Vector
 
-
 QUANTUM = 2.0**-40
 """What a weight is made of. Sums of weights are exact up to 2^53 of it: with a weight of 1 each, 8,192 workers."""
 
@@ -127,7 +126,7 @@ class Holder(Role):
         return updated(self.update, w, c.g, c.samples, c.unused)
 
     def give(self, to: tuple[int, ...], round: int = 0) -> Generator[Tell, Any, None]:
-        """Equal shares for each of `to` that is still there, and for this worker itself; none of less than a quantum."""
+        """Equal shares for each of `to` that is still there and for this worker; none of less than a quantum."""
         there = [rank for rank in to if rank not in self.away]
         w, share = self.w, whole(self.weight / (1 + len(there)))
         if not share:

@@ -198,6 +198,11 @@ def norm(v: Any, onto: Any = None) -> float:
     return float(v.norm())
 
 
+def finite(v: Any) -> bool:
+    """Is every number of it?"""
+    return math.isfinite(v.norm()) or bool(torch.isfinite(v.value()).all())  # squares of finite numbers may overflow
+
+
 def _tidy(scale: float) -> float:
     return 1.0 if abs(scale - 1.0) < _SAME_AS_ONE else scale
 

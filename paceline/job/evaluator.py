@@ -1,9 +1,10 @@
 """The evaluator: looks at the model from time to time, on a copy, and saves the last one.
 
-It asks the servers, or a worker that still trains where the model lives on the workers; those answer from the thread
-that moves bytes, so no worker loop waits for an evaluation. An accuracy belongs to the moment at which the weights were
-asked for. Towards a target accuracy it also keeps snapshots of the model between evaluations and, once the target is
-reached, looks for the first of them that reached it.
+It asks the servers, or the workers that still train where the model lives there; those answer from the thread that
+moves bytes, so no worker loop waits for an evaluation. A worker that does not answer is left out until it does. A
+model that has NaN or infinity ends the run: it would stay so, and the last finite one is saved. An accuracy belongs
+to the moment at which the weights were asked for. Towards a target accuracy it also keeps snapshots of the model
+between evaluations and, once the target is reached, looks for the first of them that reached it.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from safetensors.torch import save_file
 from torch import nn
 
 from paceline.config import Config
-from paceline.core.errors import PeerLost, Undone
+from paceline.core.errors import Diverged, PeerLost, Undone
 from paceline.core.sharding import NOWHERE
 from paceline.engine.buffers import Buffers
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.flatten import FlatModel
-from paceline.engine.vector import Flat
+from paceline.engine.vector import Flat, finite
 from paceline.job.album import Album, Snapshot
 from paceline.job.recipe import Recipe
 from paceline.job.resuming import open_at
@@ -34,11 +35,14 @@ from paceline.job.saving import Keeper, not_saved
 from paceline.job.seat import Seat
 from paceline.job.worker import build_model, load_data
 from paceline.live import control, party
+from paceline.live.answering import Answering, Silent
 from paceline.live.host import cores
 from paceline.live.models import final_model, model_now
 from paceline.live.session import Session
 
 BATCH = 500
+DIVERGED = "the model has diverged: it has NaN or infinity"
+WAY_OUT = "lower --lr or give --clip-norm"
 GLANCING = 0.02
 """Of its time it looks at the weights at most so much between evaluations."""
 
@@ -99,6 +103,8 @@ class Evaluator:
         self._album = Album()
         self._target = config.stop.target_accuracy
         self._next_glance = 0.0
+        self._answering = Answering(session.node)
+        self._judged_at: float | None = None  # which moment's model the module has
 
     def join(self) -> None:
         """Until training starts."""
@@ -125,13 +131,15 @@ class Evaluator:
         before = self._album.turn()
         try:
             accuracy = self._judge(self._look(holder), self.glance if holder is None else lambda: None)
+        except Silent:
+            return  # no worker answers; the next look may find one that does
         except Undone:  # a server was replaced meanwhile: the next look will tell
             if holder is not None:
                 self.save()
             return
         if holder is not None:
             self.save()  # before anything else is loaded: it is this one that was judged
-        if holder is not None or self._keeper.due:
+        if holder is not None or (self._keeper.due and self._answering.all_answer(self._here)):
             self._keeper.save(accuracy)
         if self._target and accuracy >= self._target:
             self._target = 0.0
@@ -154,7 +162,7 @@ class Evaluator:
             finish: control.Finish | None = self._session.within(max(0.0, nap))
             if finish is not None or left <= 0:
                 return finish
-            with contextlib.suppress(Undone):
+            with contextlib.suppress(Undone, Silent):
                 self.glance()
 
     @property
@@ -166,7 +174,7 @@ class Evaluator:
         at, samples = self._node.now(), max(self._begun_at, self._session.total_samples)
         session, model_of, workers = self._session, self._model_of, self._seat.workers
         if holder is None:
-            weights = model_now(session, model_of, workers)
+            weights = model_now(session, self._answering, model_of, workers)
         else:
             weights = final_model(session, model_of, holder, workers)
         return Snapshot(at=at, samples=samples, weights=weights, buffers=self._look_at_buffers())
@@ -175,22 +183,36 @@ class Evaluator:
         """Batch-norm statistics: the first worker's, or the mean over the workers, by the policy."""
         if not len(self._buffers):
             return None
-        here = [rank for rank in range(self._seat.workers) if rank not in self._session.lost_ranks]
-        return statistics_of(self._buffers, here, lambda rank: self._node.peek(rank, "buffers"))
+        return statistics_of(self._buffers, self._here, lambda rank: self._answering.peek(rank, "buffers"))
+
+    @property
+    def _here(self) -> list[int]:
+        return [rank for rank in range(self._seat.workers) if rank not in self._session.lost_ranks]
 
     def _judge(self, snapshot: Snapshot, between: Callable[[], None] = lambda: None) -> float:
-        """Judge it and tell the coordinator; its accuracy."""
+        """Judge it and tell the coordinator; its accuracy. Raises Diverged, with the model before it saved."""
         began = time.monotonic()
+        if not (finite(snapshot.weights) and (snapshot.buffers is None or finite(snapshot.buffers))):
+            raise Diverged(self._what_diverged(snapshot.at))
         self._flat.load(snapshot.weights)
         if snapshot.buffers is not None:
             self._buffers.load(snapshot.buffers)
         self._shown.load_state_dict(self._module.state_dict())
+        self._judged_at = snapshot.at
         accuracy, loss = judge(self._shown, self._test, between)
         seconds = time.monotonic() - began
         self._session.tell(
             control.Judged(at=snapshot.at, samples=snapshot.samples, accuracy=accuracy, loss=loss, seconds=seconds)
         )
         return accuracy
+
+    def _what_diverged(self, at: float) -> str:
+        """Saves the model that was judged last, which is finite, if there is one."""
+        left = "none was finite before it, so no model was saved"
+        if self._judged_at is not None:
+            self.save()
+            left = f"model.safetensors is the last finite one, of {self._judged_at:.1f} s"
+        return f"{DIVERGED} after {at:.1f} s; {left}; {WAY_OUT}"
 
     def _first_of(self, snapshots: list[Snapshot]) -> None:
         """Judge them up to the first that is at the target. The coordinator is stopping the workers meanwhile."""

@@ -8,13 +8,13 @@ from typing import Any
 
 from paceline.codec.means import MeanCoder
 from paceline.core.effects import EVERY_BIT, Mean
-from paceline.core.errors import PeerLost, Stopped
+from paceline.core.errors import Diverged, PeerLost, Stopped
 from paceline.core.pushing import ClockedWorker
 from paceline.core.role import Place, Role, Update
 from paceline.engine.adder import FlatAdder
 from paceline.engine.buffers import Buffers
 from paceline.engine.flatten import FlatModel
-from paceline.engine.vector import FlatMemory
+from paceline.engine.vector import FlatMemory, finite
 from paceline.job.carriers import LiveCarrier, make_carrier, measured_links
 from paceline.job.choosing import meets_for_means
 from paceline.job.lowrank import LowRankMeans
@@ -173,18 +173,30 @@ class Membership:
             if finish is not None:
                 self._take_final_model(finish.holder)
                 self._session.done()
+        except Diverged as error:
+            self._session.tell(control.Failed(cause=f"worker {self._rank}: {error}", details=""))
+            raise
         finally:
             if self._carrier is not None:
                 self._carrier.close()
             self._session.close()
 
     def _take_final_model(self, holder: int) -> None:
-        """The same for everybody; batch-norm statistics are those of the worker that trained last."""
+        """The same for everybody; batch-norm statistics are those of the worker that trained last.
+
+        Where it is not finite the module stays as it is, and raises Diverged, unless an evaluator is there to say so.
+        """
         if self._rank != holder and len(self._buffers):
             self._session.reach(party.worker(holder))
             self._buffers.load(self._node.peek(holder, "buffers"))
         model_of = self._scheme.model_of(self._seat.servers)
-        self._flat.load(final_model(self._session, model_of, holder, self._seat.workers))
+        final = final_model(self._session, model_of, holder, self._seat.workers)
+        if finite(final):
+            self._flat.load(final)
+        elif not self._session.has(party.EVALUATOR):
+            raise Diverged(
+                "the last model has NaN or infinity, and was not loaded: the run has diverged; lower the rate"
+            )
         self._flat.zero_grad()
 
     def traffic(self) -> tuple[int, int]:

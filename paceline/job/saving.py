@@ -25,7 +25,7 @@ from paceline.checkpoint.folder import CHECKPOINTS, Folder
 from paceline.checkpoint.shelf import Shelf
 from paceline.config import Config
 from paceline.core.effects import SERVERS
-from paceline.core.errors import ConfigError, PeerLost, TimedOut, Undone
+from paceline.core.errors import ConfigError, Diverged, PeerLost, TimedOut, Undone
 from paceline.core.sharding import Layout
 from paceline.core.trace import Decision
 from paceline.engine.flatten import FlatModel
@@ -140,9 +140,12 @@ class Keeper:
             MODEL: [save(model)],
             **({OPTIMIZER: [save(vectors)]} if "numbers" in facts else {}),
         }
+        workers = {rank: of for rank, of in workers.items() if _finite(of.values())}  # one machine may be broken
         for rank, of in workers.items():
             contents |= worker_files(rank, moment.workers[rank], of)
-        finite = all(bool(torch.isfinite(tensor).all()) for tensor in [*model.values(), *vectors.values()])
+        if not _finite([*model.values(), *vectors.values()]):
+            not_saved(self._session, "a checkpoint", Diverged("it has NaN or infinity, and the one before it stays"))
+            return
         number = self._next_number()
         facts |= {"samples": samples, "accuracy": accuracy, "identity": identity(self._config)}
         facts["aligned"] = moment.aligned and len(workers) == self._workers
@@ -151,9 +154,9 @@ class Keeper:
             try:
                 shelf: Shelf | None = shelf_of()
                 if shelf is not None:
-                    shelf.save(number, contents, finite=finite, **facts)
+                    shelf.save(number, contents, finite=True, **facts)
                     keep = self._config.checkpoint
-                    shelf.rotate(keep.keep_last, keep_best=keep.keep_best, healthy=number if finite else None)
+                    shelf.rotate(keep.keep_last, keep_best=keep.keep_best, healthy=number)
             except (OSError, ConfigError) as error:
                 not_saved(self._session, f"checkpoint {number}", error, quietly=self._failing)
                 failing = True
@@ -305,6 +308,10 @@ class Keeper:
         numbers = torch.empty(len(v))
         v.copy_into(numbers)
         return numbers
+
+
+def _finite(tensors: Iterable[Tensor]) -> bool:
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
 
 def _on_one_scale(vectors: Vectors, numbers: Facts, numbers_of: Sequence[Facts], parts: Sequence[slice]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from paceline.core.effects import SERVERS
@@ -11,30 +11,35 @@ from paceline.core.errors import PeerLost
 from paceline.core.mean import mean_model
 from paceline.core.scheme import ModelOf
 from paceline.live import party
+from paceline.live.answering import Answering
 from paceline.live.exhibits import FINAL, WEIGHTS
 from paceline.live.session import Session
 
 
-def model_now(session: Session, model_of: ModelOf, workers: int) -> Any:
-    """As those who still train have it; for a party that is connected to everybody. Nobody stops for it."""
+def model_now(session: Session, answering: Answering, model_of: ModelOf, workers: int) -> Any:
+    """As those who still train have it; for a party that is connected to everybody. Nobody stops for it.
+
+    Of workers that do not answer now, nobody's is in it. Raises Silent, which is a PeerLost, where none does.
+    """
     if model_of == "servers":
         return session.node.peek(SERVERS, WEIGHTS)
     here = [rank for rank in range(workers) if rank not in session.departed] or [0]
-    return next(_models(session, here))[0] if model_of == "any worker" else mean_now(session, here)
+    found = _models(answering.peek_model, here)
+    return next(found)[0] if model_of == "any worker" else mean_model(found)
 
 
 def mean_now(session: Session, ranks: list[int]) -> Any:
     """Of the models of these workers, without those that are lost meanwhile. Raises PeerLost when all are."""
-    return mean_model(_models(session, ranks))
+    return mean_model(_models(session.node.peek_model, ranks))
 
 
-def _models(session: Session, ranks: list[int]) -> Iterator[tuple[Any, float]]:
+def _models(peek_model: Callable[[int], tuple[Any, float]], ranks: list[int]) -> Iterator[tuple[Any, float]]:
     """One after the other, of those that are not lost meanwhile. Raises PeerLost when all are."""
     lost: PeerLost | None = None
     found = False
     for rank in ranks:
         try:
-            model = session.node.peek_model(rank)
+            model = peek_model(rank)
         except PeerLost as error:
             lost = error
         else:

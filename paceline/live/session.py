@@ -117,8 +117,12 @@ class Session:
 
     def reach_if_there(self, other: Party) -> None:
         """The same, if this run has such a party."""
-        if str(other) in self._addresses:
+        if self.has(other):
             self.reach(other)
+
+    def has(self, other: Party) -> bool:
+        """Does this run have such a party?"""
+        return str(other) in self._addresses
 
     def links(self, servers: int) -> tuple[float, ...]:
         """Bytes a second that come from each server, 0 for one on this host; nothing when none is worth measuring."""

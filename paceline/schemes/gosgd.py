@@ -13,11 +13,11 @@ goes with every message, and messages under way count. eta: any local optimizer.
 receiver's queue until that begins its next step; several of them are the same as one with their weighted mean, so the
 queue takes the room of one. The model that is evaluated and saved is the mean of the workers' weighted by w_m.
 
-Where it differs from the paper: push_message first asks r, and the message goes, with x_m and w_m as they are then, once
-r says that it is ready. r says so as it begins a step, to one of those who have asked, the first one. Nobody waits for
-that, and who has asked r already does not ask again. The paper pushes at once, so that what is sent to a worker that
-stalls lies there unused: half of the sender's weight with each message, until nearly all of it counts for a model that
-is old. Here a worker that stalls holds its own weight and at most half of one other's.
+Where it differs from the paper: push_message first asks r, and the message goes, with x_m and w_m as they are then,
+once r says that it is ready. r says so as it begins a step, to one of those who have asked, the first one. Nobody waits
+for that, and who has asked r already does not ask again. The paper pushes at once, so that what is sent to a worker
+that stalls lies there unused: half of the sender's weight with each message, until nearly all of it counts for a model
+that is old. Here a worker that stalls holds its own weight and at most half of one other's.
 
 Memory of the local optimizer: kept by default, or reset when a message is taken in. Workers never meet, so there is no
 average.

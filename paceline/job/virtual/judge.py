@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from paceline.config import Config
+from paceline.core.errors import Diverged
 from paceline.core.trace import Evaluated
 from paceline.engine.buffers import Buffers
 from paceline.engine.data.dataset import Splits
 from paceline.engine.flatten import FlatModel
-from paceline.engine.vector import Flat
-from paceline.job.evaluator import judge, save_model
+from paceline.engine.vector import Flat, finite
+from paceline.job.evaluator import DIVERGED, WAY_OUT, judge, save_model
 from paceline.job.worker import build_model
 
 SAMPLES_SHARE = 4
@@ -27,12 +28,17 @@ class Judge:
         self._buffers = Buffers(self._module, config.model.buffers)
         self._every_s, self._every_samples = config.evaluation.every, len(splits.test) / SAMPLES_SHARE
         self._due_s = self._due_samples = 0.0
+        self.looked_at: float | None = None
 
     def due(self, now: float, samples: int) -> bool:
         return now >= self._due_s and samples >= self._due_samples
 
     def look(self, now: float, samples: int, w: Flat, statistics: Flat) -> Evaluated:
-        """The model with weights `w` and batch-norm `statistics`."""
+        """The model with weights `w` and batch-norm `statistics`. Raises Diverged where one is not finite."""
+        if not (finite(w) and finite(statistics)):
+            left = "none" if self.looked_at is None else f"that of {self.looked_at:.1f} s"
+            raise Diverged(f"{DIVERGED} after {now:.1f} s; the last finite one is {left}; {WAY_OUT}")
+        self.looked_at = now
         self._due_s, self._due_samples = now + self._every_s, samples + self._every_samples
         self._flat.load(w)
         self._buffers.load(statistics)
@@ -40,5 +46,6 @@ class Judge:
         return Evaluated(at=now, accuracy=accuracy, loss=loss, samples=samples, seconds=0.0)
 
     def save(self, path: Path) -> None:
-        """The model as it was looked at last."""
-        save_model(self._module, path)
+        """The model as it was looked at last, if it was."""
+        if self.looked_at is not None:
+            save_model(self._module, path)

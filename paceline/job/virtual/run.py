@@ -124,10 +124,12 @@ class VirtualRun:
         except OSError as error:
             raise ConfigError(f"--out {out}: {error.strerror}") from None
         with self._hooks, TraceWriter(out / "trace.jsonl", bytes_max=self._config.run.trace_bytes) as self._trace:
-            summary = self._go_on()
+            try:
+                summary = self._go_on()
+            finally:
+                if self._judge is not None:
+                    self._judge.save(out / "model.safetensors")
         write_summary(summary, out / "summary.json")
-        if self._judge is not None:
-            self._judge.save(out / "model.safetensors")
         curve(out, out / "curve.png")
         return summary
 
