@@ -92,7 +92,7 @@ def score(groups: Groups, seconds: Mapping[int, float], ratio: float) -> float:
         others = means[:own] + means[own + 1 :]
         for x in xs:
             a, b = abs(x - means[own]), min([abs(x - mean) for mean in others])
-            total += (b - a) / max(a, b)
+            total += (b - a) / max(a, b) if a != b else 0.0  # both are 0 where all workers are equally fast
     return total / sum(map(len, logs))
 
 

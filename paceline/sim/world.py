@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from paceline.core.errors import ConfigError
 from paceline.core.gate import Gate
 from paceline.core.leases import Data
 from paceline.core.mean import MeanServer, mean_model
@@ -47,6 +48,9 @@ class World:
         settled: Callable[[int, str, Data], None] | None = None,
     ) -> None:
         scheme.check(cluster.workers, cluster.servers)
+        if cluster.servers > len(w0):
+            n = len(w0)
+            raise ConfigError(f"{cluster.servers} servers cannot share {n} parameters: give --servers {n} or less")
         self.scheme, self.cluster, self.seed = scheme, cluster, seed
         self.network = Network(cluster)
         self.memory = memory_for(w0)
