@@ -233,7 +233,7 @@ def test_after_a_restart_answers_to_the_earlier_life_are_lost_and_later_ones_arr
 def test_a_scheme_that_cannot_run_here_is_refused_before_anything_happens() -> None:
     with pytest.raises(ConfigError, match="give --servers 1 or more"):
         simulate(make("asp", {}), servers=0)
-    with pytest.raises(ValueError, match="cannot cut 6 parameters into 7 shards"):
+    with pytest.raises(ValueError, match="7 servers cannot share 6 parameters: give --servers 6 or less"):
         simulate(make("asp", {}), servers=7)
 
 
