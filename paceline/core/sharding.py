@@ -99,6 +99,17 @@ def lay_out(
     return Layout(tuple(edges), tuple(holders))
 
 
+def tensors_by_slice(layout: Layout, tensors: Sequence[int]) -> list[list[int]]:
+    """The lengths of the tensors in each slice of a layout that cuts none of them; nothing where none are given."""
+    found: list[list[int]] = [[] for _ in layout.holders]
+    at, number = 0, 0
+    for length in tensors:
+        number += at == layout.edges[number + 1]
+        found[number].append(length)
+        at += length
+    return found
+
+
 def _shards(ends: Sequence[int], weights: Sequence[float]) -> list[slice]:
     """One shard each, in proportion to the weights as far as the ends of the tensors allow, and none of them empty."""
     length, total, first = ends[-1], sum(weights), 0

@@ -6,13 +6,14 @@ No torch in here, so that configuration is checked before anything heavy is impo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 DATASETS = ("digits", "mnist", "fashion-mnist", "synthetic")
 MODELS = ("mlp", "lenet", "cnn", "resnet18")
 OPTIMIZERS = ("sgd", "adam", "adamw", "lars", "lamb")
 MOMENTUM = ("sgd", "lars")
 """Those with a momentum; the others have beta1 and beta2."""
+LAYER_WISE = ("lars", "lamb")
+"""Those whose rate differs by tensor."""
 PRECISIONS = ("fp32", "bf16", "fp16")
 SCHEDULES = ("constant", "step", "cosine")
 
@@ -59,11 +60,14 @@ class OptimizerRecipe:
     clip_norm: float = 0.0
 
     @property
-    def needs(self) -> Literal["elements", "tensors", "model"]:
-        """What must be in one place for an update: single elements, whole tensors, or the whole model."""
-        if self.clip_norm:
-            return "model"
-        return "tensors" if self.name in ("lars", "lamb") else "elements"
+    def needs_tensors(self) -> bool:
+        """Does an update need the norms of whole tensors? Then no slice of the model may cut one."""
+        return self.name in LAYER_WISE
+
+    @property
+    def needs_model(self) -> bool:
+        """Does an update need the norm of the whole gradient? Then the model may be in one slice only."""
+        return self.clip_norm > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

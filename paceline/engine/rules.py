@@ -4,7 +4,8 @@ SGD is written out in vector arithmetic, one pass over memory for each sum: w - 
 and weight decay; on small models that is several times as fast as torch.optim, whose bookkeeping costs more than the
 numbers. Everything else is torch.optim itself over one flat parameter, with its fused kernel, or one of
 `paceline.engine.trust`. Most optimizers work element by element, so that a slice needs nothing but itself; LARS and
-LAMB need whole tensors and their lengths, clipping the whole gradient (`OptimizerRecipe.needs`).
+LAMB need whole tensors and their lengths (`OptimizerRecipe.needs_tensors`), clipping the whole gradient
+(`OptimizerRecipe.needs_model`); a recipe may need both.
 """
 
 from __future__ import annotations

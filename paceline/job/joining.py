@@ -62,7 +62,7 @@ class Membership:
             links=() if session.late else session.links(seat.servers),
             peers=links,
             by_rows=self._flat.by_rows,
-            tensors=self._flat.tensors if self._recipe.optimizer.needs == "tensors" else (),
+            tensors=self._flat.tensors if self._recipe.optimizer.needs_tensors else (),
             ways=session.ways(),
         )
         session.tell(ready)

@@ -27,7 +27,7 @@ def lay_out(
     recipe = Recipe.from_json(ready[0].optimizer)
     if recipe.store:
         return sharding.NOWHERE, f"a key-value store ({recipe.store.type}) on {len(servers)} servers"
-    whole = not slice_mb or ready[0].by_rows or recipe.make_scheme().one_gate or recipe.optimizer.needs == "model"
+    whole = not slice_mb or ready[0].by_rows or recipe.make_scheme().one_gate or recipe.optimizer.needs_model
     slice_length = 0 if whole else max(1, round(slice_mb * 2**20 / PARAMETER_BYTES))
     speeds, why = _speeds(ready, servers, shards)
     layout = sharding.lay_out(ready[0].length, len(servers), slice_length, speeds=speeds, tensors=ready[0].tensors)

@@ -19,6 +19,7 @@ from paceline.core.gate import OFF, Gate
 from paceline.core.leases import Data
 from paceline.core.mean import Averaged, MeanServer
 from paceline.core.role import Place
+from paceline.core.sharding import tensors_by_slice
 from paceline.core.trace import Applied, Decision, Record
 from paceline.engine.probe import Probe
 from paceline.engine.robust import Sorting
@@ -85,7 +86,7 @@ class Shard:
         self._box = self._scheme.server(len(plan.layout.holders))
         session.node.out.stage = recipe.codecs.stage(FlatMemory(), self._scheme, of_server=True)
         self._parts, self._slices = plan.layout.slices, plan.layout.of(self._server)
-        self._tensors = _tensors_by_slice(plan)
+        self._tensors = tensors_by_slice(plan.layout, plan.tensors)
         self._rules = [self._make_rule(number) for number in self._slices]
         self._resume_rules(start)
         self._gates = self._make_gates() if recipe.gate.mode != OFF else {}
@@ -292,17 +293,6 @@ class Shard:
         role = self.hosted[at].role
         assert role is not None
         return state_of(role, self._rules[at])
-
-
-def _tensors_by_slice(plan: control.Plan) -> list[list[int]]:
-    """The lengths of the tensors in each slice, where the optimizer needs them."""
-    found: list[list[int]] = [[] for _ in plan.layout.holders]
-    at, number = 0, 0
-    for length in plan.tensors:
-        number += at == plan.layout.edges[number + 1]
-        found[number].append(length)
-        at += length
-    return found
 
 
 def _of_server(record: Record, server: int) -> Record:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from heapq import heappop
@@ -30,7 +30,7 @@ from paceline.sim.members import Members
 from paceline.sim.news import ConfirmedMembers
 from paceline.sim.parties import Life, Party
 from paceline.sim.talk import BLOCKED, Coding, Passage, Talk
-from paceline.sim.workload import Lender, Workload, plain_sgd
+from paceline.sim.workload import Lender, ModelShard, Workload, plain_sgd
 from paceline.sim.world import World
 
 
@@ -54,7 +54,8 @@ class Simulation:
     cost more than the simulation itself. `passage`: what becomes of a message on its way from one party to another,
     and the bytes that travel; None where it arrives as it is. `coding`: the same of means that the workers carry.
     `gate`: makes that of a shard, by its number; `rounds`: those of a shard, where they are not the plain ones.
-    `lender`: of whom the samples of `work` are leased; for clusters without hazards. Raises ConfigError when the scheme
+    `lender`: of whom the samples of `work` are leased; for clusters without hazards. `shards`: what each server holds,
+    and its update rule; by default equal parts, with a rule of `update_factory`. Raises ConfigError when the scheme
     cannot run on such a cluster.
     """
 
@@ -76,6 +77,7 @@ class Simulation:
         rounds: Callable[[Iterable[int]], Round] | None = None,
         coding: Coding | None = None,
         lender: Lender | None = None,
+        shards: Sequence[ModelShard] = (),
         **plain: Any,
     ) -> None:
         measured = tuple(seconds_per_step) or (cluster.seconds_per_step() if cluster else ())
@@ -96,6 +98,7 @@ class Simulation:
             gate=gate,
             rounds=rounds,
             settled=lender.settled if lender else None,
+            shards=shards,
         )
         self.lender = lender
         if self.invariants:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
 from paceline.core.effects import KEEP, Compute, Computed, Train, Trained
 from paceline.core.leases import Data
 from paceline.core.role import Update
+from paceline.core.vector import cut
 
 
 class Workload(Protocol):
@@ -93,3 +96,17 @@ def plain_sgd(lr: float) -> Callable[[int], Update]:
         return lambda w, g, samples: w - g * lr
 
     return factory
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShard:
+    """The part of the model that one server holds. `make_update` makes the server's update rule."""
+
+    part: slice
+    make_update: Callable[[], Update]
+
+
+def equal_shards(length: int, servers: int, update_factory: Callable[[int], Update]) -> tuple[ModelShard, ...]:
+    """The shards of a model of `length` parameters on so many servers, all of about the same size."""
+    parts = cut(length, servers) if servers else ()
+    return tuple(ModelShard(part, functools.partial(update_factory, part.stop - part.start)) for part in parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -15,12 +15,12 @@ from paceline.core.role import Place, Role, Update
 from paceline.core.round import Round
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
-from paceline.core.vector import cut
 from paceline.sim.cluster import Cluster, Seat
 from paceline.sim.memory import memory_for
 from paceline.sim.network import Card, Network
 from paceline.sim.parties import Party
 from paceline.sim.speed import speed_of
+from paceline.sim.workload import ModelShard, equal_shards
 
 
 class World:
@@ -29,7 +29,7 @@ class World:
     means: the servers' other role, which carries `Mean`; on the same card and clock. peers: where the workers meet when
     they carry it themselves, `by_peers` or because there are no servers. control: the card of the coordinator, whether
     or not the scheme has a box for it. gate: makes that of a shard, by its number. rounds: makes those of a shard.
-    settled: hears from shard 0 what became of leased samples.
+    settled: hears from shard 0 what became of leased samples. shards: by server; equal ones by default.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class World:
         gate: Callable[[int], Gate | None] = lambda shard: None,
         rounds: Callable[[Iterable[int]], Round] | None = None,
         settled: Callable[[int, str, Data], None] | None = None,
+        shards: Sequence[ModelShard] = (),
     ) -> None:
         scheme.check(cluster.workers, cluster.servers)
         if cluster.servers > len(w0):
@@ -55,7 +56,8 @@ class World:
         self.network = Network(cluster)
         self.memory = memory_for(w0)
         self.ranks = tuple(range(cluster.workers))
-        self.shards = cut(len(w0), cluster.servers) if cluster.servers else ()
+        self._shards = shards or equal_shards(len(w0), cluster.servers, update_factory)
+        self.shards = tuple(shard.part for shard in self._shards)
         self._place = {"workers": self.ranks, "seed": seed, "seconds_per_step": seconds_per_step, "note": note}
         self._gate, self._rounds, self._settled = gate, rounds, settled
         self._update_factory, self._length = update_factory, len(w0)
@@ -97,8 +99,7 @@ class World:
         return party
 
     def _server(self, shard: int, seat: Seat, w0: Any) -> Party:
-        part = self.shards[shard]
-        update = self._update_factory(part.stop - part.start)
+        part, update = self.shards[shard], self._shards[shard].make_update()
         box = self.scheme.server(self.cluster.servers) or Role
         lent = {"gate": self._gate(shard), "rounds": self._rounds, "settled": None if shard else self._settled}
         return self._party(f"server {shard}", box, shard, w0[part], update, self._card(seat), **lent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from paceline.core.collective import PEERS
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.gate import Gate
 from paceline.core.leases import Leases
+from paceline.core.sharding import lay_out, tensors_by_slice
 from paceline.core.trace import Ended, Evaluated, Membership, Record
 from paceline.core.vector import Ghost, cut
 from paceline.engine.data.batches import Batches, Stream
@@ -40,6 +42,7 @@ from paceline.sim import Simulation
 from paceline.sim.carriage import choice_for
 from paceline.sim.invariants import InvariantBroken
 from paceline.sim.memory import memory_for
+from paceline.sim.workload import ModelShard
 
 SHOW_EVENTS = 256
 SHOW_SECONDS = 0.25
@@ -272,6 +275,7 @@ class VirtualRun:
             rounds=None if setting.timing_only else recipe.robust.rounds(Sorting()),
             coding=self._mean_encoding(),
             lender=self._lending,
+            shards=self._shards(),
         )
 
     def _gate(self, shard: int) -> Gate | None:
@@ -295,7 +299,7 @@ class VirtualRun:
             self._recipe.make_scheme(),
             memory_for(self._w0),
             tensors=tensors,
-            slices=cut(length, servers) if servers else (),
+            slices=[shard.part for shard in self._shards()] or (cut(length, servers) if servers else ()),
         )
 
     def _mean_encoding(self) -> MeanEncoding | None:
@@ -323,12 +327,21 @@ class VirtualRun:
     def _rule(self, length: int) -> Any:
         if self._setting.timing_only:
             return lambda w, g, samples: w
-        optimizer = self._recipe.optimizer
-        if optimizer.needs != "elements" and length != self.model_length and self._recipe.make_scheme().computes:
-            what = "--clip-norm needs the whole gradient" if optimizer.clip_norm else f"{optimizer.name} whole tensors"
-            raise ConfigError(f"{what}, and simulated servers cut the model anywhere: simulate it with --servers 1")
         assert self._training is not None
         return self._recipe.make_rule(self._training.flat.tensors)
+
+    def _shards(self) -> tuple[ModelShard, ...]:
+        """The same as on live servers: cut between tensors where the optimizer needs whole ones."""
+        servers = self._setting.cluster.servers
+        if self._training is None or not servers:
+            return ()
+        recipe, tensors = self._recipe, self._training.flat.tensors
+        if recipe.optimizer.needs_model and servers > 1 and recipe.make_scheme().computes:
+            raise ConfigError("--clip-norm needs the whole gradient: simulate it with --servers 1")
+        layout = lay_out(self.model_length, servers, tensors=tensors if recipe.optimizer.needs_tensors else ())
+        within = tensors_by_slice(layout, tensors) if recipe.optimizer.needs_tensors else [[]] * servers
+        pairs = zip(layout.slices, within, strict=True)
+        return tuple(ModelShard(part, functools.partial(recipe.make_rule, lengths)) for part, lengths in pairs)
 
     def _ghosts(self) -> Ghosts:
         config, workers = self._config, self._setting.cluster.workers
