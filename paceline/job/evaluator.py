@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError
@@ -36,6 +36,7 @@ from paceline.job.seat import Seat
 from paceline.job.worker import build_model, load_data
 from paceline.live import control, party
 from paceline.live.answering import Answering, Silent
+from paceline.live.exhibits import Exhibit
 from paceline.live.host import cores
 from paceline.live.models import final_model, model_now
 from paceline.live.session import Session
@@ -60,19 +61,23 @@ def judge(model: nn.Module, data: Dataset, between: Callable[[], None] = lambda:
     return right / len(data), loss / len(data)
 
 
-def statistics_of(buffers: Buffers, ranks: Iterable[int], peek: Callable[[int], Flat]) -> Flat | None:
-    """What `buffers.policy` makes of the statistics of `ranks`, without those lost meanwhile; None when all are."""
-    found: list[Flat] = []
+def statistics_of(buffers: Buffers, ranks: Iterable[int], look: Callable[[int], Exhibit]) -> Flat | None:
+    """What `buffers.policy` makes of the statistics of `ranks`, without those lost meanwhile; None when all are.
+
+    `look` gives a worker's statistics, with its samples as their weight.
+    """
+    found: list[tuple[Flat, float]] = []
     for rank in ranks:
         try:
-            found.append(peek(rank))
+            shown = look(rank)
+            found.append((cast(Flat, shown.v), shown.weight))
         except Undone:
             raise
         except PeerLost:
             continue
         if not buffers.exchanged:
             break
-    return buffers.average(found, [1.0] * len(found)) if found else None
+    return buffers.average([v for v, _ in found], [samples for _, samples in found]) if found else None
 
 
 def save_model(model: nn.Module, path: Path) -> None:
@@ -180,10 +185,10 @@ class Evaluator:
         return Snapshot(at=at, samples=samples, weights=weights, buffers=self._look_at_buffers())
 
     def _look_at_buffers(self) -> Flat | None:
-        """Batch-norm statistics: the first worker's, or the mean over the workers, by the policy."""
+        """Batch-norm statistics: the first worker's, or the mean over the workers by samples, by the policy."""
         if not len(self._buffers):
             return None
-        return statistics_of(self._buffers, self._here, lambda rank: self._answering.peek(rank, "buffers"))
+        return statistics_of(self._buffers, self._here, lambda rank: self._answering.exhibit(rank, "buffers"))
 
     @property
     def _here(self) -> list[int]:

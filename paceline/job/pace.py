@@ -79,6 +79,7 @@ class Pace:
         self._answered = 0  # samples of this life's leases of which nothing is under way
         self._batch_samples = self._own_samples = self._exchanges = 0
         self._counts = Counts()
+        self._node.exhibits["buffers"] = lambda _slice: (buffers.snapshot(), float(self._counts.samples))
         self._closed = False
         self._behind, self._begun_at = behind, behind.samples
         self._belongings = Belongings(

@@ -8,15 +8,19 @@ import time
 from collections.abc import Callable
 
 import torch
+from torch import nn
+
+from paceline.engine.unchanged import unchanged
 
 
-def measured_step(step: Callable[[], None], repeats: int = 3) -> float:
-    """Median seconds of `step` after one call to warm up."""
+def measured_step(step: Callable[[], None], module: nn.Module, repeats: int = 3) -> float:
+    """Median seconds of `step` after one call to warm up. It leaves `module` and torch's generators as they were."""
     seconds = []
-    for _ in range(repeats + 1):
-        began = time.perf_counter()
-        step()
-        seconds.append(time.perf_counter() - began)
+    with unchanged(module):
+        for _ in range(repeats + 1):
+            began = time.perf_counter()
+            step()
+            seconds.append(time.perf_counter() - began)
     return statistics.median(seconds[1:])
 
 

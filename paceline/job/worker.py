@@ -77,19 +77,19 @@ def train(config: Config, seat: Seat, session: Session) -> None:
     model.to(seat.device)
     x, y = splits.train.x[: config.data.batch_size], splits.train.y[: config.data.batch_size]
     x, y = x.to(seat.device), y.to(seat.device)
-    precision = Precision(config.model.precision, model, seat.device)
+    precision, for_trial = (Precision(config.model.precision, model, seat.device) for _ in range(2))
 
     def loss_of(x: Tensor, y: Tensor) -> Tensor:
         return nn.functional.cross_entropy(model(x), y)
 
     def trial() -> None:
-        precision.backward(loss_of, x, y)
+        for_trial.backward(loss_of, x, y)  # its loss scale is not the training's
         if x.is_cuda:
             torch.cuda.synchronize()
 
     recipe = recipe_of(config, len(splits.train))
     behind = Behind(start.clock(rank), start.batches, start.samples, start.memories(rank))
-    with Pace(model, recipe, seat, session, measure=lambda: measured_step(trial), behind=behind) as pace:
+    with Pace(model, recipe, seat, session, measure=lambda: measured_step(trial, model), behind=behind) as pace:
         if behind.memories is None:
             seed_generators(config.run.seed, rank, seat.incarnation)
         for x_batch, y_batch in pace.batches(

@@ -34,9 +34,9 @@ def images(seed: int) -> torch.Tensor:
 def test_statistics_are_found_by_type_not_by_name() -> None:
     module = Odd()
     buffers = Buffers(module)
-    assert len(buffers) == 6
-    assert buffers.snapshot().value().tolist() == [0, 0, 0, 1, 1, 1]
-    buffers.load(Flat.copy_of(torch.arange(6.0)))
+    assert len(buffers) == 8, "two for the count of batches"
+    assert buffers.snapshot().value().tolist() == [0, 0, 0, 1, 1, 1, 0, 0]
+    buffers.load(Flat.copy_of(torch.arange(8.0)))
     assert module.tidy.running_var.tolist() == [3, 4, 5]
     assert module.running_mean.tolist() == [1] * 5
     with pytest.raises(ValueError, match="2 statistics"):
@@ -51,22 +51,32 @@ def test_training_moves_the_vector_and_a_snapshot_stays() -> None:
         module(images(seed))
         plain(images(seed))
     after = buffers.snapshot()
-    wanted = torch.cat([plain.tidy.running_mean, plain.tidy.running_var])
+    wanted = torch.cat([plain.tidy.running_mean, plain.tidy.running_var, torch.tensor([0.0, 3.0])])
     assert torch.equal(after.value(), wanted)
-    assert before.value().tolist() == [0, 0, 0, 1, 1, 1]
+    assert before.value().tolist() == [0, 0, 0, 1, 1, 1, 0, 0]
     assert int(module.tidy.num_batches_tracked) == 3
     buffers.load(before)
-    assert int(module.tidy.num_batches_tracked) == 3, "each process counts its own batches"
+    assert int(module.tidy.num_batches_tracked) == 0
 
 
 def test_the_average_is_weighted_by_samples() -> None:
     buffers = Buffers(nn.BatchNorm1d(1))
-    a, b = (Flat.copy_of(torch.tensor(v)) for v in ([0.0, 1.0], [4.0, 5.0]))
+    a, b = (Flat.copy_of(torch.tensor([*v, 0.0, 3.0])) for v in ([0.0, 1.0], [4.0, 5.0]))
     assert buffers.exchanged
-    assert buffers.average([a, b], [30, 10]).value().tolist() == [1.0, 2.0]
-    assert buffers.average([a, b], [0, 10]).value().tolist() == [4.0, 5.0]
-    with pytest.raises(ValueError, match="no samples"):
-        buffers.average([a, b], [0, 0])
+    assert buffers.average([a, b], [30, 10]).value().tolist() == [1.0, 2.0, 0, 6]
+    assert buffers.average([a, b], [0, 10]).value().tolist() == [4.0, 5.0, 0, 6]
+    assert buffers.average([a, b], [0, 0]).value().tolist() == [2.0, 3.0, 0, 6], "nobody has seen any"
+
+
+def test_counts_of_batches_stay_whole_numbers_beyond_those_of_a_float() -> None:
+    module = nn.BatchNorm1d(1)
+    buffers = Buffers(module)
+    assert module.num_batches_tracked is not None
+    module.num_batches_tracked.fill_(2**26 + 1)
+    shown = buffers.snapshot()
+    buffers.load(buffers.average([shown, shown, shown], [1, 2, 4]))
+    assert int(module.num_batches_tracked) == 3 * (2**26 + 1)
+    assert module.num_batches_tracked.dtype == torch.int64
 
 
 def test_local_statistics_are_not_averaged() -> None:
@@ -88,13 +98,13 @@ def test_the_state_dict_carries_the_statistics_as_copies() -> None:
     module, plain = Odd(), Odd()
     FlatModel(module)
     buffers = Buffers(module)
-    buffers.load(Flat.copy_of(torch.arange(6.0)))
+    buffers.load(Flat.copy_of(torch.arange(8.0)))
     state = module.state_dict()
     assert all(t.untyped_storage().nbytes() == t.nbytes for t in state.values())
     plain.load_state_dict(state)
     assert plain.tidy.running_var.tolist() == [3, 4, 5]
     module.load_state_dict(Odd().state_dict())
-    assert buffers.snapshot().value().tolist() == [0, 0, 0, 1, 1, 1]
+    assert buffers.snapshot().value().tolist() == [0, 0, 0, 1, 1, 1, 0, 0]
 
 
 def test_unknown_policies_and_types_are_refused() -> None:

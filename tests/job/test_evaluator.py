@@ -10,6 +10,7 @@ from paceline.core.errors import PeerLost, Undone
 from paceline.engine.buffers import Buffers
 from paceline.engine.vector import Flat
 from paceline.job.evaluator import statistics_of
+from paceline.live.exhibits import Exhibit
 
 
 @pytest.mark.parametrize(
@@ -28,14 +29,31 @@ def test_statistics_are_of_those_workers_that_are_not_lost_meanwhile(
 ) -> None:
     buffers = Buffers(nn.BatchNorm1d(2), policy)
 
-    def peek(rank: int) -> Flat:
+    def peek(rank: int) -> Exhibit:
         if rank in lost:
             raise lost[rank]("gone")
-        return Flat.copy_of(torch.full((4,), rank + 1.0))
+        return Exhibit(v=statistics(rank + 1.0, 10), weight=100.0)
 
     if expected is Undone:
         with pytest.raises(Undone):
             statistics_of(buffers, range(3), peek)
         return
     found = statistics_of(buffers, range(3), peek)
-    assert (found and found.value().tolist()) == (expected and [pytest.approx(expected)] * 4)
+    assert (found and found.value()[:4].tolist()) == (expected and [pytest.approx(expected)] * 4)
+
+
+def statistics(value: float, batches: int) -> Flat:
+    """Of two channels, after so many batches."""
+    return Flat.copy_of(torch.tensor([value] * 4 + [0.0, float(batches)]))
+
+
+def test_statistics_count_by_the_samples_of_each_worker() -> None:
+    module = nn.BatchNorm1d(2)
+    buffers = Buffers(module)
+    shown = [Exhibit(v=statistics(1.0, 30), weight=300.0), Exhibit(v=statistics(5.0, 10), weight=100.0)]
+    found = statistics_of(buffers, range(2), shown.__getitem__)
+    assert found is not None
+    buffers.load(found)
+    assert module.running_mean is not None
+    assert module.running_mean.tolist() == [2.0, 2.0]
+    assert int(module.num_batches_tracked or 0) == 40

@@ -95,7 +95,7 @@ def measure_step(config: Config) -> float:
     x, y = splits.train.x[: config.data.batch_size], splits.train.y[: config.data.batch_size]
     precision, loss_of = Precision(config.model.precision, model, "cpu"), nn.CrossEntropyLoss()
     torch.set_num_threads(config.cluster.threads)
-    return measured_step(lambda: precision.backward(lambda: loss_of(model(x), y)), repeats=9)
+    return measured_step(lambda: precision.backward(lambda: loss_of(model(x), y)), model, repeats=9)
 
 
 def tensors_of(config: Config) -> tuple[int, ...]:

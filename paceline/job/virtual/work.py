@@ -132,6 +132,7 @@ class Training:
         self._step_s, self._batch_size, self._samples_seen = step_s, batch_size, samples_seen
         self._steps = [Steps(self.flat, recipe, None) for _ in streams]
         self._streams = streams
+        self._samples = [0] * len(streams)  # trained on, by rank
         self.statistics = [self.buffers.snapshot()] * len(streams)
 
     def _loss_of(self, x: Tensor, y: Tensor) -> Tensor:
@@ -159,13 +160,14 @@ class Training:
             steps.apply(self._samples_seen(rank))
             result = steps.done(len(y), self._step_s * (len(y) / self._batch_size if size else 1.0), stream.taken)
             stream.forget_taken()
+            self._samples[rank] += len(y)
         if len(self.buffers):
             self.statistics[rank] = self.buffers.snapshot()
         return result
 
     def mean_statistics(self) -> Flat:
-        """Batch-norm statistics of the model that is looked at: their mean over the workers, or worker 0's."""
-        return self.buffers.average(self.statistics, [1.0] * len(self.statistics))
+        """Batch-norm statistics of the model that is looked at: their mean by samples, or worker 0's."""
+        return self.buffers.average(self.statistics, self._samples)
 
 
 def _of_size(stream: Stream, samples: int) -> tuple[Tensor, Tensor]:

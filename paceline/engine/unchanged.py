@@ -1,0 +1,39 @@
+"""Trial passes through a module that leave no trace in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+
+@contextmanager
+def unchanged(module: nn.Module) -> Iterator[None]:
+    """Restores the buffers, the gradients and torch's random numbers of before at the end; weights must not change.
+
+    Tensors keep their place: what was a view of a larger buffer still is.
+    """
+    buffers = [(part, name, b, _copy(b)) for part in module.modules() for name, b in part._buffers.items()]
+    gradients = [(p, p.grad, _copy(p.grad)) for p in module.parameters()]
+    devices = {p.device.index for p in module.parameters() if p.is_cuda}
+    with torch.random.fork_rng(devices=sorted(devices)):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for part, name, buffer, before in buffers:
+                    part._buffers[name] = _restored(buffer, before)
+                for p, gradient, before in gradients:
+                    p.grad = _restored(gradient, before)
+
+
+def _copy(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return None if tensor is None else tensor.detach().clone()
+
+
+def _restored(tensor: torch.Tensor | None, before: torch.Tensor | None) -> torch.Tensor | None:
+    if tensor is not None and before is not None:
+        tensor.copy_(before)
+    return tensor
