@@ -90,10 +90,11 @@ def _check_optimizer(config: Config) -> None:
         raise ConfigError(f"--nesterov is SGD's; {optimizer.name} has {instead} instead")
     if optimizer.nesterov and not optimizer.momentum:
         raise ConfigError("--nesterov needs --momentum above 0")
-    if optimizer.clip_norm and config.cluster.servers > 1 and config.scheme().computes:
+    scheme, servers = config.scheme(), config.cluster.servers
+    if optimizer.clip_norm and servers > 1 and scheme.computes and scheme.server(servers) is not None:
         raise ConfigError(
-            f"--clip-norm needs the norm of the whole gradient, and each of {config.cluster.servers} servers sees a "
-            "part of it: give --servers 1"
+            f"--clip-norm needs the norm of the whole gradient, and each of {servers} servers sees a part of it: "
+            "give --servers 1, or a scheme whose workers make the updates, such as bsp or esync"
         )
     if max(optimizer.beta1, optimizer.beta2) >= 1:
         raise ConfigError("--beta1 and --beta2 must be below 1")

@@ -48,7 +48,8 @@ class Config:
 
     def scheme(self) -> Scheme:
         own = make(self.run.scheme, self.parameters.get(self.run.scheme, {}))
-        return own.completed(self.parameters, 0)
+        own = own.completed(self.parameters, 0)
+        return own.with_whole_updates() if self.optimizer.clip_norm and self.cluster.servers > 1 else own
 
     def codecs(self) -> Codecs:
         return Codecs(**dataclasses.asdict(self.compression))

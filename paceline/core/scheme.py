@@ -182,6 +182,10 @@ class Scheme:
         """
         return self
 
+    def with_whole_updates(self) -> Scheme:
+        """This scheme, with every update made by a party that sees the whole gradient, where it has such a way."""
+        return self
+
     @property
     def computes(self) -> bool:
         """Does the worker yield `Compute`?"""

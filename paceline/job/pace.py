@@ -82,15 +82,7 @@ class Pace:
         self._node.exhibits["buffers"] = lambda _slice: (buffers.snapshot(), float(self._counts.samples))
         self._closed = False
         self._behind, self._begun_at = behind, behind.samples
-        self._belongings = Belongings(
-            self._node,
-            recipe.make_scheme(),
-            seat.servers,
-            length=len(self._flat),
-            work=self._work,
-            buffers=buffers,
-            update=self._update,
-        )
+        self._belongings = self._make_belongings(buffers)
         self._diary = Diary(self._node, self.device, self._take_stock)
         session.on_replaced = self._tell_past
         session.on_capture = lambda contributions, _purpose: self._diary.want(contributions)
@@ -107,6 +99,17 @@ class Pace:
         self._notice = Notice(session)
         session.reports.begin(self._progress)
         self._take(self._node.advance)
+
+    def _make_belongings(self, buffers: Buffers) -> Belongings:
+        return Belongings(
+            self._node,
+            self.recipe.make_scheme(),
+            self._seat.servers,
+            length=len(self._flat),
+            work=self._work,
+            buffers=buffers,
+            update=self._update,
+        )
 
     def _make_update(self, samples_seen: int) -> Any:
         update = self.recipe.make_rule(self._flat.tensors)

@@ -11,11 +11,14 @@ A round may be several mini-batches of each worker (`steps`): gradients averaged
 training whose differences are averaged, as in SpeeDO.
 
 Use it as the reference, and on clusters of equal machines. Not where one worker is slow: everyone waits for it.
-Without servers the same box runs on any carrier of Mean (all-reduce), with the optimizer on every worker.
+Without servers the same box runs on any carrier of Mean (all-reduce), with the optimizer on every worker. `updates` =
+workers does so on servers, too, which then carry the mean: an update that needs the norm of the whole gradient
+(`--clip-norm`) cannot be made on several servers, since each holds a part of it, so there it is made so.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Generator
 from typing import Any
 
@@ -24,8 +27,10 @@ from paceline.core.effects import Compute, Effect, Mean, Train
 from paceline.core.exchange import Delta
 from paceline.core.pushing import ClockedWorker
 from paceline.core.role import Role
-from paceline.core.scheme import Paper, scheme
+from paceline.core.scheme import Paper, parameter, scheme
 from paceline.core.spans import updated
+
+ON_SERVERS, ON_WORKERS = "servers", "workers"
 
 
 @scheme(
@@ -41,12 +46,30 @@ from paceline.core.spans import updated
     ),
 )
 class BSP(Delta):
+    updates: str = parameter(
+        ON_SERVERS,
+        "who makes the update: servers; or workers, each for itself by the mean (so always without servers)",
+        choices=(ON_SERVERS, ON_WORKERS),
+    )
+
     whole_rounds = True
 
     Worker = ClockedWorker
 
     def max_ahead(self) -> int:
         return 0
+
+    def worker(self, servers: int) -> type[Role]:
+        return self.Equals if self.uses_mean(servers) else super().worker(servers)
+
+    def server(self, servers: int) -> type[Role] | None:
+        return None if self.uses_mean(servers) else self.Server
+
+    def uses_mean(self, servers: int) -> bool:
+        return servers == 0 or self.updates == ON_WORKERS
+
+    def with_whole_updates(self) -> BSP:
+        return dataclasses.replace(self, updates=ON_WORKERS)
 
     class Server(ClockedServer):
         def partition(self) -> tuple[tuple[int, ...], ...]:

@@ -62,6 +62,7 @@ CASES = [
     Case(scheme="bsp", servers=(0, 1, 3)),
     Case(scheme="bsp", parameters={"steps": 2}, servers=(0, 3), steps=200),
     Case(scheme="bsp", parameters={"steps": 2, "payload": "delta"}, servers=(0, 1)),
+    Case(scheme="bsp", parameters={"updates": "workers"}, servers=(1, 3)),
     Case(scheme="asp"),
     Case(scheme="asp", parameters={"weighting": "inverse"}),
     Case(scheme="asp", parameters={"payload": "delta", "steps": 2, "factor": 2.0}),

@@ -95,8 +95,10 @@ def test_where_the_whole_gradient_is_clipped_the_shard_is_one_slice() -> None:
 def test_clipping_on_several_servers_is_refused_unless_workers_do_it() -> None:
     several: dict[str, Any] = {"cluster": {"servers": 2}, "optimizer": {"clip_norm": 1.0}}
     with pytest.raises(ConfigError, match="each of 2 servers sees a part of it: give --servers 1"):
-        build({**several, "run": {"scheme": "bsp"}})
-    build({**several, "run": {"scheme": "localsgd"}})
+        build({**several, "run": {"scheme": "asp"}})
+    for scheme in ("bsp", "localsgd"):
+        assert build({**several, "run": {"scheme": scheme}}).scheme().server(2) is None
+    assert build({"run": {"scheme": "bsp"}, "optimizer": {"clip_norm": 1.0}}).scheme().server(1) is not None
 
 
 @pytest.mark.parametrize("shards", ["fast", "0.5,", "0.5,0", "0.5,-1", "0.5,nan", "inf,1"])

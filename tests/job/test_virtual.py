@@ -162,12 +162,3 @@ def test_memory_grows_with_what_a_scheme_keeps() -> None:
 )
 def test_a_short_look_says_what_of_a_scheme_that_changes_it_did_not_see(scheme: str, unseen: str) -> None:
     assert look(setting(scheme, timing_only=True), Silent()).unseen == unseen
-
-
-def test_clipping_needs_the_whole_gradient_and_is_simulated_on_one_server_only() -> None:
-    optimizer = {"name": "sgd", "clip_norm": 1.0}
-    assert run(stop={"steps": 2, "epochs": 0}, optimizer=optimizer).reason == "steps"
-    two_servers = setting(on={"servers": 2}).cluster
-    with pytest.raises(ConfigError, match="needs the whole gradient"):
-        VirtualRun(setting(optimizer=optimizer, cluster=two_servers), Silent())
-    assert VirtualRun(setting("localsgd", optimizer=optimizer, cluster=two_servers), Silent()).model_length > 0

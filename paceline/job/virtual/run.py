@@ -336,8 +336,6 @@ class VirtualRun:
         if self._training is None or not servers:
             return ()
         recipe, tensors = self._recipe, self._training.flat.tensors
-        if recipe.optimizer.needs_model and servers > 1 and recipe.make_scheme().computes:
-            raise ConfigError("--clip-norm needs the whole gradient: simulate it with --servers 1")
         layout = lay_out(self.model_length, servers, tensors=tensors if recipe.optimizer.needs_tensors else ())
         within = tensors_by_slice(layout, tensors) if recipe.optimizer.needs_tensors else [[]] * servers
         pairs = zip(layout.slices, within, strict=True)
