@@ -22,6 +22,7 @@ JOIN = f"""{LIGHT}
 import os, sys, threading, torch, paceline
 from torch import nn
 model = nn.Linear(3, 2)
+model.register_buffer("rest", torch.tensor(os.getpid()))  # of the process that made it
 pace = paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme="bsp")
 def step():
     model(torch.randn(4, 3)).square().sum().backward()
@@ -185,11 +186,14 @@ while not pace.over:
     step()
     i += 1
     if i == 20 and pace.rank == 1:
+        print("rest is mine:", model.rest.item() == os.getpid(), flush=True)
         print("life", life, flush=True)
         if life == "0":
             os.kill(os.getpid(), 9)
 """
     process = launch(lines)
+    said(process, "rest is mine: False")  # worker 0's, from the beginning
+    said(process, "rest is mine: False")  # as the others have it who went on
     said(process, "life 1")
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
