@@ -17,6 +17,7 @@ from typing import Any
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
 from paceline.core.vector import Ghost
+from paceline.sim import stalls
 from paceline.sim.cluster import LASTING, SERVERS_KEEP, Cluster, Fault, Hazards, uniform
 from paceline.sim.driver import Simulation
 from paceline.sim.recovery import ServerLost, can_be_replaced
@@ -133,6 +134,7 @@ def play(plan: Plan, trace: Callable[[Record], None] | None = None) -> Outcome:
         end(sim)
     except ServerLost as error:  # before there was a snapshot; a run that says so has kept its word
         over = str(error)
+    stalls.check(plan.seed, plan.scheme, plan.cluster, plan.samples)
     written.update(f"{sim.events} {sim.now!r} {sim.steps}".encode())
     assert sim.streams is not None
     faults = sim.streams.injected + Counter(fault.kind for fault in plan.cluster.faults)

@@ -98,7 +98,7 @@ CAUGHT = [
     (mutants.no_dedup, 0),
     (mutants.gaps_are_taken, 10),
     (mutants.dedup_is_forgotten_in_a_crash, 3),
-    (mutants.no_fence, 39),
+    (mutants.no_fence, 93),
     (mutants.a_retry_has_a_new_number, 0),
     (mutants.numbers_of_five_bits, 1),
     (mutants.acknowledged_before_it_is_durable, 35),
