@@ -344,8 +344,8 @@ class Pace:
         return Overlap(self._flat, self._node, lambda: self._batch_samples, lambda: self._data)
 
     def _seconds_emulated(self, samples: int) -> float:
-        """A batch of the scheme's size takes its time in proportion to that of the loop's own size."""
-        part = samples / self._own_samples if self.batch_size and self._own_samples else 1.0
+        """A batch takes its time in proportion to a whole one of the loop's own size."""
+        part = samples / self._own_samples if self._own_samples else 1.0
         return self._seat.step_seconds * part
 
     def _follow_rate(self) -> None:

@@ -342,11 +342,11 @@ class VirtualRun:
         return tuple(ModelShard(part, functools.partial(recipe.make_rule, lengths)) for part, lengths in pairs)
 
     def _ghosts(self) -> Ghosts:
-        config, workers = self._config, self._setting.cluster.workers
+        config, setting, workers = self._config, self._setting, self._setting.cluster.workers
         self._w0: Any = Ghost(self._setting.model_length or sum(tensors_of(config)))
         # More workers than samples cannot share them; how long a step takes does not depend on that.
-        shares = self._shares() if workers <= len(self._splits.train) and not self._lending else None
-        batches = self._lending or Sizes(shares, config.data.batch_size)
+        shared = setting.at_hand and workers <= len(self._splits.train) and not self._lending
+        batches = self._lending or Sizes(self._shares() if shared else None, config.data.batch_size)
         step_s = self._setting.cluster.step_s
         return Ghosts(step_s, batches, config.data.batch_size, workers=workers, memory_length=self.remembered)
 

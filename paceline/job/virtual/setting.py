@@ -42,6 +42,11 @@ class Setting:
             check_end(self.config, timing_only=self.timing_only)
 
     @property
+    def at_hand(self) -> bool:
+        """Is the training that of --model on --data? Else no data set bounds what a worker has in a mini-batch."""
+        return not (self.model_length or self.rounds)
+
+    @property
     def slowdowns(self) -> list[float]:
         """By rank: how many times slower than the reference device."""
         return [seconds / self.cluster.step_s for seconds in self.cluster.seconds_per_step()]

@@ -85,16 +85,19 @@ class Ghosts:
 
     def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
         self._count(rank, True)
-        size, seconds = wanted.samples, self._step_s * wanted.steps
-        samples, data = self._samples(rank, wanted.steps, size)
-        return Computed(wanted.w, samples, seconds * size / self._batch_size if size else seconds, data)
+        samples, data = self._samples(rank, wanted.steps, wanted.samples)
+        return Computed(wanted.w, samples, self._seconds(samples), data)
 
     def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
         self._count(rank, wanted.x is not self._ended[rank])
         x = self._ended[rank] = Ended(len(wanted.x))
         memory = self._memory if wanted.show_memory else None
         samples, data = self._samples(rank, wanted.steps, None)
-        return Trained(x, samples, self._step_s * wanted.steps, memory, data)
+        return Trained(x, samples, self._seconds(samples), memory, data)
+
+    def _seconds(self, samples: int) -> float:
+        """A sample takes the same time in every batch."""
+        return self._step_s * (samples / self._batch_size)
 
     def _samples(self, rank: int, steps: int, size: int | None) -> tuple[int, Data]:
         """In so many mini-batches."""
@@ -158,7 +161,7 @@ class Training:
             self.flat.zero_grad()
             self._precision.backward(self._loss_of, x, y)
             steps.apply(self._samples_seen(rank))
-            result = steps.done(len(y), self._step_s * (len(y) / self._batch_size if size else 1.0), stream.taken)
+            result = steps.done(len(y), self._step_s * (len(y) / self._batch_size), stream.taken)
             stream.forget_taken()
             self._samples[rank] += len(y)
         if len(self.buffers):
