@@ -42,7 +42,7 @@ SIDES = (
     Side(name="synchronous", scheme="bsp", parameters=DELTA),
     Side(name="asynchronous", scheme="asp", parameters=DELTA),
     Side(name="partially synchronous", scheme="partial", parameters={**DELTA, "max_advance": 3}),
-    Side(name="weed-out", scheme="weedout", parameters=DELTA),
+    Side(name="weed-out", scheme="weedout", parameters={**DELTA, "window": 1}),
     Side(name="EASGD", scheme="easgd", parameters={"tau": 1, "alpha": 0.5}),
 )
 PAPER = {

@@ -1,6 +1,14 @@
+import math
+from random import Random
+
 import numpy as np
+import pytest
 
 from paceline.core.clocked import Push
+from paceline.core.scheme import make
+from paceline.core.trace import Decision, Record
+from paceline.core.vector import Ghost
+from paceline.sim import Simulation, Steps
 from tests.drive import server
 
 
@@ -17,7 +25,7 @@ def test_what_comes_from_a_worker_not_among_the_last_senders_is_dropped() -> Non
 
 
 def test_a_report_that_was_dropped_counts_as_a_report() -> None:
-    weedout = server("weedout", workers=2)
+    weedout = server("weedout", workers=2, window=1)
     for clock in (1, 2):
         weedout.push(0, clock=clock)
     weedout.push(1, clock=1)
@@ -42,7 +50,7 @@ def test_the_window_is_never_smaller_than_the_number_of_workers_and_shrinks_with
 
 
 def test_with_weights_as_payload_a_dropped_worker_starts_from_fresh_weights() -> None:
-    weedout = server("weedout", workers=2, payload="weights", alpha=0.5)
+    weedout = server("weedout", workers=2, window=1, payload="weights", alpha=0.5)
 
     def send(src: int, x: float, clock: int) -> float:
         return weedout.on(src, Push(g=np.array([x]), clock=clock, samples=1))[src].w[0]
@@ -54,3 +62,32 @@ def test_with_weights_as_payload_a_dropped_worker_starts_from_fresh_weights() ->
     assert weedout.role.w == [6.0]
     assert send(1, 100.0, 2) == 6.0
     assert weedout.role.w == [6.0]
+
+
+def test_by_default_the_window_has_two_reports_of_each_worker() -> None:
+    weedout = server("weedout", workers=4)
+    assert weedout.role.window == 8
+    weedout.gone(3)
+    assert weedout.role.window == 6
+    weedout.came(3)
+    assert weedout.role.window == 8
+
+
+def share_dropped(workers: int, window: int, jitter: float) -> float:
+    """Of the steps of equal workers, whose steps have that much jitter."""
+    records: list[Record] = []
+
+    def seconds(rank: int, rng: Random) -> float:
+        return math.exp(rng.gauss(-jitter * jitter / 2, jitter))
+
+    scheme = make("weedout", {"window": window})
+    sim = Simulation(scheme, Ghost(4), Steps(seconds), workers=workers, trace=records.append, watched=False)
+    sim.run(until=3000 / workers)
+    return sum(isinstance(r, Decision) and r.verdict == "dropped" for r in records) / sum(sim.steps)
+
+
+@pytest.mark.parametrize("workers", [4, 8, 16, 64])
+def test_by_default_next_to_nothing_of_equal_workers_is_dropped_and_by_the_papers_window_much(workers: int) -> None:
+    assert share_dropped(workers, 0, jitter=0.1) < 0.001
+    assert share_dropped(workers, 0, jitter=0.3) < 0.01
+    assert 0.1 < share_dropped(workers, 1, jitter=0.1) < 0.5
