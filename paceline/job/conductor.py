@@ -30,7 +30,7 @@ from paceline.job.ledger import Ledger
 from paceline.job.link import Link
 from paceline.job.recipe import Recipe
 from paceline.job.restarts import Replacements, Restarts
-from paceline.job.resuming import Start, find
+from paceline.job.resuming import MODEL, Start, find
 from paceline.job.seat import Seat
 from paceline.job.seating import make_seats, overlap_note
 from paceline.job.standing import Standing
@@ -50,11 +50,12 @@ from paceline.observe.figures import curve
 from paceline.observe.hooks import Hook, Hooks, load
 from paceline.observe.progress import View
 from paceline.observe.store import TRACE, TraceWriter
-from paceline.observe.summary import Summary, write_summary
+from paceline.observe.summary import FAILED, Summary, write_summary
 
 GRACE_SECONDS = 0.4  # between the first sign of a failure and the search for its cause
 END_SECONDS = 0.8
 SHOW_SECONDS = 0.25
+SAVE_SECONDS = 2.0  # the evaluator of a run that has failed may take to save the model
 
 
 class Conductor:
@@ -94,6 +95,9 @@ class Conductor:
         self._trace: TraceWriter | None = None
         self._standing = Standing(self._out, config.run.scheme)
         self._taken = False
+        self._is_gone = False  # for everybody else
+        self._model_before = _changed(self._out / MODEL)  # an earlier life of this run may have left one
+        self._ended: set[Party] = set()  # whose process has, in one of their lives
         self._interrupted, self._where, self._lost_at = "", dict[Party, str](), dict[Party, str]()
         cluster = config.cluster
         node = Node(self._transport, PlainMemory())
@@ -161,16 +165,41 @@ class Conductor:
                     if who not in self._absent:
                         self._crew.start(self._config, seat)
                 self._watch()
+            except RunFailed as error:
+                raise RunFailed(f"{error}{self._keep(str(error))}") from None
             finally:
                 self._vault.close()
-                if self._link is not None:
-                    self._link.close()
-                self._transport.close()  # whoever still waits for us hears that we are gone
+                self._disconnect()
                 self._crew.end(END_SECONDS)
                 self._view.close()
                 if self._credentials:
                     self._credentials.remove()
         return self._leave_behind()
+
+    def _keep(self, cause: str) -> str:
+        """Keeps what there is of a run that has failed; for the end of the line that says so."""
+        if self._interrupted or not self._ledger.has_started:
+            return ""
+        self._ledger.finished(f"{FAILED}: {cause}", self.elapsed_s())
+        self._disconnect()  # so that the evaluator hears of it, and saves the model that it looked at last
+        until = time.monotonic() + SAVE_SECONDS
+        while self._seats.keys() & {party.EVALUATOR} - self._ended and (left := until - time.monotonic()) > 0:
+            self._next_event(min(left, 0.05))
+        kept = [f"{MODEL} (as evaluated last)"] if _changed(self._out / MODEL) != self._model_before else []
+        kept += ["summary.json"] if self._write("summary.json", self._write_summary) else []
+        return f"; kept: {' and '.join(kept)}" if kept else ""
+
+    def _disconnect(self) -> None:
+        """Whoever still waits for us hears that we are gone."""
+        if self._is_gone:
+            return
+        self._is_gone = True
+        if self._link is not None:
+            self._link.close()
+        self._transport.close()
+
+    def _write_summary(self, path: Path) -> None:
+        write_summary(self._ledger.summary(), path)
 
     def _tells(self, transport: Transport) -> Transport:
         verbose, path = self._config.run.verbose, self._out / "logs" / "coordinator.log"
@@ -307,10 +336,10 @@ class Conductor:
         self._crew.start(self._config, self._seats[who])
 
     def _next_event(self, seconds: float) -> Any:
-        try:
-            return self._crew.ended.get_nowait()
-        except queue.Empty:
-            pass
+        with contextlib.suppress(queue.Empty):
+            ended = self._crew.ended.get_nowait()
+            self._ended.add(ended.who)
+            return ended
         try:
             return self._events.get(timeout=seconds)
         except queue.Empty:
@@ -424,10 +453,9 @@ class Conductor:
         while event := self._next_event(0.0):  # what came at the very end, such as a trace that could not be closed
             if isinstance(event, News):
                 self._view.begin((event.line,))
-        summary = self._ledger.summary()
-        if self._write("summary.json", functools.partial(write_summary, summary)) and self._evaluator:
+        if self._write("summary.json", self._write_summary) and self._evaluator:
             self._write("curve.png", functools.partial(curve, self._out))
-        return summary
+        return self._ledger.summary()
 
     def _write(self, name: str, write: Callable[[Path], None]) -> bool:
         """Could it be? Else a line says so; the run has been all the same."""
@@ -438,3 +466,10 @@ class Conductor:
             self._view.begin((f"{name} was not written: {getattr(error, 'strerror', None) or error}",))
             return False
         return True
+
+
+def _changed(path: Path) -> int:
+    """When, in nanoseconds; 0 where there is none."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime_ns
+    return 0

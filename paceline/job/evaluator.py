@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from paceline.config import Config
-from paceline.core.errors import Diverged, PeerLost, Undone
+from paceline.core.errors import Diverged, PacelineError, PeerLost, Undone
 from paceline.core.sharding import NOWHERE
 from paceline.engine.buffers import Buffers
 from paceline.engine.data.dataset import Dataset
@@ -232,11 +232,25 @@ class Evaluator:
         except (OSError, SafetensorError) as error:
             not_saved(self._session, "model.safetensors", error)
 
+    def keep(self) -> None:
+        """Save the model that was looked at last: the run has failed, and nobody else will."""
+        if self._judged_at is not None:
+            with contextlib.suppress(OSError, SafetensorError):
+                save_model(self._module, Path(self._config.run.out) / "model.safetensors")
+
 
 def evaluate(config: Config, seat: Seat, session: Session) -> None:
     """Until the coordinator says that nobody trains any more; then once again, and save."""
     evaluator = Evaluator(config, seat, session)
     evaluator.join()
+    try:
+        _evaluate(evaluator, config, session)
+    except PacelineError:
+        evaluator.keep()
+        raise
+
+
+def _evaluate(evaluator: Evaluator, config: Config, session: Session) -> None:
     rest = 0.0
     while (finish := evaluator.finish_within(rest)) is None:
         began = time.monotonic()

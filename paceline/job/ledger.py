@@ -61,6 +61,10 @@ class Ledger:
         self._recipe, self._model_length, self._is_started = recipe, model_length, True
         self._exchange = exchange
 
+    @property
+    def has_started(self) -> bool:
+        return self._is_started
+
     def lives(self, who: Party) -> int:
         """Of a worker: how often it has come."""
         return self._workers[who.index].lives

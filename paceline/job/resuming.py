@@ -25,7 +25,7 @@ from paceline.core.leases import Data
 from paceline.core.robust import CENTRED
 from paceline.engine.data.shares import parse_shares
 from paceline.observe.store import TRACE
-from paceline.observe.summary import SUMMARY, Summary
+from paceline.observe.summary import FAILED, SUMMARY, Summary
 
 if TYPE_CHECKING:  # the conductor has no use for torch
     from torch import Tensor, nn
@@ -358,7 +358,8 @@ def _begins_anew(out: Path) -> list[str]:
     reason = ""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         reason = Summary.from_json((out / SUMMARY).read_text()).reason
-    if reason and reason.rpartition(" ")[2] not in signal.Signals.__members__:
+    failed = reason.startswith(FAILED) or reason.rpartition(" ")[2] in signal.Signals.__members__
+    if reason and not failed:
         raise ConfigError(
             f"--resume auto: the run in {out} is over ({reason}) and has kept no checkpoint; name another --out"
         )

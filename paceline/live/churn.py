@@ -10,7 +10,7 @@ What `paceline.core.membership` decides is carried out here; a lost server is th
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from paceline.core.errors import ProtocolError
 from paceline.core.membership import Announce, Decision, Enter, Evict, Refuse, State
@@ -47,7 +47,10 @@ class Churn:
         recovery: Recovery,
         leasing: Leasing,
         min_workers: int,
+        finish: Callable[[], None],
     ) -> None:
+        """`finish` is called when the last that trained is lost, and another one has the last model."""
+        self._finish = finish
         self._transport, self._node, self._listener = transport, node, listener
         self._tell = functools.partial(tell, transport)
         self._course, self._roll, self._tally = course, roll, tally
@@ -67,13 +70,18 @@ class Churn:
         """Does the run go on without `who`? Or has it already?
 
         It does without a worker while others train, and where a server can be replaced. Where workers carry means
-        themselves, it ends.
+        themselves, it ends. Once the workers are told to stop, one of them is enough: it has the last model.
         """
+        roll, course = self._roll, self._course
         if who.kind == "server":
-            return self._course.phase is Phase.TRAINING and self._recovery.can_replace(who)
-        training = self._course.phase is Phase.TRAINING and who in self._roll.training
-        enough = len(self._roll.training) > self._min_workers
-        return who in self._roll.lost or (training and enough and self._plan.mean == "servers")
+            return course.phase is Phase.TRAINING and self._recovery.can_replace(who)
+        if who in roll.lost:
+            return True
+        if who.kind != "worker" or course.phase not in (Phase.TRAINING, Phase.FINISHING):
+            return False
+        if course.reason or who not in roll.training:
+            return bool(roll.training - {who}) or course.holder not in (None, who)
+        return len(roll.training) > self._min_workers and self._plan.mean == "servers"
 
     def why_last(self, who: Party) -> str:
         """Why the run could otherwise go on without it, but ends; for the end of a line."""
@@ -85,7 +93,12 @@ class Churn:
     def lost(self, who: Party, why: str) -> None:
         if who in self._roll.lost and self._members.state(who) is State.LEFT:
             return  # it has gone home
-        if self.survives(who):
+        if self.survives(who) and who not in self._roll.lost and self._members.state(who) is State.LEFT:
+            self._roll.lost.add(who)  # it trains no more: nobody has to hear of it
+            self._course.holder = None if self._course.holder == who else self._course.holder
+            told = {"event": "lost", "reason": f"{why}; it had trained to its end"}
+            self._listener.recorded(Membership(at=self._node.now(), party=str(who), **told))
+        elif self.survives(who):
             self.carry_out(self._members.lost(self._node.now(), who, self._members.incarnation(who), why))
         elif self._course.phase is not Phase.OVER and who not in self._roll.lost:
             self._listener.failed(who, f"lost {who}: {why}{self.why_last(who)}", "")
@@ -100,6 +113,8 @@ class Churn:
         """It trains no more. `home`: it wants to end at once, so that from then on nobody can ask it for anything."""
         home = home and self.survives(who) and not self._course.reason
         self._roll.training.discard(who)
+        if not home:
+            self._course.holder = who
         if home:
             self._roll.barred.add(who)
             self._roll.lost.add(who)
@@ -160,6 +175,8 @@ class Churn:
             self._node.gone(who.index)
             self._leasing.gone(who.index, decision.incarnation)
         self._transport.drop(who, decision.incarnation, why)
+        if self._course.reason and not self._roll.training and self._course.holder is not None:
+            self._finish()
 
     # ---- coming ------------------------------------------------------------------------------------------
     def hello(self, who: Party, hello: control.Hello) -> None:

@@ -98,6 +98,7 @@ class Coordinator:
             recovery=self._recovery,
             leasing=self._leasing,
             min_workers=min_workers,
+            finish=self._finish,
         )
         self._rendezvous = Rendezvous(transport, roll.workers)
 
@@ -203,6 +204,8 @@ class Coordinator:
         if not self.survives(src):
             self._rendezvous.lost(src, why)
         self._churn.lost(src, why)
+        if self.phase is Phase.FINISHING:
+            self._go_on()
 
     def survives(self, who: Party) -> bool:
         """Does the run go on without `who`? Or has it already?"""
@@ -240,6 +243,10 @@ class Coordinator:
 
     def _answer(self, src: Party, answer: Any) -> None:
         self._answers[src] = answer
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """To the next phase, if nobody is missing in this one."""
         while self.phase not in (Phase.TRAINING, Phase.OVER) and not self.missing():
             answers, self._answers = self._answers, {}
             self._next(answers)
@@ -343,15 +350,16 @@ class Coordinator:
         self._churn.left(src, reason, home=home)
         if not self._roll.training:
             self._stop(reason)
-            self._finish(src)
+            self._finish()
 
-    def _finish(self, holder: Party) -> None:
-        """Nobody trains any more, and `holder` left last."""
+    def _finish(self) -> None:
+        """Nobody trains any more."""
         if self._recovery.under_way:  # the last model is not whole yet
-            self._recovery.afterwards(lambda: self._finish(holder))
+            self._recovery.afterwards(self._finish)
             return
+        assert self._course.holder is not None
         self._course.phase = Phase.FINISHING
-        self._tell_all(control.Finish(holder=holder.index))
+        self._tell_all(control.Finish(holder=self._course.holder.index))
 
     def _stop(self, reason: str) -> None:
         """Workers are told once; what follows waits until the last of them has left."""

@@ -35,18 +35,22 @@ def mean_now(session: Session, ranks: list[int]) -> Any:
 
 def _models(peek_model: Callable[[int], tuple[Any, float]], ranks: list[int]) -> Iterator[tuple[Any, float]]:
     """One after the other, of those that are not lost meanwhile. Raises PeerLost when all are."""
-    lost: PeerLost | None = None
-    found = False
+    lost: list[PeerLost] = []
+    yield from _found(session, ranks, lost)
+    if lost and len(lost) == len(ranks):
+        raise lost[-1]
+
+
+def _found(session: Session, ranks: list[int], lost: list[PeerLost] | None = None) -> Iterator[tuple[Any, float]]:
+    """The same, whoever is lost; `lost` takes up why."""
     for rank in ranks:
         try:
             model = peek_model(rank)
         except PeerLost as error:
-            lost = error
+            if lost is not None:
+                lost.append(error)
         else:
-            found = True
             yield model
-    if lost and not found:
-        raise lost
 
 
 def final_model(session: Session, model_of: ModelOf, holder: int, workers: int) -> Any:
@@ -63,6 +67,6 @@ def final_model(session: Session, model_of: ModelOf, holder: int, workers: int) 
     v, weight = node.role.model()
     if model_of == "mean of workers":
         ranks = [rank for rank in range(workers) if rank != holder and rank not in session.lost_ranks]
-        v = mean_model(itertools.chain([(v, weight)], map(node.peek_model, ranks)))  # one at a time in memory
+        v = mean_model(itertools.chain([(v, weight)], _found(session, ranks)))  # one at a time in memory
     node.exhibits[FINAL] = lambda _slice: v
     return v

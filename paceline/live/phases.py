@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from paceline.live.party import Party
+
 
 class Phase(enum.Enum):
     GATHERING = "waiting for everybody to say hello"
@@ -31,11 +33,15 @@ def moving_seconds(length: int) -> float:
 
 @dataclass(slots=True)
 class Course:
-    """How far a run is: `reason` and `seconds` say why and when the workers were told to stop."""
+    """How far a run is: `reason` and `seconds` say why and when the workers were told to stop.
+
+    `holder`: the worker that left last, who has the last model if workers have it.
+    """
 
     phase: Phase = Phase.GATHERING
     reason: str = ""
     seconds: float = 0.0
+    holder: Party | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

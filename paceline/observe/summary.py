@@ -14,6 +14,7 @@ from paceline.core.errors import PacelineError
 from paceline.core.trace import Applied, Evaluated, Gated, Leased, Record
 
 SUMMARY = "summary.json"
+FAILED = "failed"  # how the reason of a run begins that did not come to its end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -195,6 +195,10 @@ def test_a_run_that_is_over_and_kept_no_checkpoint_is_not_written_over(threads: 
     with pytest.raises(ConfigError, match=r"is over \(steps\) and has kept no checkpoint; name another --out"):
         find(resumed(out, 3, "auto"))
     write_summary(
+        dataclasses.replace(summary, reason="failed: lost worker 1: it left"), out / SUMMARY
+    )  # as of a run that can be started again
+    assert "begins anew" in find(resumed(out, 3, "auto"))[1][0]
+    write_summary(
         dataclasses.replace(summary, reason="interrupted by SIGTERM"), out / SUMMARY
     )  # such as by a queue that starts it again
     assert "begins anew" in find(resumed(out, 3, "auto"))[1][0]

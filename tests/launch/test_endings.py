@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline.job.resuming import check_weights
 from tests.launch.processes import alive, comm, descendants, within
 from tests.launch.warm import Warm
 
@@ -87,6 +88,7 @@ def train(warm: Warm, tmp_path: Path) -> Callable[..., Run]:
         ("worker 2", ["--scheme", "esync", "--servers", "0"]),
         ("server 0", ["--scheme", "asp", "--snapshot-every", "0"]),
         ("server 0", ["--scheme", "esync"]),
+        ("worker 0", ["--scheme", "gosgd", "--servers", "0"]),
         ("evaluator", ["--scheme", "ssp"]),
     ],
 )
@@ -95,12 +97,17 @@ def test_kill_9_of_any_party_ends_the_run_within_5_s_and_names_it(
 ) -> None:
     run = train(*options)
     pid = run.parties[victim]
+    assert within(START_SECONDS, lambda: '"evaluated"' in (run.out / "trace.jsonl").read_text()), run.errors
     os.kill(pid, signal.SIGKILL)
     assert run.ends() < BOUND_SECONDS
     assert run.process.returncode == 1
     last = run.errors.strip().splitlines()[-1]
     assert last.startswith(f"paceline: {victim} (pid {pid}) was killed by SIGKILL"), run.errors
     assert "Traceback" not in run.errors
+    assert json.loads((run.out / "summary.json").read_text())["reason"].startswith(f"failed: {victim} (pid {pid}) was")
+    if victim != "evaluator":
+        assert last.endswith("; kept: model.safetensors (as evaluated last) and summary.json")
+        check_weights(str(run.out / "model.safetensors"))
 
 
 def test_kill_9_of_a_worker_of_servers_leaves_the_others_at_work(train: Callable[..., Run]) -> None:

@@ -55,6 +55,64 @@ def test_the_others_go_on_without_a_worker_that_is_lost(companies: Any) -> None:
     assert company.told("finished") == "steps"
 
 
+def ends_in_order(company: Company, reason: str, holder: int) -> None:
+    """Those who are left finish."""
+    for who in (S0, EVALUATOR, W0 if holder == 0 else W1):
+        while not isinstance(heard := company.hears(who), control.Finish):
+            assert isinstance(heard, control.Gone | control.Stop)
+        assert heard.holder == holder
+    for who in (S0, EVALUATOR, W0 if holder == 0 else W1):
+        company.say(who, control.Saved())
+    assert company.told("finished") == reason
+
+
+@pytest.mark.parametrize("mean", ["servers", "ring"])
+def test_a_worker_that_is_killed_while_it_stops_takes_nothing_with_it(companies: Any, mean: str) -> None:
+    company: Company = companies(mean=mean)
+    company.train()
+    company.coordinator.stop("interrupted by SIGINT")
+    company.settled()
+    company.say(W1, control.Left(reason="interrupted by SIGINT"))
+    company.settled()
+    company.kill(W0)
+    ends_in_order(company, "interrupted by SIGINT", 1)
+
+
+@pytest.mark.parametrize("mean", ["servers", "ring"])
+def test_a_worker_that_is_killed_while_others_look_at_the_last_model_is_not_waited_for(
+    companies: Any, mean: str
+) -> None:
+    company: Company = companies(mean=mean)
+    company.train()
+    for who in (W0, W1):
+        company.say(who, control.Left(reason="steps"))
+        company.settled()
+    company.kill(W0)
+    ends_in_order(company, "steps", 1)
+
+
+def test_a_worker_that_is_killed_after_its_last_step_ends_nothing(companies: Any) -> None:
+    company: Company = companies(mean="servers")
+    company.train()
+    company.say(W0, control.Left(reason="steps"))
+    company.settled()
+    company.kill(W0)
+    company.settled()
+    assert company.coordinator.phase is Phase.TRAINING
+    company.say(W1, control.Left(reason="steps"))
+    ends_in_order(company, "steps", 1)
+
+
+def test_with_the_one_that_has_the_last_model_the_run_fails(companies: Any) -> None:
+    company: Company = companies(mean="servers")
+    company.train()
+    for who in (W0, W1):
+        company.say(who, control.Left(reason="steps"))
+        company.settled()
+    company.kill(W1)
+    assert company.told("failed") == (W1, "lost worker 1: it left", "")
+
+
 def test_a_silent_worker_is_given_up_and_nothing_that_it_says_is_heard(companies: Any) -> None:
     company: Company = companies(workers=2, servers=0, evaluator=False, mean="servers", dead_after_s=1.0)
     company.train()
