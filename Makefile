@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 # Without a torch there already, this release is installed first, so that no other one is drawn in with it.
 TORCH  ?= torch==2.13.0
 
-.PHONY: help demo test lab-packages lab-test page-test metrics-test screenshots check format lint types bench fuzz pages papers clean
+.PHONY: help demo test nightly lab-packages lab-test page-test metrics-test screenshots check format lint types bench fuzz pages papers clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,6 +62,11 @@ bench: $(READY)  ## every benchmark script; at the end, those that fell short
 	@short=; for script in benchmarks/[a-z]*.py; do \
 	  echo "== $$script"; $(BIN)/python $$script || short="$$short $$script"; \
 	done; if [ -n "$$short" ]; then echo "fell short:$$short"; exit 1; fi
+
+# Which third of the schemes: 1, 2, 3, or today, by the day of the year.
+THIRD ?= today
+nightly: $(READY)  ## a third of the schemes, live, with killed and stopped workers; THIRD=1, 2, 3 or today; five minutes
+	$(BIN)/python benchmarks/losses.py --third $(THIRD)
 
 SECONDS ?= 60
 fuzz: $(READY)  ## schemes under seeded faults in virtual time, for SECONDS=60

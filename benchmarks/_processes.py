@@ -50,10 +50,17 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def pid_of(root: int, name: str) -> int:
-    """Of the process of that name among the descendants of `root`."""
+def by_name(root: int) -> dict[str, int]:
+    """Process ids of the descendants of `root`."""
+    found = {}
     for pid in descendants(root):
         with contextlib.suppress(OSError):
-            if Path(f"/proc/{pid}/comm").read_text().strip() == name:
-                return pid
-    raise SystemExit(f"found no {name}: is this Linux?")
+            found[Path(f"/proc/{pid}/comm").read_text().strip()] = pid
+    return found
+
+
+def pid_of(root: int, name: str) -> int:
+    """Of the process of that name among the descendants of `root`."""
+    if name not in (there := by_name(root)):
+        raise SystemExit(f"found no {name}: is this Linux?")
+    return there[name]
