@@ -215,7 +215,7 @@ class Evaluator:
         """Saves the model that was judged last, which is finite, if there is one."""
         left = "none was finite before it, so no model was saved"
         if self._judged_at is not None:
-            self.save()
+            self.keep()
             left = f"model.safetensors is the last finite one, of {self._judged_at:.1f} s"
         return f"{DIVERGED} after {at:.1f} s; {left}; {WAY_OUT}"
 
@@ -227,16 +227,18 @@ class Evaluator:
 
     def save(self) -> None:
         """Where the disk does not take it, the run ends without it."""
+        self._save(self._module)
+
+    def _save(self, module: nn.Module) -> None:
         try:
-            save_model(self._module, Path(self._config.run.out) / "model.safetensors")
+            save_model(module, Path(self._config.run.out) / "model.safetensors")
         except (OSError, SafetensorError) as error:
             not_saved(self._session, "model.safetensors", error)
 
     def keep(self) -> None:
-        """Save the model that was looked at last: the run has failed, and nobody else will."""
+        """Saves the model that was judged last, if any was: the run has failed, and nobody else will."""
         if self._judged_at is not None:
-            with contextlib.suppress(OSError, SafetensorError):
-                save_model(self._module, Path(self._config.run.out) / "model.safetensors")
+            self._save(self._shown)  # a checkpoint may have put another one into the other module
 
 
 def evaluate(config: Config, seat: Seat, session: Session) -> None:
@@ -246,7 +248,8 @@ def evaluate(config: Config, seat: Seat, session: Session) -> None:
     try:
         _evaluate(evaluator, config, session)
     except PacelineError:
-        evaluator.keep()
+        with contextlib.suppress(PacelineError):  # nobody may be left to be told that the disk is full
+            evaluator.keep()
         raise
 
 

@@ -15,6 +15,9 @@ from paceline.live.answering import Answering
 from paceline.live.exhibits import FINAL, WEIGHTS
 from paceline.live.session import Session
 
+Peek = Callable[[int], tuple[Any, float]]
+"""The model of a worker, and what it counts."""
+
 
 def model_now(session: Session, answering: Answering, model_of: ModelOf, workers: int) -> Any:
     """As those who still train have it; for a party that is connected to everybody. Nobody stops for it.
@@ -33,15 +36,15 @@ def mean_now(session: Session, ranks: list[int]) -> Any:
     return mean_model(_models(session.node.peek_model, ranks))
 
 
-def _models(peek_model: Callable[[int], tuple[Any, float]], ranks: list[int]) -> Iterator[tuple[Any, float]]:
+def _models(peek_model: Peek, ranks: list[int]) -> Iterator[tuple[Any, float]]:
     """One after the other, of those that are not lost meanwhile. Raises PeerLost when all are."""
     lost: list[PeerLost] = []
-    yield from _found(session, ranks, lost)
+    yield from _found(peek_model, ranks, lost)
     if lost and len(lost) == len(ranks):
         raise lost[-1]
 
 
-def _found(session: Session, ranks: list[int], lost: list[PeerLost] | None = None) -> Iterator[tuple[Any, float]]:
+def _found(peek_model: Peek, ranks: list[int], lost: list[PeerLost] | None = None) -> Iterator[tuple[Any, float]]:
     """The same, whoever is lost; `lost` takes up why."""
     for rank in ranks:
         try:
@@ -67,6 +70,6 @@ def final_model(session: Session, model_of: ModelOf, holder: int, workers: int) 
     v, weight = node.role.model()
     if model_of == "mean of workers":
         ranks = [rank for rank in range(workers) if rank != holder and rank not in session.lost_ranks]
-        v = mean_model(itertools.chain([(v, weight)], _found(session, ranks)))  # one at a time in memory
+        v = mean_model(itertools.chain([(v, weight)], _found(node.peek_model, ranks)))  # one at a time in memory
     node.exhibits[FINAL] = lambda _slice: v
     return v
