@@ -46,6 +46,7 @@ class ArrivalServer(Role):
         if not isinstance(message, Pull) and message.clock > self.clocks[src]:
             self.clocks[src] = message.clock
             staleness, refused = self.version - self.seen[src], self._refused(now, src, message)
+            self.samples_seen += message.samples
             weight = 0.0 if refused else self.apply(src, message)
             self.version += not refused
             self._explain(now, src, message.samples, staleness, weight)

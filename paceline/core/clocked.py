@@ -68,13 +68,17 @@ class Push:
 
 @message
 class Weights:
-    """`current`: False when other shards have answered earlier, so that their parts may be older."""
+    """`current`: False when other shards have answered earlier, so that their parts may be older.
+
+    samples_seen: by all workers, in the updates up to `version`, those that were dropped included.
+    """
 
     carries: ClassVar[Nature] = STATE
 
     w: Vector
     version: int
     current: bool = True
+    samples_seen: int = 0
 
 
 def among_others(tables: dict[str, Any]) -> dict[str, Any]:
@@ -125,7 +129,8 @@ class ClockedServer(Role):
         """Who waits for a round is taken back to before its push, which it makes again."""
         clocks = [[rank, clock - (rank in self.homes[rank].came)] for rank, clock in self.clocks.items()]
         seen, shift = list(self.seen.items()), list(self.shift.items())
-        return {"version": self.version, "clocks": clocks, "seen": seen, "shift": shift, "done": list(self.done)}
+        tables = {"version": self.version, "clocks": clocks, "seen": seen, "shift": shift, "done": list(self.done)}
+        return {**tables, "samples_seen": self.samples_seen}
 
     def restore(self, tables: dict[str, Any]) -> None:
         self.version = tables["version"]
@@ -134,6 +139,7 @@ class ClockedServer(Role):
         self.seen.update(dict(tables["seen"]))
         self.shift.update(dict(tables["shift"]))
         self.done = Places(tables.get("done", ()))
+        self.samples_seen = tables.get("samples_seen", self.samples_seen)
         self.unheld = set(self.clocks) if tables.get("together") and self.me else set()
 
     def _answers(self, question: str) -> bool:
@@ -171,7 +177,8 @@ class ClockedServer(Role):
 
     def answer(self, rank: int, current: bool) -> Weights:
         """What a worker that may go on gets."""
-        return Weights(w=self.own.get(rank, self.w), version=self.version, current=current)
+        w, version, samples = self.own.get(rank, self.w), self.version, self.samples_seen
+        return Weights(w=w, version=version, current=current, samples_seen=samples)
 
     # ---- upon receiving ----------------------------------------------------------------------------------
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
@@ -244,6 +251,7 @@ class ClockedServer(Role):
     def _contribute(self, now: float, src: int, push: Push) -> Collection[int]:
         """Who no longer has to wait for a round: all of it if it is an update now."""
         if self._asks_refuse and (refused := self.refuse(src)) is not None:
+            self.samples_seen += push.samples
             self.own.pop(src, None)
             self._explain_drop(now, src, push, refused)
             self._settle(LATE, ((src, push.data),))
@@ -267,6 +275,7 @@ class ClockedServer(Role):
 
     def _shut_out(self, now: float, src: int, push: Push) -> Collection[int]:
         """The gate has refused what `src` pushed: it changes nothing, and no round waits for another."""
+        self.samples_seen += push.samples
         self.own.pop(src, None)
         if self.note:
             self._note_update(now, (src,), self.version - self.seen[src], 0.0, push.samples)
@@ -290,6 +299,7 @@ class ClockedServer(Role):
     def _apply(
         self, now: float, ranks: Collection[int], v: Any, samples: int, data: MadeOf = (), unused: Spans = ()
     ) -> None:
+        self.samples_seen += samples
         weight = 1.0
         if self.note or self.weighting.rule != "none":
             staleness = self.version - min([self.seen[rank] for rank in ranks])

@@ -46,6 +46,7 @@ class Centre:
 
     w: Vector
     version: int
+    samples_seen: int = 0
 
 
 class ElasticWorker(Trainer):
@@ -68,7 +69,8 @@ class ElasticWorker(Trainer):
             if self.done is None:
                 self.done = yield from self.local()
             replica = Replica(x=self.done.x, clock=self.round + 1, samples=self.done.samples)
-            self.w = (yield Call(SERVERS, replica)).w
+            answer = yield Call(SERVERS, replica)
+            self.w, self.samples_seen = answer.w, answer.samples_seen
             self.x = self.done.x - (self.done.x - self.w) * self.alpha
             self.met()
 
@@ -76,7 +78,7 @@ class ElasticWorker(Trainer):
 class SynchronousWorker(ElasticWorker):
     """The centre moves once a round, by the forces of all who take part; everybody computes the same."""
 
-    common = ("round",)
+    common = ("round", "samples_seen")
 
     def run(self) -> Generator[Effect, Any, None]:
         alpha_s = self.scheme.moving_rate(len(self.workers), of_centre=True)
@@ -88,6 +90,8 @@ class SynchronousWorker(ElasticWorker):
             mean = yield self.mean(apart, 1.0)
             self.x = self.done.x - apart * self.alpha
             self.w = self.w + mean.v * (alpha_s * mean.weight)  # the weights of a Mean of ones: how many took part
+            # Of equal batches, as they are but where a share ends.
+            self.samples_seen += round(self.done.samples * mean.weight)
             self.met()
 
 
@@ -105,7 +109,7 @@ class ElasticServer(ArrivalServer):
         return self.alpha
 
     def answer(self, src: int, before: Any) -> Centre:
-        return Centre(w=before, version=self.version)
+        return Centre(w=before, version=self.version, samples_seen=self.samples_seen)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +145,10 @@ class Elastic(Scheme):
                 f"{self.name}: {workers} workers together would pull the centre {beta:g} times as far as their mean; "
                 f"take an alpha of at most {1 / workers:g} (1 / workers)"
             )
+
+    @property
+    def lock_step(self) -> bool:
+        return self.synchronous
 
     def worker(self, servers: int) -> type[Role]:
         return self.Synchronous if self.synchronous else self.Worker

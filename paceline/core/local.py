@@ -79,7 +79,7 @@ class Trainer(Role):
 class LocalWorker(Trainer):
     """The box above. A scheme says how many `steps` a round has, and what `outer` is."""
 
-    common: ClassVar[tuple[str, ...]] = ("round",)
+    common: ClassVar[tuple[str, ...]] = ("round", "samples_seen")
 
     def steps(self) -> int:
         return int(self.scheme.tau)
@@ -95,4 +95,5 @@ class LocalWorker(Trainer):
             yield from self.average_memory()
             mean = yield self.mean(self.done.x - self.w, float(self.done.samples))
             self.w = self.outer(mean)
+            self.samples_seen += int(mean.weight)
             self.met()

@@ -33,7 +33,7 @@ class ClockedWorker(Role):
 
     def run(self) -> Generator[Effect, Any, None]:
         if self.pushed is None:
-            self.w = (yield Call(SERVERS, Pull())).w
+            self.took((yield Call(SERVERS, Pull())))
         while True:
             if self.pushed is None:
                 self.pushed = self.made((yield self.work()))
@@ -68,7 +68,7 @@ class ClockedWorker(Role):
         return self.took(answer)
 
     def took(self, answer: Weights) -> bool:
-        self.w = answer.w
+        self.w, self.samples_seen = answer.w, answer.samples_seen
         return answer.current
 
     def undone(self) -> None:

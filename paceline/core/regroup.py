@@ -202,7 +202,7 @@ class GroupedWorker(ClockedWorker):
 
     def run(self) -> Generator[Effect, Any, None]:
         if self.pushed is None:
-            self.w = (yield Call(SERVERS, Pull())).w
+            self.took((yield Call(SERVERS, Pull())))
         while True:
             if self.pushed is None:
                 ticket = yield Start(Call(COORDINATOR, Timed(done=self.clock, seconds=self.seconds)))

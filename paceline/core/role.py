@@ -46,6 +46,7 @@ class Place:
     gate: on a shard, says which contributions are fit to be used; None where all are.
     rounds: on a shard, makes rounds with a mean of their own, from their members; None where the mean is the plain one.
     settled: on one shard of all, hears what became of contributions of leased data: rank, fate, which samples.
+    samples_seen: by all workers before this run began.
     """
 
     me: int
@@ -58,6 +59,7 @@ class Place:
     gate: Gate | None = None
     rounds: Callable[[Iterable[int]], Any] | None = None
     settled: Callable[[int, str, Data], None] | None = None
+    samples_seen: int = 0
 
 
 class Role:
@@ -76,6 +78,9 @@ class Role:
     goes_back: may the servers go back to an earlier state while this box is in the middle of something? A worker's box
     then hears `undone`, and its `run` starts anew; a server's has `tables`, and takes them up with `restore`.
     keeps_w: may somebody look at `w` at any time? Otherwise a box may let go of weights that have served.
+    samples_seen: how many samples of all workers were exchanged, as far as this party has heard: the clock of schedules
+    that run on workers, and what a run by epochs ends by in lock-step. A box that hears nothing leaves it as it is.
+    samples_ahead: of this worker's own, those of a later exchange than the last that it counts there.
     """
 
     common: ClassVar[tuple[str, ...]] = ()
@@ -84,6 +89,7 @@ class Role:
     updates_alone: ClassVar[bool] = False
     goes_back: ClassVar[bool] = False
     keeps_w = False
+    samples_ahead = 0
 
     def __init__(self, scheme: Any, place: Place) -> None:
         self.scheme = scheme
@@ -94,6 +100,7 @@ class Role:
         self.update = place.update
         self.note = place.note
         self.gate = place.gate
+        self.samples_seen = place.samples_seen
 
     @functools.cached_property
     def rng(self) -> random.Random:
@@ -129,7 +136,8 @@ class Role:
     def adopt(self, shown: Mapping[str, Any]) -> None:
         """This worker comes late: take over what another one has `shown`, which is common to all."""
         for name in self.common:
-            setattr(self, name, shown[name])
+            if name in shown:  # an older checkpoint may lack what is counted by now
+                setattr(self, name, shown[name])
 
     @staticmethod
     def how_far(shown: Mapping[str, Any]) -> list[int]:

@@ -194,6 +194,11 @@ class Scheme:
     def uses_mean(self, servers: int) -> bool:
         return self.needs_mean or (servers == 0 and self.Equals is not None)
 
+    @property
+    def lock_step(self) -> bool:
+        """Do all workers make the same exchanges, and know after each how many samples all have trained so far?"""
+        return False
+
     def in_step(self, servers: int) -> bool:
         """Does somebody wait until all workers have come as often, so that who made fewer exchanges holds them up?"""
         return self.uses_mean(servers)

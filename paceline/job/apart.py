@@ -57,11 +57,12 @@ class Apart:
         train_samples: int,
         evaluator: bool,
         done: Data = (),
+        behind: int = 0,
     ) -> None:
         self.node = node
         self._transport, self._listener, self._vault = transport, listener, vault
         self._link = link
-        self._begin = [time.monotonic(), "begin", configuration.to_dict(config), train_samples, evaluator, done]
+        self._begin = [time.monotonic(), "begin", configuration.to_dict(config), train_samples, evaluator, done, behind]
         self.phase, self.stopping, self.barred, self.length = Phase.GATHERING, False, frozenset[Party](), 0
         self._lives: dict[Party, int] = {}
         self._life, self._pid, self._lost_at = 0, 0, 0.0

@@ -116,6 +116,7 @@ class Conductor:
             train_samples=train_samples,
             evaluator=evaluator,
             done=self._start.done,
+            behind=self._start.samples,
         )
 
     def _found(self, transport: Callable[[], Transport]) -> tuple[Start, list[str], Transport]:

@@ -28,8 +28,12 @@ def make_coordinator(
     train_samples: int,
     evaluator: bool,
     done: Data = (),
+    behind: int = 0,
 ) -> Coordinator:
-    """`train_samples`: of the data set, by which epochs are counted. `done`: leased samples of an earlier life."""
+    """`train_samples`: of the data set, by which epochs are counted. `done`: leased samples of an earlier life.
+
+    behind: samples of it.
+    """
     cluster, stop = config.cluster, config.stop
     absent = range(cluster.beginning, cluster.workers)
     return Coordinator(
@@ -41,6 +45,7 @@ def make_coordinator(
         evaluator=evaluator,
         stop_rule=StopRule(
             samples=round(stop.epochs * train_samples) or None if evaluator else None,
+            behind=behind,
             seconds=stop.seconds or None,
             target_accuracy=stop.target_accuracy or None,
         ),

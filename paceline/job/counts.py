@@ -28,11 +28,12 @@ class Counts:
     def __init__(self) -> None:
         self.steps = self.samples = self.exchanges = self.reported = 0
         self.seconds = 0.0
-        self._before = 0
+        self._before = self._samples_before = 0
 
     def resume(self, steps: int, samples: int) -> None:
         """So many are from an earlier life of the run."""
-        self.steps, self.samples, self._before = steps, samples, steps
+        self.steps, self.samples = steps, samples
+        self._before, self._samples_before = steps, samples
         self.reported = samples  # whoever adds them up knows them already
 
     def add(self, samples: int, seconds: float) -> None:
@@ -58,4 +59,5 @@ class Counts:
             seconds_hidden=times.hidden,
             seconds_at_batch=seconds_at_batch,
             steps_before=self._before,
+            samples_before=self._samples_before,
         )

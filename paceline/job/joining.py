@@ -44,12 +44,15 @@ class Membership:
         self._carrier: LiveCarrier | None = None
 
     # ---- joining -----------------------------------------------------------------------------------------
-    def join(self, update: Update, measure: Callable[[], float] | None, clock: int = 0) -> control.Plan:
+    def join(
+        self, update: Update, measure: Callable[[], float] | None, clock: int = 0, samples: int = 0
+    ) -> control.Plan:
         """Until everybody has taken up its role; training may start when the coordinator says Go.
 
-        `clock`: exchanges behind this worker, where it goes on.
+        `clock`: exchanges behind this worker, where it goes on; `samples`: behind all of them.
         """
         seat, session = self._seat, self._session
+        self._samples_seen = samples
         session.connect([party.server(s) for s in range(seat.servers)])
         links = self._meet_workers()
         if session.late:
@@ -131,6 +134,7 @@ class Membership:
             seed=self._recipe.seed,
             seconds_per_step=plan.seconds_per_step,
             note=self._session.reports.note,
+            samples_seen=self._samples_seen,
         )
         self._node.calls.patient = plan.replaced
         box: type[Role] = self._scheme.worker(len(plan.layout.holders))

@@ -1,4 +1,7 @@
-"""Leases of data for a worker: asked for one ahead, so that nobody waits for the answer while there is work."""
+"""What a worker asks the coordinator for before it trains: leases of data, or quotas of samples.
+
+Both are asked for ahead, so that nobody waits for the answer while there is work.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import queue
 
 from paceline.core.errors import TimedOut
 from paceline.core.leases import Piece
+from paceline.job.samples import ByQuota
 from paceline.live import control
 from paceline.live.session import Session
 
@@ -36,3 +40,22 @@ class SessionLender:
     @property
     def epochs(self) -> int:
         return self._session.epochs
+
+
+def quotas_of(session: Session, timeout_s: float) -> ByQuota:
+    """Of a run that ends after so many samples. Raises TimedOut or PeerLost without a coordinator."""
+
+    def ask(samples: int, batch: int) -> None:
+        session.tell(control.Ask(samples=samples, batch=batch))
+
+    def answer(wait: bool) -> int | None:
+        try:
+            if session.over.is_set():
+                return 0
+            return session.quotas.get(block=wait, timeout=timeout_s)
+        except queue.Empty:
+            if not wait:
+                return None
+            raise TimedOut(f"{session.node.me} waited {timeout_s:.0f} s for samples from the coordinator") from None
+
+    return ByQuota(ask, answer, session.node.now)

@@ -31,11 +31,12 @@ from paceline.job.counts import Behind, Counts
 from paceline.job.diary import Diary, Kept, set_generators
 from paceline.job.guard import Guard
 from paceline.job.joining import Membership
-from paceline.job.lender import SessionLender
+from paceline.job.lender import SessionLender, quotas_of
 from paceline.job.notice import Notice
 from paceline.job.overlap import Overlap
 from paceline.job.rate import Rate
 from paceline.job.recipe import Recipe
+from paceline.job.samples import Allowance, Clock, InRounds
 from paceline.job.seat import Seat
 from paceline.job.speed import Stopwatch
 from paceline.job.steps import Steps
@@ -87,7 +88,13 @@ class Pace:
         session.on_replaced = self._tell_past
         session.on_capture = lambda contributions, _purpose: self._diary.want(contributions)
         self._membership = Membership(seat, session, recipe, self._flat, buffers)
-        self.plan = self._membership.join(self._update, measure, behind.clock)
+        self.plan = self._membership.join(self._update, measure, behind.clock, behind.samples)
+        self._samples = Clock(
+            lambda: self._node.role, lock_step=recipe.make_scheme().lock_step, workers=self._taking_part, told=self._told
+        )
+        self._allowance = self._make_allowance()
+        self._begins = True  # is the next mini-batch the first for an exchange?
+        self._spent = False  # are there no samples left to train?
         self._overlap = self._make_overlap()
         self._work.late = self._overlap is not None
         self._node.times.on_wait = self._waited
@@ -130,7 +137,7 @@ class Pace:
 
     @property
     def _ended(self) -> bool:
-        return self._closed or self._session.over.is_set() or self._steps_done
+        return self._closed or self._session.over.is_set() or self._spent or self._steps_done
 
     @property
     def steps(self) -> int:
@@ -167,7 +174,11 @@ class Pace:
         stream.epochs = None if epochs is None else stream.epoch + epochs
         self._own_samples = batch_size
         while not self.over:
-            batch = stream.take(self.batch_size) if self.batch_size else next(stream, None)
+            size = self._next_size()
+            if size is not None:
+                batch = stream.take(size) if size else None
+            else:
+                batch = next(stream, None)
             if batch is None:
                 self._guard.end_of_batches()
                 return
@@ -206,7 +217,7 @@ class Pace:
         self._guard.before_step()
         self._follow_rate()
         samples = samples if samples is not None else max(1, self._batch_samples)
-        seen = self._samples_seen()
+        seen = self._samples.now
         self._guard.let_optimizer_step(True)
         self._work.apply(seen)
         self._guard.let_optimizer_step(False)
@@ -215,7 +226,8 @@ class Pace:
         seconds = self._watch.passed(self._seconds_emulated(samples))
         seconds -= self._overlap.seconds_lost() if self._overlap else 0.0
         early = self._overlap if self._overlap and self._overlap.handed_over(samples) else None
-        result = None if early else self._work.done(samples, seconds, self._data)
+        last = self._trained(samples)
+        result = None if early else self._work.done(samples, seconds, self._data, last=last)
         if self._leased:
             self._leased.forget_taken()
         self._counts.add(samples, seconds)
@@ -231,6 +243,7 @@ class Pace:
         else:
             self._flat.zero_grad()
             self._guard.note_weights()
+            self._begins = False
             self._watch.begin()
 
     def close(self) -> None:
@@ -241,7 +254,7 @@ class Pace:
                 self._overlap.end()
             self._diary.end()
             notice = self._session.notice
-            reason = self._session.stop_reason or notice or ("steps" if self._steps_done else "every worker was done")
+            reason = self._session.stop_reason or notice or self._own_reason
             try:
                 self._membership.leave(reason, home=bool(notice))
             finally:
@@ -278,6 +291,7 @@ class Pace:
                 wanted = advance()
                 self._flat.zero_grad()
                 self._exchanges = int(self._work.begin(wanted))
+                self._begins = True
                 break
             except Stopped:
                 return
@@ -356,13 +370,47 @@ class Pace:
             if self.rank == 0:
                 self._session.tell_rate(self._seat.servers, lr)
 
-    def _samples_seen(self) -> int:
-        """By all workers, as far as this one knows: the coordinator's last total, and what came here since.
+    # ---- samples of all workers --------------------------------------------------------------------------
+    def _told(self) -> int:
+        """The coordinator's last total, and what was trained here since.
 
         Before the first total there is what earlier lives of the run have left.
         """
         before = max(self._begun_at, self._session.total_samples)
         return before + self._counts.samples - self._counts.reported
+
+    def _taking_part(self) -> int:
+        return self.plan.workers - len(self._session.departed)
+
+    def _make_allowance(self) -> Allowance | None:
+        if not self.plan.samples:
+            return None
+        if self._samples.lock_step:
+            return InRounds(self.plan.samples, self._samples)
+        return quotas_of(self._session, self._seat.timeout_s)
+
+    def _next_size(self) -> int | None:
+        """Of the next mini-batch: what the scheme says, or less where no more may be trained; None: the loop's own."""
+        if self._allowance is None or self._leased:
+            return self.batch_size
+        size = self._allowance.size(self.batch_size or self._own_samples, begins=self._begins)
+        self._spent = not size
+        return size if self.batch_size or size < self._own_samples else None
+
+    def _trained(self, samples: int) -> bool:
+        """Count a mini-batch. Is it the last that may be trained for this exchange?"""
+        self._samples.trained(samples)
+        if self._allowance is None or self._leased:
+            return False
+        self._allowance.trained(samples)
+        wanted = self.batch_size or self._own_samples or samples
+        return self._work.left > 1 and not self._allowance.size(wanted, begins=False)
+
+    @property
+    def _own_reason(self) -> str:
+        if self._spent:
+            return "epochs"
+        return "steps" if self._steps_done else "every worker was done"
 
     @property
     def _steps_done(self) -> bool:

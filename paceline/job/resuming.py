@@ -127,6 +127,7 @@ class Start:
             "seen": [[rank, seen.get(rank, kept["version"])] for rank in ranks],
             "shift": [],
             "done": self.done,
+            "samples_seen": kept.get("samples_seen", self.samples),
         }
 
     @property

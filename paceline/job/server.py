@@ -157,6 +157,7 @@ class Shard:
             gate=self._gates.get(number),
             rounds=self._recipe.robust.rounds(Sorting()),
             settled=session.reports.settle if number == 0 else None,
+            samples_seen=self._start.samples if self._start is not None else 0,
         )
 
     def _set_rate(self, lr: float) -> None:

@@ -119,10 +119,10 @@ def _read(lines: BinaryIO) -> list[Any] | None:
     return line
 
 
-def _begin(values: dict[str, Any], train_samples: int, evaluator: bool, done: Data = ()) -> Replica:
+def _begin(values: dict[str, Any], train_samples: int, evaluator: bool, done: Data = (), behind: int = 0) -> Replica:
     config = configuration.build(values)
     make = functools.partial(
-        make_coordinator, config=config, train_samples=train_samples, evaluator=evaluator, done=done
+        make_coordinator, config=config, train_samples=train_samples, evaluator=evaluator, done=done, behind=behind
     )
     cluster = config.cluster
     return Replica(make, Keeping(cluster.snapshot_every, copies=cluster.ack == "replica"))

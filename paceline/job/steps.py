@@ -31,7 +31,7 @@ class Steps:
         self._wanted: type[Compute | Train] | None = None
         self.samples_wanted: int | None = None  # size of the next mini-batch, where the scheme says it
         self._show_memory = False
-        self._left = self._samples = 0
+        self.left = self._samples = 0  # mini-batches of this piece of work; samples of those that are done
         self._seconds = 0.0
         self._data: Data = ()
         self._sum: AnyFlat | None = None  # of the gradients so far, each times its samples
@@ -43,7 +43,7 @@ class Steps:
         first, self._wanted = self._wanted is None, type(wanted)
         self.samples_wanted = wanted.samples if isinstance(wanted, Compute) else None
         self._show_memory = isinstance(wanted, Train) and wanted.show_memory
-        self._left, self._samples, self._seconds, self._sum = wanted.steps, 0, 0.0, None
+        self.left, self._samples, self._seconds, self._sum = wanted.steps, 0, 0.0, None
         self._data = ()
         match wanted:
             case Compute(w):
@@ -60,16 +60,19 @@ class Steps:
         if self._wanted is Train:
             self._local.step(samples_seen)
 
-    def done(self, samples: int, seconds: float, data: Data = ()) -> Computed | Trained | None:
-        """Count a mini-batch; the result when it was the last of those asked for. `data`: which samples, if leased."""
-        self._left -= 1
+    def done(self, samples: int, seconds: float, data: Data = (), *, last: bool = False) -> Computed | Trained | None:
+        """Count a mini-batch; the result when it was the last of those asked for, or the `last` that there is.
+
+        `data`: which samples, if leased.
+        """
+        self.left = 0 if last else self.left - 1
         self._samples += samples
         self._seconds += seconds
         self._data = joined((*self._data, *data))
         if self._wanted is Compute:
             g = self._add(samples)
-            return None if self._left else Computed(g, self._samples, self._seconds, self._data, self._unused)
-        if self._left:
+            return None if self.left else Computed(g, self._samples, self._seconds, self._data, self._unused)
+        if self.left:
             return None
         self._ended = self._flat.weights()
         memory = self._local.show() if self._show_memory else None
@@ -87,7 +90,7 @@ class Steps:
         """The gradients so far, averaged as those of one large batch would be."""
         g, unused = self._flat.gradient(), self._flat.unused()
         self._unused = unused if self._sum is None else common(self._unused, unused)
-        if self._sum is None and not self._left:
+        if self._sum is None and not self.left:
             return g
         weighted = g * float(samples)
         self._sum = weighted if self._sum is None else self._sum + weighted

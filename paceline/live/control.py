@@ -15,6 +15,7 @@ Left       I take no further part (workers)       Finish   evaluate and save the
                                                   Resume   all servers are there again (the others)
 Saved      the model is on disk (evaluator)       Exit     end your process
 Beat       I am alive, with nothing to report
+Ask        how much may I train? (workers)        Quota    so many samples more (workers)
 Want       samples to work at (workers)           Lease    these samples are yours now (workers)
 Past       so far nothing is under way (workers)
 Settled    what became of samples (servers)       Fence    is anything left of that life? (servers)
@@ -115,6 +116,7 @@ class Plan:
     `workers`: how many there can be; those of the highest ranks may come later than at the beginning.
     `replaced`: is a server that is lost replaced by another one? `copied`: is what it answers on the next one first?
     `crowded`: why no core is idle in which to communicate while others compute; nothing where one may be.
+    `samples`: that all workers together train, earlier lives of the run included; 0 where nobody counts them.
     """
 
     workers: int
@@ -132,6 +134,7 @@ class Plan:
     replaced: bool = False
     copied: bool = False
     crowded: str = ""
+    samples: int = 0
 
 
 @message
@@ -164,7 +167,7 @@ class Progress:
     those of communication that it did not wait for.
 
     seconds_at_batch: how long its loop has been at its mini-batch by now; 0 while that waits, or does something else.
-    steps_before: those among the steps that an earlier run has made, whose seconds are not in these sums.
+    steps_before, samples_before: those that an earlier run has made, whose seconds are not in these sums.
     """
 
     steps: int
@@ -179,6 +182,7 @@ class Progress:
     seconds_hidden: float = 0.0
     seconds_at_batch: float = 0.0
     steps_before: int = 0
+    samples_before: int = 0
 
     def __post_init__(self) -> None:
         finite(self, "seconds_computing", "seconds_waiting", "seconds_communicating")
@@ -226,6 +230,25 @@ class Records:
     """`lines`: trace records, each a row of JSON on a line of its own."""
 
     lines: str
+
+
+@message
+class Ask:
+    """For a quota of `samples`, or fewer where not so many are left, in mini-batches of `batch`."""
+
+    samples: int
+    batch: int
+
+    def __post_init__(self) -> None:
+        if self.samples < 1 or self.batch < 1:
+            raise ValueError(f"a quota of {self.samples} samples in mini-batches of {self.batch}: both must be positive")
+
+
+@message
+class Quota:
+    """So many samples more; 0 where none are left."""
+
+    samples: int
 
 
 @message

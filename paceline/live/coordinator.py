@@ -28,6 +28,7 @@ from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.phases import WAIT_SECONDS, Course, Phase, StopRule, moving_seconds
 from paceline.live.planning import ChooseMean, LayOut, make_plan, no_update
+from paceline.live.quotas import Quotas
 from paceline.live.recovery import Recovery, Snapshots
 from paceline.live.rendezvous import QUESTIONS, Rendezvous
 from paceline.live.reports import records_of
@@ -89,6 +90,7 @@ class Coordinator:
         self._recovery = Recovery(transport, node, listener, self._members, roll.servers, others, snapshots)
         self._recovery.departed.update(absent)
         self._leasing = leasing.Leasing(self._tell, listener.recorded, node.now, done)
+        self._quotas = Quotas(stop_rule, self._tally)
         self._churn = Churn(
             *(transport, node, listener),
             course=self._course,
@@ -97,6 +99,7 @@ class Coordinator:
             members=self._members,
             recovery=self._recovery,
             leasing=self._leasing,
+            quotas=self._quotas,
             min_workers=min_workers,
             finish=self._finish,
         )
@@ -187,6 +190,9 @@ class Coordinator:
                 self._churn.put_out(party.worker(rank), reason)
             case control.Beat():
                 pass
+            case control.Ask() as ask:
+                quota = self._quotas.quota(src.index, ask, training=len(self._roll.training))
+                self._tell([src], control.Quota(samples=quota))
             case said if isinstance(said, leasing.MESSAGES):
                 self._leasing.heard(src, self.life_of(src), said)
                 self._stop_at_epochs()
@@ -289,6 +295,7 @@ class Coordinator:
             replaced=replaced,
             copied=replaced and kept is not None and kept.copies,
             absent=len(roll.absent),
+            samples=self._stop_rule.samples or 0,
         )
 
     def _start(self) -> None:
@@ -329,8 +336,9 @@ class Coordinator:
             self._stop_at_epochs()
 
     def _stop_at_epochs(self) -> None:
+        """Of leased data; else the workers know when they are done, see `paceline.job.budget`."""
         wanted = self._stop_rule.samples
-        if wanted is not None and self._leasing.reached(wanted, trained=self.samples):
+        if wanted is not None and self._leasing.reached(wanted):
             self._stop("epochs")
 
     def _judged(self, judged: control.Judged) -> None:

@@ -38,9 +38,9 @@ class Leasing:
         """Whole ones, of which every sample is done."""
         return self._leases.epochs if self._leases else 0
 
-    def reached(self, samples: int, *, trained: int) -> bool:
-        """Are so many done? Without leases whatever is trained on is."""
-        return self._leases.reached(samples) if self._leases else trained >= samples
+    def reached(self, samples: int) -> bool:
+        """Are so many done? Nobody knows where nothing is leased."""
+        return self._leases is not None and self._leases.reached(samples)
 
     def heard(self, src: Party, life: int, said: Any) -> None:
         """Raises ProtocolError for what cannot be."""

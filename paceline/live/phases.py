@@ -46,8 +46,9 @@ class Course:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRule:
-    """Whichever comes first; None is never. `samples` counts over all workers."""
+    """Whichever comes first; None is never. `samples` counts over all workers; `behind`: those of earlier lives."""
 
     samples: int | None = None
+    behind: int = 0
     seconds: float | None = None
     target_accuracy: float | None = None

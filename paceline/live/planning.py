@@ -58,10 +58,12 @@ def make_plan(
     replaced: bool,
     copied: bool,
     absent: int = 0,
+    samples: int = 0,
 ) -> control.Plan:
     """`replaced`: are servers that are lost; `copied`: from the copy that the next one has?
 
     absent: how many workers may come besides these; they are taken to be as fast as the usual one of these.
+    samples: that all workers together train.
 
     Raises ConfigError where workers train different models.
     """
@@ -89,6 +91,7 @@ def make_plan(
         replaced=replaced,
         copied=copied,
         crowded=crowded(workers, servers),
+        samples=samples,
     )
 
 

@@ -82,6 +82,7 @@ class Session:
         self.pending_of: Callable[[int], Data] = lambda rank: ()  # leased samples of a worker that wait for a round
         self.leases: queue.SimpleQueue[control.Lease | None] = queue.SimpleQueue()  # None: there will be no other
         self.epochs = 0  # whole ones, of leased data
+        self.quotas: queue.SimpleQueue[int] = queue.SimpleQueue()  # 0: no more samples are left
 
     # ---- setting up --------------------------------------------------------------------------------------
     def hello(
@@ -314,6 +315,8 @@ class Session:
         match envelope.message:
             case control.Total(samples=samples, epochs=epochs):
                 self.total_samples, self.epochs = samples, epochs
+            case control.Quota(samples=samples):
+                self.quotas.put(samples)
             case control.Lease() as lease:
                 self.leases.put(lease)
             case control.Fence(rank=rank, incarnation=life):
@@ -422,3 +425,4 @@ class Session:
         self.node.stop(error)
         self._inbox.put(error)
         self.leases.put(None)
+        self.quotas.put(0)

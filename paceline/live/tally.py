@@ -17,6 +17,11 @@ class Tally:
         """Trained by all workers together."""
         return sum(progress.samples for progress in self._progress.values())
 
+    def of(self, rank: int) -> int:
+        """Samples of worker `rank` in this run."""
+        progress = self._progress.get(rank, control.NOTHING)
+        return progress.samples - progress.samples_before
+
     def told(self, rank: int, progress: control.Progress) -> control.Progress:
         """`progress` is that of its present life; returns that of all."""
         if rank in self._former:

@@ -35,7 +35,7 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
     control.Prepared: (frozenset({WORKER, SERVER}), frozenset({COORDINATOR})),
     **{
         cls: (frozenset({WORKER}), frozenset({COORDINATOR}))
-        for cls in (control.Ready, control.Progress, control.Left, control.Want, control.Past)
+        for cls in (control.Ready, control.Progress, control.Left, control.Ask, control.Want, control.Past)
     },
     **{
         cls: (frozenset({SERVER}), frozenset({COORDINATOR}))
@@ -55,7 +55,10 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
             *(control.Finish, control.Exit),
         )
     },
-    **{cls: (frozenset({COORDINATOR}), frozenset({WORKER})) for cls in (control.Stop, control.Explain, control.Lease)},
+    **{
+        cls: (frozenset({COORDINATOR}), frozenset({WORKER}))
+        for cls in (control.Stop, control.Explain, control.Quota, control.Lease)
+    },
     control.Total: (frozenset({COORDINATOR}), frozenset({WORKER, EVALUATOR})),
 }
 """Of each message of the control plane: who sends it, and to whom."""

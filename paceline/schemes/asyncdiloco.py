@@ -59,6 +59,7 @@ class Outer:
     w: Vector
     version: int
     steps: int
+    samples_seen: int = 0
 
 
 @scheme(
@@ -107,7 +108,7 @@ class AsyncDiLoCo(Scheme):
                 self.met()
 
         def take(self, answer: Outer) -> None:
-            self.w, self.steps = answer.w, answer.steps
+            self.w, self.steps, self.samples_seen = answer.w, answer.steps, answer.samples_seen
 
     class Server(ArrivalServer):
         takes = Delta
@@ -133,7 +134,8 @@ class AsyncDiLoCo(Scheme):
             return float(eps / n)
 
         def answer(self, src: int, before: Any) -> Outer:
-            return Outer(w=self.w, version=self.version, steps=self.steps_of(src))
+            steps, samples = self.steps_of(src), self.samples_seen
+            return Outer(w=self.w, version=self.version, steps=steps, samples_seen=samples)
 
         def steps_of(self, rank: int) -> int:
             fastest = self.speed.largest()

@@ -53,6 +53,7 @@ class BSP(Delta):
     )
 
     whole_rounds = True
+    lock_step = True
 
     Worker = ClockedWorker
 
@@ -77,7 +78,7 @@ class BSP(Delta):
 
     class Equals(Role):
         t = 0
-        common = ("t",)
+        common = ("t", "samples_seen")
 
         def run(self) -> Generator[Effect, Any, None]:
             while True:
@@ -89,11 +90,13 @@ class BSP(Delta):
             mean = yield self.mean(c.g, c.samples)
             unused = c.unused if len(self.workers) == 1 else ()
             self.w = updated(self.update, self.w, mean.v, int(mean.weight), unused)
+            self.samples_seen += int(mean.weight)
 
         def local_round(self) -> Generator[Effect, Any, None]:
             trained = yield Train(self.w, self.scheme.steps, memory=self.scheme.memory)
             mean = yield self.mean(trained.x - self.w, trained.samples)
             self.w = self.w + mean.v * (1.0 / self.scheme.factor)
+            self.samples_seen += int(mean.weight)
 
         def mean(self, v: Any, samples: int) -> Mean:
             return Mean(v, self.workers, tag=f"bsp/{self.t}", weight=float(samples))

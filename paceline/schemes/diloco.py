@@ -61,6 +61,7 @@ class DiLoCo(Scheme):
 
     needs_mean = True
     trains_locally = True
+    lock_step = True
 
     def check(self, workers: int, servers: int) -> None:
         super().check(workers, servers)
@@ -75,7 +76,7 @@ class DiLoCo(Scheme):
             raise ConfigError("diloco.memory = 'average' needs diloco.delay = 0: with a delay nobody pauses to average")
 
     class Worker(Trainer):
-        common = ("round", "v")
+        common = ("round", "samples_seen", "v")
 
         def __init__(self, scheme: Any, place: Place) -> None:
             super().__init__(scheme, place)
@@ -92,11 +93,16 @@ class DiLoCo(Scheme):
                 turn = self.round % len(self.parts)
                 x, p = self.done.x, self.parts[turn]
                 yield from self.average_memory()
-                ticket = yield Start(self.mean(x[p] - self.w[p], float(self.done.samples), series=turn))
+                samples = self.samples_ahead + self.done.samples  # all that have moved x since the last exchange
+                ticket = yield Start(self.mean(x[p] - self.w[p], float(samples), series=turn))
+                ahead = 0
                 if tau:
-                    x = (yield self.train(x, tau, begins=False)).x
+                    t = yield self.train(x, tau, begins=False)
+                    x, ahead = t.x, t.samples
                 mean = yield Wait(ticket)
                 self.receive(p, mean.v, x)
+                self.samples_seen += int(mean.weight)
+                self.samples_ahead = ahead
                 self.met()
 
         def receive(self, p: slice, minus_delta: Any, x: Any) -> None:

@@ -114,8 +114,12 @@ class ESync(Scheme):
     needs_mean = True
     trains_locally = True
 
+    @property
+    def lock_step(self) -> bool:
+        return self.variant == "journal"  # in the preprint a mean does not say how many samples are in it
+
     class Worker(Trainer):
-        common = ("round",)
+        common = ("round", "samples_seen")
         steps = 0  # in this life
         c = 0.0  # seconds of the last step, until the coordinator has been told
 
@@ -129,6 +133,7 @@ class ESync(Scheme):
                 weight = float(self.done.samples) if self.scheme.variant == "journal" else 1.0
                 mean = yield self.mean(self.done.x - self.w, weight)
                 self.w = self.w + mean.v * self.scheme.global_lr
+                self.samples_seen += int(mean.weight) if self.scheme.lock_step else 0
                 self.met()
 
         def local(self) -> Generator[Effect, Any, Trained]:

@@ -34,7 +34,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from paceline.core.balance import Balance
-from paceline.core.clocked import ClockedServer, Pull, Push
+from paceline.core.clocked import ClockedServer, Pull, Push, Weights
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Compute, Computed, Effect, Mean, Reply, Start, Tell, Wait
 from paceline.core.errors import ConfigError
 from paceline.core.estimates import Estimates, Smoothing
@@ -99,11 +99,13 @@ class LBBSP(Scheme):
                 f"{self.high * workers} or raise --lbbsp.high"
             )
 
+    lock_step = True
+
     def in_step(self, servers: int) -> bool:
         return True  # the coordinator waits for the reports of all
 
     class Worker(Role):
-        common = ("round",)
+        common = ("round", "samples_seen")
         round = 0
         size: int | None = None  # of the round that comes; None: to be asked for
 
@@ -120,11 +122,14 @@ class LBBSP(Scheme):
                 self.size = (yield Wait(asked)).samples
 
         def enter(self) -> Generator[Effect, Any, None]:
-            self.w = (yield Call(SERVERS, Pull())).w
+            self.take((yield Call(SERVERS, Pull())))
 
         def exchange(self, c: Computed) -> Generator[Effect, Any, None]:
             push = Push(g=c.g, clock=self.round + 1, samples=c.samples, data=c.data, unused=c.unused)
-            self.w = (yield Call(SERVERS, push)).w
+            self.take((yield Call(SERVERS, push)))
+
+        def take(self, answer: Weights) -> None:
+            self.w, self.samples_seen = answer.w, answer.samples_seen
 
         def report(self, samples: int, seconds: float, ahead: int = 0) -> Call:
             return Call(COORDINATOR, Report(round=self.round + ahead, samples=samples, seconds=seconds))
@@ -137,6 +142,7 @@ class LBBSP(Scheme):
             mean = yield Mean(c.g, self.workers, tag=f"lbbsp/{self.round}", weight=float(c.samples))
             unused = c.unused if len(self.workers) == 1 else ()
             self.w = updated(self.update, self.w, mean.v, int(mean.weight), unused)
+            self.samples_seen += int(mean.weight)
 
     class Server(ClockedServer):
         def partition(self) -> tuple[tuple[int, ...], ...]:

@@ -39,5 +39,6 @@ class LocalSGD(Scheme):
 
     needs_mean = True
     trains_locally = True
+    lock_step = True
 
     Worker = LocalWorker

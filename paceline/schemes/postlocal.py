@@ -19,7 +19,6 @@ Use it for large batches, where local SGD from the start costs accuracy. Before 
 from __future__ import annotations
 
 from paceline.core.local import LocalWorker, memory_parameter
-from paceline.core.mean import Averaged
 from paceline.core.role import Role
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 
@@ -51,21 +50,14 @@ class PostLocal(Scheme):
 
     needs_mean = True
     trains_locally = True
+    lock_step = True
 
     def unseen(self, worker: Role) -> str:
         assert isinstance(worker, LocalWorker)
         return "" if worker.steps() == self.tau else f"{self.tau} local steps a round, after {self.switch}"
 
     class Worker(LocalWorker):
-        common = ("round", "samples")
-        samples = 0.0
-        "Of all workers, so far."
-
         def steps(self) -> int:
             t_switch, unit = parse_switch(self.scheme.switch)
-            t = self.round if unit == "steps" else self.samples
+            t = self.round if unit == "steps" else self.samples_seen
             return 1 if t < t_switch else int(self.scheme.tau)
-
-        def outer(self, mean: Averaged) -> object:
-            self.samples += mean.weight
-            return super().outer(mean)

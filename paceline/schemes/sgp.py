@@ -73,8 +73,12 @@ class SGP(Scheme):
     needs_peers = True
     workers_differ = True
 
+    @property
+    def lock_step(self) -> bool:
+        return self.tau == 0
+
     class Worker(Holder):
-        common = ("k",)
+        common = ("k", "samples_seen")
 
         def __init__(self, scheme: Any, place: Place) -> None:
             super().__init__(scheme, place)
@@ -89,9 +93,11 @@ class SGP(Scheme):
                 tickets = yield from self.ask(self.k - self.late)
                 for _ in range(max(1, self.scheme.tau)):
                     c = yield Compute(self.w)
+                    samples = c.samples * (len(self.workers) - len(self.away))  # as many as each of the others, too
                     self.w = self.updated(self.w * self.weight, c) * (1.0 / self.weight)
                 yield from self.give(self.along(sends_to), round=self.k)
                 self.k += 1
+                self.samples_seen += samples if self.scheme.lock_step else 0
                 yield from self.tell_who_asked()
                 for ticket in tickets:
                     try:

@@ -48,9 +48,10 @@ class SlowMo(Scheme):
 
     needs_mean = True
     trains_locally = True
+    lock_step = True
 
     class Worker(LocalWorker):
-        common = ("round", "m")
+        common = ("round", "samples_seen", "m")
         m: Any = None
 
         def outer(self, mean: Averaged) -> Any:

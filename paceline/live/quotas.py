@@ -1,0 +1,25 @@
+"""Quotas of samples at the coordinator, where a run ends after so many. The rules are in `paceline.core.budget`."""
+
+from __future__ import annotations
+
+from paceline.core.budget import Budget
+from paceline.live import control
+from paceline.live.phases import StopRule
+from paceline.live.tally import Tally
+
+
+class Quotas:
+    """What a worker has trained is what it told; what a lost one had not told any more is trained by others."""
+
+    def __init__(self, stop_rule: StopRule, tally: Tally) -> None:
+        self._budget = None if stop_rule.samples is None else Budget(stop_rule.samples - stop_rule.behind)
+        self._tally = tally
+
+    def quota(self, rank: int, ask: control.Ask, *, training: int) -> int:
+        """For worker `rank`, where so many are training."""
+        return self._budget.quota(rank, ask.samples, ask.batch, training) if self._budget else 0
+
+    def gone(self, rank: int) -> None:
+        """This life of worker `rank` is over."""
+        if self._budget is not None:
+            self._budget.settle(rank, self._tally.of(rank))
