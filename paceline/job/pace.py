@@ -90,7 +90,10 @@ class Pace:
         self._membership = Membership(seat, session, recipe, self._flat, buffers)
         self.plan = self._membership.join(self._update, measure, behind.clock, behind.samples)
         self._samples = Clock(
-            lambda: self._node.role, lock_step=recipe.make_scheme().lock_step, workers=self._taking_part, told=self._told
+            lambda: self._node.role,
+            lock_step=recipe.make_scheme().lock_step,
+            workers=self._taking_part,
+            told=self._told,
         )
         self._allowance = self._make_allowance()
         self._begins = True  # is the next mini-batch the first for an exchange?

@@ -241,7 +241,9 @@ class Ask:
 
     def __post_init__(self) -> None:
         if self.samples < 1 or self.batch < 1:
-            raise ValueError(f"a quota of {self.samples} samples in mini-batches of {self.batch}: both must be positive")
+            raise ValueError(
+                f"a quota of {self.samples} samples in mini-batches of {self.batch}: both must be positive"
+            )
 
 
 @message

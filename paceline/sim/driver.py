@@ -30,7 +30,7 @@ from paceline.sim.members import Members
 from paceline.sim.news import ConfirmedMembers
 from paceline.sim.parties import Life, Party
 from paceline.sim.talk import BLOCKED, Coding, Passage, Talk
-from paceline.sim.workload import Lender, ModelShard, Workload, plain_sgd
+from paceline.sim.workload import Lender, Limit, ModelShard, Workload, plain_sgd
 from paceline.sim.world import World
 
 
@@ -55,8 +55,8 @@ class Simulation:
     and the bytes that travel; None where it arrives as it is. `coding`: the same of means that the workers carry.
     `gate`: makes that of a shard, by its number; `rounds`: those of a shard, where they are not the plain ones.
     `lender`: of whom the samples of `work` are leased; for clusters without hazards. `shards`: what each server holds,
-    and its update rule; by default equal parts, with a rule of `update_factory`. Raises ConfigError when the scheme
-    cannot run on such a cluster.
+    and its update rule; by default equal parts, with a rule of `update_factory`. `limit`: of what workers train. Raises
+    ConfigError when the scheme cannot run on such a cluster.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class Simulation:
         coding: Coding | None = None,
         lender: Lender | None = None,
         shards: Sequence[ModelShard] = (),
+        limit: Limit | None = None,
         **plain: Any,
     ) -> None:
         measured = tuple(seconds_per_step) or (cluster.seconds_per_step() if cluster else ())
@@ -100,7 +101,7 @@ class Simulation:
             settled=lender.settled if lender else None,
             shards=shards,
         )
-        self.lender = lender
+        self.lender, self._limit = lender, limit
         if self.invariants:
             self.invariants.watch_all()
         self.network = self.world.network
@@ -221,26 +222,30 @@ class Simulation:
             life.alive = False
 
     def _compute(self, life: Life, wanted: Compute) -> object:
-        if life.rank in self.members.leaving:
+        limit = self._limit
+        if life.rank in self.members.leaving or (limit is not None and limit.done(life.rank)):
             return self._leave(life)
         result = self._work.compute(life.rank, wanted, life.rng)
+        steps = wanted.steps if limit is None else limit.steps(life.rank)
         if speed := life.party.speed:
-            seconds = speed.seconds(self.now, result.seconds, wanted.steps)
+            seconds = speed.seconds(self.now, result.seconds, steps)
             result = Computed(result.g, result.samples, seconds, result.data, result.unused)
-        self.heap.put(self.now + result.seconds, self.worked, (life, result, wanted.steps))
+        self.heap.put(self.now + result.seconds, self.worked, (life, result, steps))
         return BLOCKED
 
     def _train(self, life: Life, wanted: Train) -> object:
-        if life.rank in self.members.leaving:
+        limit = self._limit
+        if life.rank in self.members.leaving or (limit is not None and limit.done(life.rank)):
             return self._leave(life)
         if life.fresh:
             life.fresh = False
             wanted = replace(wanted, memory=RESET) if wanted.memory is KEEP else wanted
         result = self._work.train(life.rank, wanted, life.rng)
+        steps = wanted.steps if limit is None else limit.steps(life.rank)
         if speed := life.party.speed:
-            seconds = speed.seconds(self.now, result.seconds, wanted.steps)
+            seconds = speed.seconds(self.now, result.seconds, steps)
             result = Trained(result.x, result.samples, seconds, result.memory, result.data)
-        self.heap.put(self.now + result.seconds, self.worked, (life, result, wanted.steps))
+        self.heap.put(self.now + result.seconds, self.worked, (life, result, steps))
         return BLOCKED
 
     def _worked(self, life: Life, result: Computed | Trained, steps: int) -> None:

@@ -24,6 +24,16 @@ class Workload(Protocol):
         """Mini-batches of the worker's own optimizer."""
 
 
+class Limit(Protocol):
+    """How much the workers of a run train."""
+
+    def done(self, rank: int) -> bool:
+        """Has worker `rank` no more work to do? It leaves then, where it would begin some."""
+
+    def steps(self, rank: int) -> int:
+        """How many mini-batches the work of worker `rank` has that was begun last."""
+
+
 class Lender(Protocol):
     """Hears what becomes of leased samples, which are the `data` of a result."""
 

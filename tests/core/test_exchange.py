@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from paceline.core.clocked import Push
+from paceline.core.clocked import Push, Weights
 from paceline.core.effects import SERVERS, Call, Compute, Computed, Train, Trained
 from paceline.core.errors import ConfigError
 from paceline.core.role import Place
@@ -18,7 +18,7 @@ def asked(**parameters: object) -> tuple[object, object]:
     worker = scheme.worker(1)(scheme, Place(me=0, workers=(0,), w=None, update=lambda w, g, samples: w))
     run = worker.run()
     run.send(None)
-    work = run.send(type("Weights", (), {"w": 3.0}))
+    work = run.send(Weights(w=3.0, version=0))
     return work, run.send(Computed(5.0, 8, 0.1) if isinstance(work, Compute) else Trained(5.0, 8, 0.1))
 
 
@@ -81,7 +81,7 @@ def test_a_restarted_worker_hands_the_very_same_push_over_again() -> None:
     worker = scheme.worker(1)(scheme, Place(me=0, workers=(0,), w=None, update=lambda w, g, samples: w))
     run = worker.run()
     run.send(None)
-    run.send(type("Weights", (), {"w": 3.0}))
+    run.send(Weights(w=3.0, version=0))
     first = run.send(Computed(5.0, 8, 0.1))
     run.close()
     assert next(worker.run()) == first

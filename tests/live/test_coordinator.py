@@ -101,18 +101,23 @@ def test_a_worker_with_another_model_is_refused_by_name(companies: Any, other: c
     assert company.heard[S0].delivered.empty()
 
 
-def test_the_run_ends_with_the_samples_of_all_workers_together(companies: Any) -> None:
-    company: Company = companies(stop_rule=StopRule(samples=100))
+def test_the_samples_of_a_run_are_given_to_its_workers_once(companies: Any) -> None:
+    """What a worker that leaves has not trained of them is given to another."""
+    company: Company = companies(stop_rule=StopRule(samples=100, behind=20))
     company.train()
-    company.say(W0, progress(60))
-    assert company.hears(W0) == control.Total(samples=60)
-    company.say(W1, progress(39))
-    assert company.hears(W1) == control.Total(samples=99)
-    company.say(W0, progress(61))
-    company.settled()
-    assert [company.hears(EVALUATOR) for _ in range(3)] == [control.Total(samples=n) for n in (60, 99, 100)]
-    finish(company, "epochs")
-    assert company.coordinator.samples == 100
+    assert company.plan.samples == 100
+    for who, given in ((W0, 16), (W1, 16), (W1, 8), (W1, 8)):
+        company.say(who, control.Ask(samples=64, batch=8))
+        assert company.hears(who) == control.Quota(samples=given)
+    company.say(W0, progress(10))
+    assert company.hears(W0) == company.hears(EVALUATOR) == control.Total(samples=10)
+    company.say(W0, control.Left(reason="steps"))
+    company.all_hear(control.Gone, [S0, EVALUATOR, W1])
+    given = []
+    while not given or given[-1]:
+        company.say(W1, control.Ask(samples=64, batch=8))
+        given.append(company.hears(W1).samples)
+    assert sum(given) + 16 + 8 + 8 + 10 == 100 - 20
 
 
 def test_the_run_ends_when_its_seconds_are_over(companies: Any) -> None:

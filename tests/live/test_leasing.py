@@ -48,9 +48,9 @@ def test_an_epoch_is_over_when_servers_have_told_of_all_of_it(scene: Scene) -> N
         scene.leasing.heard(worker(0), 0, WANT)
     scene.settled(0, "applied", 0, 4)
     assert (scene.leasing.epochs, scene.records) == (0, [])
-    assert not scene.leasing.reached(8, trained=100)
+    assert not scene.leasing.reached(8)
     scene.settled(0, "applied", 4, 8)
-    assert scene.leasing.reached(8, trained=0)
+    assert scene.leasing.reached(8)
     assert [(record.at, record.epochs, record.done) for record in scene.records] == [(1.5, 1, 8)]
 
 
@@ -74,9 +74,8 @@ def test_one_that_had_nothing_left_is_asked_for_by_nobody(scene: Scene) -> None:
     assert [whom for whom, _ in scene.said] == ["worker 0"]
 
 
-def test_without_leases_whatever_is_trained_on_counts(scene: Scene) -> None:
-    assert scene.leasing.reached(8, trained=8)
-    assert not scene.leasing.reached(8, trained=7)
+def test_without_leases_the_coordinator_does_not_end_a_run_by_epochs(scene: Scene) -> None:
+    assert not scene.leasing.reached(8)
     scene.leasing.record()
     assert scene.records == []
 

@@ -215,6 +215,7 @@ def many(ranks: Any) -> str:
 def named(message: Any) -> str:
     """`Push(clock=2)`: what it is, and its numbers."""
     scalars = {name: getattr(message, name) for name in scalar_fields(type(message))}
+    scalars.pop("samples_seen", None)  # the clock of schedules, of which these stories have none
     for name in ("data", "unused"):  # in these stories nothing is leased, and every parameter is used
         if not scalars.get(name, True):
             del scalars[name]

@@ -29,6 +29,7 @@ from paceline.job.virtual.encoding import Encoding, MeanEncoding
 from paceline.job.virtual.judge import Judge
 from paceline.job.virtual.lending import Dealt, Lending
 from paceline.job.virtual.meters import Meters
+from paceline.job.virtual.samples import Counted
 from paceline.job.virtual.setting import Setting, tensors_of
 from paceline.job.virtual.work import Ghosts, Sizes, Training, VirtualWork
 from paceline.job.worker import build_model, load_data, recipe_of
@@ -64,7 +65,7 @@ class VirtualRun:
         self._setting, self._config, self._view = setting, config, view
         self._splits = load_data(config)
         self._recipe = recipe_of(config, len(self._splits.train))
-        self._samples_max = round(config.stop.epochs * len(self._splits.train)) or math.inf
+        self._samples_max = round(config.stop.epochs * len(self._splits.train))
         self._meters, self._ledger = Meters(cluster.workers), Ledger(config, len(self._splits.train), "sim")
         self._trace: TraceWriter | None = None
         self._hooks = Hooks(load(config.run.hook, config.run.out))
@@ -75,6 +76,7 @@ class VirtualRun:
         self._countdown, self._shown = SHOW_EVENTS, time.monotonic()
         self._training: Training | None = None
         self._lending = self._make_lending()
+        self._counted = self._make_counted()
         self._expelled: set[int] = set()
         self.simulation = self._simulate()
         seats = zip(cluster.worker_seats(), setting.slowdowns, strict=True)
@@ -183,7 +185,7 @@ class VirtualRun:
 
     def _after_event(self, sim: Simulation) -> bool:
         total = self._meters.total
-        if self._done(total):
+        if self._counted.over or self._all_done():
             self._reason = "epochs"
         elif self._judge is not None and self._judge.due(sim.now, total):
             self._look(sim.now)
@@ -195,11 +197,10 @@ class VirtualRun:
             self._show_sometimes()
         return bool(self._reason)
 
-    def _done(self, total: int) -> bool:
-        """Are the epochs over, after `total` samples?"""
-        if total < self._samples_max or self._lending is None:
-            return total >= self._samples_max
-        return self._lending.reached(round(self._samples_max))
+    def _all_done(self) -> bool:
+        """Are the epochs of leased data over?"""
+        reached = self._lending is not None and 0 < self._samples_max <= self._meters.total
+        return reached and self._lending is not None and self._lending.reached(self._samples_max)
 
     def _stepped(self, rank: int, steps: int) -> None:
         if 0 < self._config.stop.steps <= steps:
@@ -224,6 +225,8 @@ class VirtualRun:
     # ---- what is told ------------------------------------------------------------------------------------
     def _note(self, record: Record) -> None:
         self._meters.record(record)
+        if isinstance(record, Membership):
+            self._counted.heard(record)
         if isinstance(record, Membership) and record.event in CHANGES:
             self._tell()  # what is left of it must not depend on when the screen was written
         self._ledger.recorded(record)
@@ -276,6 +279,7 @@ class VirtualRun:
             coding=self._mean_encoding(),
             lender=self._lending,
             shards=self._shards(),
+            limit=self._counted,
         )
 
     def _gate(self, shard: int) -> Gate | None:
@@ -348,7 +352,14 @@ class VirtualRun:
         shared = setting.at_hand and workers <= len(self._splits.train) and not self._lending
         batches = self._lending or Sizes(self._shares() if shared else None, config.data.batch_size)
         step_s = self._setting.cluster.step_s
-        return Ghosts(step_s, batches, config.data.batch_size, workers=workers, memory_length=self.remembered)
+        return Ghosts(
+            step_s,
+            batches,
+            config.data.batch_size,
+            workers=workers,
+            memory_length=self.remembered,
+            counted=self._counted,
+        )
 
     def _train(self) -> Training:
         config, setting = self._config, self._setting
@@ -360,6 +371,7 @@ class VirtualRun:
             batch_size=config.data.batch_size,
             buffers=config.model.buffers,
             precision=config.model.precision,
+            counted=self._counted,
             samples_seen=self._samples_seen,
         )
         self._w0 = self._training.flat.weights()
@@ -368,9 +380,19 @@ class VirtualRun:
     def _samples_seen(self, rank: int) -> int:
         """By all workers; this one's schedule is told where it sees its own gradients alone."""
         role: Any = self.simulation.worker(rank)
+        seen = self._counted.seen(rank)
         if role.updates_alone:
-            role.update.samples_seen = self._meters.total
-        return self._meters.total
+            role.update.samples_seen = seen
+        return seen
+
+    def _make_counted(self) -> Counted:
+        return Counted(
+            self._recipe.make_scheme(),
+            lambda rank: self.simulation.worker(rank),
+            self._meters,
+            limit=0 if self._lending else self._samples_max,
+            batch_size=self._config.data.batch_size,
+        )
 
     def _make_lending(self) -> Lending | None:
         shares, samples = parse_shares(self._config.data.shares), len(self._splits.train)

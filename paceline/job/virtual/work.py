@@ -23,6 +23,7 @@ from paceline.engine.precision import Precision
 from paceline.engine.vector import Flat
 from paceline.job.recipe import Recipe
 from paceline.job.steps import Steps
+from paceline.job.virtual.samples import Counted
 from paceline.sim import Workload
 
 
@@ -74,37 +75,48 @@ class Ghosts:
     """Work without numbers: vectors have the sizes they would have, and no memory is needed for a model."""
 
     def __init__(
-        self, step_s: float, batches: MiniBatches, batch_size: int, *, workers: int, memory_length: int
+        self,
+        step_s: float,
+        batches: MiniBatches,
+        batch_size: int,
+        *,
+        workers: int,
+        memory_length: int,
+        counted: Counted,
     ) -> None:
         """`step_s`: of a mini-batch of `batch_size` on the reference device. `memory_length`: of an optimizer's."""
         self.exchanges = [0] * workers
         self._step_s, self._batches, self._batch_size = step_s, batches, batch_size
+        self._counted = counted
         self._memory = Ghost(memory_length) if memory_length else None
         self._ended: list[object] = [None] * workers
         self._begun = [False] * workers
 
     def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
         self._count(rank, True)
-        samples, data = self._samples(rank, wanted.steps, wanted.samples)
-        return Computed(wanted.w, samples, self._seconds(samples), data)
+        samples, data, seconds = self._samples(rank, wanted.steps, wanted.samples)
+        return Computed(wanted.w, samples, seconds, data)
 
     def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
         self._count(rank, wanted.x is not self._ended[rank])
         x = self._ended[rank] = Ended(len(wanted.x))
         memory = self._memory if wanted.show_memory else None
-        samples, data = self._samples(rank, wanted.steps, None)
-        return Trained(x, samples, self._seconds(samples), memory, data)
+        samples, data, seconds = self._samples(rank, wanted.steps, None)
+        return Trained(x, samples, seconds, memory, data)
 
-    def _seconds(self, samples: int) -> float:
-        """A sample takes the same time in every batch."""
-        return self._step_s * (samples / self._batch_size)
-
-    def _samples(self, rank: int, steps: int, size: int | None) -> tuple[int, Data]:
-        """In so many mini-batches."""
-        if steps == 1:
-            return self._batches.mini_batch(rank, size)
-        found = [self._batches.mini_batch(rank, size) for _ in range(steps)]
-        return sum([samples for samples, _ in found]), joined([piece for _, data in found for piece in data])
+    def _samples(self, rank: int, steps: int, wanted: int | None) -> tuple[int, Data, float]:
+        """In so many mini-batches, or in fewer where no more may be trained; and the seconds they take."""
+        found: list[tuple[int, Data]] = []
+        seconds, size = 0.0, self._counted.size(rank, wanted, begins=True)
+        while len(found) < steps and size != 0:
+            found.append(self._batches.mini_batch(rank, size))
+            samples = found[-1][0]
+            self._counted.trained(rank, samples)
+            seconds += self._step_s * (samples / self._batch_size)  # a sample takes the same time in every batch
+            if len(found) < steps:
+                size = self._counted.size(rank, wanted, begins=False)
+        data = joined([piece for _, data in found for piece in data]) if len(found) > 1 else found[0][1]
+        return sum([samples for samples, _ in found]), data, seconds
 
     def _count(self, rank: int, exchanged: bool) -> None:
         self.exchanges[rank] += self._begun[rank] and exchanged
@@ -124,6 +136,7 @@ class Training:
         batch_size: int,
         buffers: str,
         precision: str,
+        counted: Counted,
         samples_seen: Callable[[int], int],
     ) -> None:
         """`step_s`: of a mini-batch on the reference device. `streams`: by rank, each without an end.
@@ -133,6 +146,7 @@ class Training:
         self._module, self._precision = module, Precision(precision, module, "cpu")
         self.flat, self.buffers = FlatModel(module), Buffers(module, buffers)
         self._step_s, self._batch_size, self._samples_seen = step_s, batch_size, samples_seen
+        self._counted = counted
         self._steps = [Steps(self.flat, recipe, None) for _ in streams]
         self._streams = streams
         self._samples = [0] * len(streams)  # trained on, by rank
@@ -154,14 +168,19 @@ class Training:
     def _work(self, rank: int, wanted: Compute | Train) -> Computed | Trained:
         steps, stream, result = self._steps[rank], self._streams[rank], None
         self.exchanges[rank] += steps.begin(wanted)
-        size = steps.samples_wanted
+        wanted_size = steps.samples_wanted
+        size = self._counted.size(rank, wanted_size, begins=True)
         self.buffers.load(self.statistics[rank])
         while result is None:
             x, y = next(stream) if size is None else _of_size(stream, size)
             self.flat.zero_grad()
             self._precision.backward(self._loss_of, x, y)
             steps.apply(self._samples_seen(rank))
-            result = steps.done(len(y), self._step_s * (len(y) / self._batch_size), stream.taken)
+            self._counted.trained(rank, len(y))
+            if steps.left > 1:
+                size = self._counted.size(rank, wanted_size, begins=False)
+            seconds = self._step_s * (len(y) / self._batch_size)
+            result = steps.done(len(y), seconds, stream.taken, last=size == 0)
             stream.forget_taken()
             self._samples[rank] += len(y)
         if len(self.buffers):
