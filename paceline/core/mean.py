@@ -55,6 +55,7 @@ class _Meeting:
     series: int = 0
     sum: Any = None
     weight: float = 0.0
+    first: int | None = None  # whose part is all of the sum so far
     counted: set[int] = field(default_factory=set)
     refused: bool = False  # was anything that has a weight?
     present: dict[int, None] = field(default_factory=dict)  # who waits for the result, in order of arrival
@@ -74,7 +75,11 @@ class _Meeting:
             self.refused = True
             return
         weighted = part.v * part.weight
-        self.sum = weighted if self.sum is None else self.sum + weighted
+        if self.sum is None:
+            self.sum, self.first = weighted, rank
+        else:  # of two, whoever comes first, the sum has the same bits
+            after = self.first is None or self.first < rank
+            self.sum, self.first = (self.sum + weighted if after else weighted + self.sum), None
         self.weight += part.weight
 
     def is_of(self, part: Part) -> bool:

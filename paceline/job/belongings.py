@@ -46,6 +46,7 @@ class Memories:
     """Of one worker, out of a checkpoint.
 
     counts: of vectors that a codec has encoded, by row. common: what is equal on all workers.
+    scales: numbers that vectors of the role are multiplied with, where that is not 1, by name.
     numbers, optimizer: of the rule that the worker applies itself.
     """
 
@@ -53,6 +54,7 @@ class Memories:
     rng: Any = None
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
+    scales: Mapping[str, float] = field(default_factory=dict)
     common: Mapping[str, Any] | None = None
     numbers: dict[str, float] | None = None
     optimizer: dict[str, Tensor] = field(default_factory=dict)
@@ -90,20 +92,28 @@ class Belongings:
             facts["common"] = {name: v for name, v in shown.items() if not hasattr(v, "nbytes")}
             vectors |= state.vectors
             vectors |= {f"{COMMON}.{name}": v for name, v in shown.items() if hasattr(v, "nbytes")}
-        return facts, vectors
+        # Multiplied out they would be rounded, and what comes of them would have other bits.
+        scaled = {name: v for name, v in vectors.items() if _of_role(name) and isinstance(v, Flat) and v.scale != 1.0}
+        facts["scales"] = {name: v.scale for name, v in scaled.items()}
+        return facts, {**vectors, **{name: Flat.wrap(v.tensor) for name, v in scaled.items()}}
 
     def give_back(self, memories: Memories, slices: Sequence[slice]) -> None:
         """To a worker whose role has just been made."""
-        role, tensors = self._node.role, memories.tensors
+        role, tensors, scales = self._node.role, memories.tensors, memories.scales
         for name in role.private:
-            if f"{OWN}.{name}" in tensors:
-                setattr(role, name, Flat.copy_of(tensors[f"{OWN}.{name}"]))
+            own = f"{OWN}.{name}"
+            if own in tensors:
+                setattr(role, name, Flat.copy_of(tensors[own]) * scales.get(own, 1.0))
         if memories.rng is not None:
             version, numbers, gauss = memories.rng
             role.rng = random.Random()
             role.rng.setstate((version, tuple(numbers), gauss))
         if memories.common is not None:
-            role.adopt({name: Flat.copy_of(v) if isinstance(v, Tensor) else v for name, v in memories.common.items()})
+            found = {
+                name: Flat.copy_of(v) * scales.get(f"{COMMON}.{name}", 1.0) if isinstance(v, Tensor) else v
+                for name, v in memories.common.items()
+            }
+            role.adopt(found)
         if memories.numbers is not None and (memories.common is not None or role.updates_alone):
             load_rule(self._update, memories.numbers, memories.optimizer)
         if BUFFERS in tensors:
@@ -112,6 +122,10 @@ class Belongings:
         if memory is not None:
             self._work.recall(memory)
         self._node.out.stage.recall(residuals(memories, slices))
+
+
+def _of_role(name: str) -> bool:
+    return name.startswith((f"{OWN}.", f"{COMMON}."))
 
 
 def under(head: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -161,10 +161,18 @@ class Start:
             rng=facts.get("rng") if there else None,
             tensors={name: v for name, v in tensors.items() if not name.startswith(f"{COMMON}.")},
             counts=facts["counts"] if there else {},
+            scales={**(facts.get("scales", {}) if there else {}), **self._scales_of_common()},
             common=None if lead is None else self._common(),
             numbers=facts.get(RULE) if lead is None else self.facts["numbers"],
             optimizer=under(RULE, tensors) if lead is None else self.tensors(OPTIMIZER),
         )
+
+    def _scales_of_common(self) -> dict[str, float]:
+        from paceline.job.belongings import COMMON
+
+        lead = self.facts.get("lead")
+        scales = {} if lead is None else self._json(worker_names(lead)[0]).get("scales", {})
+        return {name: scale for name, scale in scales.items() if name.startswith(f"{COMMON}.")}
 
     def _common(self) -> dict[str, Any]:
         from paceline.job.belongings import COMMON, under

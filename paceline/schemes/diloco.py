@@ -84,6 +84,10 @@ class DiLoCo(Scheme):
             self.v: Any = place.w * 0.0
             self.parts = cut(len(place.w), scheme.fragments)
 
+        @property
+        def private(self) -> tuple[str, ...]:  # type: ignore[override]
+            return ("x",) if len(self.parts) > 1 or self.scheme.delay else ()  # else x is w after an exchange
+
         def run(self) -> Generator[Effect, Any, None]:
             tau, between = self.scheme.delay, self.scheme.h // self.scheme.fragments
             while True:

@@ -22,7 +22,7 @@ ROUND = {"esync": 3 * 20 * 32, "sgp": 3 * 32}
 `sgp` a worker takes the others' batches to be as large as its own. Elsewhere nothing is trained beyond the epochs but
 what rounding up does, less than a sample a worker."""
 INEVITABLE = {"eamsgd, synchronous": 3 * 10 * 32, "diloco, streaming": 3 * 4 * 32}
-"""What a scheme asks for before it exchanges, come what may: ten single gradients, or steps while a mean is under way."""
+"""What is asked for before an exchange, come what may: ten single gradients, or steps while a mean is under way."""
 ROWS: dict[str, dict[str, Any]] = {
     **{scheme: {} for scheme in names()},
     "localsgd with codecs": {"scheme": "localsgd", "compression": {"up": "topk(ratio=0.1)"}},
