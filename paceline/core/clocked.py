@@ -103,7 +103,7 @@ class ClockedServer(Role):
     def __init__(self, scheme: Any, place: Place) -> None:
         super().__init__(scheme, place)
         self.payload: str = getattr(scheme, "payload", GRADIENT)
-        self.settled = place.settled
+        self.settled, self.contributing = place.settled, place.contributing
         self.weighting = Weighting.parse(getattr(scheme, "weighting", "none"))
         one_gate: bool = getattr(scheme, "one_gate", False)
         self.holds_back = self.me == 0 or not one_gate
@@ -306,6 +306,8 @@ class ClockedServer(Role):
             weight = self.weighting(staleness + 1)
         if weight > 0:
             self.unused = unused
+            if self.contributing is not None:
+                self.contributing(ranks)
             self.move(ranks, v, samples, weight)
             self.version += 1
         if self.note:

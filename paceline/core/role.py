@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import random
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -47,6 +47,7 @@ class Place:
     rounds: on a shard, makes rounds with a mean of their own, from their members; None where the mean is the plain one.
     settled: on one shard of all, hears what became of contributions of leased data: rank, fate, which samples.
     samples_seen: by all workers before this run began.
+    contributing: on a shard, hears before each update of whose contributions it is made.
     """
 
     me: int
@@ -60,6 +61,7 @@ class Place:
     rounds: Callable[[Iterable[int]], Any] | None = None
     settled: Callable[[int, str, Data], None] | None = None
     samples_seen: int = 0
+    contributing: Callable[[Collection[int]], None] | None = None
 
 
 class Role:

@@ -23,7 +23,7 @@ from paceline.core.spans import Spans, merged, within
 from paceline.engine.persistent import PersistentTable
 from paceline.engine.recipes import OptimizerRecipe, ScheduleRecipe
 from paceline.engine.rows import Rows
-from paceline.engine.rules import CONSTANT, Rule, make_rule, torch_optimizer
+from paceline.engine.rules import CONSTANT, Rule, make_rule, set_numbers, torch_optimizer
 from paceline.engine.sparse import AnyFlat, SparseFlat
 from paceline.engine.tables import Tables
 from paceline.engine.vector import Flat
@@ -60,6 +60,12 @@ class Lazy(Rule):
         tables = [self._update(i, *pair) for i, pair in enumerate(zip(w.tables, g.tables, strict=True))]
         self._updates += 1
         return SparseFlat(where, dense, tuple(tables))
+
+    def follow(self, recipe: OptimizerRecipe) -> None:
+        super().follow(recipe)
+        self._whole.follow(dataclasses.replace(recipe, lazy=False))
+        set_numbers(self._optimizer, recipe)
+        self._names = () if recipe.name == "sgd" and not recipe.momentum else _MEMORY[recipe.name]
 
     def reset(self) -> None:
         self._whole.reset()

@@ -86,6 +86,10 @@ class Rule(ABC):
         """The base learning rate from now on; the schedule still applies."""
         self.lr = lr
 
+    def follow(self, recipe: OptimizerRecipe) -> None:
+        """The numbers of `recipe` from now on, which is one of the same optimizer; the schedule still applies."""
+        self.recipe, self.lr = recipe, recipe.lr
+
     def state(self) -> dict[str, Tensor | float | int]:
         """All that a checkpoint must keep; tensors are copies."""
         return {"samples_seen": self.samples_seen, "lr": self.lr}
@@ -103,6 +107,10 @@ class SGD(Rule):
 
     def __init__(self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> None:
         super().__init__(recipe, schedule)
+        self.by_rows = not recipe.momentum and not recipe.weight_decay
+
+    def follow(self, recipe: OptimizerRecipe) -> None:
+        super().follow(recipe)
         self.by_rows = not recipe.momentum and not recipe.weight_decay
 
     def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
@@ -147,6 +155,10 @@ class TorchRule(Rule):
         w.copy_into(fresh)
         self._pieces.step(fresh, g.value().to(w.device), lr, unused)
         return Flat(fresh)
+
+    def follow(self, recipe: OptimizerRecipe) -> None:
+        super().follow(recipe)
+        set_numbers(self._optimizer, recipe)
 
     def reset(self) -> None:
         self._pieces.reset()
@@ -241,6 +253,21 @@ def torch_optimizer(
         return torch.optim.SGD([parameter], momentum=recipe.momentum, nesterov=recipe.nesterov, **common)
     kind = torch.optim.Adam if recipe.name == "adam" else torch.optim.AdamW
     return kind([parameter], betas=betas, eps=recipe.eps, **common)
+
+
+def set_numbers(optimizer: torch.optim.Optimizer, recipe: OptimizerRecipe) -> None:
+    """Those of `recipe` that such an optimizer has."""
+    numbers = {
+        "lr": recipe.lr,
+        "momentum": recipe.momentum,
+        "nesterov": recipe.nesterov,
+        "weight_decay": recipe.weight_decay,
+        "betas": (recipe.beta1, recipe.beta2),
+        "eps": recipe.eps,
+        "trust": recipe.trust,
+    }
+    group = optimizer.param_groups[0]
+    group.update({name: number for name, number in numbers.items() if name in group})
 
 
 def _state_of(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Tensor]:

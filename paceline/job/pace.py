@@ -8,6 +8,7 @@ effects out until it asks again.
 from __future__ import annotations
 
 import contextlib
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,7 +35,7 @@ from paceline.job.joining import Membership
 from paceline.job.lender import SessionLender, quotas_of
 from paceline.job.notice import Notice
 from paceline.job.overlap import Overlap
-from paceline.job.rate import Rate
+from paceline.job.rate import Followed, told
 from paceline.job.recipe import Recipe
 from paceline.job.samples import Allowance, Clock, InRounds
 from paceline.job.seat import Seat
@@ -73,7 +74,8 @@ class Pace:
         self._work = Steps(self._flat, recipe, optimizer)
         self._guard = Guard(model, self._flat, optimizer)
         self._update = self._make_update(behind.samples)
-        self._rate = Rate(optimizer)
+        self._warned = False
+        self._followed = Followed(optimizer, recipe.optimizer)
         self._watch = Stopwatch(self.device, session.over)
         self._streams: dict[int, Batches | LeasedBatches] = {}
         self._leased: LeasedBatches | None = None  # one of them
@@ -366,12 +368,21 @@ class Pace:
         return self._seat.step_seconds * part
 
     def _follow_rate(self) -> None:
-        """A scheduler of the user's own changes the learning rate of the optimizer that only tells the recipe."""
-        lr = self._rate.changed()
-        if lr is not None:
-            self._update.set_lr(lr)
-            if self.rank == 0:
-                self._session.tell_rate(self._seat.servers, lr)
+        """A scheduler of the user's own changes the numbers of the optimizer that only tells the recipe."""
+        changed = self._followed.changed()
+        if changed is not None:
+            self._warn_of_schedulers()
+            self._update.follow(self.recipe.of_rule(changed))
+            self._session.tell_rate(self._seat.servers, told(changed))
+
+    def _warn_of_schedulers(self) -> None:
+        if self.rank == 0 and not self._warned and self.plan.workers > 1 and not self._samples.lock_step:
+            self._warned = True
+            print(
+                f"{self.recipe.scheme}: a scheduler that each worker steps by hand runs at that worker's pace; what a "
+                "worker contributes counts at its own rate",
+                file=sys.stderr,
+            )
 
     # ---- samples of all workers --------------------------------------------------------------------------
     def _told(self) -> int:

@@ -1,22 +1,87 @@
-"""A scheduler of the user's own changes the learning rate of an optimizer that only tells the recipe."""
+"""A scheduler of the user's own changes the numbers of an optimizer that only tells the recipe."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from paceline.core.errors import ConfigError
+from paceline.engine.recipes import OptimizerRecipe
+from paceline.live.control import Rate
 
-class Rate:
-    """Notices that somebody has changed the learning rate of `optimizer`."""
+REFUSED = ("amsgrad", "maximize", "dampening", "differentiable")
+"""What no recipe can say."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer | None) -> None:
-        self._group: dict[str, Any] = optimizer.param_groups[0] if optimizer else {"lr": None}
-        self._last = self._group["lr"]
 
-    def changed(self) -> float | None:
-        """The new rate, once."""
-        if self._group["lr"] == self._last:
+class Followed:
+    """Notices that somebody has changed the learning rate of `optimizer`, its momentum or another of its numbers."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer | None, recipe: OptimizerRecipe) -> None:
+        self._group: dict[str, Any] | None = optimizer.param_groups[0] if optimizer else None
+        self._recipe = recipe
+        self._last = self._numbers()
+
+    def changed(self) -> OptimizerRecipe | None:
+        """The recipe with the new numbers, once. Raises ConfigError for what was changed and cannot be followed."""
+        now = self._numbers()
+        if now == self._last:
             return None
-        self._last = self._group["lr"]
-        return float(self._group["lr"])
+        self._last = now
+        group = self._group
+        assert group is not None
+        for option in REFUSED:
+            if group.get(option):
+                raise ConfigError(
+                    f"the optimizer's {option} was set to {group[option]} while training: leave it as it was"
+                )
+        own, betas = self._recipe, group.get("betas", (self._recipe.beta1, self._recipe.beta2))
+        self._recipe = replace(
+            own,
+            lr=float(group["lr"]),
+            momentum=float(group.get("momentum", own.momentum)),
+            nesterov=bool(group.get("nesterov", own.nesterov)),
+            weight_decay=float(group.get("weight_decay", own.weight_decay)),
+            beta1=float(betas[0]),
+            beta2=float(betas[1]),
+            eps=float(group.get("eps", own.eps)),
+            trust=float(group.get("trust", own.trust)),
+        )
+        return self._recipe
+
+    def _numbers(self) -> tuple[Any, ...]:
+        group = self._group
+        if group is None:
+            return ()
+        others = ("momentum", "nesterov", "weight_decay", "betas", "eps", "trust", *REFUSED)
+        return (float(group["lr"]), *[group.get(name) for name in others])
+
+
+def told(recipe: OptimizerRecipe) -> Rate:
+    """The numbers of `recipe` as a worker tells them to the servers."""
+    return Rate(
+        lr=recipe.lr,
+        momentum=recipe.momentum,
+        nesterov=recipe.nesterov,
+        weight_decay=recipe.weight_decay,
+        beta1=recipe.beta1,
+        beta2=recipe.beta2,
+        eps=recipe.eps,
+        trust=recipe.trust,
+    )
+
+
+def heard(recipe: OptimizerRecipe, rate: Rate) -> OptimizerRecipe:
+    """`recipe` with the numbers that a worker has told."""
+    return replace(
+        recipe,
+        lr=rate.lr,
+        momentum=rate.momentum,
+        nesterov=rate.nesterov,
+        weight_decay=rate.weight_decay,
+        beta1=rate.beta1,
+        beta2=rate.beta2,
+        eps=rate.eps,
+        trust=rate.trust,
+    )

@@ -46,9 +46,12 @@ class Recipe:
         """
         from paceline.engine.rules import make_rule  # here, as the conductor has no use for torch
 
-        own = self.make_scheme().own_momentum and self.optimizer.name == "sgd"
-        optimizer = replace(self.optimizer, momentum=0.0, nesterov=False) if own else self.optimizer
-        return make_rule(optimizer, self.schedule, tensors)
+        return make_rule(self.of_rule(self.optimizer), self.schedule, tensors)
+
+    def of_rule(self, optimizer: OptimizerRecipe) -> OptimizerRecipe:
+        """`optimizer`, without momentum where the scheme has one of its own."""
+        own = self.make_scheme().own_momentum and optimizer.name == "sgd"
+        return replace(optimizer, momentum=0.0, nesterov=False) if own else optimizer
 
     def by_rows(self, servers: int) -> bool:
         """May gradients of sparse embeddings travel as rows, so that nobody can tell the difference?

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
 from paceline.core.clocked import ClockedServer
@@ -22,6 +22,7 @@ from paceline.core.role import Place
 from paceline.core.sharding import tensors_by_slice
 from paceline.core.trace import Applied, Decision, Record
 from paceline.engine.probe import Probe
+from paceline.engine.recipes import OptimizerRecipe
 from paceline.engine.robust import Sorting
 from paceline.engine.vector import FlatMemory
 from paceline.job.capturing import (
@@ -33,6 +34,7 @@ from paceline.job.capturing import (
     together,
 )
 from paceline.job.kvstore.table import open_table
+from paceline.job.rate import heard
 from paceline.job.recipe import Recipe
 from paceline.job.resuming import OPTIMIZER, Start, parts_of
 from paceline.job.seat import Seat
@@ -96,6 +98,8 @@ class Shard:
         }
         self._captures = captures
         session.on_capture = lambda version, purpose: captures[purpose].want(version)
+        self._beginning = recipe.of_rule(recipe.optimizer)
+        self._followed: dict[int, OptimizerRecipe] = {}  # by rank, where its numbers have changed
         session.on_rate = self._set_rate
         session.pending_of = self._pending_of
         self._beside: list[Hosted] = []  # after its slices
@@ -158,11 +162,19 @@ class Shard:
             rounds=self._recipe.robust.rounds(Sorting()),
             settled=session.reports.settle if number == 0 else None,
             samples_seen=self._start.samples if self._start is not None else 0,
+            contributing=functools.partial(self._follow, at),
         )
 
-    def _set_rate(self, lr: float) -> None:
-        for rule in self._rules:
-            rule.set_lr(lr)
+    def _set_rate(self, rank: int, rate: control.Rate) -> None:
+        self._followed[rank] = self._recipe.of_rule(heard(self._recipe.optimizer, rate))
+
+    def _follow(self, at: int, ranks: Collection[int]) -> None:
+        """Each worker has an optimizer and a scheduler of its own: an update goes by those of who contributes to it."""
+        if not self._followed:
+            return
+        recipe = self._followed.get(min(ranks), self._beginning)
+        if self._rules[at].recipe is not recipe:
+            self._rules[at].follow(recipe)
 
     @property
     def everything(self) -> list[Hosted]:

@@ -340,12 +340,19 @@ class Left:
 
 @message
 class Rate:
-    """A new learning rate, from worker 0 to the servers."""
+    """From a worker to the servers: new numbers of its optimizer, for what it contributes from now on."""
 
     lr: float
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    trust: float = 0.001
 
     def __post_init__(self) -> None:
-        finite(self, "lr")
+        finite(self, "lr", "momentum", "weight_decay", "beta1", "beta2", "eps", "trust")
 
 
 @message

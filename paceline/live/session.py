@@ -76,7 +76,7 @@ class Session:
         self.on_lost: Callable[[Party], None] = lambda who: None
         self.on_came: Callable[[int], None] = lambda rank: None  # a worker that takes part from now on
         self.when_kept: Callable[[Callable[[], None]], None] = lambda act: act()  # by who takes this one's place, too
-        self.on_rate: Callable[[float], None] = lambda lr: None
+        self.on_rate: Callable[[int, control.Rate], None] = lambda rank, rate: None
         self.on_capture: Callable[[int, str], None] = lambda version, purpose: None
         self.on_replaced: Callable[[], None] = lambda: None  # before what is not answered is asked once more
         self.pending_of: Callable[[int], Data] = lambda rank: ()  # leased samples of a worker that wait for a round
@@ -213,9 +213,9 @@ class Session:
             return False
         return True
 
-    def tell_rate(self, servers: int, lr: float) -> None:
-        """The learning rate from now on, also of servers that are replaced later; raises as `tell_servers`."""
-        self._rate = servers, control.Rate(lr=lr)
+    def tell_rate(self, servers: int, rate: control.Rate) -> None:
+        """For what this worker sends from now on, also to servers that are replaced later; raises as `tell_servers`."""
+        self._rate = servers, rate
         self.tell_servers(*self._rate)
 
     def leave(self, reason: str, *, home: bool = False) -> None:
@@ -334,8 +334,8 @@ class Session:
                 self._inbox.put(roster)
             case control.Came() as came:
                 self._meet(came)
-            case control.Rate(lr=lr):
-                self.on_rate(lr)
+            case control.Rate() as rate:
+                self.on_rate(src.index, rate)
             case control.Capture(version=version, purpose=purpose):
                 self.on_capture(version, purpose)
             case control.Resume(undone=False, replaced=replaced) if self.node.me.kind == "worker":

@@ -293,8 +293,8 @@ def test_servers_that_go_on_from_an_earlier_state_hear_the_last_learning_rate_ag
     scene.node.place(Answerer(nothing), PLAN.layout)
     resume = control.Resume(view=3 if undone else 0, undone=undone, replaced=(1,))
     scene.session.deliver(COORDINATOR, Envelope(Kind.CONTROL, resume))  # none told yet
-    scene.session.tell_rate(2, 0.5)
-    scene.session.tell_rate(2, 0.25)
+    scene.session.tell_rate(2, control.Rate(lr=0.5))
+    scene.session.tell_rate(2, control.Rate(lr=0.25))
     scene.node.out.call("servers", Ask(v=vector(*range(10)), n=1))
     heard = scene.heard[server(1)]
     assert [heard.next()[1] for _ in range(2)] == [control.Rate(lr=0.5), control.Rate(lr=0.25)]
