@@ -74,7 +74,6 @@ class Pace:
         self._work = Steps(self._flat, recipe, optimizer)
         self._guard = Guard(model, self._flat, optimizer)
         self._update = self._make_update(behind.samples)
-        self._warned = False
         self._followed = Followed(optimizer, recipe.optimizer)
         self._watch = Stopwatch(self.device, session.over)
         self._streams: dict[int, Batches | LeasedBatches] = {}
@@ -91,17 +90,8 @@ class Pace:
         session.on_capture = lambda contributions, _purpose: self._diary.want(contributions)
         self._membership = Membership(seat, session, recipe, self._flat, buffers)
         self.plan = self._membership.join(self._update, measure, behind.clock, behind.samples)
-        self._samples = Clock(
-            lambda: self._node.role,
-            lock_step=recipe.make_scheme().lock_step,
-            workers=self._taking_part,
-            told=self._told,
-        )
-        self._allowance = self._make_allowance()
-        self._begins = True  # is the next mini-batch the first for an exchange?
-        self._spent = False  # are there no samples left to train?
+        self._count_samples()
         self._overlap = self._make_overlap()
-        self._work.late = self._overlap is not None
         self._node.times.on_wait = self._waited
         self._former_steps = session.expect(control.Go).steps
         self._membership.begin()
@@ -360,6 +350,7 @@ class Pace:
         whole = self._flat.by_rows or len(self.plan.layout.slices) < 2
         if not wanted or self._seat.step_seconds or whole:
             return None
+        self._work.late = True
         return Overlap(self._flat, self._node, lambda: self._batch_samples, lambda: self._data)
 
     def _seconds_emulated(self, samples: int) -> float:
@@ -376,8 +367,8 @@ class Pace:
             self._session.tell_rate(self._seat.servers, told(changed))
 
     def _warn_of_schedulers(self) -> None:
-        if self.rank == 0 and not self._warned and self.plan.workers > 1 and not self._samples.lock_step:
-            self._warned = True
+        """Once."""
+        if self.rank == 0 and self._followed.changes == 1 and self.plan.workers > 1 and not self._samples.lock_step:
             print(
                 f"{self.recipe.scheme}: a scheduler that each worker steps by hand runs at that worker's pace; what a "
                 "worker contributes counts at its own rate",
@@ -396,12 +387,17 @@ class Pace:
     def _taking_part(self) -> int:
         return self.plan.workers - len(self._session.departed)
 
-    def _make_allowance(self) -> Allowance | None:
-        if not self.plan.samples:
-            return None
-        if self._samples.lock_step:
-            return InRounds(self.plan.samples, self._samples)
-        return quotas_of(self._session, self._seat.timeout_s)
+    def _count_samples(self) -> None:
+        """From the beginning of training."""
+        lock_step = self.recipe.make_scheme().lock_step
+        self._samples = Clock(lambda: self._node.role, lock_step=lock_step, workers=self._taking_part, told=self._told)
+        self._allowance: Allowance | None = None
+        if self.plan.samples and lock_step:
+            self._allowance = InRounds(self.plan.samples, self._samples)
+        elif self.plan.samples:
+            self._allowance = quotas_of(self._session, self._seat.timeout_s)
+        self._begins = True  # is the next mini-batch the first for an exchange?
+        self._spent = False  # are there no samples left to train?
 
     def _next_size(self) -> int | None:
         """Of the next mini-batch: what the scheme says, or less where no more may be trained; None: the loop's own."""

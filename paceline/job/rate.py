@@ -22,6 +22,7 @@ class Followed:
         self._group: dict[str, Any] | None = optimizer.param_groups[0] if optimizer else None
         self._recipe = recipe
         self._last = self._numbers()
+        self.changes = 0
 
     def changed(self) -> OptimizerRecipe | None:
         """The recipe with the new numbers, once. Raises ConfigError for what was changed and cannot be followed."""
@@ -29,6 +30,7 @@ class Followed:
         if now == self._last:
             return None
         self._last = now
+        self.changes += 1
         group = self._group
         assert group is not None
         for option in REFUSED:

@@ -57,7 +57,8 @@ class Churn:
         self._tell = functools.partial(tell, transport)
         self._course, self._roll, self._tally = course, roll, tally
         self._members, self._recovery = members, recovery
-        self._leasing, self._quotas, self._min_workers = leasing, quotas, min_workers
+        self._leasing, self._min_workers = leasing, min_workers
+        self.quotas = quotas
         self._asked: set[Party] = set()  # where their loops hang
 
     def begin(self, plan: control.Plan, model: control.Ready) -> None:
@@ -125,7 +126,7 @@ class Churn:
         self._listener.recorded(Membership(at=now, party=str(who), event="drained" if home else "left", reason=reason))
         self._recovery.departed.add(who.index)
         self._members.left(now, who)
-        self._quotas.gone(who.index)
+        self.quotas.gone(who.index)
         if self._course.phase is Phase.TRAINING and not self._course.reason:
             life = self._members.incarnation(who) if home else 0
             self._tell(self._roll.present(), control.Gone(rank=who.index, lost=home, incarnation=life))
@@ -166,7 +167,7 @@ class Churn:
         self._roll.lost.add(who)
         self._roll.training.discard(who)
         self._recovery.departed.add(who.index)
-        self._quotas.gone(who.index)
+        self.quotas.gone(who.index)
         newcomer = self._roll.coming.pop(who, None) is not None
         if not (newcomer and self._course.reason):  # one that came too late to be told anything but that
             before = " before it was back" if newcomer else ""

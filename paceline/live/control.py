@@ -239,12 +239,6 @@ class Ask:
     samples: int
     batch: int
 
-    def __post_init__(self) -> None:
-        if self.samples < 1 or self.batch < 1:
-            raise ValueError(
-                f"a quota of {self.samples} samples in mini-batches of {self.batch}: both must be positive"
-            )
-
 
 @message
 class Quota:

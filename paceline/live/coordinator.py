@@ -90,7 +90,6 @@ class Coordinator:
         self._recovery = Recovery(transport, node, listener, self._members, roll.servers, others, snapshots)
         self._recovery.departed.update(absent)
         self._leasing = leasing.Leasing(self._tell, listener.recorded, node.now, done)
-        self._quotas = Quotas(stop_rule, self._tally)
         self._churn = Churn(
             *(transport, node, listener),
             course=self._course,
@@ -99,7 +98,7 @@ class Coordinator:
             members=self._members,
             recovery=self._recovery,
             leasing=self._leasing,
-            quotas=self._quotas,
+            quotas=Quotas(stop_rule, self._tally),
             min_workers=min_workers,
             finish=self._finish,
         )
@@ -191,7 +190,7 @@ class Coordinator:
             case control.Beat():
                 pass
             case control.Ask() as ask:
-                quota = self._quotas.quota(src.index, ask, training=len(self._roll.training))
+                quota = self._churn.quotas.quota(src.index, ask, training=len(self._roll.training))
                 self._tell([src], control.Quota(samples=quota))
             case said if isinstance(said, leasing.MESSAGES):
                 self._leasing.heard(src, self.life_of(src), said)

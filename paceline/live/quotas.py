@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paceline.core.budget import Budget
+from paceline.core.errors import ProtocolError
 from paceline.live import control
 from paceline.live.phases import StopRule
 from paceline.live.tally import Tally
@@ -16,7 +17,9 @@ class Quotas:
         self._tally = tally
 
     def quota(self, rank: int, ask: control.Ask, *, training: int) -> int:
-        """For worker `rank`, where so many are training."""
+        """For worker `rank`, where so many are training. Raises ProtocolError for what nobody can ask for."""
+        if ask.samples < 1 or ask.batch < 1:
+            raise ProtocolError(f"worker {rank} asks for {ask.samples} samples in mini-batches of {ask.batch}")
         return self._budget.quota(rank, ask.samples, ask.batch, training) if self._budget else 0
 
     def gone(self, rank: int) -> None:

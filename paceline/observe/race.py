@@ -13,7 +13,7 @@ from paceline.observe.text import accuracy_text, count_text, labels, megabytes, 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-HEAD = ("scheme", "to target", "times", "accuracy", "smp/s", "wait", "stale", "MB", "ended")
+HEAD = ("scheme", "target", "times", "acc", "smp", "smp/s", "wait", "stale", "MB", "ended")
 WINNER = "*"
 
 
@@ -80,6 +80,7 @@ def _rows(summaries: Sequence[Summary]) -> list[tuple[str, ...]]:
             "-" if s.target_accuracy is None else _reached(s),
             "-" if times is None else f"{times:.1f}",
             accuracy_text(s.test_accuracy),
+            count_text(s.samples),
             count_text(s.samples_per_second),
             percent(s.shares.waiting),
             "-" if s.staleness_mean is None else f"{s.staleness_mean:.1f}",

@@ -28,7 +28,8 @@ class Run:
 
     def __init__(self, warm: Warm, out: Path, *options: str) -> None:
         self.out = out
-        words = ["train", "--out", str(out), "--epochs", "0", "--seconds", "300"]
+        epochs = [] if "--epochs" in options else ["--epochs", "0"]
+        words = ["train", "--out", str(out), *epochs, "--seconds", "300"]
         self.process = warm.paceline(*words, "--workers", "3", "--slowdown", "1,1,4", "--step-ms", "10", *options)
         self.errors = ""
         self._training = threading.Event()
@@ -157,6 +158,33 @@ def test_a_killed_worker_comes_back_and_its_samples_are_counted(train: Callable[
     if options[1] == "bsp":  # a mean of all three again
         after = [record["ranks"] for record in records if record["kind"] == "applied" and record["at"] > returned[-1]]
         assert [0, 1, 2] in after
+
+
+def trained(out: Path) -> int:
+    """Samples, as far as the workers have told."""
+    trace = out / "trace.jsonl"
+    lines = trace.read_text().splitlines()[:-1] if trace.exists() else []
+    return sum(json.loads(line).get("samples", 0) for line in lines if '"activity":"computing"' in line)
+
+
+@pytest.mark.parametrize(("scheme", "epochs"), [("asp", 40), ("bsp", 12)])
+def test_a_worker_that_is_killed_before_the_end_leaves_its_samples_to_the_others(
+    train: Callable[..., Run], scheme: str, epochs: int
+) -> None:
+    run = train("--scheme", scheme, "--restarts", "0", "--epochs", str(epochs))
+    samples = epochs * 1437
+    assert within(8 * BOUND_SECONDS, lambda: trained(run.out) > 0.5 * samples), run.errors
+    os.kill(run.parties["worker 1"], signal.SIGKILL)
+    assert within(8 * BOUND_SECONDS, lambda: run.process.poll() is not None), run.errors
+    assert run.process.returncode == 0, run.errors
+    summary = json.loads((run.out / "summary.json").read_text())
+    assert (summary["reason"], [fault["event"] for fault in summary["faults"]]) == ("epochs", ["lost"])
+    if scheme == "asp":
+        assert summary["samples"] == samples
+        return
+    records = [json.loads(line) for line in (run.out / "trace.jsonl").read_text().splitlines()]
+    applied = sum(record["samples"] for record in records if record["kind"] == "applied")
+    assert samples <= applied < samples + 3  # also what the killed worker had not told any more
 
 
 def test_a_worker_that_dies_more_often_than_it_is_started_again_stays_away(train: Callable[..., Run]) -> None:

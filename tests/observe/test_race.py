@@ -34,7 +34,21 @@ def test_the_table_has_one_line_a_scheme_marks_the_winner_and_fits_80_columns() 
     lines = text_of([ASP, BSP, SSP, ESYNC]).splitlines()
     assert max(len(line) for line in lines) <= 80
     rows = [line.split() for line in lines[2:6]]
-    assert rows[0] == ["*", "esync", "4.1", "s", "7.3", "0.910", "2000", "6%", "-", "46.0", "target", "reached"]
+    assert rows[0] == [
+        "*",
+        "esync",
+        "4.1",
+        "s",
+        "7.3",
+        "0.910",
+        "10.0k",
+        "2000",
+        "6%",
+        "-",
+        "46.0",
+        "target",
+        "reached",
+    ]
     assert rows[1][:5] == ["bsp", "29.9", "s", "1.0", "0.910"]
     assert rows[2][:4] == ["ssp", "missed", "-", "0.870"]
     assert rows[3][:4] == ["asp", "missed", "-", "0.850"]
