@@ -64,7 +64,7 @@ class Lazy(Rule):
     def follow(self, recipe: OptimizerRecipe) -> None:
         super().follow(recipe)
         self._whole.follow(dataclasses.replace(recipe, lazy=False))
-        set_numbers(self._optimizer, recipe)
+        set_numbers(self._optimizer.param_groups[0], recipe)
         self._names = () if recipe.name == "sgd" and not recipe.momentum else _MEMORY[recipe.name]
 
     def reset(self) -> None:

@@ -158,7 +158,7 @@ class TorchRule(Rule):
 
     def follow(self, recipe: OptimizerRecipe) -> None:
         super().follow(recipe)
-        set_numbers(self._optimizer, recipe)
+        set_numbers(self._pieces.numbers, recipe)
 
     def reset(self) -> None:
         self._pieces.reset()
@@ -255,8 +255,8 @@ def torch_optimizer(
     return kind([parameter], betas=betas, eps=recipe.eps, **common)
 
 
-def set_numbers(optimizer: torch.optim.Optimizer, recipe: OptimizerRecipe) -> None:
-    """Those of `recipe` that such an optimizer has."""
+def set_numbers(group: dict[str, Any], recipe: OptimizerRecipe) -> None:
+    """In the parameter group of an optimizer: those of `recipe` that it has."""
     numbers = {
         "lr": recipe.lr,
         "momentum": recipe.momentum,
@@ -266,7 +266,6 @@ def set_numbers(optimizer: torch.optim.Optimizer, recipe: OptimizerRecipe) -> No
         "eps": recipe.eps,
         "trust": recipe.trust,
     }
-    group = optimizer.param_groups[0]
     group.update({name: number for name, number in numbers.items() if name in group})
 
 

@@ -72,6 +72,11 @@ class Pieces:
         self._tensors = tensors
 
     @property
+    def numbers(self) -> dict[str, Any]:
+        """Learning rate, momentum and so on, which whoever has it may change."""
+        return self._optimizer.param_groups[0]
+
+    @property
     def lr(self) -> float:
         return float(self._optimizer.param_groups[0]["lr"])
 

@@ -109,9 +109,9 @@ def test_what_a_worker_contributes_counts_at_its_own_rate_however_slow_rank_0_is
     applied: list[float] = []
     apply = SGD.apply
 
-    def seen(rule: SGD, w: Flat, g: Flat, lr: float) -> Flat:
+    def seen(rule: SGD, w: Flat, g: Flat, lr: float, *more: Any) -> Flat:
         applied.append(lr)
-        return apply(rule, w, g, lr)
+        return apply(rule, w, g, lr, *more)
 
     monkeypatch.setattr(SGD, "apply", seen)
     used: dict[int, list[float]] = {0: [], 1: [], 2: []}
