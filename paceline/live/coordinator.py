@@ -90,19 +90,24 @@ class Coordinator:
         self._recovery = Recovery(transport, node, listener, self._members, roll.servers, others, snapshots)
         self._recovery.departed.update(absent)
         self._leasing = leasing.Leasing(self._tell, listener.recorded, node.now, done)
-        self._churn = Churn(
-            *(transport, node, listener),
+        self._churn = self._make_churn(min_workers)
+        self._rendezvous = Rendezvous(transport, roll.workers)
+
+    def _make_churn(self, min_workers: int) -> Churn:
+        return Churn(
+            self._transport,
+            self.node,
+            self._listener,
             course=self._course,
-            roll=roll,
+            roll=self._roll,
             tally=self._tally,
             members=self._members,
             recovery=self._recovery,
             leasing=self._leasing,
-            quotas=Quotas(stop_rule, self._tally),
+            quotas=Quotas(self._stop_rule, self._tally),
             min_workers=min_workers,
             finish=self._finish,
         )
-        self._rendezvous = Rendezvous(transport, roll.workers)
 
     def open(self) -> str:
         """Begin; returns the address for the others."""

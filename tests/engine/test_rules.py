@@ -88,9 +88,9 @@ def test_twenty_updates_by_values_equal_torch_on_the_plain_module(
 ) -> None:
     model = FlatModel(network())
     w = model.weights()
-    if recipe.needs == "model":
+    if recipe.needs_model:
         shards = 1
-    parts = lay_out(len(w), shards, tensors=model.tensors if recipe.needs == "tensors" else ()).slices
+    parts = lay_out(len(w), shards, tensors=model.tensors if recipe.needs_tensors else ()).slices
     tensors = {part.start: model.tensors if shards == 1 else [] for part in parts}
     if shards > 1:
         for length, end in zip(model.tensors, itertools.accumulate(model.tensors), strict=True):
