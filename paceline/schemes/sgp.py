@@ -25,6 +25,10 @@ Our choice: shares are told, and the wait is a question that an in-neighbour ans
 answer travels right behind it. A worker that is known to have left gets no share, what was on its way to it comes back,
 and nobody waits for it.
 
+A worker that is lost takes its mass along, and one that comes has half of another's. So the mean weight falls below 1,
+and a step in z, gamma / w_i, would grow with every loss. From the first newcomer on a step is therefore multiplied by
+the mean weight, which each worker follows by its own: gamma stays what it was.
+
 Use it on many machines behind a network that is slow or uneven: a worker sends one model a round however many there
 are, and waits for one neighbour. Not where one worker is much slower than all others: along the graph everybody comes
 to wait for it.
@@ -32,16 +36,19 @@ to wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
-from paceline.core.effects import KEEP, RESET, Call, Compute, Effect, Reply, Start, Tell, Wait
+from paceline.core.effects import KEEP, RESET, Call, Compute, Computed, Effect, Reply, Start, Tell, Wait
 from paceline.core.errors import PeerLost
 from paceline.core.mass import Holder
 from paceline.core.message import message
 from paceline.core.role import Place
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.topology import DIRECTED, hears_from, sends_to
+
+FOLLOWED = 0.1
+"""How much of the distance to its own weight the mean weight goes each round."""
 
 
 @message
@@ -85,6 +92,7 @@ class SGP(Scheme):
             self.k = 0  # rounds sent
             self.late = 1 if scheme.tau else 0
             self.asked: dict[int, int] = {}  # who waits for which of our rounds
+            self.mean_weight: float | None = None  # of all workers, as far as this one knows; None: nobody has come
             self.finished = False
 
         def run(self) -> Generator[Effect, Any, None]:
@@ -94,7 +102,7 @@ class SGP(Scheme):
                 for _ in range(max(1, self.scheme.tau)):
                     c = yield Compute(self.w)
                     samples = c.samples * (len(self.workers) - len(self.away))  # as many as each of the others, too
-                    self.w = self.updated(self.w * self.weight, c) * (1.0 / self.weight)
+                    self.w = self.stepped(c)
                 yield from self.give(self.along(sends_to), round=self.k)
                 self.k += 1
                 self.samples_seen += samples if self.scheme.lock_step else 0
@@ -105,6 +113,16 @@ class SGP(Scheme):
                     except PeerLost:
                         continue  # it has left, and handed its mass to somebody
                 self.absorb(self.k - 1)
+                if self.mean_weight is not None:
+                    self.mean_weight += FOLLOWED * (self.weight - self.mean_weight)
+
+        def stepped(self, c: Computed) -> Any:
+            """z after a local update of x = w z."""
+            x = self.w * self.weight
+            moved = self.updated(x, c)
+            if self.mean_weight is None:
+                return moved * (1.0 / self.weight)
+            return self.w + (moved - x) * (self.mean_weight / self.weight)
 
         def along(self, edges: Callable[..., tuple[int, ...]], k: int | None = None) -> tuple[int, ...]:
             k = self.k if k is None else k
@@ -141,3 +159,16 @@ class SGP(Scheme):
         def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             self.asked.pop(rank, None)
             yield from super().gone(now, rank)
+
+        def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+            if rank in self.away:  # one more has what the others had
+                here = len(self.workers) - len(self.away)
+                self.mean_weight = (self.mean_weight or self.weight) * here / (here + 1)
+            yield from super().came(now, rank)
+
+        def adopt(self, shown: Mapping[str, Any]) -> None:
+            super().adopt(shown)
+            self.mean_weight = shown.get("mean_weight") or 1.0
+
+        def shown(self) -> dict[str, Any]:
+            return {**super().shown(), "mean_weight": self.mean_weight}

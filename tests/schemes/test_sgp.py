@@ -98,3 +98,24 @@ def test_after_a_worker_has_left_the_others_go_on_and_agree() -> None:
     assert sim.steps[2] < 15
     assert min(sim.steps[rank] for rank in (0, 1, 3)) > 1900
     assert sim.model()[0] == pytest.approx((0 + 1 + 3) / 3, rel=0.15), "the optimum of those who are left"
+
+
+@pytest.mark.parametrize("tau", [0, 2])
+@pytest.mark.parametrize("losses", [0, 3, 20])
+def test_lost_workers_do_not_lengthen_the_steps_of_those_who_stay(tau: int, losses: int) -> None:
+    """A step of 0.3 on a quadratic oscillates when it is four times as long, and diverges beyond."""
+    work = Steps(lambda rank, rng: rng.uniform(0.9, 1.1), lambda rank, w: w - 1.0)
+    sim = Simulation(
+        make("sgp", {"tau": tau}), np.zeros(2), work, workers=3, servers=0, update_factory=plain_sgd(0.3)
+    )  # fmt: skip
+    sim.run(until=10.0)
+    for turn in range(losses):
+        sim.crash(turn % 3)
+        sim.run(until=sim.now + 2.0)
+        sim.join(turn % 3)
+        sim.run(until=sim.now + 6.0)
+    before = [np.abs(sim.worker(rank).w - 1.0).max() for rank in range(3)]
+    sim.worker(0).w = sim.worker(0).w + 1.0  # a disturbance, which steps of that length take back
+    sim.run(until=sim.now + 40.0)
+    assert max(before) < 0.1
+    assert max(np.abs(sim.worker(rank).w - 1.0).max() for rank in range(3)) < 0.01
