@@ -18,6 +18,7 @@ from typing import Any
 
 from paceline.core.effects import KEEP, RESET, Compute, Computed, Train, Trained
 from paceline.core.gate import Gate
+from paceline.core.leases import Leases
 from paceline.core.role import Role, Update
 from paceline.core.round import Round
 from paceline.core.scheme import Scheme
@@ -26,6 +27,7 @@ from paceline.sim.cluster import Cluster, uniform
 from paceline.sim.faults import schedule
 from paceline.sim.heap import Heap
 from paceline.sim.invariants import Invariants
+from paceline.sim.leasing import Leasing
 from paceline.sim.members import Members
 from paceline.sim.news import ConfirmedMembers
 from paceline.sim.parties import Life, Party
@@ -54,9 +56,10 @@ class Simulation:
     cost more than the simulation itself. `passage`: what becomes of a message on its way from one party to another,
     and the bytes that travel; None where it arrives as it is. `coding`: the same of means that the workers carry.
     `gate`: makes that of a shard, by its number; `rounds`: those of a shard, where they are not the plain ones.
-    `lender`: of whom the samples of `work` are leased; for clusters without hazards. `shards`: what each server holds,
-    and its update rule; by default equal parts, with a rule of `update_factory`. `limit`: of what workers train. Raises
-    ConfigError when the scheme cannot run on such a cluster.
+    `lender`: of whom the samples of `work` are leased, for clusters without hazards; `leases`: the queue from which they
+    are, for clusters with hazards. `shards`: what each server holds, and its update rule; by default equal parts, with a
+    rule of `update_factory`. `limit`: of what workers train. Raises ConfigError when the scheme cannot run on such a
+    cluster.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Simulation:
         rounds: Callable[[Iterable[int]], Round] | None = None,
         coding: Coding | None = None,
         lender: Lender | None = None,
+        leases: Leases | None = None,
         shards: Sequence[ModelShard] = (),
         limit: Limit | None = None,
         **plain: Any,
@@ -102,10 +106,11 @@ class Simulation:
             shards=shards,
         )
         self.lender, self._limit = lender, limit
+        self.leasing = Leasing(self, leases, work) if leases and Leasing.suits(self) else None
         if self.invariants:
             self.invariants.watch_all()
         self.network = self.world.network
-        self._work, self.worked = work, self._worked  # bound once, for every step needs it
+        self._work, self.worked = self.leasing or work, self._worked  # bound once, for every step needs it
         confirmed = ConfirmedMembers(self, cluster.hazards, passage) if cluster.hazards else None
         self.members = confirmed or Members(self)
         self.streams = confirmed.streams if confirmed else None
@@ -252,6 +257,8 @@ class Simulation:
         if not life.alive:
             if self.lender and life.party.here:
                 self.lender.unused(life.rank, result.data)
+            if self.leasing and life.party.here:
+                self.leasing.unused(life.rank, result.data)
             return
         self.steps[life.rank] += steps
         if self.trace:

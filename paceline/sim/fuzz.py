@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from paceline.core.leases import Leases
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
 from paceline.core.vector import Ghost
@@ -43,6 +44,7 @@ class Plan:
     scheme: Scheme
     cluster: Cluster
     samples: tuple[int, ...]  # in a batch, by rank
+    leased: tuple[int, int]  # samples of an epoch and of a lease, where samples are leased
 
     def __str__(self) -> str:
         faults = " ".join(f"{f.kind}@{f.at_s:.1f}" for f in self.cluster.faults)
@@ -73,7 +75,9 @@ def draw(seed: int, schemes: Sequence[Scheme]) -> Plan:
     if not fitting:
         cluster = replace(cluster, hosts=(*cluster.hosts, *uniform(1, 1).hosts[1:]))
         fitting = [scheme for scheme in schemes if _fits(scheme, cluster)]
-    plan = Plan(seed, random.choice(fitting), cluster, tuple(random.randint(1, 9) for _ in range(workers)))
+    scheme, batches = random.choice(fitting), tuple(random.randint(1, 9) for _ in range(workers))
+    lengths = Random(f"fuzz/{seed}/leases")
+    plan = Plan(seed, scheme, cluster, batches, (lengths.randint(20, 200), lengths.randint(1, 12)))
     return _where_servers_are_lost(plan)
 
 
@@ -144,7 +148,8 @@ def play(plan: Plan, trace: Callable[[Record], None] | None = None) -> Outcome:
 
 def simulation(plan: Plan, trace: Callable[[Record], None] | None = None) -> Simulation:
     work = Steps(lambda rank, rng: rng.uniform(0.5, 1.5), samples=plan.samples.__getitem__)
-    return Simulation(plan.scheme, Ghost(LENGTH), work, cluster=plan.cluster, seed=plan.seed, trace=trace)
+    leases = Leases(*plan.leased)
+    return Simulation(plan.scheme, Ghost(LENGTH), work, cluster=plan.cluster, seed=plan.seed, trace=trace, leases=leases)
 
 
 def go_on(sim: Simulation) -> None:

@@ -1,30 +1,38 @@
 """What must hold in every run, watched from outside the schemes: by messages, effects, records and the heap.
 
-    staleness bound      nobody is let go who is further ahead of the slowest than the scheme declares (`max_ahead`)
-    applied once         a shard applies no more of a worker than arrived of it; repeats do not count
+    contributions        an update is made of what arrived, each once, of as many as the parameters say, with their
+                         samples; its staleness and its version are right; nobody gets weights who is further ahead of
+                         the slowest than the parameters say, or whose round is open (`recounts.contributions`)
     whole steps          all shards have heard the same contributions of a worker, but for the one that is under way and
                          one for each life of it that was lost, which may have reached some shards only
-    samples once         nor more samples; a mean weighs no more than its members brought, and is one for all of them
-    means                a worker has no more of them under way than its scheme says
-    mass                 where every worker has a model of its own, what all of them and the messages under way weigh
-                         together stays; a crash may lose some, nothing may add any
+    means                a mean weighs what its members brought, all that are there and each once, and is one for all of
+                         them (`recounts.means`); a worker has no more of them under way than its scheme says
+    mass                 where every worker has a model of its own, each holds what its shares say; who leaves hands over
+                         all; a share arrives unless its sender or receiver is lost (`recounts.mass`)
+    leased samples       each is in one update, waits in a round, or may be had again (`recounts.samples`)
+    messages             each is given to a role once, in order (`recounts.deliveries`)
     nobody waits for ever  when nothing is left to happen nobody waits; nobody waits while others make PATIENCE steps;
                          messages do not go round for ever without a step
 
-A violation raises `InvariantBroken` with the seed, the time and the last messages.
+What the recounts see are messages and records, and what a run was drawn with. A violation raises `InvariantBroken` with
+the seed, the time and the last messages.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.effects import Reply, Tell
-from paceline.core.mean import Averaged, Part
 from paceline.core.trace import Applied, Decision, Record
 from paceline.sim.parties import Errand, Life, On, Party
-from paceline.sim.recount import Shard
+from paceline.sim.recounts.contributions import Shard
+from paceline.sim.recounts.deliveries import Deliveries
+from paceline.sim.recounts.mass import Mass
+from paceline.sim.recounts.means import Carrier
+from paceline.sim.recounts.promises import promises_of
 
 if TYPE_CHECKING:
     from paceline.sim.driver import Simulation
@@ -46,27 +54,28 @@ class Invariants:
 
     def __init__(self, sim: Simulation) -> None:
         self._sim = sim
-        self._recent: deque[str] = deque(maxlen=20)
+        self._recent: deque[tuple[Any, ...]] = deque(maxlen=20)
         self._reasons: dict[int, str] = {}  # by worker: why it was last held back
         parties = sim.cluster.workers + sim.cluster.servers
         self._every = max(1000, 20 * parties * max(1, sim.cluster.servers))
         self.look_at = self._every
         self._waiting: dict[int, tuple[object, int]] = {}  # by rank: for what, and the fastest one's steps at the time
         self._steps_before = -1
-        self._shards = [Shard(self.broken, sim.scheme, sim.cluster.workers) for _ in range(sim.cluster.servers)]
+        promises = promises_of(sim.scheme, sim.cluster.workers)
+        self._shards = [
+            Shard(self.broken, promises, sim.cluster.workers, number) for number in range(sim.cluster.servers)
+        ]
         self._means: dict[int, list[Errand]] = defaultdict(list)  # under way, by rank
-        self._mass: float | None = None
+        self.mass = Mass(sim, self.broken) if sim.scheme.workers_differ else None
+        self.deliveries = Deliveries(self.broken)
         self._lost: Counter[int] = Counter()  # lives, by rank
         self._torn: Counter[int] = Counter()  # how many contributions of each are, since the servers went back
         self._over: dict[tuple[str, int], Shard] = {}  # by process: of servers that are lost
-        self._carriers: dict[Party, _Carrier] = {}
-        self._delivered: dict[tuple[Any, ...], int] = {}  # by processes: number of the last message
-        self._newest: dict[tuple[Any, ...], int] = {}
-        self._fenced: dict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
+        self._carriers: dict[Party, Carrier] = {}
 
     def broken(self, what: str) -> InvariantBroken:
         sim = self._sim
-        last = "\n  ".join(self._recent)
+        last = "\n  ".join(f"{at:.6f} {who} {what}" for at, who, *words in self._recent for what in [" ".join(words)])
         return InvariantBroken(f"{sim.scheme.name}, seed {sim.seed}, at {sim.now:.6f} s: {what}; lately:\n  {last}")
 
     # ---- where it listens ----------------------------------------------------------------------------------
@@ -78,28 +87,44 @@ class Invariants:
 
     def watch(self, party: Party) -> None:
         """See everything that `party` hears and says."""
-        if party in self._sim.world.servers:
+        world = self._sim.world
+        if party in world.servers:
             shard = self._shards[party.me]
             party.on = self._listening(party, shard.hear, shard.reply)
-        elif party in self._sim.world.means or party is self._sim.world.peers:
-            carrier = self._carriers[party] = _Carrier(self)
+        elif party in world.means or party is world.peers:
+            carrier = self._carriers[party] = Carrier(
+                self.broken, self._sim.cluster.workers, self._sim.scheme.means_at_once
+            )
             party.on = self._listening(party, carrier.hear, carrier.reply)
+        elif self.mass and party in world.workers:
+            self.mass.watch(party)
+            party.on = self._listening(party, partial(self.mass.heard, party), lambda to, message: None)
         else:
             party.on = self._listening(party, lambda src, message: None, lambda to, message: None)
 
     def _listening(self, party: Party, hear: Any, reply: Any) -> On:
-        on, sim, recent = party.on, self._sim, self._recent
+        on, sim, recent, name = party.on, self._sim, self._recent, party.name
 
         def listening(now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
-            recent.append(f"{sim.now:.6f} {party.name} hears {type(message).__name__} of {src}")
+            recent.append((sim.now, name, "hears", type(message).__name__, "of", str(src)))
             hear(src, message)
             for effect in on(now, src, message):
                 if type(effect) is Reply:
-                    recent.append(f"{sim.now:.6f} {party.name} answers {effect.to}")
+                    recent.append((sim.now, name, "answers", str(effect.to)))
                     reply(effect.to, effect.message)
                 yield effect
 
         return listening
+
+    def answering(self, party: Party, effects: Iterable[Tell | Reply]) -> Iterator[Tell | Reply]:
+        """See what `party` answers since somebody came or went."""
+        carrier = self._carriers.get(party)
+        counted = self._of(party) if party in self._sim.world.servers or party.process in self._over else carrier
+        for effect in effects:
+            if type(effect) is Reply and counted:
+                self._recent.append((self._sim.now, party.name, "answers", str(effect.to)))
+                counted.reply(effect.to, effect.message)
+            yield effect
 
     def record(self, record: Record) -> None:
         match record:
@@ -117,16 +142,20 @@ class Invariants:
             raise self.broken(f"worker {rank} has {len(under_way) + 1} Means under way; means_at_once = {most}")
 
     def gone(self, party: Party, rank: int) -> None:
-        if party in self._sim.world.servers:
+        if party.process in self._over and party not in self._carriers:
+            self._over[party.process].gone(rank)
+        elif party in self._sim.world.servers:
             self._shards[party.me].gone(rank)
         elif party in self._carriers:
             self._carriers[party].gone(rank)
 
     def came(self, party: Party, rank: int) -> None:
-        if party in self._sim.world.servers:
+        if party.process in self._over and party not in self._carriers:
+            self._over[party.process].came(rank)
+        elif party in self._sim.world.servers:
             self._shards[party.me].came(rank)
         elif party in self._carriers:
-            self._carriers[party].here.add(rank)
+            self._carriers[party].came(rank)
 
     def begins_anew(self) -> None:
         """A newcomer finds nobody to follow; a carrier may hear of that before it has heard that all others went."""
@@ -171,43 +200,22 @@ class Invariants:
         if undone:
             self._torn = Counter({rank: self._torn_since(rank) for rank in range(self._sim.cluster.workers)})
 
-    def delivered(self, src: Party, dst: Party, number: int) -> None:
-        """Message `number` of `src` is given to a role of `dst`."""
-        key = (*src.process, *dst.process)
-        if src.process in self._fenced[dst.process]:
-            raise self.broken(
-                f"{dst.name} takes a message of {src.name} of life {src.incarnation}, which it has fenced"
-            )
-        before = self._delivered.get(key, 0)
-        if number != before + 1:
-            raise self.broken(f"{dst.name} takes message {number} of {src.name} after message {before}")
-        self._delivered[key] = number
-        newest = self._newest.get((src.name, *dst.process), 0)
-        if src.incarnation < newest:
-            raise self.broken(
-                f"{dst.name} takes a message of life {src.incarnation} of {src.name} after one of {newest}"
-            )
-        self._newest[src.name, *dst.process] = src.incarnation
-
-    def acknowledged(self, src: Party, dst: Party, last: int) -> None:
-        """`src` believes that `dst` has taken everything up to `last`, and forgets it."""
-        taken = self._delivered.get((*src.process, *dst.process), 0)
-        if last > taken:
-            raise self.broken(f"{src.name} was told that {dst.name} took its message {last}; it took {taken}")
-
-    def fenced(self, party: Party, dead: Party) -> None:
-        """`party` knows that this life of `dead` is over."""
-        self._fenced[party.process].add(dead.process)
+    def shard(self, number: int) -> Shard:
+        """What the present life of that shard has done."""
+        return self._shards[number]
 
     def crashed(self, rank: int) -> None:
-        """From here on mass may get lost: that of the crashed worker, and what is sent to it."""
+        """That worker is lost, or counts as lost: with its mass, and with what is on its way to it or from it."""
         self._lost[rank] += 1
+        if self.mass:
+            self.mass.lost(self._sim.world.workers[rank])
 
     # ---- the whole -------------------------------------------------------------------------------------------
     def look(self) -> None:
         """Every so many events, and when a run pauses."""
         self.look_at = self._sim.events + self._every
-        self._look_at_mass()
+        if self.mass:
+            self.mass.look()
         self._look_at_tables()
         self._look_at_steps(under_way=1)
         waiting = [life for life in self._sim.lives if life.alive and life.awaited]
@@ -233,6 +241,10 @@ class Invariants:
     def all_is_accounted_for(self) -> None:
         """Everybody has left: whatever a shard heard has become part of an update, or was dropped for a reason."""
         self._look_at_steps(under_way=0)
+        if self.mass:
+            self.mass.all_is_accounted_for()
+        if self._sim.leasing:
+            self._sim.leasing.all_is_accounted_for()
         for number, shard in enumerate(self._shards):
             shard.all_is_accounted_for(number, self._sim.server(number).samples_waiting())
 
@@ -288,94 +300,3 @@ class Invariants:
             raise self.broken(f"{kept} messages are kept on {whose}")
         if streams.most_known() > parties:
             raise self.broken(f"somebody keeps numbers of {streams.most_known()} senders; there are {parties} parties")
-
-    def _look_at_mass(self) -> None:
-        sim = self._sim
-        if not sim.scheme.workers_differ:
-            return
-        held = sum(party.role.model()[1] for party in sim.world.workers if party.hears)
-        # The third argument of a Tell under way is its message; a share of a model has a weight.
-        under_way = sim.streams.under_way() if sim.streams else ((act, args) for _, _, act, args in sim.heap)
-        mass = held + sum(
-            getattr(args[2], "weight", 0.0) if hasattr(args[2], "round") else 0.0
-            for act, args in under_way
-            if act is sim.talk.heard and args[0].hears
-        )
-        alone = sum(party.here for party in sim.world.workers) <= 1
-        if self._mass is not None and not alone:
-            slack = 1e-6 * max(1.0, self._mass)
-            made = mass > self._mass + slack and self._mass > 0.0  # once all is lost, somebody begins anew
-            if made or (mass < self._mass - slack and not self._lost):
-                raise self.broken(f"the workers and their messages weighed {self._mass:.9g} together, now {mass:.9g}")
-        self._mass = mass
-
-
-class _Meeting:
-    def __init__(self, tag: str) -> None:
-        self.tag = tag
-        self.weights: dict[int, float] = {}
-        self.before = 0.0  # brought before a run began anew; the carrier may count it, or have closed without a word
-        self.result: Averaged | None = None
-
-    @property
-    def brought(self) -> float:
-        return sum(self.weights.values()) + self.before
-
-    def begins_anew(self) -> None:
-        self.before = self.brought
-        self.weights.clear()
-
-
-class _Carrier:
-    """What one carrier of means heard, recounted."""
-
-    def __init__(self, whole: Invariants) -> None:
-        self._whole = whole
-        self._meetings: dict[tuple[str, tuple[int, ...]], _Meeting] = {}
-        self.here = set(range(whole._sim.cluster.workers))
-        at_once = whole._sim.scheme.means_at_once
-        self._asked: dict[int, deque[_Meeting]] = defaultdict(lambda: deque(maxlen=at_once))
-        self._former: deque[Averaged] = deque(maxlen=64)
-
-    def hear(self, src: int, message: Any) -> None:
-        if not isinstance(message, Part):
-            return
-        meeting = self._meetings.setdefault((message.tag, message.among), _Meeting(message.tag))
-        meeting.weights.setdefault(src, message.weight)
-        if meeting not in self._asked[src]:
-            self._asked[src].append(meeting)
-        if len(self._meetings) > 64 + 8 * len(message.among):
-            del self._meetings[next(iter(self._meetings))]
-
-    def gone(self, rank: int) -> None:
-        self.here.discard(rank)
-        if not self.here:  # whoever comes next begins anew, with the tags of the beginning
-            self._meetings.clear()
-            self._asked.clear()
-
-    def begins_anew(self) -> None:
-        """The tags of the beginning may come again; what was averaged under them may be answered again, too."""
-        self._former.extend(meeting.result for meeting in self._meetings.values() if meeting.result is not None)
-        self._meetings = {key: meeting for key, meeting in self._meetings.items() if meeting.result is None}
-        for meeting in self._meetings.values():
-            meeting.begins_anew()
-        for asked in self._asked.values():
-            still_open = [meeting for meeting in asked if meeting.result is None]
-            asked.clear()
-            asked.extend(still_open)
-
-    def reply(self, to: int, message: Any) -> None:
-        asked = self._asked[to]
-        if not isinstance(message, Averaged) or any(meeting.result is message for meeting in asked):
-            return
-        if any(former is message for former in self._former):
-            return
-        still_open = [meeting for meeting in asked if meeting.result is None]
-        if asked and not still_open:
-            raise self._whole.broken(f"worker {to} gets another mean than the others of {asked[-1].tag}")
-        enough = [meeting for meeting in still_open if message.weight <= meeting.brought * (1 + 1e-9)]
-        if still_open and not enough:
-            brought = still_open[-1].brought
-            raise self._whole.broken(f"a mean weighs {message.weight:g}; its members brought {brought:g}")
-        for meeting in enough[:1]:
-            meeting.result = message

@@ -39,6 +39,8 @@ class Members:
         life.end()
         sim.talk.say_all(party, party.role.leave(sim.now + party.skew_s))
         party.here = False
+        if sim.invariants and sim.invariants.mass:
+            sim.invariants.mass.left(party)
         self._note(party, "left", "asked to")
         self._is_gone(party, party.card)
 
@@ -157,16 +159,20 @@ class Members:
 
     def hears_gone(self, party: Party, rank: int) -> None:
         party.open.pop(rank, None)
+        effects: Iterable[Tell | Reply] = party.role.gone(self._sim.now + party.skew_s, rank)
         if self._sim.invariants:
             self._sim.invariants.gone(party, rank)
-        self._sim.talk.say_all(party, self._held(party, party.role.gone(self._sim.now + party.skew_s, rank)))
+            effects = self._sim.invariants.answering(party, effects)
+        self._sim.talk.say_all(party, self._held(party, effects))
         if self._sim.lender and party is self._sim.world.servers[0] and isinstance(party.role, ClockedServer):
             self._sim.lender.gone(rank, party.role.pending(rank))
 
     def hears_came(self, party: Party, rank: int) -> None:
+        effects: Iterable[Tell | Reply] = party.role.came(self._sim.now + party.skew_s, rank)
         if self._sim.invariants:
             self._sim.invariants.came(party, rank)
-        self._sim.talk.say_all(party, self._held(party, party.role.came(self._sim.now + party.skew_s, rank)))
+            effects = self._sim.invariants.answering(party, effects)
+        self._sim.talk.say_all(party, self._held(party, effects))
 
     def _held(self, party: Party, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
         """What of it may go at once."""

@@ -111,6 +111,8 @@ class ConfirmedMembers(Members):
             self._confirmed(news, party)
 
     def _is_gone(self, party: Party, card: Card) -> None:
+        if self._sim.leasing:
+            self._sim.leasing.gone(party)
         if card is party.card:
             self._tell_all(party, News(party, self._hears_of_leave, self._all_know_it_is_gone))
         else:
@@ -124,7 +126,7 @@ class ConfirmedMembers(Members):
         self._calls_end(party, who)
         self.streams.fence(party, who)
         if self._sim.invariants:
-            self._sim.invariants.fenced(party, who)
+            self._sim.invariants.deliveries.fenced(party, who)
         self.hears_gone(party, who.me)
 
     def _calls_end(self, party: Party, who: Party) -> None:
@@ -216,6 +218,8 @@ class ConfirmedMembers(Members):
         if self.servers:
             self.servers.knows(party, rank, here=False)
         super().hears_gone(party, rank)
+        if self._sim.leasing:
+            self._sim.leasing.heard_gone(party, rank)
 
     def hears_came(self, party: Party, rank: int) -> None:
         if self.servers:

@@ -227,6 +227,8 @@ class Servers:
         self.snapshots.break_off()
         if self.sim.invariants:
             self.sim.invariants.forget_server(life.party)
+        if self.sim.leasing:
+            self.sim.leasing.server_lost(life.party)
         if life.party.hears:
             self.streams.send(self._control, life.party, 0, self._is_told_it_is_lost, (life.party,))
         self.lives[life.shard] = self._successor(life)
@@ -311,6 +313,8 @@ class Servers:
                 party, state.vectors[RECOUNT].value, order.number, copied=order.snapshot is None
             )
         self._listen(life)
+        if self.sim.leasing and not life.shard:
+            self.sim.leasing.goes_back(party)
         if life.copies:
             life.copies.forget()
         self.streams.views[party.process] = order.view
@@ -346,7 +350,11 @@ class Servers:
             self._order_all()
 
     def _prepared(self, control: Party, life: Server, number: int, undone: int) -> None:
-        if life is self.lives[life.shard] and self.replacing.prepared(life.shard, number):
+        if life is not self.lives[life.shard]:
+            return
+        if self.sim.leasing:
+            self.sim.leasing.is_back(life.party)
+        if self.replacing.prepared(life.shard, number):
             self._go_on()
 
     def _go_on(self) -> None:
@@ -356,6 +364,8 @@ class Servers:
         self._former.clear()
         if self.sim.invariants:
             self.sim.invariants.servers_are_back(replacing.number, undone=undone)
+        if self.sim.leasing:
+            self.sim.leasing.servers_are_back(self._members.is_missed)
         for shard in sorted(back):
             self._note(self.lives[shard], "replaced", "from the snapshot" if undone else "from its copy")
         for life in self.lives:
@@ -376,6 +386,8 @@ class Servers:
             self.streams.fence(party, dead)
         if undone:
             self.streams.views[party.process] = view
+            if self.sim.leasing:
+                self.sim.leasing.undone(party)
             party.role.undone()
             if self.sim.lives[party.me].party is party:
                 self.sim.restart(party.me)

@@ -173,7 +173,7 @@ class Streams:
         else:
             if verdict is Verdict.NEW:
                 if invariants:
-                    invariants.delivered(src, dst, number)
+                    invariants.deliveries.delivered(src, dst, number)
                 if self._is_heard(src, dst, item):
                     item[1](*item[2])
             self._carry(dst, src, 0, self._acknowledged, src, way, receiver.last(src.name, src.incarnation))
@@ -191,7 +191,7 @@ class Streams:
         if not src.hears:
             return
         if self._sim.invariants:
-            self._sim.invariants.acknowledged(src, way.dst, last)
+            self._sim.invariants.deliveries.acknowledged(src, way.dst, last)
         before = len(way.sender)
         way.sender.acknowledged(last)
         if len(way.sender) < before:

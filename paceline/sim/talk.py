@@ -190,6 +190,9 @@ class Talk:
             self._reply(party, effect.to, effect.message)
             return
         parties = self._addressees(effect.to)
+        mass = self._sim.invariants and self._sim.invariants.mass
+        if mass and type(effect.to) is int:
+            mass.said(party, parties[0], effect.message)
         for other, part in zip(parties, self._split(effect.message, parties), strict=True):
             self._post(party, other, part, self.heard, (other, party, part))
 

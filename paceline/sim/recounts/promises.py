@@ -1,0 +1,73 @@
+"""What a scheme promises, read off its parameters: never off the boxes that are watched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.core.phases import parse
+from paceline.core.scheme import Scheme, make
+
+EVERYBODY = -1
+"""Of contributions to an update: one of every worker that takes part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What holds on every server of a run, or of one phase of it.
+
+    ahead: exchanges that a worker may be ahead of the slowest when it gets weights; None where there is no bound.
+    together: contributions that make one update, or EVERYBODY; None where that is not known. at_most_present: no more
+    than there are workers. waits: whoever has contributed gets no weights before its update. one_gate: that is held by
+    the first server alone. samples: those of an update while nobody has come or gone; 0 where that is not known.
+    """
+
+    ahead: int | None = None
+    together: int | None = None
+    at_most_present: bool = False
+    waits: bool = False
+    one_gate: bool = False
+    samples: int = 0
+
+    def contributions(self, present: int) -> int | None:
+        """Contributions to an update that is made now, with so many workers present."""
+        if self.together is None or self.together == EVERYBODY:
+            return None
+        return min(self.together, present) if self.at_most_present else self.together
+
+
+def promises_of(scheme: Scheme, workers: int) -> tuple[Promise, ...]:
+    """One of every phase; one alone for a scheme without phases."""
+    parameters = scheme.parameters()
+    if scheme.name == "hybrid":
+        phases = [make(phase.scheme, dict(phase.parameters)) for phase in parse(parameters["phases"])]
+        return tuple(_promise(phase, workers) for phase in phases)
+    return (_promise(scheme, workers),)
+
+
+def _promise(scheme: Scheme, workers: int) -> Promise:
+    p = scheme.parameters()
+    match scheme.name:
+        case "bsp":
+            return Promise(ahead=0, together=EVERYBODY, waits=True)
+        case "lbbsp":
+            return Promise(ahead=0, together=EVERYBODY, waits=True, samples=p["global_batch"])
+        case "ssp":
+            return Promise(ahead=p["staleness"], together=1)
+        case "dssp":
+            return Promise(ahead=p["high"], together=1)
+        case "ksync":
+            return _of_the_first(p, workers)
+        case "gsp":
+            return Promise(waits=True)
+        case "asp" | "dcasgd" | "weedout" | "partial" | "easgd" | "eamsgd" | "asyncdiloco":
+            return Promise(together=1)
+        case _:
+            return Promise(ahead=scheme.max_ahead())  # nothing else is known of it than what it says itself
+
+
+def _of_the_first(p: Mapping[str, Any], workers: int) -> Promise:
+    waits = p["variant"] == "sync"
+    k = p["k"] or max(1, workers - 1)
+    return Promise(together=k, at_most_present=waits, waits=waits, one_gate=True)

@@ -1,0 +1,58 @@
+"""Leased samples, counted once more: each is in one update, waits in a round, or may be had again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from paceline.core.leases import Data, Leases, Piece
+from paceline.sim.recounts.contributions import Shard
+
+NOBODY = -1
+"""A rank that takes what is left when all others are gone."""
+
+Place = tuple[int, int]
+"""Epoch, and where in its order."""
+
+
+def places(pieces: Iterable[Piece]) -> Iterable[Place]:
+    return ((epoch, at) for epoch, start, stop in pieces for at in range(start, stop))
+
+
+class Samples:
+    """Of one run: which places were given out. `broken` makes the error for what must not be."""
+
+    def __init__(self, broken: Callable[[str], AssertionError]) -> None:
+        self._broken = broken
+        self._given: set[Place] = set()
+
+    def given(self, piece: Piece) -> None:
+        self._given.update(places((piece,)))
+
+    def all_is_accounted_for(self, leases: Leases, first: Shard, done: Data) -> None:
+        """Everybody has left. `first`: the recount of the first shard, which says that `done` is in its model."""
+        often = Counter(place for data in first.done for place in places(data))
+        twice = [place for place, count in often.items() if count > 1]
+        if twice:
+            raise self._broken(f"sample {twice[0]} is in {often[twice[0]]} updates of the model")
+        if set(places(done)) != set(often):
+            wrong = sorted(set(places(done)).symmetric_difference(often))
+            raise self._broken(f"the first server is wrong about sample {wrong[0]}: in the model or not")
+        account = leases.account(0.0)
+        if account.done != len(often):
+            raise self._broken(f"{account.done} samples count as done; {len(often)} are in the model")
+        waiting = {place for own in first.open.values() for of in own for place in places(of.data)}
+        self._look_at_the_rest(leases, self._given - set(often) - waiting)
+
+    def _look_at_the_rest(self, leases: Leases, rest: set[Place]) -> None:
+        """What is in no update may be had again, each sample once."""
+        while True:
+            piece = leases.take(NOBODY, 0)
+            if self._given.isdisjoint(places((piece,))):
+                break
+            for place in places((piece,)):
+                if place not in rest:
+                    raise self._broken(f"sample {place} is given out again; it is in the model, or somebody has it")
+                rest.discard(place)
+        if rest:
+            raise self._broken(f"sample {min(rest)} is in no update, and nobody can have it any more")
