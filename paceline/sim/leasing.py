@@ -167,10 +167,16 @@ class Leasing:
                 self._sim.heap.push(self._sim.now + self._delay(), self._asked, self._sim.world.servers[0], rank, life)
 
     def _asked(self, party: Party, rank: int, life: int) -> None:
-        """The first server answers once it has heard that this life is over; it may not have, and will."""
-        role, workers = party.role, self._sim.world.workers
-        if isinstance(role, ClockedServer) and (rank not in role.clocks or workers[rank].incarnation > life):
+        """The first server answers once it takes nothing more of that life."""
+        if party.process in self._over or not isinstance(party.role, ClockedServer):
+            return
+        who = self._sim.world.workers[rank]
+        assert self._sim.streams is not None
+        fenced = self._sim.streams.receiver(party).refuses(who.name, life)
+        if fenced or rank not in party.role.clocks or who.incarnation > life:
             self._tell_what_waits(party, rank, life)
+        else:
+            self._sim.heap.push(self._sim.now + DELAY_MAX_S, self._asked, party, rank, life)
 
     # ---- the ways ------------------------------------------------------------------------------------------
     def _delay(self) -> float:

@@ -13,46 +13,74 @@ TOLERANCE = 1e-9
 """Relative: weights are added in another order here than there."""
 
 
-class _Meeting:
-    """The Parts of one mean. `awaited`: members that it may not close without. `present`: who waits for the result.
+class _Count:
+    """Parts that were heard for one mean. `weights`: the first that each member brought, until it `is_over`.
 
-    counted: the first weight that each member brought; several tables once nobody waits any more, since its carrier
-    then forgets what there was if whoever is there begins anew, which is not seen here.
+    awaited: members that it does not close without; those who are here when the first Part comes.
     """
 
-    def __init__(self, part: Part, here: Iterable[int]) -> None:
-        self.tag = part.tag
-        self.counted: list[dict[int, float]] = [{}]
-        self.awaited = set(part.among).intersection(here)
+    def __init__(self) -> None:
+        self.weights: dict[int, float] = {}
+        self.awaited: set[int] | None = None
+
+    def add(self, rank: int, weight: float, members: set[int]) -> None:
+        if not self.is_over:
+            self.awaited = members.copy() if self.awaited is None else self.awaited
+            self.weights.setdefault(rank, weight)
+
+    @property
+    def is_over(self) -> bool:
+        return self.awaited is not None and self.awaited <= self.weights.keys()
+
+    def weighs(self, weight: float) -> bool:
+        return math.isclose(weight, sum(self.weights.values()), rel_tol=TOLERANCE)
+
+
+class _Meeting:
+    """One mean. `present`: who waits for the result.
+
+    counts: one; another one, of what comes from then on, once nobody waits any more: the carrier forgets what it has if
+    whoever is there begins anew, which is not seen here.
+    """
+
+    def __init__(self, part: Part) -> None:
+        self.tag, self.among = part.tag, part.among
+        self.counts = [_Count()]
         self.present: set[int] = set()
         self.result: Averaged | None = None
 
     @property
     def brought(self) -> float:
-        return sum(self.counted[0].values())
+        return sum(self.counts[0].weights.values())
 
-    def add(self, rank: int, weight: float) -> None:
+    def add(self, rank: int, weight: float, here: set[int]) -> None:
         self.present.add(rank)
-        for weights in self.counted:
-            weights.setdefault(rank, weight)
+        members = here.intersection(self.among)
+        for count in self.counts:
+            count.add(rank, weight, members)
 
     def gone(self, rank: int) -> None:
-        self.awaited.discard(rank)
         self.present.discard(rank)
+        for count in self.counts:
+            if count.awaited is not None and not count.is_over:
+                count.awaited.discard(rank)
         if not self.present:
             self.abandon()
 
     def abandon(self) -> None:
         self.present.clear()
-        self.counted = [*filter(None, self.counted), {}]
+        if self.counts[-1].weights:
+            self.counts.append(_Count())
 
-    def missing(self) -> list[int]:
-        """Who is here and was not waited for, whatever was forgotten."""
-        return sorted(self.awaited.difference(self.counted[0]))
-
-    def may_weigh(self, weight: float) -> bool:
-        """Is that what its members brought, all of them and each once?"""
-        return any(math.isclose(weight, sum(weights.values()), rel_tol=TOLERANCE) for weights in self.counted)
+    def fault(self, weight: float) -> str | None:
+        """Why a result of that weight is not what its members brought, all of them and each once."""
+        counts = [count for count in self.counts if count.weighs(weight)]
+        if not counts:
+            return f"a mean weighs {weight:g}; its members brought {self.brought:g}"
+        missing = sorted((counts[0].awaited or set()) - counts[0].weights.keys())
+        if any(count.is_over for count in counts):
+            return None
+        return f"the mean {self.tag} closes without worker {missing[0]}, which is here"
 
 
 class Carrier:
@@ -71,9 +99,9 @@ class Carrier:
         key = message.tag, message.among
         meeting = self._meetings.get(key)
         if meeting is None:
-            meeting = self._meetings[key] = _Meeting(message, self._here)
+            meeting = self._meetings[key] = _Meeting(message)
         if meeting.result is None:
-            meeting.add(src, message.weight)
+            meeting.add(src, message.weight, self._here)
         if meeting not in self._asked[src]:
             self._asked[src].append(meeting)
         if len(self._meetings) > 64 + 8 * len(message.among):
@@ -111,15 +139,9 @@ class Carrier:
         still_open = [meeting for meeting in asked if meeting.result is None]
         if asked and not still_open:
             raise self._broken(f"worker {to} gets another mean than the others of {asked[-1].tag}")
-        fitting = [meeting for meeting in still_open if meeting.may_weigh(message.weight)]
+        faults = {meeting: meeting.fault(message.weight) for meeting in still_open}
+        fitting = [meeting for meeting, fault in faults.items() if fault is None]
         if still_open and not fitting:
-            brought = still_open[-1].brought
-            raise self._broken(f"a mean weighs {message.weight:g}; its members brought {brought:g}")
+            raise self._broken(faults[still_open[-1]] or "")
         for meeting in fitting[:1]:
-            self._closes(meeting, message)
-
-    def _closes(self, meeting: _Meeting, result: Averaged) -> None:
-        missing = meeting.missing()
-        if missing:
-            raise self._broken(f"the mean {meeting.tag} closes without worker {missing[0]}, which is here")
-        meeting.result = result
+            meeting.result = message
