@@ -12,7 +12,9 @@ not put to the role a second time. What a receiver took, the fences, what it has
 state of its role change together, and are saved and restored as one; then a crash at any moment loses and repeats
 nothing. `state()` of both classes is made of dicts, lists, strings and numbers for that purpose.
 
-Nothing here knows a clock or a connection: whoever drives it decides when to send again.
+Nothing here knows a clock or a connection: whoever drives it decides when to send again. The simulator drives it, where
+messages are lost (`sim/streams.py`). No live run does: there TCP keeps the order, and a connection that breaks is the
+loss of a party.
 """
 
 from __future__ import annotations
@@ -108,7 +110,7 @@ class Sender:
         return iter(tuple(self._kept))
 
     def state(self) -> dict[str, Any]:
-        """Plain as far as the contents are, which are bytes in a real run."""
+        """Plain as far as the contents are. Tests save and restore it; no run does, in the simulator it stays in memory."""
         return {"sent": self._sent, "kept": [list(pair) for pair in self._kept]}
 
     @classmethod

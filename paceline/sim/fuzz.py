@@ -29,6 +29,10 @@ CALM_S = 20.0
 FURTHER_STEPS = 8
 """That everybody must make then, within BOUND_S."""
 BOUND_S = 400.0
+STEPS_ALONE = 3
+"""That those must make then who are left when the others have gone."""
+CRASH_AT_LAST = 0.5
+"""How likely the first of these is to crash; all others leave."""
 LENGTH = 12
 LEASE_S = 3.0
 
@@ -149,7 +153,9 @@ def play(plan: Plan, trace: Callable[[Record], None] | None = None) -> Outcome:
 def simulation(plan: Plan, trace: Callable[[Record], None] | None = None) -> Simulation:
     work = Steps(lambda rank, rng: rng.uniform(0.5, 1.5), samples=plan.samples.__getitem__)
     leases = Leases(*plan.leased)
-    return Simulation(plan.scheme, Ghost(LENGTH), work, cluster=plan.cluster, seed=plan.seed, trace=trace, leases=leases)
+    return Simulation(
+        plan.scheme, Ghost(LENGTH), work, cluster=plan.cluster, seed=plan.seed, trace=trace, leases=leases
+    )
 
 
 def go_on(sim: Simulation) -> None:
@@ -179,13 +185,30 @@ def go_on(sim: Simulation) -> None:
 
 
 def end(sim: Simulation) -> None:
-    """All leave, one after the other, until nothing is left to happen."""
+    """Half of them go, and the others must go on without them; then these leave, until nothing is left to happen."""
     assert sim.invariants is not None
-    for number, rank in enumerate(
-        Random(f"fuzz/{sim.seed}/end").sample(range(sim.cluster.workers), sim.cluster.workers)
-    ):
+    random = Random(f"fuzz/{sim.seed}/end")
+    ranks = random.sample(range(sim.cluster.workers), sim.cluster.workers)
+    first, others = ranks[: len(ranks) // 2], ranks[len(ranks) // 2 :]
+    go = sim.crash if random.random() < CRASH_AT_LAST else sim.leave
+    for number, rank in enumerate(first):
+        sim.heap.push(sim.now + 2.0 * number, go if number == 0 else sim.leave, rank)
+    _without_those_who_went(sim, others, sim.now + 2.0 * len(first) + LEASE_S)
+    for number, rank in enumerate(others):
         sim.heap.push(sim.now + 2.0 * number, sim.leave, rank)
     sim.run(until=sim.now + BOUND_S)
     if len(sim.heap):
         raise sim.invariants.broken(f"{BOUND_S:g} s after all were asked to leave something still happens")
     sim.invariants.all_is_accounted_for()
+
+
+def _without_those_who_went(sim: Simulation, others: Sequence[int], since: float) -> None:
+    """`others` make STEPS_ALONE each, once it is known who has gone."""
+    assert sim.invariants is not None
+    sim.run(until=since)
+    goal = {rank: sim.steps[rank] + STEPS_ALONE for rank in others}
+    sim.run(until=since + BOUND_S, stop=lambda sim: all(sim.steps[rank] >= goal[rank] for rank in others))
+    behind = [rank for rank in others if sim.steps[rank] < goal[rank]]
+    if behind:
+        waiting = "; ".join(sim.invariants.state_of(rank) for rank in behind)
+        raise sim.invariants.broken(f"{BOUND_S:g} s after others went not all have gone on: {waiting}")

@@ -198,7 +198,9 @@ class Shard:
             )
         samples = sum(contribution.samples for contribution in taken)
         if record.samples != samples:
-            raise self._broken(f"shard {record.shard} counts {record.samples} samples; its contributions have {samples}")
+            raise self._broken(
+                f"shard {record.shard} counts {record.samples} samples; its contributions have {samples}"
+            )
         return taken
 
     def _look_at_staleness(self, record: Applied) -> None:
