@@ -110,7 +110,7 @@ class Sender:
         return iter(tuple(self._kept))
 
     def state(self) -> dict[str, Any]:
-        """Plain as far as the contents are. Tests save and restore it; no run does, in the simulator it stays in memory."""
+        """Plain as far as the contents are. Tests save and restore it; the simulator keeps the object itself."""
         return {"sent": self._sent, "kept": [list(pair) for pair in self._kept]}
 
     @classmethod

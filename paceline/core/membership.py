@@ -9,8 +9,8 @@ incarnation, a number that only grows: to evict a member is to burn its incarnat
 still says is heard (it may wake up after its eviction). The view counts the changes that others have to know.
 
 The machine has no clock and sends nothing: it is told what happened and when, on one monotonic clock, and returns
-decisions with their reasons. The live coordinator runs it (`live/churn.py`). The simulator does not: it has a membership
-of its own, by the same rules (`sim/members.py`, `sim/news.py`), so no fuzzed run says anything about this file.
+decisions with their reasons. The live coordinator runs it (`live/churn.py`). The simulator does not: it has a
+membership of its own, by the same rules (`sim/members.py`, `sim/news.py`), so fuzzing says nothing about this file.
 """
 
 from __future__ import annotations

@@ -10,9 +10,11 @@ class SSP(Scheme):
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_type_hints
 
 from paceline.core.errors import ConfigError
@@ -233,10 +235,11 @@ def limits_of(cls: type) -> dict[str, Limits]:
     return {f.name: f.metadata["limits"] for f in dataclasses.fields(cls) if "limits" in f.metadata}
 
 
-def types_of(cls: type) -> dict[str, type]:
-    """The type of each parameter."""
+@functools.cache
+def types_of(cls: type) -> Mapping[str, type]:
+    """The type of each parameter. Kept: to find them takes 0.5 ms, and a fuzzer makes every scheme for every seed."""
     hints = get_type_hints(cls)
-    return {name: hints[name] for name in limits_of(cls)}
+    return MappingProxyType({name: hints[name] for name in limits_of(cls)})
 
 
 def make(name: str, parameters: dict[str, Any]) -> Scheme:

@@ -56,8 +56,8 @@ class Simulation:
     cost more than the simulation itself. `passage`: what becomes of a message on its way from one party to another,
     and the bytes that travel; None where it arrives as it is. `coding`: the same of means that the workers carry.
     `gate`: makes that of a shard, by its number; `rounds`: those of a shard, where they are not the plain ones.
-    `lender`: of whom the samples of `work` are leased, for clusters without hazards; `leases`: the queue from which they
-    are, for clusters with hazards. `shards`: what each server holds, and its update rule; by default equal parts, with a
+    `lender`: of whom the samples of `work` are leased, for clusters without hazards; `leases`: the queue of which they
+    are, for those with hazards. `shards`: what each server holds, and its update rule; by default equal parts, with a
     rule of `update_factory`. `limit`: of what workers train. Raises ConfigError when the scheme cannot run on such a
     cluster.
     """

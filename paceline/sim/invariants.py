@@ -7,8 +7,8 @@
                          one for each life of it that was lost, which may have reached some shards only
     means                a mean weighs what its members brought, all that are there and each once, and is one for all of
                          them (`recounts.means`); a worker has no more of them under way than its scheme says
-    mass                 where every worker has a model of its own, each holds what its shares say; who leaves hands over
-                         all; a share arrives unless its sender or receiver is lost (`recounts.mass`)
+    mass                 where every worker has a model of its own, each holds what its shares say; who leaves hands
+                         over all; a share arrives unless its sender or receiver is lost (`recounts.mass`)
     leased samples       each is in one update, waits in a round, or may be had again (`recounts.samples`)
     messages             each is given to a role once, in order (`recounts.deliveries`)
     nobody waits for ever  when nothing is left to happen nobody waits; nobody waits while others make PATIENCE steps;

@@ -15,7 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paceline.core.clocked import ClockedServer, settles
 from paceline.core.effects import Compute, Computed, Train, Trained

@@ -112,9 +112,8 @@ def a_phase_waits_for_one_who_has_ended_it(patch: Patch) -> None:
     server = lookup("hybrid").Server
 
     def on(self: Any, now: float, src: int, message: Any) -> Iterator[Any]:
-        if src in self.left or not isinstance(message, hybrid.Ended) or src in self.ended:
-            yield from said(self, now, src, message)
-        elif message.phase < self.phase:
+        known = src in self.left or src in self.ended
+        if known or not isinstance(message, hybrid.Ended) or message.phase < self.phase:
             yield from said(self, now, src, message)
         else:
             self.ended[src] = message.w * message.weight, message.weight

@@ -146,9 +146,9 @@ class Shard:
         promise, holds = self._promise, to not in self._unheld
         if promise.ahead is not None and holds and to in self._clocks:
             self._look_how_far_ahead(to, promise.ahead)
-        if promise.waits and holds and not (promise.one_gate and self._number):
-            if not all(contribution.former for contribution in self.open.get(to, ())):
-                raise self._broken(f"worker {to} may go on; its contribution is in no update of shard {self._number}")
+        waits = promise.waits and holds and not (promise.one_gate and self._number)
+        if waits and not all(contribution.former for contribution in self.open.get(to, ())):
+            raise self._broken(f"worker {to} may go on; its contribution is in no update of shard {self._number}")
 
     def _look_how_far_ahead(self, to: int, bound: int) -> None:
         ahead = self._clocks[to] - self._clocks.low
