@@ -48,7 +48,7 @@ class Plan:
     scheme: Scheme
     cluster: Cluster
     samples: tuple[int, ...]  # in a batch, by rank
-    leased: tuple[int, int]  # samples of an epoch and of a lease, where samples are leased
+    leased: tuple[int, int] = (60, 7)  # samples of an epoch and of a lease, where samples are leased
 
     def __str__(self) -> str:
         faults = " ".join(f"{f.kind}@{f.at_s:.1f}" for f in self.cluster.faults)

@@ -188,8 +188,16 @@ class Invariants:
             raise self.broken(f"{party.name} goes on at another version than that of what was kept, {shard.updates}")
         if copied:
             before.goes_on_as(shard)
+            if self._sim.leasing and self._sim.leasing.samples and not party.me:
+                self._sim.leasing.samples.goes_on_as(before, shard)
             self._torn.update(before.dropped - shard.dropped)  # of which a copy need not know
         self.watch(party)
+
+    def enters(self, rank: int, copies: Iterable[tuple[int, Shard]]) -> None:
+        """`copies`: of shards, and what those who made them had counted. Each knows of all who were announced."""
+        for number, kept in copies:
+            if kept.comings[rank] != self._shards[number].comings[rank]:
+                raise self.broken(f"worker {rank} enters, and the copy of shard {number} does not know it")
 
     def servers_are_back(self, order: int, *, undone: bool) -> None:
         """All of them. Those that went back together may have other contributions, of as many updates."""

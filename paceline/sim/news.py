@@ -178,6 +178,8 @@ class ConfirmedMembers(Members):
         rank, before = old.me, list(self._under_way)
         self._coming.discard(rank)
         del self._announced[rank]
+        if self.servers and self._sim.invariants:
+            self._sim.invariants.enters(rank, self.servers.kept_recounts())
         super()._enter(old)
         newcomer = self._sim.world.workers[rank]
         if self.servers:

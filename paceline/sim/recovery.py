@@ -12,7 +12,7 @@ snapshots, does not fail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from paceline.core.role import Place, Role
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Membership
 from paceline.sim.parties import Errand, Party
+from paceline.sim.recounts.contributions import Shard
 from paceline.sim.snapshots import RECOUNT, UPDATE, WEIGHTS, Snapshot, Snapshots, nbytes_of, state_of
 
 if TYPE_CHECKING:
@@ -180,6 +181,13 @@ class Servers:
         life = self._all.get(party.process)
         if life and life.party is party and life.copies and not here:
             list(life.copies.gone(self.sim.now, rank))
+
+    def kept_recounts(self) -> Iterator[tuple[int, Shard]]:
+        """Of every server that has all its state copied: its number, and what had been counted of it by then."""
+        for life in self.lives if not self.replacing.away else ():
+            keeper = self.lives[(life.shard + 1) % len(self.lives)]
+            if keeper.copies and keeper.copies.complete:
+                yield life.shard, keeper.copies.held[0].vectors[RECOUNT].value
 
     def when_kept(self, party: Party, act: Callable[[], object]) -> None:
         life = self._all.get(party.process)

@@ -42,6 +42,8 @@ class Shard:
         self._applied: Counter[int] = Counter()
         self._samples = self._samples_applied = 0
         self.done: list[Data] = []  # leased samples that are in the model, in the order of the updates
+        self.refused: list[Data] = []  # and those of contributions that were dropped
+        self.comings: Counter[int] = Counter()  # how often each worker came that it knows of
         self.order = 0
         self.dropped: Counter[int] = Counter()
 
@@ -57,7 +59,7 @@ class Shard:
         self._ended: dict[int, int] = {}  # by rank: the phase that it says is over
         self._seen: dict[int, int] = dict.fromkeys(range(self._workers), 0)  # updates in each one's weights
         self.open: dict[int, list[Contribution]] = {}  # by rank: heard, and neither applied nor dropped yet
-        self._refused: set[int] = set()  # who had one dropped since the last update
+        self._passed_over: set[int] = set()  # who had one dropped since the last update
         self.updates = 0
 
     @property
@@ -71,7 +73,8 @@ class Shard:
         kept._clocks, kept._here, kept._constant = Clocks(()), self._here.copy(), self._constant
         kept._applied, kept._samples_applied, kept.updates = self._applied.copy(), self._samples_applied, self.updates
         kept._used, kept._in_model, kept._seen = self._used.copy(), self._in_model.copy(), self._seen.copy()
-        kept.dropped, kept._new, kept.done = self.dropped.copy(), self._new.copy(), self.done.copy()
+        kept.dropped, kept._new, kept.comings = self.dropped.copy(), self._new.copy(), self.comings.copy()
+        kept.done, kept.refused = self.done.copy(), self.refused.copy()
         for rank, clock in self._clocks.items():
             waits = rank in self.open
             kept._at[rank] = max(0, clock - waits), max(0, self._told[rank] - waits)
@@ -162,14 +165,16 @@ class Shard:
             self._look_at_update(record, made_of)
             self.updates += 1
             self.done += [contribution.data for contribution in made_of if contribution.data]
-            self._refused.clear()
+            self._passed_over.clear()
+        else:
+            self.refused += [contribution.data for contribution in made_of if contribution.data]
         for rank in record.ranks:
             self._used[rank] = self._last.get(rank, 0)
             if record.weight > 0:
                 self._in_model[rank] = self._used[rank]
             else:
                 self.dropped[rank] += 1
-                self._refused.add(rank)
+                self._passed_over.add(rank)
         if record.version != self.updates:
             raise self._broken(
                 f"shard {self._number} calls its update version {record.version}; it has made {self.updates}"
@@ -221,10 +226,10 @@ class Shard:
                 f"shard {record.shard} makes an update of {len(made_of)} contributions; {wanted} were to make one"
             )
         if promise.together == EVERYBODY:
-            missing = sorted(set(self._clocks).difference(record.ranks, self._refused))
+            missing = sorted(set(self._clocks).difference(record.ranks, self._passed_over))
             if missing:
                 raise self._broken(f"shard {record.shard} makes an update without worker {missing[0]}, which is here")
-        if promise.samples and self._constant and not self._refused and record.samples != promise.samples:
+        if promise.samples and self._constant and not self._passed_over and record.samples != promise.samples:
             raise self._broken(f"an update is made of {record.samples} samples; it was to be {promise.samples}")
 
     def all_is_accounted_for(self, number: int, waiting: int) -> None:
@@ -248,6 +253,7 @@ class Shard:
         for known in (self._last, self._used, self._in_model, self._acknowledged):
             known.pop(rank, None)
         self._here.add(rank)
+        self.comings[rank] += 1
         self._new.add(rank)
         self._seen[rank] = self.updates
         for contribution in self.open.get(rank, ()):

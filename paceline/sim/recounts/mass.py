@@ -97,9 +97,10 @@ class Mass:
         """Nobody who is here has any mass, so somebody has to begin."""
         if abs(more - BEGUN_WITH) > TOLERANCE or not party.incarnation:
             return False
-        here = {other.process for other in self._sim.world.workers if other.here}
+        here = {party.process, *(other.process for other in self._sim.world.workers if other.here)}
         there = sum(books for process, books in self._books.items() if process in here)
-        coming = sum(weight_of(share) for process in here for _, share in self._under_way[process])
+        # What a lost worker has sent may never come.
+        coming = sum(weight_of(of) for to in here for src, of in self._under_way[to] if src not in self._lost)
         return there + coming <= TOLERANCE
 
     def all_is_accounted_for(self) -> None:
