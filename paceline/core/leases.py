@@ -119,15 +119,18 @@ def joined(pieces: Iterable[Piece]) -> Data:
 class _Held:
     """What one life of a worker was given and has not settled: pieces in the order in which it works at them.
 
-    granted: samples that it was given in all. last: what its last contribution was made of, if that was applied.
+    granted: samples that it was given in all. last: what its last contribution was made of, if that was applied or came
+    too late. again: what came too late, and may come once more to a server that does not know that it did.
     """
 
-    __slots__ = ("granted", "last", "pieces")
+    __slots__ = ("again", "granted", "last", "late", "pieces")
 
     def __init__(self) -> None:
         self.granted = 0
         self.pieces: list[tuple[int, Piece]] = []  # the first is how much it was given before that
         self.last: list[tuple[int, Piece]] = []
+        self.late = False
+        self.again: Data = ()
 
     def give(self, piece: Piece) -> None:
         self.pieces.append((self.granted, piece))
@@ -205,17 +208,19 @@ class Leases:
         """Of the first `handed` samples that this life was given nothing is under way: what is not done is not."""
         held = self._held.get(rank, {}).get(life)
         if held is not None:
+            held.again = ()
             self._give_back(held, held.before(handed))
 
     # ---- what servers tell -------------------------------------------------------------------------------
     def settled(self, rank: int, fate: str, data: Data) -> None:
         """What became of a contribution of `rank`, in whichever of its lives."""
         data = tuple(map(self._checked, data))
+        self._comes_not_again(rank, data)
         if fate != APPLIED:
             self._in_vain[rank] = (*self._in_vain.get(rank, ()), *data)
             self._drop(rank, fate == REFUSED, data)
             return
-        self._remove(rank, data, applied=True)
+        self._remove(rank, data, fate)
         for piece in data:
             self._twice += sum(b - a for _, a, b in self._done.within(piece))
             self._done.add(piece)
@@ -234,6 +239,7 @@ class Leases:
         held = self._held.get(rank, {}).get(life)
         if held is None:
             return
+        held.again = ()
         kept = held.settle(pending)
         self._give_back(held, tuple(piece for _, piece in held.pieces))
         held.pieces = kept
@@ -243,11 +249,14 @@ class Leases:
         """The servers are in a state in which just that is done.
 
         What they do not know any more of a worker's last contribution may be on its way to them once more: that worker
-        still has it.
+        still has it. So it has what came too late, if nobody was given it meanwhile.
         """
         now = Places(map(self._checked, done))
         for held in [held for lives in self._held.values() for held in lives.values()]:
             again = [(offset, piece) for offset, piece in held.last if not now.within(piece)]
+            if held.late:
+                again = self._taken_back(again)
+            held.again = tuple(piece for _, piece in again if held.late)
             for _, piece in again:
                 self._done.discard(piece)
             held.pieces, held.last = sorted(again + held.pieces), []
@@ -291,8 +300,30 @@ class Leases:
         for rank, lives in self._held.items():
             yield from ((rank, life) for life, held in lives.items() if held.pieces)
 
+    def _taken_back(self, dropped: list[tuple[int, Piece]]) -> list[tuple[int, Piece]]:
+        """What of it waits for somebody, and now does not."""
+        parts = [
+            (offset + part[1] - piece[1], part) for offset, piece in dropped for part in self._waiting.within(piece)
+        ]
+        for _, part in parts:
+            self._waiting.discard(part)
+            self._dropped -= part[2] - part[1]
+        return parts
+
+    def _comes_not_again(self, rank: int, data: Data) -> None:
+        """`data` is of a contribution of `rank`. Where that is the next one, the one before has had its answer."""
+        for held in self._held.get(rank, {}).values():
+            again, has = held.again, [piece for _, piece in held.pieces]
+            if not again or not any(overlap(piece, wanted) for piece in has for wanted in data):
+                continue
+            held.again = ()
+            if not any(overlap(piece, wanted) for piece in again for wanted in data):
+                for _, piece in held.settle(again):
+                    self._dropped += piece[2] - piece[1]
+                    self._waiting.add(piece)
+
     def _drop(self, rank: int, refused: bool, data: Data) -> None:
-        for piece in self._remove(rank, data):
+        for piece in self._remove(rank, data, REFUSED if refused else LATE):
             again = self._suspect.within(piece) if refused else ()
             for part in again:
                 self._left_out.add(part)
@@ -303,13 +334,13 @@ class Leases:
                     self._suspect.add(part)
         self._count_epochs()
 
-    def _remove(self, rank: int, data: Data, *, applied: bool = False) -> Data:
-        """From whatever life of `rank` has it."""
+    def _remove(self, rank: int, data: Data, fate: str = REFUSED) -> Data:
+        """From whatever life of `rank` has it. What the gate refused, and what is done, does not come once more."""
         found: list[Piece] = []
         for held in self._held.get(rank, {}).values():
             taken = held.settle(data)
             if taken:
-                held.last = taken if applied else []
+                held.last, held.late = taken if fate != REFUSED else [], fate == LATE
                 found += [piece for _, piece in taken]
         self._forget(rank)
         return tuple(found)

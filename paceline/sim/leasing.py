@@ -100,7 +100,7 @@ class Leasing:
     def _take(self, party: Party) -> Piece:
         piece = self.leases.take(party.me, party.incarnation)
         if self.samples:
-            self.samples.given(piece)
+            self.samples.given(piece, party.me)
         return piece
 
     def unused(self, rank: int, data: Data) -> None:
@@ -124,7 +124,12 @@ class Leasing:
     def goes_back(self, party: Party) -> None:
         """The first server is what was kept of it."""
         self.attach(party)
-        self._tell(party, partial(self.leases.restored, tuple(party.role.done)))  # type: ignore[attr-defined]
+        self._tell(party, partial(self._restored, tuple(party.role.done)))  # type: ignore[attr-defined]
+
+    def _restored(self, done: Data) -> None:
+        self.leases.restored(done)
+        if self.samples:
+            self.samples.restored()
 
     def is_back(self, party: Party) -> None:
         """What it told is there before anybody goes on."""

@@ -103,6 +103,28 @@ def test_samples_that_are_refused_twice_are_left_out() -> None:
     assert leases.take(1, 0) == (1, 0, 4)
 
 
+def test_what_was_dropped_may_come_once_more_where_the_copy_of_a_lost_server_does_not_know_it() -> None:
+    leases = Leases(12, 4)
+    assert leases.take(1, 0) == (0, 0, 4)
+    leases.settled(1, LATE, ((0, 0, 4),))
+    leases.restored(())
+    assert leases.take(0, 0) == (0, 4, 8), "worker 1 had no answer and asks again: who else took them would be second"
+    leases.settled(1, APPLIED, ((0, 0, 4),))
+    account = leases.account(0.0)
+    assert (account.done, account.twice, account.dropped) == (4, 0, 0)
+
+
+def test_what_was_dropped_and_does_not_come_once_more_is_given_to_others() -> None:
+    leases = Leases(12, 4)
+    assert leases.take(1, 0) == (0, 0, 4)
+    leases.settled(1, LATE, ((0, 0, 4),))
+    leases.restored(())
+    assert leases.take(1, 0) == (0, 4, 8)
+    leases.settled(1, APPLIED, ((0, 4, 8),))  # it had its answer: this is its next contribution
+    assert leases.take(0, 0) == (0, 0, 4)
+    assert leases.account(0.0).dropped == 4
+
+
 def test_what_servers_do_not_know_any_more_is_done_again_but_for_what_is_asked_once_more() -> None:
     leases = Leases(16, 4)
     for rank in (0, 1):

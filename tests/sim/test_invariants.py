@@ -197,3 +197,35 @@ def test_unwatched_runs_are_the_same_runs() -> None:
     ]
     assert runs[0].steps == runs[1].steps
     assert runs[0].events == runs[1].events
+
+
+def test_a_mean_that_weighs_less_than_its_members_brought_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheme = make("localsgd", {})
+    run(scheme)
+    close = MeanServer._close
+
+    def lighter(self: MeanServer, meeting: Any) -> Iterator[Reply]:
+        for reply in close(self, meeting):
+            yield Reply(reply.to, Averaged(v=reply.message.v, weight=reply.message.weight - 1))
+
+    monkeypatch.setattr(MeanServer, "_close", lighter)
+    with pytest.raises(InvariantBroken, match=r"a mean weighs \d+; its members brought \d+"):
+        run(scheme)
+
+
+def test_a_staleness_that_is_not_what_it_was_is_found() -> None:
+    class Flattering(ClockedServer):
+        def _note_update(self, now: float, ranks: Any, staleness: int, weight: float, samples: int) -> None:
+            super()._note_update(now, ranks, max(0, staleness - 1), weight, samples)
+
+    with pytest.raises(InvariantBroken, match="calls a contribution of worker 1 0 versions late; it is 1"):
+        run(scheme_of(ClockedWorker, Flattering))
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "lbbsp", "ksync"])
+def test_an_update_of_too_few_is_found(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make(scheme, {"k": 3} if scheme == "ksync" else {})
+    run(made)
+    monkeypatch.setattr(made.Server, "enough", lambda self, group: group.count >= 2)
+    with pytest.raises(InvariantBroken, match=r"an update (of 2 contributions; 3 were to make one|without worker 2)"):
+        run(made)

@@ -42,7 +42,7 @@ class Shard:
         self._applied: Counter[int] = Counter()
         self._samples = self._samples_applied = 0
         self.done: list[Data] = []  # leased samples that are in the model, in the order of the updates
-        self.refused: list[Data] = []  # and those of contributions that were dropped
+        self.refused: list[tuple[int, Data]] = []  # and those of contributions that were dropped, by rank
         self.comings: Counter[int] = Counter()  # how often each worker came that it knows of
         self.order = 0
         self.dropped: Counter[int] = Counter()
@@ -167,7 +167,7 @@ class Shard:
             self.done += [contribution.data for contribution in made_of if contribution.data]
             self._passed_over.clear()
         else:
-            self.refused += [contribution.data for contribution in made_of if contribution.data]
+            self.refused += [(record.ranks[0], contribution.data) for contribution in made_of if contribution.data]
         for rank in record.ranks:
             self._used[rank] = self._last.get(rank, 0)
             if record.weight > 0:

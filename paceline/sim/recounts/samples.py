@@ -24,18 +24,25 @@ class Samples:
 
     def __init__(self, broken: Callable[[str], AssertionError]) -> None:
         self._broken = broken
-        self._given: set[Place] = set()
-        self._judged_again: set[Place] = set()
+        self._given: dict[Place, int] = {}  # and the rank of whom it was last given to
+        self._unknown: list[tuple[int, Data]] = []  # what was dropped, and the server that comes does not know of it
+        self._judged_again: set[Place] = set()  # and was given to somebody else by then
 
-    def given(self, piece: Piece) -> None:
-        self._given.update(places((piece,)))
+    def given(self, piece: Piece, rank: int) -> None:
+        self._given.update(dict.fromkeys(places((piece,)), rank))
 
     def goes_on_as(self, before: Shard, after: Shard) -> None:
         """The first server is replaced from a copy, which knows no contribution that was dropped since.
 
         Such a one is judged again if it is asked again, though its samples may have been given to somebody else.
         """
-        self._judged_again.update(place for data in before.refused[len(after.refused) :] for place in places(data))
+        self._unknown = before.refused[len(after.refused) :]
+
+    def restored(self) -> None:
+        """From here on nobody is given what may come once more."""
+        for rank, data in self._unknown:
+            self._judged_again.update(place for place in places(data) if self._given[place] != rank)
+        self._unknown = []
 
     def all_is_accounted_for(self, leases: Leases, first: Shard, done: Data) -> None:
         """Everybody has left. `first`: the recount of the first shard, which says that `done` is in its model."""
@@ -53,13 +60,13 @@ class Samples:
         if account.twice < len(twice):
             raise self._broken(f"{account.twice} samples count as done twice; {len(twice)} are")
         waiting = {place for own in first.open.values() for of in own for place in places(of.data)}
-        self._look_at_the_rest(leases, self._given - set(often) - waiting)
+        self._look_at_the_rest(leases, self._given.keys() - set(often) - waiting)
 
     def _look_at_the_rest(self, leases: Leases, rest: set[Place]) -> None:
         """What is in no update may be had again, each sample once."""
         while True:
             piece = leases.take(NOBODY, 0)
-            if self._given.isdisjoint(places((piece,))):
+            if self._given.keys().isdisjoint(places((piece,))):
                 break
             for place in places((piece,)):
                 if place not in rest:
