@@ -61,7 +61,7 @@ class Invariants:
         self.look_at = self._every
         self._waiting: dict[int, tuple[object, int]] = {}  # by rank: for what, and the fastest one's steps at the time
         self._steps_before = -1
-        promises = promises_of(sim.scheme, sim.cluster.workers)
+        promises = promises_of(sim.scheme)
         self._shards = [
             Shard(self.broken, promises, sim.cluster.workers, number) for number in range(sim.cluster.servers)
         ]

@@ -252,8 +252,8 @@ class Shard:
         self._constant = False
         for known in (self._last, self._used, self._in_model, self._acknowledged):
             known.pop(rank, None)
+        self.comings[rank] += rank not in self._here  # told twice it is no news
         self._here.add(rank)
-        self.comings[rank] += 1
         self._new.add(rank)
         self._seen[rank] = self.updates
         for contribution in self.open.get(rank, ()):

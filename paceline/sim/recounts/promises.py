@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from paceline.core.phases import parse
 from paceline.core.scheme import Scheme, make
 
 EVERYBODY = -1
 """Of contributions to an update: one of every worker that takes part."""
+ALL_BUT_ONE = -2
+"""Of contributions to an update: one less than there are workers at the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,10 @@ class Promise:
     """What holds on every server of a run, or of one phase of it.
 
     ahead: exchanges that a worker may be ahead of the slowest when it gets weights; None where there is no bound.
-    together: contributions that make one update, or EVERYBODY; None where that is not known. at_most_present: no more
-    than there are workers. waits: whoever has contributed gets no weights before its update. one_gate: that is held by
-    the first server alone. samples: those of an update while nobody has come or gone; 0 where that is not known.
+    together: contributions that make one update, EVERYBODY or ALL_BUT_ONE; None where that is not known.
+    at_most_present: no more than there are workers. waits: whoever has contributed gets no weights before its update.
+    one_gate: that is held by the first server alone. samples: those of an update while nobody has come or gone; 0 where
+    that is not known.
     """
 
     ahead: int | None = None
@@ -34,19 +35,21 @@ class Promise:
         """Contributions to an update that is made now, with so many workers present."""
         if self.together is None or self.together == EVERYBODY:
             return None
+        if self.together == ALL_BUT_ONE:
+            return max(1, present - 1)
         return min(self.together, present) if self.at_most_present else self.together
 
 
-def promises_of(scheme: Scheme, workers: int) -> tuple[Promise, ...]:
+def promises_of(scheme: Scheme) -> tuple[Promise, ...]:
     """One of every phase; one alone for a scheme without phases."""
     parameters = scheme.parameters()
     if scheme.name == "hybrid":
         phases = [make(phase.scheme, dict(phase.parameters)) for phase in parse(parameters["phases"])]
-        return tuple(_promise(phase, workers) for phase in phases)
-    return (_promise(scheme, workers),)
+        return tuple(map(_promise, phases))
+    return (_promise(scheme),)
 
 
-def _promise(scheme: Scheme, workers: int) -> Promise:
+def _promise(scheme: Scheme) -> Promise:
     p = scheme.parameters()
     match scheme.name:
         case "bsp":
@@ -58,16 +61,11 @@ def _promise(scheme: Scheme, workers: int) -> Promise:
         case "dssp":
             return Promise(ahead=p["high"], together=1)
         case "ksync":
-            return _of_the_first(p, workers)
+            waits = p["variant"] == "sync"
+            return Promise(together=p["k"] or ALL_BUT_ONE, at_most_present=waits, waits=waits, one_gate=True)
         case "gsp":
             return Promise(waits=True)
         case "asp" | "dcasgd" | "weedout" | "partial" | "easgd" | "eamsgd" | "asyncdiloco":
             return Promise(together=1)
         case _:
             return Promise(ahead=scheme.max_ahead())  # nothing else is known of it than what it says itself
-
-
-def _of_the_first(p: Mapping[str, Any], workers: int) -> Promise:
-    waits = p["variant"] == "sync"
-    k = p["k"] or max(1, workers - 1)
-    return Promise(together=k, at_most_present=waits, waits=waits, one_gate=True)
