@@ -180,9 +180,13 @@ class Streams:
         self._muted = None
 
     def _is_heard(self, src: Party, dst: Party, item: Item) -> bool:
-        """What the boxes of servers and others say to one another is not, if it is of before the servers went back."""
-        talk = self._sim.talk
+        """What the boxes of servers and others say to one another is not, if it is of before the servers went back.
+
+        Nor are copies, nor that one is kept: their numbers begin anew.
+        """
+        talk, servers = self._sim.talk, self._sim.members.servers
         between_boxes = item[1] in (talk.asked, talk.answered, talk.heard)
+        between_boxes = between_boxes or (servers is not None and item[1] == servers.hears_copy)
         if not self.views or not between_boxes or "server" not in (src.kind, dst.kind):
             return True
         return item[3] == self.views.get(dst.process, 0)
