@@ -45,6 +45,6 @@ PLANTED: list[tuple[Mutant, int]] = [
     (slips.one_sample_of_the_global_batch_is_not_dealt, 50),
     (slips.a_leaver_keeps_what_it_hands_over, 0),
     (slips.samples_of_an_update_that_was_undone_are_lost, 48),
-    (slips.samples_of_an_open_round_are_given_out_again, 115),
+    (slips.samples_of_an_open_round_are_given_out_again, 117),
     (slips.the_wrong_server_is_asked_for_a_copy, 425),
 ]
