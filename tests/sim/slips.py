@@ -131,10 +131,10 @@ def a_round_closes_without_its_last_member(patch: Patch) -> None:
 def staleness_is_that_of_the_freshest(patch: Patch) -> None:
     apply = ClockedServer._apply
 
-    def flattering(self: ClockedServer, now: float, ranks: Any, v: Any, samples: int, data: Any = ()) -> None:
+    def flattering(self: ClockedServer, now: float, ranks: Any, *rest: Any) -> None:
         seen, freshest = self.seen, max(self.seen[rank] for rank in ranks)
         self.seen = {**seen, **dict.fromkeys(ranks, freshest)}
-        apply(self, now, ranks, v, samples, data)
+        apply(self, now, ranks, *rest)
         self.seen = seen
 
     patch.setattr(ClockedServer, "_apply", flattering)
