@@ -16,21 +16,26 @@ TOLERANCE = 1e-9
 class _Count:
     """Parts that were heard for one mean. `weights`: the first that each member brought, until it `is_over`.
 
-    awaited: members that it does not close without; those who are here when the first Part comes.
+    missing: members that it does not close without; None before the first Part, when those who are here are counted.
     """
 
     def __init__(self) -> None:
         self.weights: dict[int, float] = {}
-        self.awaited: set[int] | None = None
+        self.missing: set[int] | None = None
 
-    def add(self, rank: int, weight: float, members: set[int]) -> None:
+    def add(self, rank: int, weight: float, among: tuple[int, ...], here: set[int]) -> None:
         if not self.is_over:
-            self.awaited = members.copy() if self.awaited is None else self.awaited
+            self.missing = here.intersection(among) if self.missing is None else self.missing
+            self.missing.discard(rank)
             self.weights.setdefault(rank, weight)
+
+    def gone(self, rank: int) -> None:
+        if self.missing is not None:
+            self.missing.discard(rank)
 
     @property
     def is_over(self) -> bool:
-        return self.awaited is not None and self.awaited <= self.weights.keys()
+        return self.missing is not None and not self.missing
 
     def weighs(self, weight: float) -> bool:
         return math.isclose(weight, sum(self.weights.values()), rel_tol=TOLERANCE)
@@ -55,15 +60,13 @@ class _Meeting:
 
     def add(self, rank: int, weight: float, here: set[int]) -> None:
         self.present.add(rank)
-        members = here.intersection(self.among)
         for count in self.counts:
-            count.add(rank, weight, members)
+            count.add(rank, weight, self.among, here)
 
     def gone(self, rank: int) -> None:
         self.present.discard(rank)
         for count in self.counts:
-            if count.awaited is not None and not count.is_over:
-                count.awaited.discard(rank)
+            count.gone(rank)
         if not self.present:
             self.abandon()
 
@@ -75,12 +78,11 @@ class _Meeting:
     def fault(self, weight: float) -> str | None:
         """Why a result of that weight is not what its members brought, all of them and each once."""
         counts = [count for count in self.counts if count.weighs(weight)]
-        if not counts:
-            return f"a mean weighs {weight:g}; its members brought {self.brought:g}"
-        missing = sorted((counts[0].awaited or set()) - counts[0].weights.keys())
         if any(count.is_over for count in counts):
             return None
-        return f"the mean {self.tag} closes without worker {missing[0]}, which is here"
+        if not counts or not counts[0].missing:
+            return f"a mean weighs {weight:g}; its members brought {self.brought:g}"
+        return f"the mean {self.tag} closes without worker {min(counts[0].missing)}, which is here"
 
 
 class Carrier:
