@@ -26,7 +26,7 @@ from paceline.launch.hosts import Host
 from paceline.launch.interface import address_towards, addresses, resolve
 from paceline.launch.local import LocalHost
 from paceline.launch.returning import Returning
-from paceline.launch.run import conductor_of, new_folder
+from paceline.launch.run import conductor_of, new_folder, removing_unused
 from paceline.launch.script import Output
 from paceline.live.addresses import is_loopback
 from paceline.observe.progress import make_view
@@ -64,7 +64,7 @@ def over_engine(
             print(_plan(engine, options, config, script))
             return 0
         config = new_folder(config, "launch" if script else "")
-        with ending_in_order(), starting(config.run.out, config.run.scheme):
+        with removing_unused(config.run.out), ending_in_order(), starting(config.run.out, config.run.scheme):
 
             def go() -> int:
                 return _run(engine, options, config, script, everybody, by_role)

@@ -28,7 +28,7 @@ from paceline.launch.hosts import Host, parse_hosts, slots_of
 from paceline.launch.interface import address_towards, resolve
 from paceline.launch.local import LocalHost
 from paceline.launch.placement import Placement, place
-from paceline.launch.run import conductor_of, new_folder
+from paceline.launch.run import conductor_of, new_folder, removing_unused
 from paceline.launch.script import Output, ScriptCrew, programs_path
 from paceline.launch.ssh import Ssh, logins, sync
 from paceline.live.addresses import is_loopback
@@ -206,7 +206,7 @@ def _over_ssh(
         print("\n".join(_plan(options, ssh, placement, config, script)))
         return 0
     config = new_folder(config, "launch" if script else "")
-    with ending_in_order(), starting(config.run.out, config.run.scheme):
+    with removing_unused(config.run.out), ending_in_order(), starting(config.run.out, config.run.scheme):
         if options.sync_dir:
             sync(ssh, placement.hosts, options.sync_exclude)
         with page(options.watch, config.run.out), logins(ssh, placement.hosts) as there, LocalHost() as here:

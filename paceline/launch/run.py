@@ -63,12 +63,16 @@ _made: set[str] = set()
 """Folders that `next_folder` made in this process."""
 
 
-def remove_unused(out: str) -> None:
-    """Removes the folder of a run that was refused, if it was made for it and nothing was left there."""
-    if out in _made:
-        with contextlib.suppress(OSError):
-            Path(out).rmdir()
-            Path(out).parent.rmdir()
+@contextlib.contextmanager
+def removing_unused(out: str) -> Iterator[None]:
+    """Removes the folder that was made for a run, if the run is refused within the context and leaves nothing there."""
+    try:
+        yield
+    finally:
+        if out in _made:
+            with contextlib.suppress(OSError):
+                Path(out).rmdir()
+                Path(out).parent.rmdir()
 
 
 def next_folder(what: str) -> str:
@@ -120,15 +124,15 @@ def conductor_of(
     from paceline.job.link import Link
 
     link = Link(config.cluster.dead_after) if config.cluster.coordinator == "process" else None
-    try:
-        return _conductor(
-            config, crew, view, link, evaluator=evaluator, hooks=hooks, around=around, open_seats=open_seats
-        )
-    except BaseException:
-        if link is not None:
-            link.close()
-        remove_unused(config.run.out)
-        raise
+    with removing_unused(config.run.out):
+        try:
+            return _conductor(
+                config, crew, view, link, evaluator=evaluator, hooks=hooks, around=around, open_seats=open_seats
+            )
+        except BaseException:
+            if link is not None:
+                link.close()
+            raise
 
 
 def _conductor(

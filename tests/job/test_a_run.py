@@ -134,7 +134,7 @@ def test_under_esync_the_slowest_worker_makes_one_step_a_round(processes: Runner
     )
     fast, _, slow = summary.workers
     assert slow.exchanges >= 10
-    assert 0 <= slow.steps - slow.exchanges <= 1  # the run may end within a round
+    assert 0 <= slow.steps - slow.exchanges <= 2  # two in the first round, and the run may end within one
     assert abs(fast.exchanges - slow.exchanges) <= 1
     assert fast.steps >= 2.5 * slow.steps
     assert slow.seconds_waiting < 0.3 * summary.seconds

@@ -164,7 +164,7 @@ def test_a_live_worker_that_sends_nothing_else_is_put_out_for_good(
 
 
 def test_a_model_that_has_diverged_ends_the_run_with_one_line(threads: Runner, tmp_path: Path) -> None:
-    with pytest.raises(RunFailed, match=r"^server 0: the model has diverged: .*; lower --lr$"):
+    with pytest.raises(RunFailed, match=r"^server 0: the model has diverged: .*; lower --lr; kept: .*summary.json$"):
         threads(config_for(tmp_path, steps=500, optimizer={"lr": 1e20}))
 
 

@@ -127,7 +127,7 @@ for i in range(10**9):
 """
     code, out, err = ended(launch(lines))
     assert code == 1
-    assert err[0] == "paceline: worker 1: ValueError: a bad sample"
+    assert err[0] == "paceline: worker 1: ValueError: a bad sample; kept: summary.json"
     assert '[worker 1]     raise ValueError("a bad sample")' in out
 
 
@@ -141,7 +141,7 @@ while True:
 """
     code, _, err = ended(launch(lines))
     assert code == 1
-    assert err[0] == "paceline: worker 1: its script ended with exit code 3"
+    assert err[0] == "paceline: worker 1: its script ended with exit code 3; kept: summary.json"
 
 
 def test_an_error_after_the_training_is_told_too(launch: Launch) -> None:
