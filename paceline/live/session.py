@@ -70,6 +70,7 @@ class Session:
         self._coming: tuple[int, ...] = ()  # newcomers, of which this one said hello last
         self.late = False  # this party came when the run was going on
         self._early: list[tuple[Party, Envelope]] | None = None  # what others say to one that has no role yet
+        self._came_before: set[int] = set()  # workers that came while this one had no role yet
         self._holding = threading.Lock()
         self.departed: set[int] = set()  # workers that take no further part
         self.lost_ranks: set[int] = set()  # those of them that cannot be asked for anything
@@ -188,6 +189,8 @@ class Session:
             self.node.place(role, layout, carrier)
             for rank in sorted(self.departed):
                 self.node.gone(rank)
+            for rank in sorted(self._came_before - self.departed):
+                self.node.came(rank)  # what the role has taken over from another worker may be older than that
             with self._holding:
                 early, self._early = self._early or [], None
             for src, envelope in early:
@@ -387,7 +390,8 @@ class Session:
         self.late = bool(roster.lives)
         self._early = [] if self.late else None
         self.node.begin_view(roster.view)
-        self.departed, self.lost_ranks = set(roster.gone), set(roster.lost)
+        own = {self.node.me.index} if self.node.me.kind == "worker" else set()  # an earlier life of this worker is gone
+        self.departed, self.lost_ranks = set(roster.gone) - own, set(roster.lost) - own
         self._coming = roster.coming
 
     def _meet(self, came: control.Came) -> None:
@@ -396,6 +400,8 @@ class Session:
         self._lives[came.rank] = came.incarnation
         self.departed.discard(came.rank)
         self.lost_ranks.discard(came.rank)
+        if self._early is not None:
+            self._came_before.add(came.rank)
         self.node.came(came.rank)
         self.on_came(came.rank)
         self.when_kept(lambda: self.tell(control.Aware(view=came.view)))

@@ -7,10 +7,21 @@ from unittest.mock import Mock
 
 import pytest
 
+import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.errors import PeerLost
+from paceline.core.mass import Holder
 from paceline.core.pushing import ClockedWorker
-from paceline.core.role import Role
+from paceline.core.role import Place, Role
+from paceline.core.scheme import make
+from paceline.core.sharding import NOWHERE
+from paceline.live import control
+from paceline.live.hub import Hub
 from paceline.live.newcomer import come_late
+from paceline.live.node import Node
+from paceline.live.party import COORDINATOR, worker
+from paceline.live.session import Session
+from paceline.live.transport import Envelope, Kind
+from tests.live.doubles import NumpyMemory
 
 
 class Alone:
@@ -42,3 +53,22 @@ def test_where_all_who_trained_are_lost_the_servers_give_a_newcomer_its_place() 
 def test_where_servers_do_not_know_all_of_it_the_run_cannot_go_on(model_of: Any, box: type[Role]) -> None:
     with pytest.raises(PeerLost, match="nobody is left whom"):
         come_late(Alone(), model_of, 3, role_of(box))  # type: ignore[arg-type]
+
+
+def test_a_newcomer_is_not_away_itself_and_knows_who_came_before_it_had_a_role() -> None:
+    """A gossip worker that reckons others, or itself, away gives its mass to them and gets none back."""
+    transport = Hub().transport(worker(0))
+    node = Node(transport, NumpyMemory())
+    session = Session(transport, node)
+    roster = control.Roster(addresses={}, hosts={}, lives=(1, 1, 0), gone=(0, 1), lost=(0, 1))
+    came = control.Came(rank=1, incarnation=1, view=3, address="hub:again", host="there")
+    session.when_kept = lambda act: None  # there is no coordinator to be told
+    for message in (roster, came):
+        session.deliver(COORDINATOR, Envelope(Kind.CONTROL, message))
+    session.connect(())
+    place = Place(me=0, workers=(0, 1, 2), w=0.0, update=lambda w, g, samples: w)
+    role = Holder(make("sgp", {}), place)
+    role.adopt({"away": [0, 1]})  # worker 2 had not heard of worker 1 yet when it showed this
+    session.enter(role, NOWHERE)
+    assert role.away == set()
+    assert session.departed == set()
