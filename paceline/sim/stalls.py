@@ -31,6 +31,8 @@ WARM, WINDOW, RECOVERY = 3.0, 4.0, 8.0
 """In that unit: until throughput is counted, for how long, and after the worker has become as fast as before."""
 SHARE = 0.6
 """Of the throughput before. Windows cut rounds, and a sample more or less is much in batches of a few."""
+ALL_BACK = 0.95
+"""From this share on all is well, however it is divided among the workers."""
 EVENTS_MAX = 100_000
 
 
@@ -99,7 +101,7 @@ class Run:
 
 
 def check(seed: int, scheme: Scheme, cluster: Cluster, samples: tuple[int, ...]) -> None:
-    """Raises InvariantBroken."""
+    """Raises InvariantBroken where throughput does not come back."""
     slow = draw(seed, cluster.workers)
     if slow is None:
         return
@@ -115,6 +117,8 @@ def check(seed: int, scheme: Scheme, cluster: Cluster, samples: tuple[int, ...])
     after = run.between(since, since + WINDOW * unit)
     if run.sim.events >= EVENTS_MAX or run.phase != phase:
         return
-    if sum(after) < SHARE * sum(before) or after[slow.rank] < SHARE / 2 * before[slow.rank]:
+    of_all, now = sum(before), sum(after)
+    # lbbsp may deal the same batch out otherwise afterwards: one worker has less, and all together as much as before.
+    if now < SHARE * of_all or (now < ALL_BACK * of_all and after[slow.rank] < SHARE / 2 * before[slow.rank]):
         what = f"{slow.steps} steps of worker {slow.rank} took {slow.factor:g} times as long"
         raise InvariantBroken(f"seed {seed}, at {run.sim.now:.3f} s: {what}; samples/s before {before}, after {after}")
