@@ -35,7 +35,7 @@ from paceline.job.saving import Keeper, not_saved
 from paceline.job.seat import Seat
 from paceline.job.worker import build_model, load_data
 from paceline.live import control, party
-from paceline.live.answering import Answering, Silent
+from paceline.live.answering import Answering, NoAnswer
 from paceline.live.exhibits import Exhibit
 from paceline.live.host import cores
 from paceline.live.models import final_model, model_now
@@ -136,7 +136,7 @@ class Evaluator:
         before = self._album.turn()
         try:
             accuracy = self._judge(self._look(holder), self.glance if holder is None else lambda: None)
-        except Silent:
+        except NoAnswer:
             return  # no worker answers; the next look may find one that does
         except Undone:  # a server was replaced meanwhile: the next look will tell
             if holder is not None:
@@ -167,7 +167,7 @@ class Evaluator:
             finish: control.Finish | None = self._session.within(max(0.0, nap))
             if finish is not None or left <= 0:
                 return finish
-            with contextlib.suppress(Undone, Silent):
+            with contextlib.suppress(Undone, NoAnswer):
                 self.glance()
 
     @property

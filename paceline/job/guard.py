@@ -30,7 +30,7 @@ NAMED_MAX = 3
 _version_of = attrgetter("_version")
 
 
-class Guard:
+class LoopGuard:
     """Of one worker's loop over `model`; `optimizer`: the user's own."""
 
     def __init__(self, model: nn.Module, flat: FlatModel, optimizer: torch.optim.Optimizer | None) -> None:

@@ -30,7 +30,7 @@ from paceline.job.belongings import Belongings
 from paceline.job.causes import ends_well
 from paceline.job.counts import Behind, Counts
 from paceline.job.diary import Diary, Kept, set_generators
-from paceline.job.guard import Guard
+from paceline.job.guard import LoopGuard
 from paceline.job.joining import Membership
 from paceline.job.lender import SessionLender, quotas_of
 from paceline.job.notice import Notice
@@ -72,7 +72,7 @@ class Pace:
         self._flat = FlatModel(model, self.device, optimizer=optimizer, by_rows=recipe.by_rows(seat.servers))
         buffers = Buffers(model, seat.buffers)
         self._work = Steps(self._flat, recipe, optimizer)
-        self._guard = Guard(model, self._flat, optimizer)
+        self._guard = LoopGuard(model, self._flat, optimizer)
         self._update = self._make_update(behind.samples)
         self._followed = Followed(optimizer, recipe.optimizer)
         self._watch = Stopwatch(self.device, session.over)

@@ -14,7 +14,7 @@ PATIENCE_S = 2.0
 """A worker that does not answer for so long is left out until it has."""
 
 
-class Silent(PeerLost):
+class NoAnswer(PeerLost):
     """It does not answer now. It is not lost."""
 
 
@@ -26,17 +26,17 @@ class Answering:
         self._silent: dict[int, Pending] = {}  # by rank: what it was asked last
 
     def exhibit(self, rank: int, what: str) -> Exhibit:
-        """What worker `rank` shows. Raises Silent where it does not answer, PeerLost where it is lost."""
+        """What worker `rank` shows. Raises NoAnswer where it does not answer, PeerLost where it is lost."""
         if (pending := self._silent.get(rank)) is not None:
             if not pending.ready:
-                raise Silent(f"worker {rank} does not answer")
+                raise NoAnswer(f"worker {rank} does not answer")
             del self._silent[rank]
         pending = self._looking.out.call(rank, Peek(what=what))
         try:
             shown: Exhibit = pending.wait(self._patience_s)
         except TimedOut:
             self._silent[rank] = pending
-            raise Silent(f"worker {rank} does not answer") from None
+            raise NoAnswer(f"worker {rank} does not answer") from None
         return shown
 
     def peek(self, rank: int, what: str) -> Any:
@@ -53,7 +53,7 @@ class Answering:
         for rank in ranks:
             try:
                 self.exhibit(rank, PRESENCE)
-            except Silent:
+            except NoAnswer:
                 return False
             except PeerLost:
                 continue

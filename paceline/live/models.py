@@ -22,7 +22,7 @@ Peek = Callable[[int], tuple[Any, float]]
 def model_now(session: Session, answering: Answering, model_of: ModelOf, workers: int) -> Any:
     """As those who still train have it; for a party that is connected to everybody. Nobody stops for it.
 
-    Of workers that do not answer now, nobody's is in it. Raises Silent, which is a PeerLost, where none does.
+    Of workers that do not answer now, nobody's is in it. Raises NoAnswer, which is a PeerLost, where none does.
     """
     if model_of == "servers":
         return session.node.peek(SERVERS, WEIGHTS)

@@ -83,7 +83,7 @@ class Verdict:
 
 
 @message
-class Finished:
+class LocalStepsDone:
     """The sender has made its last step of `round` and hands its work over. `c`: see Query."""
 
     round: int
@@ -128,7 +128,7 @@ class ESync(Scheme):
                 if self.done is None:
                     self.done = yield from self.local()
                     if self.scheme.delayed_ack:
-                        yield Tell(COORDINATOR, Finished(round=self.round, c=self.untold()))
+                        yield Tell(COORDINATOR, LocalStepsDone(round=self.round, c=self.untold()))
                 yield from self.average_memory()
                 weight = float(self.done.samples) if self.scheme.variant == "journal" else 1.0
                 mean = yield self.mean(self.done.x - self.w, weight)
@@ -179,7 +179,7 @@ class ESync(Scheme):
 
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             match message:
-                case Entered() | Query() | Finished() if src not in self.members:
+                case Entered() | Query() | LocalStepsDone() if src not in self.members:
                     return  # it has left
                 case Entered(round=round):
                     self.enter(now, src, round)
@@ -192,7 +192,7 @@ class ESync(Scheme):
                         self.ended(now, src)
                     self._explain(now, src, train, reason)
                     yield Reply(src, Verdict(train=train))
-                case Finished(round=round, c=c):
+                case LocalStepsDone(round=round, c=c):
                     self.timed(src, c)
                     if round == self.round:
                         self.ended(now, src)

@@ -50,7 +50,7 @@ class Offer:
 
 
 @message
-class Ready:
+class ReadyForShare:
     """I begin a step: send what you have offered."""
 
 
@@ -88,7 +88,7 @@ class GoSGD(Scheme):
             while True:
                 self.absorb()
                 if self.offers:
-                    yield from self.tell(self.first_offer(), Ready())
+                    yield from self.tell(self.first_offer(), ReadyForShare())
                 self.w = (yield Train(self.w, 1, memory=self.memory())).x
                 if self.rng.random() < self.scheme.p:
                     yield from self.offer(self.anybody())
@@ -118,7 +118,7 @@ class GoSGD(Scheme):
             match message:
                 case Offer():
                     self.offers[src] = None
-                case Ready():
+                case ReadyForShare():
                     self.offered.discard(src)
                     if not self.left:
                         yield from self.give((src,))

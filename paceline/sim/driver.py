@@ -27,7 +27,7 @@ from paceline.sim.cluster import Cluster, uniform
 from paceline.sim.faults import schedule
 from paceline.sim.heap import Heap
 from paceline.sim.invariants import Invariants
-from paceline.sim.leasing import Leasing
+from paceline.sim.leasing import SimulatedLeases
 from paceline.sim.members import Members
 from paceline.sim.news import ConfirmedMembers
 from paceline.sim.parties import Life, Party
@@ -106,7 +106,7 @@ class Simulation:
             shards=shards,
         )
         self.lender, self._limit = lender, limit
-        self.leasing = Leasing(self, leases, work) if leases and Leasing.suits(self) else None
+        self.leasing = SimulatedLeases(self, leases, work) if leases and SimulatedLeases.suits(self) else None
         if self.invariants:
             self.invariants.watch_all()
         self.network = self.world.network

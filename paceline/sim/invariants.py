@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any
 from paceline.core.effects import Reply, Tell
 from paceline.core.trace import Applied, Decision, Record
 from paceline.sim.parties import Errand, Life, On, Party
-from paceline.sim.recounts.contributions import Shard
+from paceline.sim.recounts.contributions import ShardRecount
 from paceline.sim.recounts.deliveries import Deliveries
 from paceline.sim.recounts.mass import Mass
-from paceline.sim.recounts.means import Carrier
+from paceline.sim.recounts.means import MeanRecount
 from paceline.sim.recounts.promises import promises_of
 
 if TYPE_CHECKING:
@@ -63,15 +63,15 @@ class Invariants:
         self._steps_before = -1
         promises = promises_of(sim.scheme)
         self._shards = [
-            Shard(self.broken, promises, sim.cluster.workers, number) for number in range(sim.cluster.servers)
+            ShardRecount(self.broken, promises, sim.cluster.workers, number) for number in range(sim.cluster.servers)
         ]
         self._means: dict[int, list[Errand]] = defaultdict(list)  # under way, by rank
         self.mass = Mass(sim, self.broken) if sim.scheme.workers_differ else None
         self.deliveries = Deliveries(self.broken)
         self._lost: Counter[int] = Counter()  # lives, by rank
         self._torn: Counter[int] = Counter()  # how many contributions of each are, since the servers went back
-        self._over: dict[tuple[str, int], Shard] = {}  # by process: of servers that are lost
-        self._carriers: dict[Party, Carrier] = {}
+        self._over: dict[tuple[str, int], ShardRecount] = {}  # by process: of servers that are lost
+        self._carriers: dict[Party, MeanRecount] = {}
 
     def broken(self, what: str) -> InvariantBroken:
         sim = self._sim
@@ -92,7 +92,7 @@ class Invariants:
             shard = self._shards[party.me]
             party.on = self._listening(party, shard.hear, shard.reply)
         elif party in world.means or party is world.peers:
-            carrier = self._carriers[party] = Carrier(
+            carrier = self._carriers[party] = MeanRecount(
                 self.broken, self._sim.cluster.workers, self._sim.scheme.means_at_once
             )
             party.on = self._listening(party, carrier.hear, carrier.reply)
@@ -163,10 +163,10 @@ class Invariants:
             carrier.begins_anew()
 
     # ---- servers that are replaced -------------------------------------------------------------------------
-    def _of(self, party: Party) -> Shard:
+    def _of(self, party: Party) -> ShardRecount:
         return self._over.get(party.process, self._shards[party.me])
 
-    def recount(self, party: Party) -> Shard:
+    def recount(self, party: Party) -> ShardRecount:
         """What the state that is kept of a server now is to be held against."""
         return self._of(party).as_kept()
 
@@ -180,7 +180,7 @@ class Invariants:
         if party.role.note:
             party.role.note = lambda record: mine.applied(record) if isinstance(record, Applied) else None
 
-    def revived(self, party: Party, kept: Shard, order: int, *, copied: bool) -> None:
+    def revived(self, party: Party, kept: ShardRecount, order: int, *, copied: bool) -> None:
         """It goes on from what was kept, by that order."""
         before = self._shards[party.me]
         shard = self._shards[party.me] = kept.again(order, gates=copied or party.me == 0)
@@ -193,7 +193,7 @@ class Invariants:
             self._torn.update(before.dropped - shard.dropped)  # of which a copy need not know
         self.watch(party)
 
-    def enters(self, rank: int, copies: Iterable[tuple[int, Shard]]) -> None:
+    def enters(self, rank: int, copies: Iterable[tuple[int, ShardRecount]]) -> None:
         """`copies`: of shards, and what those who made them had counted. Each knows of all who were announced."""
         for number, kept in copies:
             if kept.comings[rank] != self._shards[number].comings[rank]:
@@ -208,7 +208,7 @@ class Invariants:
         if undone:
             self._torn = Counter({rank: self._torn_since(rank) for rank in range(self._sim.cluster.workers)})
 
-    def shard(self, number: int) -> Shard:
+    def shard(self, number: int) -> ShardRecount:
         """What the present life of that shard has done."""
         return self._shards[number]
 

@@ -49,7 +49,7 @@ class _Taken:
         self.open: dict[int, Data] = {}
 
 
-class Leasing:
+class SimulatedLeases:
     """The queue `leases` of `sim`, and the ways to it. It is the `Workload` of workers whose samples are leased."""
 
     def __init__(self, sim: Simulation, leases: Leases, work: Workload) -> None:

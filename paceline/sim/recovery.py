@@ -26,7 +26,7 @@ from paceline.core.role import Place, Role
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Membership
 from paceline.sim.parties import Errand, Party
-from paceline.sim.recounts.contributions import Shard
+from paceline.sim.recounts.contributions import ShardRecount
 from paceline.sim.snapshots import RECOUNT, UPDATE, WEIGHTS, Snapshot, Snapshots, nbytes_of, state_of
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Servers:
         if life and life.party is party and life.copies and not here:
             list(life.copies.gone(self.sim.now, rank))
 
-    def kept_recounts(self) -> Iterator[tuple[int, Shard]]:
+    def kept_recounts(self) -> Iterator[tuple[int, ShardRecount]]:
         """Of every server that has all its state copied: its number, and what had been counted of it by then."""
         for life in self.lives if not self.replacing.away else ():
             keeper = self.lives[(life.shard + 1) % len(self.lives)]

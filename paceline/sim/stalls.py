@@ -58,7 +58,7 @@ def draw(seed: int, workers: int) -> Slow | None:
     return Slow(seconds, rank, random.randint(5, 30), random.choice((3.0, 10.0)))
 
 
-class Run:
+class StallRun:
     """Counts what is trained. `slow`: steps that are still to be slow."""
 
     def __init__(self, seed: int, scheme: Scheme, cluster: Cluster, samples: tuple[int, ...], slow: Slow) -> None:
@@ -105,7 +105,7 @@ def check(seed: int, scheme: Scheme, cluster: Cluster, samples: tuple[int, ...])
     slow = draw(seed, cluster.workers)
     if slow is None:
         return
-    run = Run(seed, scheme, cluster, samples, slow)
+    run = StallRun(seed, scheme, cluster, samples, slow)
     unit = run.when(lambda: min(run.results) >= RESULTS and min(run.sim.steps) >= STEPS)
     began = WARM * unit
     before, phase = run.between(began, began + WINDOW * unit), run.phase

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paceline.core.errors import PeerLost
-from paceline.live.answering import Answering, Silent
+from paceline.live.answering import Answering, NoAnswer
 from paceline.live.exhibits import Exhibit
 from paceline.live.looks import Looking
 from paceline.live.pending import Pending
@@ -42,7 +42,7 @@ def test_a_worker_is_left_out_from_when_it_falls_silent_until_it_answers() -> No
     assert answering.peek_model(1)[1] == 1.0
     workers.silent = {1}
     for _ in range(5):
-        with pytest.raises(Silent):
+        with pytest.raises(NoAnswer):
             answering.peek_model(1)
         assert answering.peek_model(2)[1] == 2.0
     assert workers.asked.count(1) == 2, "it is waited for once, not with every look"
@@ -54,13 +54,13 @@ def test_a_worker_is_left_out_from_when_it_falls_silent_until_it_answers() -> No
 def test_one_that_is_lost_while_it_is_silent_is_asked_again_and_found_lost() -> None:
     workers = Workers()
     workers.silent, answering = {0}, Answering(workers, patience_s=0.01)
-    with pytest.raises(Silent):
+    with pytest.raises(NoAnswer):
         answering.peek(0, "buffers")
     workers.silent, workers.lost = set(), {0}
     workers.kept[0].fail(PeerLost("gone"))
     with pytest.raises(PeerLost) as raised:
         answering.peek(0, "buffers")
-    assert not isinstance(raised.value, Silent)
+    assert not isinstance(raised.value, NoAnswer)
 
 
 def test_all_answer_where_those_that_are_not_lost_do() -> None:

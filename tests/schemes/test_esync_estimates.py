@@ -9,7 +9,7 @@ import pytest
 from paceline.core.effects import Train, Trained
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
-from paceline.schemes.esync import Entered, ESync, Finished, Query
+from paceline.schemes.esync import Entered, ESync, LocalStepsDone, Query
 from paceline.sim import Simulation, Steps
 from tests.drive import ByHand
 
@@ -147,7 +147,7 @@ class Boss:
         return self.by_hand.on(rank, Query(round=self.round, k=k, c=c, ahead=ahead), now)[rank].train
 
     def finished(self, now: float, rank: int, c: float) -> None:
-        assert self.by_hand.on(rank, Finished(round=self.round, c=c), now) == {}
+        assert self.by_hand.on(rank, LocalStepsDone(round=self.round, c=c), now) == {}
 
     @classmethod
     def with_times(cls, *c: float, **parameters: object) -> "Boss":

@@ -11,7 +11,7 @@ from paceline.core.mass import QUANTUM, Holder, Returned, Share
 from paceline.core.role import Place
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
-from paceline.schemes.gosgd import Offer, Ready
+from paceline.schemes.gosgd import Offer, ReadyForShare
 from paceline.sim import Simulation, Steps
 from tests.conformance.test_sim import watch
 
@@ -39,7 +39,7 @@ def test_a_message_carries_half_of_the_weight_once_its_receiver_is_ready() -> No
     assert isinstance(next(loop), Train)
     assert loop.send(TRAINED) == Tell(1, Offer())
     assert role.weight == 0.5
-    (told,) = hear(role, 1, Ready())
+    (told,) = hear(role, 1, ReadyForShare())
     assert (told.to, told.message.weight, role.weight) == (1, 0.25, 0.25)
 
 
@@ -50,7 +50,7 @@ def test_nobody_is_offered_a_second_share_before_it_was_ready_for_the_first() ->
     loop.send(TRAINED)
     assert isinstance(loop.send(None), Train)
     assert isinstance(loop.send(TRAINED), Train), "it goes on without a second offer"
-    hear(role, 1, Ready())
+    hear(role, 1, ReadyForShare())
     assert loop.send(TRAINED) == Tell(1, Offer())
 
 
@@ -60,9 +60,9 @@ def test_with_each_step_that_it_begins_it_is_ready_for_the_oldest_offer() -> Non
         hear(role, rank, Offer())
     list(role.gone(0.0, 1))
     loop = role.run()
-    assert next(loop) == Tell(2, Ready())
+    assert next(loop) == Tell(2, ReadyForShare())
     assert isinstance(loop.send(None), Train)
-    assert loop.send(TRAINED) == Tell(3, Ready())
+    assert loop.send(TRAINED) == Tell(3, ReadyForShare())
     assert isinstance(loop.send(None), Train)
     assert isinstance(loop.send(TRAINED), Train)
 
@@ -70,16 +70,16 @@ def test_with_each_step_that_it_begins_it_is_ready_for_the_oldest_offer() -> Non
 def test_one_that_has_left_gives_nothing_to_who_is_ready() -> None:
     role = worker()
     list(role.leave(0.0))
-    assert hear(role, 1, Ready()) == []
+    assert hear(role, 1, ReadyForShare()) == []
 
 
 def test_less_than_a_quantum_is_not_given() -> None:
     role = worker(workers=2)
     role.weight = 3 * QUANTUM
-    (told,) = hear(role, 1, Ready())
+    (told,) = hear(role, 1, ReadyForShare())
     assert (told.message.weight, role.weight) == (QUANTUM, 2 * QUANTUM)
-    hear(role, 1, Ready())
-    assert hear(role, 1, Ready()) == []
+    hear(role, 1, ReadyForShare())
+    assert hear(role, 1, ReadyForShare()) == []
     assert role.weight == QUANTUM
 
 
@@ -150,7 +150,7 @@ def test_a_step_is_followed_by_a_message_with_probability_p_where_its_receiver_k
     sim = Simulation(make("gosgd", {"p": p}), Ghost(8), Steps(lambda rank, rng: 1.0), workers=4, servers=0)
 
     def see(rank: int, effect: Any) -> None:
-        if isinstance(effect, Tell) and isinstance(effect.message, Ready):
+        if isinstance(effect, Tell) and isinstance(effect.message, ReadyForShare):
             told.append(effect.to)
 
     for rank in range(4):

@@ -7,7 +7,7 @@ import pytest
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.scheme import make, names
 from paceline.sim.drawn import schemes_of
-from paceline.sim.recounts.promises import EVERYBODY, Promise, promises_of
+from paceline.sim.recounts.promises import EVERYBODY, Promised, promises_of
 
 BY_PHASE = "bsp until 3 steps; ssp(staleness=2) until 4 steps; ksync(k=2)"
 
@@ -22,7 +22,7 @@ def test_no_scheme_declares_another_bound_than_its_parameters_promise(seed: int)
 def test_of_every_scheme_with_servers_something_is_promised() -> None:
     kept = [scheme for scheme in schemes_of(0, names()) if scheme.name != "hybrid" and scheme.server(2)]
     assert len(kept) >= 11
-    assert [scheme.name for scheme in kept if promises_of(scheme) == (Promise(),)] == []
+    assert [scheme.name for scheme in kept if promises_of(scheme) == (Promised(),)] == []
 
 
 def test_k_is_that_of_the_parameters_and_no_more_than_are_present() -> None:

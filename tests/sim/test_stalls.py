@@ -11,7 +11,7 @@ import pytest
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.estimates import Estimates
 from paceline.core.scheme import lookup, make, names
-from paceline.schemes.esync import Finished, Query
+from paceline.schemes.esync import LocalStepsDone, Query
 from paceline.sim import stalls
 from paceline.sim.drawn import schemes_of
 from paceline.sim.fuzz import draw
@@ -47,7 +47,7 @@ def esync_ignores_times_of_who_made_no_step(monkeypatch: pytest.MonkeyPatch) -> 
     def forgetful(self: Any, now: float, src: int, message: Any) -> Iterator[Any]:
         if isinstance(message, Query) and not message.k:
             message = dataclasses.replace(message, c=0.0)
-        if not isinstance(message, Finished):
+        if not isinstance(message, LocalStepsDone):
             yield from on(self, now, src, message)
 
     monkeypatch.setattr(coordinator, "on", forgetful)

@@ -10,7 +10,7 @@ from typing import Any
 from paceline.core.clocks import Clocks
 from paceline.core.leases import Data
 from paceline.core.trace import Applied
-from paceline.sim.recounts.promises import EVERYBODY, Promise
+from paceline.sim.recounts.promises import EVERYBODY, Promised
 
 
 @dataclass(slots=True, eq=False)
@@ -22,14 +22,14 @@ class Contribution:
     former: bool = False
 
 
-class Shard:
+class ShardRecount:
     """What one life of a shard heard, answered and applied. `broken` makes the error for what must not be.
 
     `promises`: one of every phase. `number` of the shard.
     """
 
     def __init__(
-        self, broken: Callable[[str], AssertionError], promises: Sequence[Promise], workers: int, number: int
+        self, broken: Callable[[str], AssertionError], promises: Sequence[Promised], workers: int, number: int
     ) -> None:
         self._broken, self._promises, self._workers, self._number = broken, promises, workers, number
         self.phase = 0
@@ -63,13 +63,13 @@ class Shard:
         self.updates = 0
 
     @property
-    def _promise(self) -> Promise:
+    def _promise(self) -> Promised:
         return self._promises[self.phase]
 
     # ---- of a server that is replaced ----------------------------------------------------------------------
-    def as_kept(self) -> Shard:
+    def as_kept(self) -> ShardRecount:
         """What is known of a state that is kept now: contributions that wait for their round are not in it."""
-        kept = Shard(self._broken, self._promises, self._workers, self._number)
+        kept = ShardRecount(self._broken, self._promises, self._workers, self._number)
         kept._clocks, kept._here, kept._constant = Clocks(()), self._here.copy(), self._constant
         kept._applied, kept._samples_applied, kept.updates = self._applied.copy(), self._samples_applied, self.updates
         kept._used, kept._in_model, kept._seen = self._used.copy(), self._in_model.copy(), self._seen.copy()
@@ -80,7 +80,7 @@ class Shard:
             kept._at[rank] = max(0, clock - waits), max(0, self._told[rank] - waits)
         return kept
 
-    def again(self, order: int, *, gates: bool) -> Shard:
+    def again(self, order: int, *, gates: bool) -> ShardRecount:
         """Of the server that goes on from there. `gates`: it holds workers back before it has heard of them again."""
         made = self.as_kept()
         made._clocks, made.order = Clocks(range(self._workers)), order
@@ -92,7 +92,7 @@ class Shard:
         made._heard, made._samples, made._last = made._applied.copy(), made._samples_applied, made._used.copy()
         return made
 
-    def goes_on_as(self, other: Shard) -> None:
+    def goes_on_as(self, other: ShardRecount) -> None:
         """From the copy that was made for it: nothing that it has answered is missing there."""
         for rank, clock in self._acknowledged.items():
             if other._in_model.get(rank, 0) < clock:

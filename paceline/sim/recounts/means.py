@@ -41,7 +41,7 @@ class _Count:
         return math.isclose(weight, sum(self.weights.values()), rel_tol=TOLERANCE)
 
 
-class _Meeting:
+class _ExpectedMean:
     """One mean. `present`: who waits for the result.
 
     counts: one; another one, of what comes from then on, once nobody waits any more: the carrier forgets what it has if
@@ -85,14 +85,14 @@ class _Meeting:
         return f"the mean {self.tag} closes without worker {min(counts[0].missing)}, which is here"
 
 
-class Carrier:
+class MeanRecount:
     """What one carrier of means heard and answered. `broken` makes the error for what must not be."""
 
     def __init__(self, broken: Callable[[str], AssertionError], workers: int, at_once: int) -> None:
         self._broken = broken
-        self._meetings: dict[tuple[str, tuple[int, ...]], _Meeting] = {}
+        self._meetings: dict[tuple[str, tuple[int, ...]], _ExpectedMean] = {}
         self._here = set(range(workers))
-        self._asked: dict[int, deque[_Meeting]] = defaultdict(lambda: deque(maxlen=at_once))
+        self._asked: dict[int, deque[_ExpectedMean]] = defaultdict(lambda: deque(maxlen=at_once))
         self._former: deque[Averaged] = deque(maxlen=64)
 
     def hear(self, src: int, message: Any) -> None:
@@ -101,7 +101,7 @@ class Carrier:
         key = message.tag, message.among
         meeting = self._meetings.get(key)
         if meeting is None:
-            meeting = self._meetings[key] = _Meeting(message)
+            meeting = self._meetings[key] = _ExpectedMean(message)
         if meeting.result is None:
             meeting.add(src, message.weight, self._here)
         if meeting not in self._asked[src]:

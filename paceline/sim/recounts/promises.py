@@ -14,7 +14,7 @@ ALL_BUT_ONE = -2
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class Promised:
     """What holds on every server of a run, or of one phase of it.
 
     ahead: exchanges that a worker may be ahead of the slowest when it gets weights; None where there is no bound.
@@ -40,7 +40,7 @@ class Promise:
         return min(self.together, present) if self.at_most_present else self.together
 
 
-def promises_of(scheme: Scheme) -> tuple[Promise, ...]:
+def promises_of(scheme: Scheme) -> tuple[Promised, ...]:
     """One of every phase; one alone for a scheme without phases."""
     parameters = scheme.parameters()
     if scheme.name == "hybrid":
@@ -49,23 +49,23 @@ def promises_of(scheme: Scheme) -> tuple[Promise, ...]:
     return (_promise(scheme),)
 
 
-def _promise(scheme: Scheme) -> Promise:
+def _promise(scheme: Scheme) -> Promised:
     p = scheme.parameters()
     match scheme.name:
         case "bsp":
-            return Promise(ahead=0, together=EVERYBODY, waits=True)
+            return Promised(ahead=0, together=EVERYBODY, waits=True)
         case "lbbsp":
-            return Promise(ahead=0, together=EVERYBODY, waits=True, samples=p["global_batch"])
+            return Promised(ahead=0, together=EVERYBODY, waits=True, samples=p["global_batch"])
         case "ssp":
-            return Promise(ahead=p["staleness"], together=1)
+            return Promised(ahead=p["staleness"], together=1)
         case "dssp":
-            return Promise(ahead=p["high"], together=1)
+            return Promised(ahead=p["high"], together=1)
         case "ksync":
             waits = p["variant"] == "sync"
-            return Promise(together=p["k"] or ALL_BUT_ONE, at_most_present=waits, waits=waits, one_gate=True)
+            return Promised(together=p["k"] or ALL_BUT_ONE, at_most_present=waits, waits=waits, one_gate=True)
         case "gsp":
-            return Promise(waits=True)
+            return Promised(waits=True)
         case "asp" | "dcasgd" | "weedout" | "partial" | "easgd" | "eamsgd" | "asyncdiloco":
-            return Promise(together=1)
+            return Promised(together=1)
         case _:
-            return Promise(ahead=scheme.max_ahead())  # nothing else is known of it than what it says itself
+            return Promised(ahead=scheme.max_ahead())  # nothing else is known of it than what it says itself

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from paceline.core.leases import Data, Leases, Piece
-from paceline.sim.recounts.contributions import Shard
+from paceline.sim.recounts.contributions import ShardRecount
 
 NOBODY = -1
 """A rank that takes what is left when all others are gone."""
@@ -31,7 +31,7 @@ class Samples:
     def given(self, piece: Piece, rank: int) -> None:
         self._given.update(dict.fromkeys(places((piece,)), rank))
 
-    def goes_on_as(self, before: Shard, after: Shard) -> None:
+    def goes_on_as(self, before: ShardRecount, after: ShardRecount) -> None:
         """The first server is replaced from a copy, which knows no contribution that was dropped since.
 
         Such a one is judged again if it is asked again, though its samples may have been given to somebody else.
@@ -44,7 +44,7 @@ class Samples:
             self._judged_again.update(place for place in places(data) if self._given[place] != rank)
         self._unknown = []
 
-    def all_is_accounted_for(self, leases: Leases, first: Shard, done: Data) -> None:
+    def all_is_accounted_for(self, leases: Leases, first: ShardRecount, done: Data) -> None:
         """Everybody has left. `first`: the recount of the first shard, which says that `done` is in its model."""
         often = Counter(place for data in first.done for place in places(data))
         twice = [place for place, count in often.items() if count > 1]
