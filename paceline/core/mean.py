@@ -77,14 +77,20 @@ class _Meeting:
         weighted = part.v * part.weight
         if self.sum is None:
             self.sum, self.first = weighted, rank
-        else:  # of two, whoever comes first, the sum has the same bits
-            after = self.first is None or self.first < rank
-            self.sum, self.first = (self.sum + weighted if after else weighted + self.sum), None
+        elif self.first is not None:
+            self.sum, self.first = sum_of_two(self.first, self.sum, rank, weighted), None
+        else:
+            self.sum = self.sum + weighted
         self.weight += part.weight
 
     def is_of(self, part: Part) -> bool:
         # The identity test spares a comparison of all ranks wherever the members share one tuple.
         return self.tag == part.tag and (self.among is part.among or self.among == part.among)
+
+
+def sum_of_two(first: int, a: Any, second: int, b: Any) -> Any:
+    """a + b, of ranks `first` and `second`: the same bits whichever of the two came first."""
+    return a + b if first < second else b + a
 
 
 def weighted_mean(total: Any, weight: float) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from paceline.core.leases import Data
-from paceline.core.mean import weighted_mean
+from paceline.core.mean import sum_of_two, weighted_mean
 from paceline.core.spans import Spans, common
 
 MadeOf = Sequence[tuple[int, Data]]
@@ -42,9 +42,8 @@ class Round:
             self.unused = common(self.unused, unused) if self.count else unused
 
     def add(self, rank: int, g: Any, samples: int) -> None:
-        if self.count == 1:  # of two, whoever comes first, the sum has the same bits
-            first, second = self.sum * float(self.samples), g * float(samples)
-            self.sum = first + second if self.first < rank else second + first
+        if self.count == 1:
+            self.sum = sum_of_two(self.first, self.sum * float(self.samples), rank, g * float(samples))
         elif self.count:
             self.sum = self.sum + g * float(samples)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,8 @@ from paceline.live.control import Rate
 
 REFUSED = ("amsgrad", "maximize", "dampening", "differentiable")
 """What no recipe can say."""
+NUMBERS = tuple(field.name for field in fields(Rate))
+"""What of a recipe a scheduler may change."""
 
 
 class Followed:
@@ -62,28 +64,9 @@ class Followed:
 
 def told(recipe: OptimizerRecipe) -> Rate:
     """The numbers of `recipe` as a worker tells them to the servers."""
-    return Rate(
-        lr=recipe.lr,
-        momentum=recipe.momentum,
-        nesterov=recipe.nesterov,
-        weight_decay=recipe.weight_decay,
-        beta1=recipe.beta1,
-        beta2=recipe.beta2,
-        eps=recipe.eps,
-        trust=recipe.trust,
-    )
+    return Rate(**{name: getattr(recipe, name) for name in NUMBERS})
 
 
 def heard(recipe: OptimizerRecipe, rate: Rate) -> OptimizerRecipe:
     """`recipe` with the numbers that a worker has told."""
-    return replace(
-        recipe,
-        lr=rate.lr,
-        momentum=rate.momentum,
-        nesterov=rate.nesterov,
-        weight_decay=rate.weight_decay,
-        beta1=rate.beta1,
-        beta2=rate.beta2,
-        eps=rate.eps,
-        trust=rate.trust,
-    )
+    return replace(recipe, **{name: getattr(rate, name) for name in NUMBERS})

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import torch
@@ -16,6 +15,7 @@ from paceline.launch.local import LocalHost
 from paceline.launch.run import Silent, conductor_of
 from paceline.observe.store import read_trace
 from tests.job.reference import config_for, saved
+from tests.launch.processes import within
 
 
 def evaluations(out: Path) -> int:
@@ -24,12 +24,8 @@ def evaluations(out: Path) -> int:
 
 def wait_for(out: Path, more: int) -> bool:
     """Until the model has been evaluated so often again."""
-    deadline, wanted = time.monotonic() + 30.0, evaluations(out) + more
-    while time.monotonic() < deadline:
-        if evaluations(out) >= wanted:
-            return True
-        time.sleep(0.05)
-    return False
+    wanted = evaluations(out) + more
+    return within(30.0, lambda: evaluations(out) >= wanted)
 
 
 def test_the_model_is_evaluated_while_one_worker_stands_still(host: LocalHost, out: Path) -> None:
@@ -41,8 +37,7 @@ def test_the_model_is_evaluated_while_one_worker_stands_still(host: LocalHost, o
 
     def stop_one() -> None:
         try:
-            while not (out / "trace.jsonl").exists():
-                time.sleep(0.05)
+            assert within(30.0, (out / "trace.jsonl").exists)
             assert wait_for(out, 2)
             parties = json.loads((out / "status.json").read_text())["parties"]
             pid = next(p["pid"] for p in parties if p["party"] == "worker 1")
