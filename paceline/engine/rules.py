@@ -26,7 +26,7 @@ from paceline.engine.memory import OptimizerMemory
 from paceline.engine.pool import spare
 from paceline.engine.recipes import MOMENTUM, OPTIMIZERS, OptimizerRecipe, ScheduleRecipe
 from paceline.engine.trust import LAMB, LARS
-from paceline.engine.unused import Pieces, kept, without_numbers, zero_spans
+from paceline.engine.unused import Pieces, ZeroTensors, kept, without_numbers
 from paceline.engine.vector import Flat
 
 CONSTANT = ScheduleRecipe()
@@ -46,14 +46,14 @@ class Rule(ABC):
     before the update. A gradient that is longer than the recipe's `clip_norm` is shortened first, as torch does it.
 
     What is unused of the model stays as it is, and so does what is remembered of it. `start` is where in the model
-    these weights begin. zeros_unused: the lengths of the tensors, where nobody says what is unused: those whose
-    gradient is zero throughout.
+    these weights begin. zeros_unused: finds what is unused where nobody says it: tensors whose gradient is zero
+    throughout.
     by_rows: it leaves the rows of a table alone whose gradient is zero.
     """
 
     by_rows = False
     start = 0
-    zeros_unused: Sequence[int] = ()
+    zeros_unused: ZeroTensors | None = None
 
     def __init__(self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> None:
         schedules.check(schedule)
@@ -64,8 +64,8 @@ class Rule(ABC):
 
     def __call__(self, w: Flat, g: Flat, samples: int, unused: Spans = ()) -> Flat:
         lr = self.lr * schedules.factor(self.schedule, self.samples_seen)
-        if self.zeros_unused:
-            unused = zero_spans(g.value(), self.zeros_unused)
+        if self.zeros_unused is not None:
+            unused = self.zeros_unused.of(g)
         elif unused:
             unused = without_numbers(g, within(unused, self.start, self.start + len(w)))
         if self.recipe.clip_norm:

@@ -35,16 +35,28 @@ def kept(new: Flat, old: Flat | None, unused: Spans) -> Flat:
     return Flat(out)
 
 
-def zero_spans(g: Tensor, tensors: Sequence[int]) -> Spans:
-    """The tensors in `g`, which have these lengths, of which every number is zero.
+class ZeroTensors:
+    """Finds the tensors of a gradient of which every number is zero; `lengths`: theirs, in the order of the vector.
 
     For a mean over workers who do not tell one another what they have used. One look at the first number of each tensor
     is all it takes where there is none.
     """
-    edges = list(itertools.accumulate(tensors, initial=0))
-    starts = torch.tensor(edges[:-1], device=g.device)
-    suspects = (g[starts] == 0).nonzero().flatten().tolist()
-    return merged((edges[i], edges[i + 1]) for i in suspects if not g[edges[i] : edges[i + 1]].any())
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        edges = itertools.accumulate(lengths, initial=0)
+        self._spans = [(start, stop) for start, stop in itertools.pairwise(edges) if start < stop]
+        self._starts = torch.tensor([start for start, _ in self._spans], dtype=torch.int64)
+
+    def of(self, g: Flat) -> Spans:
+        """Looks at the numbers of `g` without their common factor, so that it takes no pass over memory."""
+        if not g.scale:
+            return merged(self._spans)
+        numbers = g.tensor
+        if self._starts.device != numbers.device:
+            self._starts = self._starts.to(numbers.device)
+        suspects = (numbers[self._starts] == 0).nonzero().flatten().tolist()
+        found = (self._spans[i] for i in suspects)
+        return merged((start, stop) for start, stop in found if not numbers[start:stop].any())
 
 
 def without_numbers(g: Any, unused: Spans) -> Spans:

@@ -26,6 +26,7 @@ from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.leased import LeasedBatches
 from paceline.engine.data.shares import make_shares, parse_shares
 from paceline.engine.flatten import FlatModel
+from paceline.engine.unused import ZeroTensors
 from paceline.job.belongings import Belongings
 from paceline.job.causes import ends_well
 from paceline.job.counts import Behind, Counts
@@ -116,8 +117,8 @@ class Pace:
     def _make_update(self, samples_seen: int) -> Any:
         update = self.recipe.make_rule(self._flat.tensors)
         update.samples_seen = samples_seen
-        if self._seat.workers > 1:  # a mean over workers does not say what they have used
-            update.zeros_unused = self._flat.tensors
+        if self._seat.workers > 1 and self.recipe.make_scheme().uses_mean(self._seat.servers):
+            update.zeros_unused = ZeroTensors(self._flat.tensors)  # a mean does not say what its members have used
         return update
 
     # ---- the user's side ---------------------------------------------------------------------------------

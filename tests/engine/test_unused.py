@@ -15,7 +15,7 @@ from paceline.engine.rules import Rule, make_rule
 from paceline.engine.sparse import SparseFlat
 from paceline.engine.tables import Place, Tables
 from paceline.engine.trust import LAMB, LARS
-from paceline.engine.unused import zero_spans
+from paceline.engine.unused import ZeroTensors
 from paceline.engine.vector import Flat
 from paceline.job.capturing import load_rule, state_of_rule
 
@@ -120,13 +120,15 @@ def test_a_snapshot_of_it_goes_on_as_it_does(name: str) -> None:
 
 
 def test_a_rule_that_is_told_nothing_takes_zeros_throughout_for_unused() -> None:
-    g = torch.ones(EDGES[-1])
-    assert zero_spans(g, LENGTHS) == ()
+    g, zeros = torch.ones(EDGES[-1]), ZeroTensors(LENGTHS)
+    assert zeros.of(Flat(g, 0.5)) == ()
+    assert zeros.of(Flat(g, 0.0)) == ((0, EDGES[-1]),)
+    assert ZeroTensors([2, 0, 3, 0]).of(Flat(torch.tensor([1.0, 0, 0, 0, 0]))) == ((2, 5),)
     g[7:10] = g[22:28] = 0
     g[0] = 0  # one zero does not make a tensor unused
-    assert zero_spans(g, LENGTHS) == ((7, 10), (22, 28))
+    assert zeros.of(Flat(g, 0.5)) == ((7, 10), (22, 28))
     rule = make_rule(RECIPES["sgd"])
-    rule.zeros_unused = LENGTHS
+    rule.zeros_unused = zeros
     w = Flat.copy_of(torch.ones(EDGES[-1]))
     moved = rule(w, Flat.copy_of(g), 1).value() != 1
     assert moved.tolist() == [not common(((i, i + 1),), ((7, 10), (22, 28))) for i in range(EDGES[-1])]
