@@ -195,7 +195,7 @@ class Evaluator:
         return [rank for rank in range(self._seat.workers) if rank not in self._session.lost_ranks]
 
     def _judge(self, snapshot: Snapshot, between: Callable[[], None] = lambda: None) -> float:
-        """Judge it and tell the coordinator; its accuracy. Raises Diverged, with the model before it saved."""
+        """Judges it and tells the coordinator; returns its accuracy. Raises Diverged where it is not finite."""
         began = time.monotonic()
         if not (finite(snapshot.weights) and (snapshot.buffers is None or finite(snapshot.buffers))):
             raise Diverged(self._what_diverged(snapshot.at))
@@ -212,10 +212,9 @@ class Evaluator:
         return accuracy
 
     def _what_diverged(self, at: float) -> str:
-        """Saves the model that was judged last, which is finite, if there is one."""
+        """The line for the user; `keep` saves the model that was judged last, as for every run that fails."""
         left = "none was finite before it, so no model was saved"
         if self._judged_at is not None:
-            self.keep()
             left = f"model.safetensors is the last finite one, of {self._judged_at:.1f} s"
         return f"{DIVERGED} after {at:.1f} s; {left}; {WAY_OUT}"
 
