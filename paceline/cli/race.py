@@ -15,7 +15,7 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import lookup, names
 from paceline.launch.local import LocalHost
-from paceline.launch.run import conductor_of, new_folder
+from paceline.launch.run import conductor_of, new_folder, removing_unused
 from paceline.observe.progress import make_view
 from paceline.observe.summary import Summary
 
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     namespace = parser.parse_all(arguments)
     # All are checked before the first one starts.
     configs, out = with_folders([config_of(namespace, scheme=name) for name in chosen(namespace.schemes)], "race")
-    with page(namespace.watch, out), LocalHost() as host:
+    with removing_unused(out), page(namespace.watch, out), LocalHost() as host:
         return race(configs, Path(out), lambda config: conductor_of(config, host.crew(), make_view(sys.stderr)))
 
 

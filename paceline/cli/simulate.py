@@ -12,7 +12,7 @@ from paceline.cli.virtual import Scene, add_flags
 from paceline.cli.watch import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
-from paceline.launch.run import new_folder
+from paceline.launch.run import new_folder, removing_unused
 from paceline.observe.progress import make_view
 
 EPILOG = """Two kinds of work. By default the model is really trained, on the real data, in one process and on
@@ -54,10 +54,10 @@ def main(arguments: list[str]) -> int:
 
     if namespace.schemes is None:
         config = new_folder(scene.config())
-        with page(namespace.watch, config.run.out):
+        with removing_unused(config.run.out), page(namespace.watch, config.run.out):
             return run_and_report(start(config), config.run.out)
     if getattr(namespace, "run.scheme") is not None:
         raise ConfigError("--scheme and --schemes: give one of them")
     configs, out = with_folders([scene.config(scheme=name) for name in chosen(namespace.schemes)], "simulate")
-    with page(namespace.watch, out):
+    with removing_unused(out), page(namespace.watch, out):
         return race(configs, Path(out), start)

@@ -38,6 +38,8 @@ def test_a_folder_is_named_after_the_scheme_or_what_is_run() -> None:
         ["race", "--schemes", "bsp,adpsgd", "--workers", "0"],
         ["race", "--schemes", "bsp,bsp"],
         ["simulate", "--schemes", "bsp,essync"],
+        ["simulate", "--scheme", "bsp", "--timing-only", "--target-accuracy", "0.9"],
+        ["simulate", "--schemes", "bsp,asp", "--timing-only", "--target-accuracy", "0.9"],
     ],
     ids=" ".join,
 )
