@@ -340,7 +340,7 @@ class Coordinator:
             self._stop_at_epochs()
 
     def _stop_at_epochs(self) -> None:
-        """Of leased data; else the workers know when they are done, see `paceline.job.budget`."""
+        """Of leased data; else the workers know when they are done, see `paceline.job.samples`."""
         wanted = self._stop_rule.samples
         if wanted is not None and self._leasing.reached(wanted):
             self._stop("epochs")

@@ -11,11 +11,9 @@ from collections.abc import Callable
 from paceline.core.budget import Budget
 from paceline.core.role import Role
 from paceline.core.scheme import Scheme
-from paceline.core.trace import Membership
+from paceline.core.trace import ARRIVALS, Membership
 from paceline.job.samples import Allowance, Clock, InRounds
 from paceline.job.virtual.meters import Meters
-
-HERE, NOT_HERE = ("joined", "returned"), ("left", "lost", "drained")
 
 
 class _FromBudget:
@@ -74,9 +72,11 @@ class Counted:
     def heard(self, record: Membership) -> None:
         """Who comes and goes."""
         kind, _, rank = record.party.partition(" ")
-        if kind == "worker" and record.event in HERE:
+        if kind != "worker":
+            return
+        if record.event in ARRIVALS:
             self._here.add(int(rank))
-        elif kind == "worker" and record.event in NOT_HERE:
+        else:
             self._here.discard(int(rank))
 
     @property
