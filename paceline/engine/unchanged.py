@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from paceline.engine.torch_generator import torch_generator
+
 
 @contextmanager
 def unchanged(module: nn.Module) -> Iterator[None]:
@@ -18,7 +20,7 @@ def unchanged(module: nn.Module) -> Iterator[None]:
     buffers = [(part, name, b, _copy(b)) for part in module.modules() for name, b in part._buffers.items()]
     gradients = [(p, p.grad, _copy(p.grad)) for p in module.parameters()]
     devices = {p.device.index for p in module.parameters() if p.is_cuda}
-    with torch.random.fork_rng(devices=sorted(devices)):
+    with torch_generator, torch.random.fork_rng(devices=sorted(devices)):
         try:
             yield
         finally:

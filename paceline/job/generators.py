@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import random
-import threading
 
 import torch
 
-building = threading.Lock()
-"""torch has one generator for all threads, and the workers may be threads."""
+from paceline.engine.torch_generator import torch_generator
 
 
 def seed_generators(seed: int, rank: int, life: int) -> None:
     """Those of a worker of `paceline train`; `life` counts how often it was started again."""
-    with building:
+    with torch_generator:
         torch.manual_seed(_drawn(seed, rank, life))
 
 
@@ -23,7 +21,8 @@ def differ(seed: int, rank: int, life: int) -> None:
     Worker 0 draws what it would draw alone. The others' seeds are made from the script's own and `seed`.
     """
     if rank or life:
-        torch.manual_seed(_drawn(torch.initial_seed(), seed, rank, life))
+        with torch_generator:
+            torch.manual_seed(_drawn(torch.initial_seed(), seed, rank, life))
 
 
 def _drawn(*numbers: int) -> int:

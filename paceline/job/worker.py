@@ -11,7 +11,7 @@ from paceline.engine.data.dataset import Splits
 from paceline.engine.precision import Precision
 from paceline.engine.recipes import MOMENTUM, DataRecipe, ModelRecipe, OptimizerRecipe, ScheduleRecipe
 from paceline.job.counts import Behind
-from paceline.job.generators import building, seed_generators
+from paceline.job.generators import seed_generators
 from paceline.job.pace import Pace
 from paceline.job.recipe import Recipe
 from paceline.job.resuming import open_at
@@ -32,8 +32,7 @@ def build_model(config: Config, splits: Splits) -> nn.Module:
     """The same weights in every process, by the run's seed."""
     recipe = ModelRecipe(name=config.model.name, width=config.model.width, dropout=config.model.dropout)
     channels, height, width = splits.train.x.shape[1:]
-    with building:
-        return models.build(recipe, (channels, height, width), splits.train.classes, config.run.seed)
+    return models.build(recipe, (channels, height, width), splits.train.classes, config.run.seed)
 
 
 def recipe_of(config: Config, train_samples: int) -> Recipe:

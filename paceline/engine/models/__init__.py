@@ -15,6 +15,7 @@ from paceline.engine.models.lenet import lenet
 from paceline.engine.models.mlp import mlp
 from paceline.engine.models.resnet import resnet18
 from paceline.engine.recipes import ModelRecipe
+from paceline.engine.torch_generator import torch_generator
 
 __all__ = ["build"]
 
@@ -37,7 +38,7 @@ def build(recipe: ModelRecipe, shape: tuple[int, int, int], classes: int, seed: 
     if min(*shape, classes) < 1:
         raise ConfigError(f"a model for samples of {list(shape)} and {classes} classes: each must be 1 or more")
     # torch.manual_seed would also reseed every GPU, and forking their states would start CUDA for nothing.
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+    with torch_generator, torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)
         model = _BUILDERS[recipe.name](shape, classes, recipe.width)
     if recipe.dropout:
