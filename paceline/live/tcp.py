@@ -17,6 +17,7 @@ import selectors
 import socket
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -25,6 +26,7 @@ from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import message
 from paceline.core.vector import Memory
 from paceline.live import unix, wire
+from paceline.live.accepting import BACKLOG, EVICTED, RETRY_SECONDS, TlsListener, accept, address_of
 from paceline.live.addresses import check_bind, is_loopback
 from paceline.live.connection import Connection
 from paceline.live.dialer import Dialer, stays_here, widen
@@ -33,14 +35,12 @@ from paceline.live.loop import Loop
 from paceline.live.party import Party
 from paceline.live.refusals import Refusals
 from paceline.live.segments import Segments
-from paceline.live.tls import HANDSHAKE_SECONDS, Handshake, Tls, TlsStream
+from paceline.live.tls import HANDSHAKE_SECONDS, Tls, TlsStream
 from paceline.live.transport import SHARED, TCP, Envelope, Handler, Kind
 
-BACKLOG = 256
 STRANGERS_MAX = 256  # connections that have not said yet who they are
 GREETING_SECONDS = 10.0
 ANSWERS_MAX = 2  # with vectors, that a server keeps for a worker before it reads no more of what that sends
-BREATH_SECONDS = 0.1  # before the next try when there is no descriptor left for a connection
 
 
 @message
@@ -86,17 +86,21 @@ class TcpTransport:
         self._body_bytes_max, self._streams = body_bytes_max, streams
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-        self._loop = Loop(f"net of {me}", failed or self._failed)
+        self._told_failure = failed or self._failed
+        self._loop = Loop(f"net of {me}", self._told_failure)
         self._listener.setblocking(False)
         self._segments = segments
         self._dialer = Dialer(me, tls, shares=segments is not None, shared_only=shared_only)
-        self._listeners = [self._listener] + ([unix.listen(BACKLOG)] if segments else [])
+        self._local = unix.listen(BACKLOG) if segments else None
         if is_loopback(host):
             widen(self._listener)  # accepted sockets inherit it
         self._connections: dict[Party, Connection] = {}
         self._strangers: dict[Connection, None] = {}  # the oldest first, as these:
-        self._handshakes: dict[Handshake, None] = {}
-        self._tls, self._refusals, self._closing = tls, Refusals(str(me)), False
+        self._refusals, self._closing = Refusals(str(me)), False
+        self._finished: deque[tuple[TlsStream, Party]] = deque()  # handshakes, of which nothing has been read yet
+        self._tls_listener = self._under(tls) if tls else None
+        plain = [None if tls else self._listener, self._local]
+        self._plain_listeners = [listener for listener in plain if listener]
         self._early: dict[Party, list[Connection]] = {}  # lanes whose connection has not greeted yet
         self._gone = [0, 0, 0, 0]  # traffic of connections that are closed, and greetings of lanes
         self._lives: dict[Party, int] = {}  # of those that were ever connected
@@ -111,16 +115,31 @@ class TcpTransport:
     def address(self) -> str:
         host, port = self._listener.getsockname()[:2]
         ways = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
-        return " ".join(ways + [unix.way_to(listener) for listener in self._listeners[1:]])
+        return " ".join(ways + ([unix.way_to(self._local)] if self._local else []))
 
     def open(self, handler: Handler) -> None:
         self._handler = handler
         self._loop.call_soon(self._listen)
         self._loop.start()
+        if self._tls_listener:
+            self._tls_listener.open()
 
     def _listen(self) -> None:
-        for listener in self._listeners:
+        for listener in self._plain_listeners:
             self._loop.watch(listener, selectors.EVENT_READ, functools.partial(self._accept, listener))
+
+    def _under(self, tls: Tls) -> TlsListener[Party]:
+        return TlsListener(
+            f"handshakes of {self.me}",
+            self._listener,
+            answer=tls.answer,
+            identify=tls.party_of,
+            done=self._shook_hands,
+            refused=lambda address, why: self._loop.call_soon(partial(self._note_refusal, address, why)),
+            failed=self._told_failure,
+            limit=STRANGERS_MAX,
+            seconds=HANDSHAKE_SECONDS,
+        )
 
     # ---- connections -------------------------------------------------------------------------------------
     def connect(self, party: Party, address: str, incarnation: int = 0) -> None:
@@ -152,66 +171,50 @@ class TcpTransport:
         return Greeting(party=str(self.me), token=self._token, lane=lane, incarnation=self._incarnation)
 
     def _accept(self, listener: socket.socket, _events: int) -> None:
-        try:
-            sock, _ = listener.accept()
-        except (BlockingIOError, ConnectionError):
-            return
-        except OSError:  # out of descriptors: those who wait to be accepted would keep the loop spinning
+        found, full = accept(listener)
+        for sock in found:
+            if sock.family != socket.AF_UNIX:
+                self._hear_out(sock)
+            elif unix.same_user(sock):
+                self._hear_out(unix.UnixStream(sock))
+            else:
+                sock.close()
+        if full:
+            self._evict("no descriptor is left")
             self._loop.unwatch(listener)
-            self._loop.call_later(BREATH_SECONDS, self._listen)
-            return
-        local = sock.family == socket.AF_UNIX
-        if local and not unix.same_user(sock):
-            sock.close()
-            return
-        self._make_room()
-        if local:
-            self._hear_out(unix.UnixStream(sock))
-        elif self._tls:
-            self._shake_hands(self._tls, sock)
-        else:
-            self._hear_out(sock)
+            self._loop.call_later(RETRY_SECONDS, self._listen)
 
-    def _make_room(self) -> None:
-        """Too many strangers: the oldest goes, as who belongs here says so at once."""
-        if len(self._strangers) + len(self._handshakes) >= STRANGERS_MAX:
-            greeted = [lane for lanes in self._early.values() for lane in lanes]
-            waiting: list[Connection | Handshake] = [*self._handshakes]
-            waiting += [stranger for stranger in self._strangers if stranger not in greeted]
-            for oldest in waiting[:1]:
-                oldest.close("it never said who it is, and others wait")
+    def _evict(self, why: str) -> None:
+        """The oldest that has said nothing, else the oldest: who belongs here says so at once."""
+        greeted = {lane for lanes in self._early.values() for lane in lanes}
+        waiting = [stranger for stranger in self._strangers if stranger not in greeted]
+        if waiting:
+            next((stranger for stranger in waiting if not stranger.bytes_received), waiting[0]).close(why)
 
-    def _shake_hands(self, tls: Tls, sock: socket.socket) -> None:
-        peer = _peer(sock)
+    def _shook_hands(self, stream: TlsStream, caller: Party) -> None:
+        """On the thread of the handshakes."""
+        self._finished.append((stream, caller))
+        self._loop.call_soon(self._take_finished)
 
-        def done(stream: TlsStream, caller: Party) -> None:
-            self._handshakes.pop(handshake, None)
-            self._hear_out(stream, caller)
-
-        def closed(why: str) -> None:
-            self._handshakes.pop(handshake, None)
-            self._note_refusal(peer, why)
-
-        handshake = Handshake(tls, sock, self._loop, done=done, closed=closed)
-        self._handshakes[handshake] = None
-        self._be_patient(handshake, HANDSHAKE_SECONDS, f"no handshake within {HANDSHAKE_SECONDS:g} s")
+    def _take_finished(self) -> None:
+        while self._finished:
+            self._hear_out(*self._finished.popleft())
 
     def _hear_out(self, sock: socket.socket, certified: Party | None = None) -> None:
         """For a while, until it says who it is; `certified`: who that must be."""
+        if len(self._strangers) >= STRANGERS_MAX:
+            self._evict(EVICTED)
         stranger = self._wrap(sock, None, certified)
         self._strangers[stranger] = None
         stranger.begin()
-        self._be_patient(stranger, GREETING_SECONDS, "it never said who it is")
-
-    def _be_patient(self, stranger: Connection | Handshake, seconds: float, why: str) -> None:
         found = weakref.ref(stranger)  # those who are gone shall not be kept for as long as others may take
 
         def end() -> None:
             late = found()
-            if late is not None and (late in self._strangers or late in self._handshakes):
-                late.close(why)
+            if late is not None and late in self._strangers:
+                late.close("it never said who it is")
 
-        self._loop.call_later(seconds, end)
+        self._loop.call_later(GREETING_SECONDS, end)
 
     def _note_refusal(self, peer: str, why: str) -> None:
         if not self._closing:
@@ -219,7 +222,7 @@ class TcpTransport:
 
     def _wrap(self, sock: socket.socket, party: Party | None, certified: Party | None = None) -> Connection:
         """Callbacks look the peer up in `known`, which a stranger enters by its greeting."""
-        peer = _peer(sock)
+        peer = address_of(sock)
         known: list[Party] = [party] if party else []
         assert self._handler is not None, "open() comes before connect()"
         handler = self._handler
@@ -343,20 +346,22 @@ class TcpTransport:
         deadline = time.monotonic() + 1.0
         for connection in list(self._connections.values()):
             connection.idle.wait(max(0.0, deadline - time.monotonic()))
+        if self._tls_listener:
+            self._tls_listener.close()
         self._loop.call_soon(self._close_all)
         self._loop.end()
         self._close_all()
 
     def _close_all(self) -> None:
         self._closing = True
-        for listener in self._listeners:
+        for listener in self._plain_listeners:
             listener.close()
         connections = [*self._connections.values(), *self._strangers]
         self._connections.clear()  # nobody is told of a close that we asked for
         for connection in connections:
             connection.close("closed by this side")
-        for handshake in list(self._handshakes):
-            handshake.close("closed by this side")
+        while self._finished:
+            self._finished.popleft()[0].close()
 
 
 def _traffic(connection: Connection) -> tuple[int, int, int, int]:
@@ -367,12 +372,3 @@ def _traffic(connection: Connection) -> tuple[int, int, int, int]:
 def _equal(one: str, other: str) -> bool:
     """In constant time; of bytes, because `compare_digest` refuses text beyond ASCII, which a stranger may send."""
     return hmac.compare_digest(one.encode(), other.encode())
-
-
-def _peer(sock: socket.socket) -> str:
-    if sock.family == socket.AF_UNIX:
-        return "this host"
-    try:
-        return str(sock.getpeername()[0])
-    except OSError:
-        return "an address that is gone"

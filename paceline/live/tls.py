@@ -8,16 +8,14 @@ of another party than the one that was called, is refused. Credentials are a fol
 
 from __future__ import annotations
 
-import selectors
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import ConfigError, ProtocolError
-from paceline.live.loop import Loop
 from paceline.live.party import Party
 
 HANDSHAKE_SECONDS = 5.0
@@ -193,65 +191,6 @@ def _context(protocol: int, folder: Path, me: Party) -> ssl.SSLContext:
     if protocol == ssl.PROTOCOL_TLS_SERVER:
         context.num_tickets = 0  # nobody resumes a session here
     return context
-
-
-class Handshake:
-    """With one who called: carried on by the loop as bytes come, and over after some seconds at the latest.
-
-    It begins with the caller's first byte: what TLS remembers of a connection takes some 50 kB, and strangers who call
-    and say nothing are many.
-    """
-
-    def __init__(
-        self,
-        tls: Tls,
-        sock: socket.socket,
-        loop: Loop,
-        *,
-        done: Callable[[TlsStream, Party], None],
-        closed: Callable[[str], None],
-    ) -> None:
-        """On the loop's thread, as all of it. One of the two is told, once: `done`, or why it came to nothing."""
-        self._tls, self._loop, self._done, self._closed = tls, loop, done, closed
-        sock.setblocking(False)
-        self._sock = sock
-        self._over = False
-        loop.call_soon(self._await)
-
-    def _await(self) -> None:
-        if not self._over:
-            self._loop.watch(self._sock, selectors.EVENT_READ, self._begin)
-
-    def _begin(self, _events: int) -> None:
-        self._loop.unwatch(self._sock)
-        try:
-            self._sock = stream = self._tls.answer(self._sock)
-        except OSError as error:  # it has gone already
-            self.close(reason(error))
-        else:
-            self._go_on(stream)
-
-    def _go_on(self, stream: TlsStream) -> None:
-        try:
-            stream.do_handshake()
-            caller = self._tls.party_of(stream)
-        except ssl.SSLWantReadError:
-            self._loop.watch(stream, selectors.EVENT_READ, lambda _events: self._go_on(stream))
-        except ssl.SSLWantWriteError:
-            self._loop.watch(stream, selectors.EVENT_WRITE, lambda _events: self._go_on(stream))
-        except (OSError, ProtocolError) as error:
-            self.close(reason(error))
-        else:
-            self._over = True
-            self._loop.unwatch(stream)
-            self._done(stream, caller)
-
-    def close(self, why: str) -> None:
-        if not self._over:
-            self._over = True
-            self._loop.unwatch(self._sock)
-            self._sock.close()
-            self._closed(why)
 
 
 def reason(error: Exception) -> str:
