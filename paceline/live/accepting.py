@@ -30,6 +30,7 @@ from paceline.live.tls import TlsStream, reason
 
 BACKLOG = 4096  # connections that the kernel keeps for us, or as many as it allows: who finds no room waits for 1 s
 ACCEPTED_MAX = 64  # in one turn of a loop: fewer than may wait, so that none is evicted before it was read once
+READ_AFTER = 2  # batches later, what a caller had said when it was accepted has been read
 RETRY_SECONDS = 0.1  # before the next try when there is no descriptor left for a connection
 FAILURES_FREE, FAILURES_PER_SECOND = 256, 64.0  # handshakes of one address that came to nothing
 ADDRESSES_MAX = 1024  # whose failures are remembered
@@ -119,10 +120,10 @@ def _network(address: str) -> str:
 class _Caller:
     """Somebody whose handshake is not finished."""
 
-    __slots__ = ("address", "begun", "sock", "until")
+    __slots__ = ("address", "batch", "begun", "sock", "until")
 
-    def __init__(self, sock: socket.socket, until: float) -> None:
-        self.sock, self.until = sock, until
+    def __init__(self, sock: socket.socket, until: float, batch: int) -> None:
+        self.sock, self.until, self.batch = sock, until, batch
         self.address = address_of(sock)
         self.begun = False
 
@@ -155,6 +156,7 @@ class TlsListener(Generic[T]):
         self._loop = Loop(name, failed)
         self._callers: dict[_Caller, None] = {}  # the oldest first
         self._failures = FailureLimit()
+        self._batch = 0
         self._sweeping = self._closing = False
 
     def open(self) -> None:
@@ -175,6 +177,7 @@ class TlsListener(Generic[T]):
 
     def _accept(self, _events: int) -> None:
         found, full = accept(self._listener)
+        self._batch += 1
         for sock in found:
             self._enter(sock)
         if full:
@@ -186,7 +189,7 @@ class TlsListener(Generic[T]):
         if len(self._callers) >= self._limit:
             self._evict(EVICTED)
         sock.setblocking(False)
-        caller = _Caller(sock, time.monotonic() + self._seconds)
+        caller = _Caller(sock, time.monotonic() + self._seconds, self._batch)
         self._callers[caller] = None
         self._watch(caller)
         if not self._sweeping:
@@ -198,7 +201,8 @@ class TlsListener(Generic[T]):
             addresses = Counter(caller.address for caller in self._callers)
             most = max(addresses.values())
             crowd = [caller for caller in self._callers if addresses[caller.address] == most]
-            self._close(next((caller for caller in crowd if not caller.begun), crowd[0]), why)
+            before = self._batch - READ_AFTER
+            self._close(next((one for one in crowd if not one.begun and one.batch <= before), crowd[0]), why)
 
     def _sweep(self) -> None:
         """Who is late goes. All have the same time, so the oldest is the first to be late."""

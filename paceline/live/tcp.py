@@ -26,7 +26,7 @@ from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import message
 from paceline.core.vector import Memory
 from paceline.live import unix, wire
-from paceline.live.accepting import BACKLOG, EVICTED, RETRY_SECONDS, TlsListener, accept, address_of
+from paceline.live.accepting import BACKLOG, EVICTED, READ_AFTER, RETRY_SECONDS, TlsListener, accept, address_of
 from paceline.live.addresses import check_bind, is_loopback
 from paceline.live.connection import Connection
 from paceline.live.dialer import Dialer, stays_here, widen
@@ -95,7 +95,8 @@ class TcpTransport:
         if is_loopback(host):
             widen(self._listener)  # accepted sockets inherit it
         self._connections: dict[Party, Connection] = {}
-        self._strangers: dict[Connection, None] = {}  # the oldest first, as these:
+        self._strangers: dict[Connection, int] = {}  # the oldest first, and with which batch each came
+        self._batch = 0
         self._refusals, self._closing = Refusals(str(me)), False
         self._finished: deque[tuple[TlsStream, Party]] = deque()  # handshakes, of which nothing has been read yet
         self._tls_listener = self._under(tls) if tls else None
@@ -172,6 +173,7 @@ class TcpTransport:
 
     def _accept(self, listener: socket.socket, _events: int) -> None:
         found, full = accept(listener)
+        self._batch += 1
         for sock in found:
             if sock.family != socket.AF_UNIX:
                 self._hear_out(sock)
@@ -185,11 +187,13 @@ class TcpTransport:
             self._loop.call_later(RETRY_SECONDS, self._listen)
 
     def _evict(self, why: str) -> None:
-        """The oldest that has said nothing, else the oldest: who belongs here says so at once."""
+        """The oldest that has said nothing though it was read, else the oldest: who belongs here says so at once."""
         greeted = {lane for lanes in self._early.values() for lane in lanes}
         waiting = [stranger for stranger in self._strangers if stranger not in greeted]
-        if waiting:
-            next((stranger for stranger in waiting if not stranger.bytes_received), waiting[0]).close(why)
+        before = self._batch - READ_AFTER
+        silent = (one for one in waiting if not one.bytes_received and self._strangers[one] <= before)
+        for stranger in waiting[:1]:
+            next(silent, stranger).close(why)
 
     def _shook_hands(self, stream: TlsStream, caller: Party) -> None:
         """On the thread of the handshakes."""
@@ -197,6 +201,7 @@ class TcpTransport:
         self._loop.call_soon(self._take_finished)
 
     def _take_finished(self) -> None:
+        self._batch += 1
         while self._finished:
             self._hear_out(*self._finished.popleft())
 
@@ -205,7 +210,7 @@ class TcpTransport:
         if len(self._strangers) >= STRANGERS_MAX:
             self._evict(EVICTED)
         stranger = self._wrap(sock, None, certified)
-        self._strangers[stranger] = None
+        self._strangers[stranger] = self._batch
         stranger.begin()
         found = weakref.ref(stranger)  # those who are gone shall not be kept for as long as others may take
 
