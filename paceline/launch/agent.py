@@ -180,21 +180,19 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # in order, so that nobody is left
-    token = ""
-    stream: words.Stream
+    lines: Lines[Request]
     if arguments[:1] == ["--dial"]:
-        from paceline.launch.door import dial
+        from paceline.launch.door import enter
 
-        stream, token, address = dial(Path(arguments[1]))
+        lines, address = enter(Path(arguments[1]), hello)
         signal.signal(signal.SIGALRM, lambda *_: sys.exit(143))
         signal.signal(signal.SIGTERM, lambda *_: _terminated(lines))
     else:
-        stream, address = words.Descriptors(os.dup(0), os.dup(1)), _reached_at()
+        lines, address = Lines(words.Descriptors(os.dup(0), os.dup(1)), Request), _reached_at()
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.dup2(2, 1)  # what a library prints shall not pass for a line of ours
-    lines: Lines[Request] = Lines(stream, Request)
-    lines.say(hello(token))
+        lines.say(hello())
     with tempfile.TemporaryDirectory(prefix="paceline-agent-") as folder:
         Agent(lines, Path(folder), address=address).run()
     with contextlib.suppress(OSError):

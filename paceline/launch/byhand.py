@@ -26,7 +26,7 @@ from paceline.core.errors import PacelineError
 from paceline.job.seat import Seat
 from paceline.launch import words
 from paceline.launch.agent import hello
-from paceline.launch.door import call, ticket_from
+from paceline.launch.door import enter_once, ticket_from
 from paceline.launch.forkserver import die_with_parent
 from paceline.launch.interface import resolve
 from paceline.launch.meeting import secret_of, ticket_of, with_job
@@ -63,9 +63,7 @@ def come(hand: Hand, leader: subprocess.Popen[bytes] | None = None, *, prepare_s
 
     prepare_s: how long who leads may take to get ready, before it gives out seats. Raises ConfigError, PacelineError.
     """
-    stream, token, address = _call(hand, leader)
-    lines: Lines[Request] = Lines(stream, Request)
-    lines.say(msgspec.structs.replace(hello(token), kind=hand.kind, task=hand.number))
+    lines, address = _call(hand, leader)
     beat = Beating(lines)
     patience_s = CALLING_SECONDS + prepare_s
     deadline = time.monotonic() + patience_s
@@ -99,15 +97,18 @@ def _at_home(seat: Seat, keys: Mapping[str, str]) -> Seat:
 _FOLDERS: list[Any] = []  # removed when the process ends
 
 
-def _call(hand: Hand, leader: subprocess.Popen[bytes] | None) -> tuple[words.SocketStream, str, str]:
+def _call(hand: Hand, leader: subprocess.Popen[bytes] | None) -> tuple[Lines[Request], str]:
+    def who(token: str) -> words.Hello:
+        return msgspec.structs.replace(hello(token), kind=hand.kind, task=hand.number)
+
     secret = secret_of(hand)
     path, known = ("", ticket_from(secret, hand.host, hand.port)) if secret else (ticket_of(hand), "")
     deadline = time.monotonic() + CALLING_SECONDS
     waiting = threading.Event()
     while True:
         try:
-            return call(known or Path(path).read_text(encoding="utf-8"))
-        # Nobody is there yet, or what an earlier run has left.
+            return enter_once(known or Path(path).read_text(encoding="utf-8"), who)
+        # Nobody is there yet, or what an earlier run has left, or too many call.
         except (PacelineError, OSError, ValueError, KeyError, TypeError) as error:
             if leader is not None and leader.poll() is not None:
                 raise PacelineError("the process that was to lead the run has ended; it says why above") from None

@@ -2,6 +2,9 @@
 
 The ticket has the address, a token and the certificate of an authority made for this launch, whose only other
 certificate is the launcher's own: an agent talks to nobody else, and whoever has no token is sent away.
+
+Callers that have not shown a token are bounded, and the oldest is evicted when there are more. An agent that is sent
+away before it was let in, which the launcher's first beat tells it, calls again.
 """
 
 from __future__ import annotations
@@ -11,9 +14,11 @@ import hmac
 import json
 import os
 import queue
+import random
 import secrets
 import socket
 import ssl
+import sys
 import tempfile
 import threading
 import time
@@ -23,13 +28,19 @@ from typing import NoReturn
 
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch import words
-from paceline.launch.words import Event, Lines, SocketStream
+from paceline.launch.words import Event, Lines, Request, SocketStream
+from paceline.live.accepting import BACKLOG, TlsListener
+from paceline.live.dialer import SENT_AWAY
 from paceline.live.party import COORDINATOR
+from paceline.live.refusals import Refusals
 from paceline.live.tls import TlsStream, file_of
 
 HANDSHAKE_SECONDS = 10.0
-CALL_SECONDS = 60.0  # an agent's patience: others may be before it
-STRANGERS_MAX = 64
+CALL_SECONDS = 60.0  # an agent's patience, all in all
+ADMIT_SECONDS = 20.0  # from an agent's hello until it is let in
+AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.1, 2.0  # before an agent that was sent away calls again; twice as long each time
+CALLERS_MAX = 256  # whose handshake is not finished
+STRANGERS_MAX = 64  # whose handshake is finished, and who have shown no token yet: a thread each
 HELLO_BYTES_MAX = 1 << 16
 LOOK_SECONDS = 0.5  # between two looks whether anybody is still to come
 
@@ -48,7 +59,7 @@ class Door:
 
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
-            self._listener = socket.create_server((address, port), family=family, backlog=256)
+            self._listener = socket.create_server((address, port), family=family, backlog=BACKLOG)
         except OSError as error:
             what, way_out = f"--interface {address}", "give an address of this machine"
             if port:
@@ -63,9 +74,21 @@ class Door:
         port = self._listener.getsockname()[1]
         self._token = derived(secret, "token", 16).hex() if secret else secrets.token_hex(16)
         self.ticket = _ticket(address, port, self._token, authority.certificate)
-        self._strangers = threading.BoundedSemaphore(STRANGERS_MAX)
+        self._lock = threading.Lock()
+        self._strangers: dict[TlsStream, None] = {}  # the oldest first
         self._agents: queue.SimpleQueue[Caller | None] = queue.SimpleQueue()
-        threading.Thread(target=self._accept, name="door", daemon=True).start()
+        self._tls_listener: TlsListener[None] = TlsListener(
+            "listener for agents",
+            self._listener,
+            answer=self._answer,
+            identify=lambda stream: None,
+            done=self._welcome,
+            refused=Refusals("the launcher").note,
+            failed=self._failed,
+            limit=CALLERS_MAX,
+            seconds=HANDSHAKE_SECONDS,
+        )
+        self._tls_listener.open()
 
     def write_ticket(self, path: Path) -> None:
         """A new file that only its owner can read."""
@@ -105,38 +128,59 @@ class Door:
 
     def close(self) -> None:
         self._agents.put(None)
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self._tls_listener.close()
+        with self._lock:
+            for stream in self._strangers:
+                _cut(stream)
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except ConnectionError:
-                continue
-            except OSError:
-                return
-            self._strangers.acquire()  # further callers wait in the backlog: agents call once
-            threading.Thread(target=self._hear_out, args=(sock,), name="stranger", daemon=True).start()
+    # ---- who calls ---------------------------------------------------------------------------------------
+    def _answer(self, sock: socket.socket) -> TlsStream:
+        stream = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        assert isinstance(stream, TlsStream)
+        return stream
 
-    def _hear_out(self, sock: socket.socket) -> None:
-        """Whoever has not shown a token in time, all in all, makes room for the next."""
+    def _failed(self, error: BaseException) -> None:
+        print(f"paceline: nobody can call the launcher any more: {error!r}", file=sys.stderr, flush=True)
+        self._agents.put(None)
+
+    def _welcome(self, stream: TlsStream, _: None) -> None:
+        """Its handshake is finished: it is heard out on a thread of its own, and the oldest makes room for it."""
+        with self._lock:
+            if len(self._strangers) >= STRANGERS_MAX:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                _cut(oldest)
+            self._strangers[stream] = None
+        threading.Thread(target=self._hear_out, args=(stream,), name="stranger", daemon=True).start()
+
+    def _hear_out(self, stream: TlsStream) -> None:
+        """Whoever has not shown a token in time, all in all, is sent away."""
         deadline = time.monotonic() + HANDSHAKE_SECONDS
         try:
-            sock.settimeout(HANDSHAKE_SECONDS)
-            stream = self._context.wrap_socket(sock, server_side=True)
-            assert isinstance(stream, TlsStream)
             lines: Lines[Event] = Lines(SocketStream(stream), Event)
             hello = lines.hear(deadline=deadline, bytes_max=HELLO_BYTES_MAX)
-            if isinstance(hello, words.Hello) and hmac.compare_digest(hello.token.encode(), self._token.encode()):
+            if isinstance(hello, words.Hello) and self._knows(hello.token) and self._admit(stream):
+                lines.say(words.Beat())
                 self._agents.put((lines, hello))
-            else:
-                stream.close()
+                return
         except OSError:
-            sock.close()
-        finally:
-            self._strangers.release()
+            pass
+        self._admit(stream)
+        stream.close()
+
+    def _knows(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode(), self._token.encode())
+
+    def _admit(self, stream: TlsStream) -> bool:
+        """From now on it is evicted no more; False where it has been."""
+        with self._lock:
+            return self._strangers.pop(stream, stream) is None
+
+
+def _cut(stream: TlsStream) -> None:
+    """Wakes the thread that hears it, which closes it."""
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(stream, socket.SHUT_RDWR)
 
 
 def _missing(came: int, count: int, why: str) -> NoReturn:
@@ -154,19 +198,58 @@ def ticket_from(secret: str, host: str, port: int) -> str:
     return _ticket(host, port, derived(secret, "token", 16).hex(), Authority(secret).certificate)
 
 
+def enter(ticket: Path, hello: Callable[[str], words.Hello]) -> tuple[Lines[Request], str]:
+    """Call the launcher that wrote `ticket`, and be let in: the lines, and this host's address on that way.
+
+    hello: what to say, given the token. Whoever is sent away because too many call calls again, for CALL_SECONDS.
+    Raises ConfigError for a ticket that is none, PacelineError where nobody answers or somebody else does.
+    """
+    text = _read(ticket)
+    deadline, pause_s, waiting = time.monotonic() + CALL_SECONDS, AGAIN_SECONDS, threading.Event()
+    while True:
+        try:
+            return enter_once(text, hello)
+        except SentAway:
+            if time.monotonic() + pause_s > deadline:
+                raise
+        waiting.wait(random.uniform(0.5, 1.0) * pause_s)  # lest all that were sent away come back together
+        pause_s = min(2 * pause_s, AGAIN_SECONDS_MAX)
+
+
+def enter_once(ticket: str, hello: Callable[[str], words.Hello]) -> tuple[Lines[Request], str]:
+    """As `enter`, once, by the text of a ticket. Raises SentAway as well, and what `call` does."""
+    stream, token, address = call(ticket)
+    lines: Lines[Request] = Lines(stream, Request)
+    lines.say(hello(token))
+    if not lines.answered(ADMIT_SECONDS):
+        stream.free()
+        raise SentAway("the launcher closed the connection before it had let this process in")
+    return lines, address
+
+
+class SentAway(PacelineError):  # noqa: N818
+    """The launcher is there, and closed the connection before it had let the caller in."""
+
+
 def dial(ticket: Path) -> tuple[SocketStream, str, str]:
     """Call the launcher that wrote `ticket`: the stream, the token to show, and this host's address on that way.
 
     Raises ConfigError for a ticket that is none, PacelineError where nobody answers or somebody else does.
     """
+    return call(_read(ticket))
+
+
+def _read(ticket: Path) -> str:
+    """Raises ConfigError for what is no ticket, or could be another's."""
     try:
         if os.stat(ticket).st_mode & 0o077:
             raise ConfigError(f"{ticket} can be read by others: give it mode 0600")
-        return call(ticket.read_text(encoding="utf-8"))
+        text = ticket.read_text(encoding="utf-8")
+        told = json.loads(text)
+        _ = told["authority"], str(told["host"]), int(told["port"]), str(told["token"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, PacelineError):
-            raise
         raise ConfigError(f"{ticket} is no ticket of a launcher: {error}") from None
+    return text
 
 
 def call(ticket: str) -> tuple[SocketStream, str, str]:
@@ -178,6 +261,8 @@ def call(ticket: str) -> tuple[SocketStream, str, str]:
     host, port, token = str(told["host"]), int(told["port"]), str(told["token"])
     try:
         stream = context.wrap_socket(socket.create_connection((host, port), timeout=CALL_SECONDS))
+    except SENT_AWAY as error:
+        raise SentAway(f"the launcher at {host}:{port} cannot be reached: {error}") from None
     except OSError as error:
         raise PacelineError(f"the launcher at {host}:{port} cannot be reached: {error}") from None
     assert isinstance(stream, TlsStream)

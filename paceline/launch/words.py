@@ -264,6 +264,13 @@ class Lines(Generic[W]):
         self._unread = bytearray(rest)
         return bool(data) and len(rest) <= bytes_max
 
+    def answered(self, seconds: float) -> bool:
+        """Waits until the other side has said its first word, which may be a beat; False when it does not in time."""
+        deadline = time.monotonic() + seconds
+        while not self._whole and self._more(max(0.0, deadline - time.monotonic()), LINE_BYTES_MAX):
+            pass
+        return bool(self._whole)
+
     @property
     def hung_up(self) -> bool:
         """Is the other side, which has nothing to say yet but beats, gone? Those that have come are dropped."""
