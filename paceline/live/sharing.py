@@ -85,6 +85,7 @@ class Sharing:
         self._numbers = itertools.count(1)
         self._lent: dict[int, Any] = {}  # by number of the loan: what keeps the memory as it is
         self._shown: dict[int, None] = {}  # segments that the other side knows
+        self._dropped = 0  # segments, when it was told last which are no more
         self._maps: dict[int, memoryview] = {}  # the other side's segments
         self._over: deque[int] = deque()  # loans to be given back
         self._borrowed = 0
@@ -104,6 +105,9 @@ class Sharing:
         segment, offset = found
         if segment not in self._shown:
             self._show(segment)
+        elif self._dropped != self._segments.dropped:
+            with self._showing:
+                self._forget()
         loan = next(self._numbers)
         self._lent[loan] = v
         self.bytes_lent += v.nbytes
@@ -113,16 +117,22 @@ class Sharing:
         with self._showing:  # lest another thread refer to it before the other side has it
             if segment in self._shown:
                 return
+            self._forget()
             descriptor, nbytes = self._segments.opened(segment)
-            closed = self._segments.gone(self._shown)
-            for number in closed:
-                del self._shown[number]
             self._sock.pass_on(descriptor)
             with contextlib.suppress(PeerLost):  # whoever refers to it hears that too
-                if closed:
-                    self._tell(Closed(numbers=tuple(closed)))
                 self._tell(Opened(number=segment, nbytes=nbytes))
             self._shown[segment] = None
+
+    def _forget(self) -> None:
+        """Tell which segments are no more: their memory is there for as long as the other side maps it."""
+        self._dropped = self._segments.dropped
+        closed = self._segments.gone(self._shown)
+        for number in closed:
+            del self._shown[number]
+        if closed:
+            with contextlib.suppress(PeerLost):
+                self._tell(Closed(numbers=tuple(closed)))
 
     def given_back(self, loans: Iterable[int]) -> None:
         """Raises ProtocolError for what was not lent."""

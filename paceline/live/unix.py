@@ -9,7 +9,6 @@ from __future__ import annotations
 import array
 import fcntl
 import functools
-import mmap
 import os
 import secrets
 import socket
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import ProtocolError
+from paceline.live.mapping import map_shared
 
 BUFFER_BYTES = 4 << 20
 UNCLAIMED_MAX = 128  # descriptors that came and that no message has spoken of yet
@@ -149,6 +149,6 @@ def map_read_only(descriptor: int, nbytes: int) -> memoryview:
             or os.fstat(descriptor).st_size < nbytes
         ):
             raise ProtocolError(f"shares memory that is shorter than {nbytes} bytes, or may become so")
-        return memoryview(mmap.mmap(descriptor, nbytes, mmap.MAP_SHARED, mmap.PROT_READ))
+        return memoryview(map_shared(descriptor, nbytes, write=False)).cast("B").toreadonly()
     except (OSError, ValueError) as error:
         raise ProtocolError(f"shares what cannot be mapped: {error}") from None

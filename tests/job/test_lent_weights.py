@@ -152,7 +152,7 @@ def test_after_many_versions_at_once_only_what_the_pool_keeps_takes_memory() -> 
     idle.source = segments.make
 
     def taken() -> int:
-        return sum(512 * os.fstat(descriptor).st_blocks for _, _, descriptor, _ in segments._places.values())
+        return sum(512 * os.fstat(segment.descriptor).st_blocks for segment in segments._segments.values())
 
     for _ in range(4):
         held = [idle.take(PIECE_BYTES // 4).fill_(1.0) for _ in range(64)]

@@ -204,7 +204,7 @@ def test_memory_that_is_no_more_is_unmapped_on_the_other_side(ends: tuple[End, E
     theirs = other.connection._sharing
     assert theirs is not None
     assert len(theirs._maps) <= 4
-    assert len(one.segments._places) <= 4
+    assert len(one.segments._segments) <= 4
 
 
 def test_when_the_connection_ends_nothing_is_lent_any_more_and_what_is_read_stays(ends: tuple[End, End]) -> None:
