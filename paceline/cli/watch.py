@@ -51,8 +51,7 @@ def main(arguments: list[str]) -> int:
     from paceline.observe.watch.reader import newest
     from paceline.observe.watch.serve import serve
 
-    if owned:
-        os.nice(NICENESS)  # training comes first
+    os.nice(NICENESS)  # training comes first
     with suppress(KeyboardInterrupt):  # the way to end it
         serve(
             run,

@@ -13,10 +13,14 @@ import uvicorn
 
 from paceline.core.errors import ConfigError
 from paceline.observe.watch.app import make_app
+from paceline.observe.watch.connections import HEAD_BYTES_MAX, Acceptor, LimitedProtocol
 from paceline.observe.watch.reader import Outlook, Reader
 
 LINGER_S = 2.0
 """How long the page stays after its owner has gone, so that a browser sees how the run ended."""
+
+END_S = 2
+"""How long the end waits for answers that are still being taken."""
 
 
 def serve(
@@ -42,27 +46,47 @@ def serve(
     port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
     reader = Reader(run, outlook)
     app = make_app(reader, about, token, port, metrics_open=metrics_open)
-    config = uvicorn.Config(app, access_log=False, log_level="error", lifespan="off", server_header=False)
-    server = Server(config, lambda: ready(f"http://127.0.0.1:{port}/?token={token}"))
+    config = uvicorn.Config(
+        app,
+        http=LimitedProtocol,
+        ws="none",
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        timeout_graceful_shutdown=END_S,
+        access_log=False,
+        log_level="critical",  # what strangers send is no error of ours
+        lifespan="off",
+        server_header=False,
+    )
+    server = Server(config, listener, lambda: ready(f"http://127.0.0.1:{port}/?token={token}"))
     if owner is not None:
         threading.Thread(target=_end_with, args=(owner, server), daemon=True).start()
     reader.begin()
     try:
-        server.run(sockets=[listener])
+        server.run(sockets=[])
     finally:
         reader.close()
 
 
 class Server(uvicorn.Server):
-    """Says when it listens."""
+    """Accepts at `listener`, and says when it does."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, ready: Callable[[], None]) -> None:
         super().__init__(config)
-        self._ready = ready
+        self._listener, self._ready = listener, ready
+        self._acceptor: Acceptor | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self._acceptor = Acceptor(self._listener, self)
         self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._acceptor is not None:
+            self._acceptor.close()
+        self._listener.close()
+        await super().shutdown(sockets)
+        if self._acceptor is not None:
+            await self._acceptor.end()
 
 
 def _end_with(owner: BinaryIO, server: Server) -> None:

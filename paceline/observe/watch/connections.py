@@ -1,0 +1,175 @@
+"""Connections to the page: few at a time, none for long without a whole request and an answer that is taken.
+
+    accepted --first byte--> request --answered--> waiting --first byte--> request ...
+
+A connection has REQUEST_SECONDS from when it is accepted, or from the first byte of a later request, until the other
+side has taken all of the answer; between requests uvicorn's own time limit holds. There are CONNECTIONS_MAX at most:
+one more evicts the one that has been waiting or silent for longest, or the oldest where all are at work. Bodies and
+headers are bounded by uvicorn; there are no WebSockets and no answers without an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+CONNECTIONS_MAX = 64
+REQUEST_SECONDS = 30.0
+HEAD_BYTES_MAX = 16 << 10  # request line and headers
+BACKLOG = 1024
+ACCEPTED_MAX = 32  # in one turn of the loop: fewer than may be open, so that none is evicted before it was read
+RETRY_SECONDS = 0.1  # before the next try when there is no descriptor left
+
+_NOT_NOW = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EPERM)
+
+
+class Connections:
+    """Those of one server that are open, the one whose last request was the longest ago first."""
+
+    def __init__(self) -> None:
+        self._open: dict[LimitedProtocol, None] = {}
+
+    def enter(self, connection: LimitedProtocol) -> None:
+        if len(self._open) >= CONNECTIONS_MAX:
+            self.evict()
+        self._open[connection] = None
+
+    def used(self, connection: LimitedProtocol) -> None:
+        """It has just had an answer."""
+        if self._open.pop(connection, self) is None:
+            self._open[connection] = None
+
+    def leave(self, connection: LimitedProtocol) -> None:
+        self._open.pop(connection, None)
+
+    def end(self) -> None:
+        for connection in list(self._open):
+            connection.transport.abort()
+
+    def evict(self) -> None:
+        if self._open:
+            victim = next((one for one in self._open if not one.busy), next(iter(self._open)))
+            self.leave(victim)
+            victim.transport.abort()
+
+
+class LimitedProtocol(H11Protocol):
+    """HTTP over one connection, with a time limit for each request."""
+
+    def __init__(self, connections: Connections, **more: Any) -> None:
+        super().__init__(**more)
+        self._connections = connections
+        self._alarm: asyncio.TimerHandle | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Is a request being answered?"""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._connections.enter(self)
+        self._set_alarm()
+
+    def data_received(self, data: bytes) -> None:
+        if self._alarm is None:
+            self._set_alarm()
+        super().data_received(data)
+
+    def on_response_complete(self) -> None:
+        self._connections.used(self)
+        if not self.transport.get_write_buffer_size():
+            self._drop_alarm()
+        super().on_response_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()  # a plain close would wait for whoever does not read
+        else:
+            super().timeout_keep_alive_handler()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._drop_alarm()
+        self._connections.leave(self)
+        super().connection_lost(exc)
+
+    def _set_alarm(self) -> None:
+        self._alarm = self.loop.call_later(REQUEST_SECONDS, self._ring)
+
+    def _drop_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _ring(self) -> None:
+        self._alarm = None
+        answered = self.cycle is not None and not self.busy
+        if not answered or self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+
+class Acceptor:
+    """Accepts for a server, which does without asyncio's own: that one repeats itself when no descriptor is left."""
+
+    def __init__(self, listener: socket.socket, server: uvicorn.Server) -> None:
+        self._listener, self._server, self._loop = listener, server, asyncio.get_running_loop()
+        self._connections = Connections()
+        self._opening: set[asyncio.Task[Any]] = set()
+        self._closed = False
+        listener.setblocking(False)
+        listener.listen(BACKLOG)
+        self._watch()
+
+    def close(self) -> None:
+        """Nobody is accepted any more."""
+        self._closed = True
+        self._loop.remove_reader(self._listener)
+
+    async def end(self) -> None:
+        """Cut off who still has not taken its answer."""
+        await asyncio.gather(*self._opening)
+        self._connections.end()
+        for _ in range(2):  # turns of the loop, in which what was aborted is closed
+            await asyncio.sleep(0)
+
+    def _watch(self) -> None:
+        if not self._closed:
+            self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_MAX):
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _NOT_NOW:
+                    self._connections.evict()
+                    self._loop.remove_reader(self._listener)
+                    self._loop.call_later(RETRY_SECONDS, self._watch)
+                    return
+                continue  # this one has gone again
+            task = self._loop.create_task(self._open(sock))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    async def _open(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        try:
+            await self._loop.connect_accepted_socket(self._protocol, sock)
+        except OSError:  # it has gone again
+            sock.close()
+
+    def _protocol(self) -> LimitedProtocol:
+        server = self._server
+        return LimitedProtocol(
+            self._connections,
+            config=server.config,
+            server_state=server.server_state,
+            app_state=server.lifespan.state,
+        )
