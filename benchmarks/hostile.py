@@ -3,9 +3,10 @@
 Decoders: frames of real messages with bytes changed, cut off, or with headers of random bytes, well-formed or not; each
 is refused as a ProtocolError or is a message within the limits, and memory stays as it is.
 
-Doors: one `paceline train --tls on` on this machine. For --seconds at a time, in turn with quiet, a process of its own
-keeps --connections connections to all ports of the run that never begin a handshake, called again when they are closed,
-and 50 more that send a byte every 0.2 s. It has the lowest priority: strangers bring computers of their own.
+Doors: one `paceline train --tls on --watch` on this machine. For --seconds at a time, in turn with quiet, a process of
+its own keeps --connections connections to all ports of the run and its page that never begin a handshake, called again
+when they are closed, and 50 more that send a byte every 0.2 s. It has the lowest priority: strangers bring computers of
+their own.
 
 Claims: nothing but ProtocolError, and the run goes on; memory grows by less than 5 % (decoders: 8 MiB); a step takes at
 most 10 % longer than in the quiet (medians of the turns). Exit code 1 when one fails. Linux.
@@ -215,7 +216,7 @@ class Seen:
 
 def doors(options: argparse.Namespace, out: Path) -> bool:
     trace, quiet, busy = Trace(out / "trace.jsonl"), Seen(), Seen()
-    words = ("--scheme", "bsp", "--workers", "2", "--tls", "on", "--eval-every", "5", "--restarts", "0")
+    words = ("--scheme", "bsp", "--workers", "2", "--tls", "on", "--eval-every", "5", "--restarts", "0", "--watch")
     with training(out, *words) as run:
         under_way(run, out, updates=200)
         pids = descendants(run.pid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import queue
@@ -19,10 +20,13 @@ import pytest
 pytest.importorskip("cryptography", reason="`make` installs what a run's authority needs")
 
 from paceline.job.authority import Authority
-from paceline.live import accepting
+from paceline.live import accepting, tcp, unix
 from paceline.live.accepting import FailureLimit, TlsListener
+from paceline.live.control import Total
 from paceline.live.party import COORDINATOR, Party, server, worker
+from paceline.live.segments import Segments
 from paceline.live.tls import Tls, TlsStream
+from paceline.live.transport import SHARED, TCP
 from tests.launch.processes import within
 from tests.live.doubles import PATIENCE_SECONDS, happened, take
 from tests.live.someone import Someone, all_go
@@ -146,6 +150,39 @@ def test_a_hello_without_more_is_answered_and_sent_away_like_any_other(opened: M
         assert strangers[-1].recv(1) == b"\x16"
     assert one.is_let_in()
     close(*strangers)
+
+
+# ---- every way to a party ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("first", [b"", b"\x16"])
+@pytest.mark.parametrize("way", ["tcp", "tls", "unix"])
+def test_a_crowd_that_stays_keeps_nobody_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, way: str, first: bytes
+) -> None:
+    """None of them is ever late, so whoever goes was evicted."""
+    for name in ("GREETING_SECONDS", "HANDSHAKE_SECONDS"):
+        monkeypatch.setattr(tcp, name, 600.0)
+    monkeypatch.setattr(tcp, "STRANGERS_MAX", 16)
+    parties = []
+    for who in (COORDINATOR, worker(0)):
+        tls = Tls(folder, who) if way == "tls" else None
+        parties.append(Someone(who, tls=tls, segments=Segments() if way == "unix" else None))
+    host, guest = parties
+    crowd = []
+    for _ in range(100):
+        crowd.append(called_locally(host) if way == "unix" else host.call())
+        with contextlib.suppress(ConnectionError, BrokenPipeError):
+            crowd[-1].sendall(first)
+    guest.transport.connect(COORDINATOR, host.transport.address)
+    guest.say(COORDINATOR, 7)
+    assert host.heard.next() == (worker(0), Total(samples=7))
+    assert guest.transport.way_to(COORDINATOR) == (SHARED if way == "unix" else TCP)
+    assert all(hung_up_on(sock) for sock in crowd[:80])
+    close(*crowd)
+    all_go(parties)
+
+
+def called_locally(host: Someone) -> socket.socket:
+    return unix.connect(unix.name_in(host.transport.address), PATIENCE_SECONDS)
 
 
 # ---- the net thread ----------------------------------------------------------------------------------------------
