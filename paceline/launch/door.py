@@ -151,7 +151,11 @@ class Door:
                 del self._strangers[oldest]
                 _cut(oldest)
             self._strangers[stream] = None
-        threading.Thread(target=self._hear_out, args=(stream,), name="stranger", daemon=True).start()
+        try:
+            threading.Thread(target=self._hear_out, args=(stream,), name="stranger", daemon=True).start()
+        except RuntimeError:  # the system has no thread left; it calls again
+            self._admit(stream)
+            stream.close()
 
     def _hear_out(self, stream: TlsStream) -> None:
         """Whoever has not shown a token in time, all in all, is sent away."""
@@ -163,7 +167,7 @@ class Door:
                 lines.say(words.Beat())
                 self._agents.put((lines, hello))
                 return
-        except OSError:
+        except (OSError, ValueError):  # such as a token that is no text
             pass
         self._admit(stream)
         stream.close()
@@ -174,7 +178,9 @@ class Door:
     def _admit(self, stream: TlsStream) -> bool:
         """From now on it is evicted no more; False where it has been."""
         with self._lock:
-            return self._strangers.pop(stream, stream) is None
+            there = stream in self._strangers
+            self._strangers.pop(stream, None)
+        return there
 
 
 def _cut(stream: TlsStream) -> None:
@@ -260,7 +266,9 @@ def call(ticket: str) -> tuple[SocketStream, str, str]:
     context.load_verify_locations(cadata=told["authority"])
     host, port, token = str(told["host"]), int(told["port"]), str(told["token"])
     try:
-        stream = context.wrap_socket(socket.create_connection((host, port), timeout=CALL_SECONDS))
+        sock = socket.create_connection((host, port), timeout=CALL_SECONDS)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or the hello waits for an acknowledgement
+        stream = context.wrap_socket(sock)
     except SENT_AWAY as error:
         raise SentAway(f"the launcher at {host}:{port} cannot be reached: {error}") from None
     except OSError as error:

@@ -41,7 +41,8 @@ class Connections:
 
     def used(self, connection: LimitedProtocol) -> None:
         """It has just had an answer."""
-        if self._open.pop(connection, self) is None:
+        if connection in self._open:
+            del self._open[connection]
             self._open[connection] = None
 
     def leave(self, connection: LimitedProtocol) -> None:
