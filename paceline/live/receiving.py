@@ -78,7 +78,7 @@ class Receiver:
         self.body_bytes_max = body_bytes_max
         self.total = 0  # bytes received
         self.closed = False  # set by whoever wants no more messages, also while some are still on the scratch pad
-        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES_MIN))  # longer once that is asked for: strangers are many
         self._filled, self._limit = 0, SCRATCH_BYTES_MIN
         self._incoming: _Incoming | None = None
         self._begun = 0.0
@@ -136,6 +136,9 @@ class Receiver:
         # as what comes through the pad is copied once more.
         more = self._incoming is None and (full or self._filled >= SCRATCH_BYTES_MIN)
         self._limit = SCRATCH_BYTES if more else SCRATCH_BYTES_MIN
+        if more and scratch.nbytes < SCRATCH_BYTES:
+            self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+            self._scratch[: self._filled] = scratch[: self._filled]
 
     def _begin(self, prefix: wire.Prefix, head: wire.Header) -> _Incoming:
         if head.forms and prefix.kind == Kind.CONTROL:
