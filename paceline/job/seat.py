@@ -28,6 +28,7 @@ class Seat:
     folder: of this run's own on its host, for what only its processes may read.
     verbose: what it tells of, as --verbose.
     store_password: of --store, for who writes there.
+    judges: whether an evaluator judges the last model, or only saves it.
     resume: the checkpoint to go on from, a folder; nothing for the beginning. incarnation: which life of it this is.
     exchange: how vectors pass between processes of one host: auto, shm or tcp.
     slot: number among the workers of its host, by which a GPU is found where none is named; -1 where all are on one.
@@ -54,6 +55,7 @@ class Seat:
     timeout_s: float = 600.0
     store_password: str = field(default="", repr=False)
     resume: str = ""
+    judges: bool = True
     incarnation: int = 0
     verbose: int = 0
 

@@ -126,6 +126,10 @@ class Session:
         """Does this run have such a party?"""
         return str(other) in self._addresses
 
+    def can_be_called(self, rank: int) -> bool:
+        """Is that worker there, or on its way in since before this party knew of it?"""
+        return rank not in self.lost_ranks or rank in self._coming
+
     def links(self, servers: int) -> tuple[float, ...]:
         """Bytes a second that come from each server, 0 for one on this host; nothing when none is worth measuring."""
         here = self._hosts.get(str(self.node.me))
