@@ -175,7 +175,9 @@ def test_a_worker_that_leaves_early_is_gone_for_all_others_and_the_scheme(compan
     company.say(W1, control.Left(reason="enough"))
     company.settled()
     assert company.coordinator.phase is Phase.FINISHING
-    assert company.heard[W0].next()[1] == control.Finish(holder=1, reason="enough"), "it is not told to stop, for it has"
+    assert company.heard[W0].next()[1] == control.Finish(holder=1, reason="enough"), (
+        "it is not told to stop, for it has"
+    )
 
 
 def test_the_run_is_over_when_the_last_worker_has_left_by_itself(companies: Any) -> None:
