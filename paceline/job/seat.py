@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from dataclasses import dataclass, field
 
 import msgspec
@@ -73,11 +74,11 @@ class Seat:
         return dataclasses.replace(self, overlap="on" if wanted else "off")
 
     def to_json(self) -> str:
-        return msgspec.json.encode(self).decode()
+        return json.dumps(msgspec.to_builtins(self))  # which also writes names of files that are no UTF-8
 
     @classmethod
     def from_json(cls, text: str) -> Seat:
-        return msgspec.json.decode(text, type=cls)
+        return msgspec.convert(json.loads(text), cls)
 
     def transport(self) -> TcpTransport:
         """Raises ConfigError where memory cannot be shared and shall be."""

@@ -18,7 +18,7 @@ import dataclasses
 import math
 from collections.abc import Hashable, Iterator
 
-from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Leased, Membership, Record, Span
+from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
 
 WINDOW_S = 1.0
 GROWTH = 4.0
