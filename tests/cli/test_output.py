@@ -86,3 +86,12 @@ def test_standard_output_is_as_strict_as_before_when_a_command_is_over(monkeypat
         print("Ünïcode ─", flush=True)
     assert raw.getvalue() == b"?n?code ?\n"
     assert sys.stdout.errors == "strict"
+
+
+def test_training_whose_reader_leaves_after_a_line_leaves_model_and_summary(tmp_path: Path) -> None:
+    options = "--data digits --workers 1 --epochs 2"
+    command = (
+        f"{sys.executable} -m paceline train {options} --out {tmp_path}/run 2>&1 | head -1; exit ${{PIPESTATUS[0]}}"
+    )
+    assert subprocess.run(["bash", "-c", command], timeout=120, stdout=subprocess.DEVNULL).returncode == 0
+    assert {"model.safetensors", "summary.json"} <= {path.name for path in (tmp_path / "run").iterdir()}
