@@ -76,7 +76,7 @@ class Lives:
             why_not = self.newcomers_not if who.kind == "worker" else ""
             why_not = why_not or self._restarts.ended(time.monotonic(), who)
             if why_not and who == EVALUATOR:
-                self._say(f"{why_not}; when training is over, a last one saves the model")
+                self._say(f"{why_not}; nothing is evaluated or checkpointed now, and one more saves the last model")
             elif why_not and self._config.cluster.restarts:
                 self._say(why_not)
 
