@@ -137,8 +137,9 @@ class Evaluator:
     def _reach_others(self) -> None:
         """Connects to servers and workers; a later life to those that are there, as the others will call it."""
         session = self._session
+        lost = (PeerLost,) if session.late else ()  # a server that is being replaced
         for who in map(party.server, range(self._seat.servers)):
-            with contextlib.suppress(*[PeerLost] if session.late else []):
+            with contextlib.suppress(*lost):
                 session.reach(who)
         for who in map(party.worker, range(self._seat.workers)):
             if not session.late:
@@ -166,7 +167,7 @@ class Evaluator:
         with contextlib.suppress(Undone):  # a server was replaced meanwhile: the model that was loaded last is saved
             snapshot = self._look(finish.holder)
             self._load(snapshot)
-        if finish.reason != TARGET_REACHED:
+        if finish.reason != TARGET_REACHED and self._judged_at is not None:
             self.save()
         if snapshot is not None and self._seat.judges:
             self._keeper.save(self._judge_loaded(snapshot))

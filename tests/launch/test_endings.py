@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -143,7 +144,8 @@ def test_without_its_evaluator_a_run_ends_with_its_last_model(train: Callable[..
     os.kill(run.parties["evaluator"], signal.SIGSTOP)
     assert within(30, lambda: '"ended"' in trace.read_text()), run.errors
     if killed:
-        os.kill(run.parties["evaluator"], signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # on a slow machine it has been given up by now
+            os.kill(run.parties["evaluator"], signal.SIGKILL)
     ends_well(run)
 
 
