@@ -49,6 +49,11 @@ def discard(stream: TextIO) -> None:
         os.close(null)
 
 
+def _reconfigure(stream: io.TextIOWrapper, errors: str | None) -> None:
+    with contextlib.suppress(OSError, ValueError):  # it flushes, and the stream may be full or closed
+        stream.reconfigure(errors=errors)
+
+
 @contextlib.contextmanager
 def replacing_unprintable() -> Iterator[None]:
     """Makes standard output replace what its encoding lacks, until the context ends; such as ASCII, under LC_ALL=C."""
@@ -57,12 +62,11 @@ def replacing_unprintable() -> Iterator[None]:
         yield
         return
     before, unicode = stream.errors, stream.encoding.lower().startswith("utf")
-    stream.reconfigure(errors="backslashreplace" if unicode else "replace")
+    _reconfigure(stream, "backslashreplace" if unicode else "replace")
     try:
         yield
     finally:
-        with contextlib.suppress(OSError, ValueError):  # it flushes; the stream may be closed
-            stream.reconfigure(errors=before)
+        _reconfigure(stream, before)
 
 
 @contextlib.contextmanager
