@@ -122,6 +122,11 @@ class Session:
         if self.has(other):
             self.reach(other)
 
+    def meet_evaluator(self) -> None:
+        """Connects to the evaluator, if this run has one; one that is lost just now calls when it is back."""
+        with contextlib.suppress(PeerLost):
+            self.reach_if_there(party.EVALUATOR)
+
     def has(self, other: Party) -> bool:
         """Does this run have such a party?"""
         return str(other) in self._addresses
