@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from paceline import __version__
-from paceline.cli.output import discard, dropping_output
+from paceline.cli.output import discard, dropping_output, replacing_unprintable
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.registry import nearest
 
@@ -57,6 +57,11 @@ verbs:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
+    with replacing_unprintable():
+        return _main(words)
+
+
+def _main(words: list[str]) -> int:
     if words and words[0] in RUNS:
         with dropping_output():
             return _run(words)

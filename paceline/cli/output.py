@@ -7,6 +7,7 @@ on a disk that is full. The run goes on and leaves its files; what can no longer
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -46,6 +47,26 @@ def discard(stream: TextIO) -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
         os.close(null)
+
+
+def _reconfigure(stream: io.TextIOWrapper, errors: str | None) -> None:
+    with contextlib.suppress(OSError, ValueError):  # it flushes, and the stream may be full or closed
+        stream.reconfigure(errors=errors)
+
+
+@contextlib.contextmanager
+def replacing_unprintable() -> Iterator[None]:
+    """Makes standard output replace what its encoding lacks, until the context ends; such as ASCII, under LC_ALL=C."""
+    stream = sys.stdout
+    if not isinstance(stream, io.TextIOWrapper):
+        yield
+        return
+    before, unicode = stream.errors, stream.encoding.lower().startswith("utf")
+    _reconfigure(stream, "backslashreplace" if unicode else "replace")
+    try:
+        yield
+    finally:
+        _reconfigure(stream, before)
 
 
 @contextlib.contextmanager

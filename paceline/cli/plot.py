@@ -58,7 +58,8 @@ def main(arguments: list[str]) -> int:
         if options.report:
             from paceline.observe.plots.report import report
 
-            Path(options.report).write_text(report(drawn, plates, [*notes, *more]), encoding="utf-8")
+            html = report(drawn, plates, [*notes, *more]).encode("utf-8", errors="backslashreplace")
+            Path(options.report).write_bytes(html)
             print(options.report)
         if options.out or not options.report:
             _save(drawn, plates, Path(options.out or "figures"), formats)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from paceline.cli.options import Parser
 from paceline.core.errors import ConfigError
+from paceline.core.paths import shown_path
 from paceline.core.registry import nearest
 from paceline.job.standing import STATUS, Status, read_status
 from paceline.observe.store import TRACE
@@ -58,7 +59,7 @@ def leader_of(folder: Path, status: Status, verb: str) -> int:
     """The process that leads the run, as a descriptor: that never becomes another's; for `verb`. Raises ConfigError."""
     if status.ended:
         raise ConfigError(f"{folder} has ended already: {status.state}{f', {status.reason}' if status.reason else ''}")
-    if Path(status.folder) != folder.resolve():
+    if status.folder != shown_path(folder.resolve()):
         raise ConfigError(f"{folder} is a copy of {status.folder}: that is the folder of the run; name it")
     if elsewhere(status):
         raise ConfigError(f"{folder} is led by {who_leads(status)}: run `paceline {verb}` there")

@@ -77,4 +77,4 @@ def save(config: Config, path: Path) -> None:
     values = to_dict(config)
     values["run"].pop("out")  # read again, it is another run with a folder of its own
     values["checkpoint"].pop("resume")
-    path.write_text(tomli_w.dumps(values), encoding="utf-8")
+    path.write_text(tomli_w.dumps(values), encoding="utf-8", errors="surrogateescape")  # as the names are on disk

@@ -102,13 +102,13 @@ class Cluster:
     )
     mean: str = option("auto", "who averages among equals; see docs/carriers.md", choices=CARRIERS)
     timeout: float = option(600.0, "seconds any single wait may take", low=1)
-    dead_after: float = option(5.0, "seconds of silence after which a worker or server is given up", low=1)
+    dead_after: float = option(5.0, "seconds of silence after which a party is given up", low=1)
     stuck_after: float = option(
         300.0,
         "seconds, and 20 of its usual steps, that a worker may be at one mini-batch before it is given up; 0: for ever",
         low=0,
     )
-    restarts: int = option(3, "how often each lost worker is started again", low=0)
+    restarts: int = option(3, "how often each lost worker, and the evaluator, is started again", low=0)
     min_workers: int = option(1, "with fewer workers left the run ends", low=1)
     ack: str = option(
         "memory",

@@ -1,13 +1,19 @@
-"""Names that come from elsewhere become paths in one place."""
+"""Names that come from elsewhere become paths, and paths become text, in one place."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 from paceline.core.errors import ConfigError
 
 _PART = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def shown_path(path: str | os.PathLike[str]) -> str:
+    """`path` as text that any file and message can hold: bytes of a name that are no UTF-8 as `\\xff`."""
+    return os.fsencode(path).decode("utf-8", errors="backslashreplace")
 
 
 def safe_join(root: str | Path, *parts: str) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import math
 import os
 import queue
@@ -62,7 +63,8 @@ class Apart:
         self.node = node
         self._transport, self._listener, self._vault = transport, listener, vault
         self._link = link
-        self._begin = [time.monotonic(), "begin", configuration.to_dict(config), train_samples, evaluator, done, behind]
+        values = json.dumps(configuration.to_dict(config))  # which also writes names of files that are no UTF-8
+        self._begin = [time.monotonic(), "begin", values, train_samples, evaluator, done, behind]
         self.phase, self.stopping, self.barred, self.length = Phase.GATHERING, False, frozenset[Party](), 0
         self._lives: dict[Party, int] = {}
         self._life, self._pid, self._lost_at = 0, 0, 0.0

@@ -28,10 +28,9 @@ from paceline.job.growth import GROWS, asked_to_grow, grows
 from paceline.job.happenings import NOT_SAVED, Failure, Finished, Grow, Interrupted, Member, News, Started, Taken
 from paceline.job.ledger import Ledger
 from paceline.job.link import Link
+from paceline.job.lives import Lives
 from paceline.job.recipe import Recipe
-from paceline.job.restarts import Replacements, Restarts
 from paceline.job.resuming import MODEL, Start, find
-from paceline.job.seat import Seat
 from paceline.job.seating import make_seats, overlap_note
 from paceline.job.standing import Standing
 from paceline.job.vault import Vault
@@ -42,7 +41,6 @@ from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.phases import Phase
 from paceline.live.plain import PlainMemory
-from paceline.live.recovery import LIVES_MAX
 from paceline.live.session import COORDINATOR_GONE
 from paceline.live.told import told
 from paceline.live.transport import Transport
@@ -97,17 +95,13 @@ class Conductor:
         self._taken = False
         self._is_gone = False  # for everybody else
         self._model_before = _changed(self._out / MODEL)  # an earlier life of this run may have left one
-        self._ended: set[Party] = set()  # whose process has, in one of their lives
         self._interrupted, self._where, self._lost_at = "", dict[Party, str](), dict[Party, str]()
         cluster = config.cluster
         node = Node(self._transport, PlainMemory())
         self._vault = Vault(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")
-        self._restarts = Restarts(cluster.restarts)
-        self._seats: dict[Party, Seat] = {}
+        self._lives = Lives(config, crew, lambda line: view.begin((line,)))
         self._absent = [party.worker(rank) for rank in range(cluster.beginning, cluster.workers)]  # not asked for yet
         self._open_seats = open_seats
-        self._newcomers_not = ""  # why nobody can come late
-        self._replacements = Replacements(LIVES_MAX)
         self._link = link
         make = functools.partial(Apart, link) if link else make_coordinator
         self._coordinator: Apart | Coordinator = make(
@@ -155,16 +149,14 @@ class Conductor:
             self._trace = trace
             try:
                 address = self._coordinator.open()
-                self._seats = make_seats(
+                seats = make_seats(
                     *(self._config, address, self._token, folder),
                     credentials=self._credentials.path if self._credentials else "",
                     resume=self._start.path,
                     evaluator=self._evaluator,
                     store_password=self._store_password,
                 )
-                for who, seat in self._seats.items():
-                    if who not in self._absent:
-                        self._crew.start(self._config, seat)
+                self._lives.begin(seats, self._absent)
                 self._watch()
             except RunFailed as error:
                 raise RunFailed(f"{error}{self._keep(str(error))}") from None
@@ -184,7 +176,7 @@ class Conductor:
         self._ledger.finished(f"{FAILED}: {cause}", self.elapsed_s())
         self._disconnect()  # so that the evaluator hears of it, and saves the model that it looked at last
         until = time.monotonic() + SAVE_SECONDS
-        while self._seats.keys() & {party.EVALUATOR} - self._ended and (left := until - time.monotonic()) > 0:
+        while party.EVALUATOR in self._lives.up and (left := until - time.monotonic()) > 0:
             self._next_event(min(left, 0.05))
         kept = [f"{MODEL} (as evaluated last)"] if _changed(self._out / MODEL) != self._model_before else []
         kept += ["summary.json"] if self._write("summary.json", self._write_summary) else []
@@ -258,20 +250,17 @@ class Conductor:
                     self._grow()
                 case Member(who=who):
                     self._view.begin((event.line,))
-                    if event.lost and event.life == self._seats[who].incarnation:  # the next one may be up by now
-                        self._crew.kill(who)
-                    if event.lost and who.kind == "server" and self._replacements.given_up(who, event.life):
-                        self._start_life(who)
+                    if event.lost:
+                        self._lives.lost(who, event.life)
                 case News(line=line):
                     self._view.begin((line,))
                 case Finished():
                     finished = True
                 case Ended(who=who, why=why) if self._survives(who):
                     self._coordinator.ended(who, why or self._too_early(who))
-                    if who.kind == "worker":
-                        self._revive(who)
-                    elif self._replacements.ended(who, self._seats[who].incarnation):
-                        self._start_life(who)
+                    self._lives.ended(who, trains=self._trains, barred=self._coordinator.barred)
+                case Ended(who=who) if who.kind != "worker" and self._coordinator.phase is Phase.OVER:
+                    pass  # it has done all it had to
                 case Ended(who=who, why=why) if why or self._coordinator.phase is not Phase.OVER:
                     self._fail(self._death(who, why or self._too_early(who)))
                 case Failure():
@@ -280,7 +269,7 @@ class Conductor:
                     self._called_off(event, deadline, finished=finished)
                     if finished:
                         return
-            self._start_again()
+            self._lives.start_due(trains=self._trains, needs_evaluator=self._needs_evaluator)
             if not finished:
                 deadline.check()
             elif deadline.expired:
@@ -305,14 +294,7 @@ class Conductor:
 
     def _survives(self, who: Party) -> bool:
         """Does the run, with what is started in its place?"""
-        return self._coordinator.survives(who) and not self._replacements.hopeless(who, self._seats[who].incarnation)
-
-    def _revive(self, who: Party) -> None:
-        """`who` is lost, and nothing of its process is left: it is started again, if it may be."""
-        if self._trains and who not in self._coordinator.barred:
-            why_not = self._newcomers_not or self._restarts.ended(time.monotonic(), who)
-            if why_not and self._config.cluster.restarts:
-                self._view.begin((why_not,))
+        return self._coordinator.survives(who) and not self._lives.hopeless(who, trains=self._trains)
 
     def _grow(self) -> None:
         free = bool(self._absent)
@@ -320,26 +302,22 @@ class Conductor:
         if why_not:
             self._view.begin((f"no worker is added: {why_not}",))
         else:
-            self._start_life(self._absent.pop(0))
-
-    def _start_again(self) -> None:
-        for who in self._restarts.due(time.monotonic()):
-            if self._trains:
-                self._start_life(who)
+            self._lives.next(self._absent.pop(0))
 
     @property
     def _trains(self) -> bool:
         return self._coordinator.phase is Phase.TRAINING and not self._coordinator.stopping
 
-    def _start_life(self, who: Party) -> None:
-        seat = self._seats[who]
-        self._seats[who] = dataclasses.replace(seat, incarnation=seat.incarnation + 1, resume="")
-        self._crew.start(self._config, self._seats[who])
+    @property
+    def _needs_evaluator(self) -> bool:
+        """May it still have something to do?"""
+        going_on = self._coordinator.phase in (Phase.TRAINING, Phase.FINISHING)
+        return going_on and party.EVALUATOR not in self._coordinator.barred
 
     def _next_event(self, seconds: float) -> Any:
         with contextlib.suppress(queue.Empty):
             ended = self._crew.ended.get_nowait()
-            self._ended.add(ended.who)
+            self._lives.up.discard(ended.who)
             return ended
         try:
             return self._events.get(timeout=seconds)
@@ -375,14 +353,13 @@ class Conductor:
         self._standing.joined(who, hello)
         if who.kind == "worker":
             self._ledger.seated(who.index, hello.device, self._config.slowdown_of(who.index))
-        elif who.kind == "server":
-            self._replacements.joined(who, hello.incarnation)
+        self._lives.joined(who, hello.incarnation)
 
     def started(self, plan: Plan) -> None:
         recipe = Recipe.from_json(plan.optimizer)
         if recipe.codecs.low_rank or recipe.store is not None:
             lacks = "what the store's other scripts have done" if recipe.store else "the factors of powersgd"
-            self._newcomers_not = f"lost workers are not started again: they would not know {lacks}"
+            self._lives.newcomers_not = f"lost workers are not started again: they would not know {lacks}"
             if self._absent:
                 self.failed(party.COORDINATOR, f"--begin-with: who comes late would not know {lacks}; leave it out", "")
         self._ledger.started(recipe, plan.length, plan.exchange)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,6 +19,16 @@ class Ended:
 
     who: Party
     why: str
+
+
+def how_ended(code: int) -> str:
+    """What a process with this return code did: `ended with exit code 3`, `was killed by SIGKILL`."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:  # such as 40: of the real-time signals only the first and the last have names
+        return f"was killed by signal {-code}"
 
 
 class Crew(Protocol):

@@ -4,12 +4,17 @@ It asks the servers, or the workers that still train where the model lives there
 moves bytes, so no worker loop waits for an evaluation. A worker that does not answer is left out until it does. A
 model that has NaN or infinity ends the run: it would stay so, and the last finite one is saved. An accuracy belongs
 to the moment at which the weights were asked for. Towards a target accuracy it also keeps snapshots of the model
-between evaluations and, once the target is reached, looks for the first of them that reached it.
+between evaluations and, once the target is reached, looks for the first of them that reached it. A run that ends for
+its target leaves that model, which is saved before anybody hears of it; every other run leaves the last one.
+
+An evaluator that is lost is followed by another one, which knows nothing of what the one before it had in memory. So
+the last model is saved before it is judged.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -39,6 +44,7 @@ from paceline.live.answering import Answering, NoAnswer
 from paceline.live.exhibits import Exhibit
 from paceline.live.host import cores
 from paceline.live.models import final_model, model_now
+from paceline.live.phases import TARGET_REACHED
 from paceline.live.session import Session
 
 BATCH = 500
@@ -110,13 +116,13 @@ class Evaluator:
         self._next_glance = 0.0
         self._answering = Answering(session.node)
         self._judged_at: float | None = None  # which moment's model the module has
+        self._reached_at = math.inf  # from when on the model that reached the target is
 
     def join(self) -> None:
         """Until training starts."""
         session, seat = self._session, self._seat
-        session.connect([party.server(s) for s in range(seat.servers)])
-        for rank in range(seat.workers):
-            session.reach_if_there(party.worker(rank))
+        session.connect(())
+        self._reach_others()
         plan = session.expect(control.Plan)
         scheme = Recipe.from_json(plan.optimizer).make_scheme()
         self._model_of = scheme.model_of(seat.servers)
@@ -128,27 +134,43 @@ class Evaluator:
         session.expect(control.Go)
         session.reports.begin()
 
-    def judge_now(self, holder: int | None = None) -> None:
-        """The model as it is now; or the last one, once nobody trains any more, which worker `holder` may have.
+    def _reach_others(self) -> None:
+        """Connects to servers and workers; a later life to those that are there, as the others will call it."""
+        session = self._session
+        lost = (PeerLost,) if session.late else ()  # a server that is being replaced
+        for who in map(party.server, range(self._seat.servers)):
+            with contextlib.suppress(*lost):
+                session.reach(who)
+        for who in map(party.worker, range(self._seat.workers)):
+            if not session.late:
+                session.reach_if_there(who)
+            elif session.has(who) and session.can_be_called(who.index):
+                with contextlib.suppress(PeerLost):  # it is lost just now
+                    session.reach(who)
 
-        The last one is saved.
-        """
+    def judge_now(self) -> None:
+        """Judges the model as it is now; checkpoints it where one is due."""
         before = self._album.turn()
         try:
-            accuracy = self._judge(self._look(holder), self.glance if holder is None else lambda: None)
-        except NoAnswer:
-            return  # no worker answers; the next look may find one that does
-        except Undone:  # a server was replaced meanwhile: the next look will tell
-            if holder is not None:
-                self.save()
-            return
-        if holder is not None:
-            self.save()  # before anything else is loaded: it is this one that was judged
-        if holder is not None or (self._keeper.due and self._answering.all_answer(self._here)):
+            accuracy = self._judge(self._look(), self.glance)
+        except (NoAnswer, Undone):
+            return  # no worker answers, or a server was replaced meanwhile: the next look will tell
+        if self._keeper.due and self._answering.all_answer(self._here):
             self._keeper.save(accuracy)
         if self._target and accuracy >= self._target:
             self._target = 0.0
             self._first_of(before)
+
+    def judge_last(self, finish: control.Finish) -> None:
+        """Saves the last model, unless the one that reached the target is kept, and judges it: nobody trains now."""
+        snapshot = None
+        with contextlib.suppress(Undone):  # a server was replaced meanwhile: the model that was loaded last is saved
+            snapshot = self._look(finish.holder)
+            self._load(snapshot)
+        if finish.reason != TARGET_REACHED and self._judged_at is not None:
+            self.save()
+        if snapshot is not None and self._seat.judges:
+            self._keeper.save(self._judge_loaded(snapshot))
 
     def glance(self) -> None:
         """Keep a snapshot, if there is a target to find the moment of and it is time for one."""
@@ -195,8 +217,15 @@ class Evaluator:
         return [rank for rank in range(self._seat.workers) if rank not in self._session.lost_ranks]
 
     def _judge(self, snapshot: Snapshot, between: Callable[[], None] = lambda: None) -> float:
-        """Judges it and tells the coordinator; returns its accuracy. Raises Diverged where it is not finite."""
-        began = time.monotonic()
+        """Judges it and tells the coordinator; returns its accuracy. Raises Diverged where it is not finite.
+
+        The earliest that reached the target is saved before that is told.
+        """
+        self._load(snapshot)
+        return self._judge_loaded(snapshot, between, keeps=True)
+
+    def _load(self, snapshot: Snapshot) -> None:
+        """Raises Diverged where it is not finite."""
         if not (finite(snapshot.weights) and (snapshot.buffers is None or finite(snapshot.buffers))):
             raise Diverged(self._what_diverged(snapshot.at))
         self._flat.load(snapshot.weights)
@@ -204,7 +233,16 @@ class Evaluator:
             self._buffers.load(snapshot.buffers)
         self._shown.load_state_dict(self._module.state_dict())
         self._judged_at = snapshot.at
+
+    def _judge_loaded(
+        self, snapshot: Snapshot, between: Callable[[], None] = lambda: None, *, keeps: bool = False
+    ) -> float:
+        began = time.monotonic()
         accuracy, loss = judge(self._shown, self._test, between)
+        target = self._config.stop.target_accuracy
+        if keeps and target and accuracy >= target and snapshot.at < self._reached_at:
+            self._reached_at = snapshot.at
+            self._save(self._shown)  # a glance between two batches changes nothing of it
         seconds = time.monotonic() - began
         self._session.tell(
             control.Judged(at=snapshot.at, samples=snapshot.samples, accuracy=accuracy, loss=loss, seconds=seconds)
@@ -259,5 +297,5 @@ def _evaluate(evaluator: Evaluator, config: Config, session: Session) -> None:
         evaluator.judge_now()
         took = time.monotonic() - began
         rest = max(took * (1 / evaluator.share - 1), config.evaluation.every - took)
-    evaluator.judge_now(finish.holder)
+    evaluator.judge_last(finish)
     session.done()

@@ -56,7 +56,7 @@ class Membership:
         session.connect([party.server(s) for s in range(seat.servers)])
         links = self._meet_workers()
         if session.late:
-            session.reach_if_there(party.EVALUATOR)
+            session.meet_evaluator()
         ready = control.Ready(
             length=len(self._flat),
             fingerprint=f"{self._flat.fingerprint()}/{self._flat.rest.fingerprint()}/{self._recipe.digest()}",

@@ -10,7 +10,8 @@ from paceline.config import Config
 from paceline.core.trace import Evaluated, Leased, Membership, Record
 from paceline.job.recipe import Recipe
 from paceline.live.control import NOTHING, Progress
-from paceline.live.party import Party
+from paceline.live.party import EVALUATOR, Party
+from paceline.live.phases import TARGET_REACHED
 from paceline.observe.progress import Snapshot, WorkerRow
 from paceline.observe.summary import CHANGES, Change, Faults, Staleness, Summary, WorkerSummary, seconds_to_target
 
@@ -117,6 +118,7 @@ class Ledger:
             scheme=self._recipe.scheme,
             elapsed_s=elapsed_s,
             samples=self.samples,
+            samples_before=self._begun_at,
             epochs=self.samples / max(1, self._train_samples),
             accuracy=self._evaluations[-1].accuracy if self._evaluations else None,
             target=self._config.stop.target_accuracy or None,
@@ -182,6 +184,13 @@ class Ledger:
             lives=worker.lives,
         )
 
+    def _accuracy_kept(self, target: float | None) -> float | None:
+        """The accuracy of the model that the run leaves: the first that reached the target, if that ended it."""
+        accuracies = [evaluated.accuracy for evaluated in self._evaluations]
+        if target is not None and self._reason == TARGET_REACHED:
+            return next((accuracy for accuracy in accuracies if accuracy >= target), None)
+        return accuracies[-1] if accuracies else None
+
     def summary(self) -> Summary:
         config = self._config
         target = config.stop.target_accuracy or None
@@ -193,7 +202,7 @@ class Ledger:
             seconds=self._seconds,
             samples=self.samples,
             samples_per_second=max(0, self.samples - self._begun_at) / self._seconds if self._seconds else 0.0,
-            test_accuracy=self._evaluations[-1].accuracy if self._evaluations else None,
+            test_accuracy=self._accuracy_kept(target),
             target_accuracy=target,
             seconds_to_target=seconds_to_target(self._evaluations, target),
             bytes_up=sum(worker.latest.bytes_up for worker in self._workers),
@@ -209,6 +218,6 @@ class Ledger:
             parameters=self._recipe.parameters,
             model_length=self._model_length,
             faults=tuple(self._changes),
-            views=1 + len(self._changes),
+            views=1 + sum(change.party != str(EVALUATOR) for change in self._changes),
             leased=self._leased,
         )

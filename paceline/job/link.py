@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from paceline.core.errors import PacelineError
+from paceline.job.crew import how_ended
 from paceline.job.standby import LENGTH_BYTES, decode, framed
 from paceline.live.loop import Loop
 
@@ -292,7 +293,7 @@ class Link:
         if self._process is not None and stream.pid == self._process.pid:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = self._process.wait(0.5)
-                how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+                how = how_ended(code)
                 return f"pid {stream.pid} {how}"
         return f"pid {stream.pid} has ended"
 

@@ -1,4 +1,4 @@
-"""How often a lost worker or server is started again, and when."""
+"""How often a lost worker, server or evaluator is started again, and when."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from paceline.live.party import Party
 SHORT_SECONDS = 5.0
 """A life that is over so soon makes the pause before the next one longer."""
 PAUSE_SECONDS_MAX = 30.0
+LAST_LIVES = 2
+"""Of the evaluator, once nobody trains any more. The last one only saves: to judge may be what ended the others."""
 
 
 @dataclass(slots=True)
@@ -21,7 +23,7 @@ class _Lives:
 
 
 class Restarts:
-    """Each worker is started again `most` times: at once, but for one whose lives are short."""
+    """Each worker and the evaluator is started again `most` times: at once, but for one whose lives are short."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -44,6 +46,35 @@ class Restarts:
                 lives.again, lives.began, lives.due = lives.again + 1, now, None
                 found.append(who)
         return found
+
+
+class EvaluatorRestarts:
+    """Nobody waits for the evaluator while others train; at the end one has to save the model.
+
+    While training goes on `Restarts` says when it is started again; after that it is at once, LAST_LIVES times.
+    """
+
+    def __init__(self) -> None:
+        self._is_away = False
+        self._last_lives = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Has its last life begun?"""
+        return self._last_lives >= LAST_LIVES
+
+    def ended(self) -> None:
+        self._is_away = True
+
+    def started(self) -> None:
+        self._is_away = False
+
+    def takes_last_life(self) -> bool:
+        """Nobody trains any more: is another one to be started now? It counts as started then."""
+        if not self._is_away or self.exhausted:
+            return False
+        self._is_away, self._last_lives = False, self._last_lives + 1
+        return True
 
 
 class Replacements:

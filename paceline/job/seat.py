@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from dataclasses import dataclass, field
 
 import msgspec
@@ -28,6 +29,7 @@ class Seat:
     folder: of this run's own on its host, for what only its processes may read.
     verbose: what it tells of, as --verbose.
     store_password: of --store, for who writes there.
+    judges: whether an evaluator judges the last model, or only saves it.
     resume: the checkpoint to go on from, a folder; nothing for the beginning. incarnation: which life of it this is.
     exchange: how vectors pass between processes of one host: auto, shm or tcp.
     slot: number among the workers of its host, by which a GPU is found where none is named; -1 where all are on one.
@@ -54,6 +56,7 @@ class Seat:
     timeout_s: float = 600.0
     store_password: str = field(default="", repr=False)
     resume: str = ""
+    judges: bool = True
     incarnation: int = 0
     verbose: int = 0
 
@@ -71,11 +74,11 @@ class Seat:
         return dataclasses.replace(self, overlap="on" if wanted else "off")
 
     def to_json(self) -> str:
-        return msgspec.json.encode(self).decode()
+        return json.dumps(msgspec.to_builtins(self))  # which also writes names of files that are no UTF-8
 
     @classmethod
     def from_json(cls, text: str) -> Seat:
-        return msgspec.json.decode(text, type=cls)
+        return msgspec.convert(json.loads(text), cls)
 
     def transport(self) -> TcpTransport:
         """Raises ConfigError where memory cannot be shared and shall be."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import signal
 import socket
@@ -119,8 +120,8 @@ def _read(lines: BinaryIO) -> list[Any] | None:
     return line
 
 
-def _begin(values: dict[str, Any], train_samples: int, evaluator: bool, done: Data = (), behind: int = 0) -> Replica:
-    config = configuration.build(values)
+def _begin(values: str, train_samples: int, evaluator: bool, done: Data = (), behind: int = 0) -> Replica:
+    config = configuration.build(json.loads(values))
     make = functools.partial(
         make_coordinator, config=config, train_samples=train_samples, evaluator=evaluator, done=done, behind=behind
     )

@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from paceline.core.errors import ConfigError
+from paceline.core.paths import shown_path
 from paceline.core.trace import Applied, Membership, Record
 from paceline.job.growth import grows
 from paceline.live.control import Hello, Progress
@@ -191,8 +192,8 @@ class Standing:
             pid=os.getpid(),
             born=born(os.getpid()),
             host=socket.gethostname(),
-            folder=str(self._path.parent.resolve()),
-            command=shown(sys.argv),
+            folder=shown_path(self._path.parent.resolve()),
+            command=tuple(map(shown_path, shown(sys.argv))),
             listens=signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN, None),
             grows=grows(),
             started=self._started,

@@ -42,6 +42,7 @@ class RemoteHost:
         self.lines, self._why_gone = lines, why_gone
         self._answers: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._events: Callable[[Event], None] = lambda event: None
+        self._why = ""  # it is gone, once that is known
         self.alive, self.leaving, self._doubted_at = True, False, math.inf
         self._beat = words.Beating(lines, self._give_up)
         threading.Thread(target=self._read, name=f"agent on {name}", daemon=True).start()
@@ -66,17 +67,18 @@ class RemoteHost:
     def doubt(self) -> None:
         """A party there has been given up: if nothing is heard of the host either, all that ran there is lost."""
         self._doubted_at = time.monotonic()
+        self._give_up()
 
     def _give_up(self) -> None:
         if self.lines.heard_at > self._doubted_at:
             self._doubted_at = math.inf  # it is there
         elif self._doubted_at < math.inf and self.lines.silent:
+            self._why = f"silent for {time.monotonic() - self.lines.heard_at:.1f} s"
             self.lines.close()
 
     def gone(self) -> str:
         """Why nothing is heard from it any more."""
-        why = self._why_gone()
-        return f"host {self.name} is gone" + (f" ({why})" if why else "")
+        return f"host {self.name} is gone" + (f" ({self._why})" if self._why else "")
 
     def close(self) -> None:
         """The agent ends what it has started, and itself."""
@@ -91,7 +93,8 @@ class RemoteHost:
             else:
                 self._answers.put(event)
         self.alive = False
-        self._answers.put(words.Refused(why=self._why_gone() or "its agent has gone"))
+        self._why = self._why or self._why_gone()  # to ask takes seconds
+        self._answers.put(words.Refused(why=self._why or "its agent has gone"))
         self._events(words.Over())
 
 
@@ -272,7 +275,7 @@ class RemoteCrew:
         with self._change:
             if host not in self._at.values():
                 return
-        why = host.gone()  # takes seconds
+        why = host.gone()
         with self._change:
             for party in [party for party, at in self._at.items() if at is host]:
                 self.ended.put(Ended(who=Party.parse(party), why=f"{party} is lost: {why}"))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dis
 import sys
 import threading
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
+
+from paceline.core.errors import PeerLost
 
 MONITORS = (4, 3)  # numbers of sys.monitoring that are for nobody in particular
 
@@ -64,6 +66,20 @@ class Exit:
             plain(code)
 
         sys.exit = noting
+
+
+def say_nothing_of_lost_peers() -> None:
+    """From now on: a script that ends because another party was lost prints no traceback of that.
+
+    The launcher says in its last line who was lost, and why; a traceback of each survivor would bury it.
+    """
+    usual = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not issubclass(kind, PeerLost):
+            usual(kind, error, trace)
+
+    sys.excepthook = hook
 
 
 def _has_run_through(frame: FrameType) -> bool:

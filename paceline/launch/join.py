@@ -28,7 +28,7 @@ from paceline.job.party import device_for
 from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
 from paceline.launch.environment import seat_from
-from paceline.launch.exits import Exit
+from paceline.launch.exits import Exit, say_nothing_of_lost_peers
 from paceline.launch.starters import by_hand
 from paceline.live.session import Session
 
@@ -126,6 +126,7 @@ def find_seat() -> tuple[Seat | None, Exit | None]:
     """
     seat = seat_from(os.environ)
     if seat is not None:  # the launcher hears the exit code, too, but only when the good-byes are over
+        say_nothing_of_lost_peers()
         return seat, Exit()
     if by_hand(os.environ) is None:
         return None, None

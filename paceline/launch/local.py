@@ -20,7 +20,7 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.paths import safe_join
 from paceline.engine.data.remote import TIMEOUT_S, is_remote
-from paceline.job.crew import Ended
+from paceline.job.crew import Ended, how_ended
 from paceline.launch.environment import Environment
 from paceline.launch.interface import for_nccl
 from paceline.live.party import Party
@@ -189,9 +189,7 @@ def death(party: str, pid: int, code: int, log: Path) -> str:
     """What an exit code says, with the last words in the log; empty for 0."""
     if code == 0:
         return ""
-    if code < 0:
-        return f"{party} (pid {pid}) was killed by {signals.Signals(-code).name}"
-    return f"{party} (pid {pid}) ended with exit code {code}{last_words(log)}"
+    return f"{party} (pid {pid}) {how_ended(code)}{last_words(log) if code > 0 else ''}"
 
 
 def last_words(log: Path) -> str:

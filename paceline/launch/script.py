@@ -16,7 +16,7 @@ from pathlib import Path
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.paths import safe_join
-from paceline.job.crew import Ended
+from paceline.job.crew import Ended, how_ended
 from paceline.job.seat import Seat
 from paceline.launch.environment import Environment, environment_of
 from paceline.launch.forkserver import die_with_parent
@@ -91,8 +91,7 @@ class ScriptCrew:
         code = process.wait()
         why = ""
         if code and not self._ending:
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            why = f"{seat.party} (pid {process.pid}) {how}" + "".join(f": {line}" for line in last)
+            why = f"{seat.party} (pid {process.pid}) {how_ended(code)}" + "".join(f": {line}" for line in last)
         if self._processes.get(seat.party) is process:
             del self._processes[seat.party]
         self.ended.put(Ended(who=seat.who, why=why))

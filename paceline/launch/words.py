@@ -33,8 +33,11 @@ import msgspec
 from paceline.live.tls import TlsStream
 
 LINE_BYTES_MAX = 16 << 20
-BEAT_SECONDS = 2.0
+BEAT_SECONDS = 1.0
+SILENT_SECONDS = 5.0
+"""A host of which nothing was heard for so long is lost, if a party there has been given up too."""
 SILENCE_SECONDS = 30.0
+"""The other side is gone in any case: a launcher may be stopped for a while, and its run go on."""
 
 
 class Word(msgspec.Struct, frozen=True, kw_only=True, tag_field="word", forbid_unknown_fields=True):
@@ -285,8 +288,8 @@ class Lines(Generic[W]):
 
     @property
     def silent(self) -> bool:
-        """Has the other side missed a beat or two?"""
-        return time.monotonic() - self.heard_at > 2.5 * BEAT_SECONDS
+        """Has the other side missed some beats?"""
+        return time.monotonic() - self.heard_at > SILENT_SECONDS
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

@@ -429,10 +429,12 @@ class Aware:
 class Finish:
     """To everybody; each answers Saved once it has what it wants of the last model, and has told all it noted.
 
-    `holder`: the worker that left last, and so has the last model where models live on workers.
+    `holder`: the worker that left last, and so has the last model where models live on workers. `reason`: why the
+    workers were told to stop, or stopped.
     """
 
     holder: int
+    reason: str = ""
 
 
 @message

@@ -23,10 +23,11 @@ from paceline.core.role import Place, Role
 from paceline.core.trace import Ended, Evaluated, Membership
 from paceline.live import control, leasing, party, verbs
 from paceline.live.churn import Churn
+from paceline.live.evaluating import EvaluatorLives
 from paceline.live.listener import Listener
 from paceline.live.node import Node
 from paceline.live.party import Party
-from paceline.live.phases import WAIT_SECONDS, Course, Phase, StopRule, moving_seconds
+from paceline.live.phases import TARGET_REACHED, WAIT_SECONDS, Course, Phase, StopRule, moving_seconds
 from paceline.live.planning import ChooseMean, LayOut, make_plan, no_update
 from paceline.live.quotas import Quotas
 from paceline.live.recovery import Recovery, Snapshots
@@ -66,9 +67,9 @@ class Coordinator:
         """`lay_out` says which server holds what, and why, from what the workers and the servers said of themselves.
 
         `choose_mean` says who carries means, from what the workers said, and how many servers there are.
-        `dead_after_s`: so long a worker or server may be silent while training goes on. `stuck_after_s`: so long a
-        worker may be at one step, or for STUCK_STEPS of its usual ones, whichever is longer. `min_workers`: with
-        fewer left after a loss the run ends.
+        `dead_after_s`: so long a party may be silent while training goes on, the evaluator also later.
+        `stuck_after_s`: so long a worker may be at one step, or for STUCK_STEPS of its usual ones, whichever is
+        longer. `min_workers`: with fewer left after a loss the run ends.
         `snapshots`: what servers that are lost are replaced from; without, a lost server ends the run.
         `absent`: workers, those of the highest ranks, that may come while training goes on.
         `done`: leased samples that an earlier life of the run has behind it.
@@ -91,6 +92,7 @@ class Coordinator:
         self._recovery.departed.update(absent)
         self._leasing = leasing.Leasing(self._tell, listener.recorded, node.now, done)
         self._churn = self._make_churn(min_workers)
+        self._evaluating = self._make_evaluating(dead_after_s)
         self._rendezvous = Rendezvous(transport, roll.workers)
 
     def _make_churn(self, min_workers: int) -> Churn:
@@ -107,6 +109,18 @@ class Coordinator:
             quotas=Quotas(self._stop_rule, self._tally),
             min_workers=min_workers,
             finish=self._finish,
+        )
+
+    def _make_evaluating(self, dead_after_s: float) -> EvaluatorLives:
+        return EvaluatorLives(
+            self._transport,
+            self.node,
+            self._listener,
+            course=self._course,
+            roll=self._roll,
+            recovery=self._recovery,
+            dead_after_s=dead_after_s,
+            welcome=self._welcome,
         )
 
     def open(self) -> str:
@@ -155,9 +169,13 @@ class Coordinator:
             (self._rendezvous if isinstance(envelope.message, QUESTIONS) else self.node).deliver(src, envelope)
             return
         self._members.heard(self.node.now(), src)
+        if src == party.EVALUATOR:
+            self._evaluating.heard()
         if src.kind == "server" and self.phase is Phase.TRAINING:  # it makes no steps
             self._members.progressed(self.node.now(), src, 0, waits=True, step_s=math.inf)
         match envelope.message:
+            case control.Hello() as hello if self.phase is not Phase.GATHERING and src == party.EVALUATOR:
+                self._evaluating.hello(hello)
             case control.Hello() as hello if self.phase is not Phase.GATHERING:
                 self._churn.hello(src, hello)
             case control.Ready() as ready if src in self._roll.coming:
@@ -211,6 +229,11 @@ class Coordinator:
         return self.node.room_for_look(src, kind, id, lengths, shared, longest=self._longest)
 
     def lost(self, src: Party, why: str) -> None:
+        if src == party.EVALUATOR and self.survives(src):
+            if self.phase is Phase.FINISHING and src in self._answers:
+                self._roll.barred.add(src)  # it has saved the last model
+            self._evaluating.lost(why)
+            return
         if not self.survives(src):
             self._rendezvous.lost(src, why)
         self._churn.lost(src, why)
@@ -219,7 +242,7 @@ class Coordinator:
 
     def survives(self, who: Party) -> bool:
         """Does the run go on without `who`? Or has it already?"""
-        return self._churn.survives(who)
+        return self._evaluating.survives() if who == party.EVALUATOR else self._churn.survives(who)
 
     def why_last(self, who: Party) -> str:
         """Why the run could otherwise go on without it, but ends; for the end of a line."""
@@ -227,7 +250,7 @@ class Coordinator:
 
     def life_of(self, who: Party) -> int:
         """Its present incarnation, or its last."""
-        return self._members.incarnation(who)
+        return self._evaluating.life if who == party.EVALUATOR else self._members.incarnation(who)
 
     def ended(self, who: Party, why: str) -> None:
         """The process of `who` has ended; from any thread."""
@@ -318,6 +341,7 @@ class Coordinator:
             self.node.gone(who.index)
         self.node.start_clock()
         self._churn.begin(self._plan, self._model)
+        self._evaluating.begin()
         self._listener.started(self._plan)
         self._tell([*self._roll.servers, *self._roll.beginning, *self._roll.evaluator], control.Go())
         self._recovery.plan = self._plan
@@ -354,7 +378,7 @@ class Coordinator:
             self.node.judged(judged.accuracy)
         target = self._stop_rule.target_accuracy
         if target is not None and judged.accuracy >= target:
-            self._stop("target accuracy")
+            self._stop(TARGET_REACHED)
 
     # ---- ending ------------------------------------------------------------------------------------------
     def _left(self, src: Party, reason: str, *, home: bool) -> None:
@@ -369,9 +393,21 @@ class Coordinator:
         if self._recovery.under_way:  # the last model is not whole yet
             self._recovery.afterwards(self._finish)
             return
-        assert self._course.holder is not None
         self._course.phase = Phase.FINISHING
-        self._tell_all(control.Finish(holder=self._course.holder.index))
+        self._tell_all(self._finish_order())
+
+    def _finish_order(self) -> control.Finish:
+        assert self._course.holder is not None
+        return control.Finish(holder=self._course.holder.index, reason=self._course.reason)
+
+    def _welcome(self, who: Party) -> None:
+        """Tells a later life of the evaluator what it has missed."""
+        roster = self._roll.roster(self._recovery.view, late=self._members)
+        go = control.Go(at=self.node.now(), samples=self._tally.samples)
+        for message in (roster, self._plan, go):
+            self._tell([who], message)
+        if self.phase is Phase.FINISHING:
+            self._tell([who], self._finish_order())
 
     def _stop(self, reason: str) -> None:
         """Workers are told once; what follows waits until the last of them has left."""

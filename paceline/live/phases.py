@@ -18,6 +18,8 @@ class Phase(enum.Enum):
     OVER = "over"
 
 
+TARGET_REACHED = "target accuracy"
+"""Why a run has ended that has reached the accuracy it was to reach."""
 WAIT_SECONDS = 120.0
 """What a phase may take, but for training; and a newcomer to get ready. Besides, what the model takes on its way."""
 LEAST_BYTES_PER_S = 125_000.0

@@ -37,8 +37,11 @@ class Roll:
         return f"{len(self.training)} of {len(self.workers)} {what}"
 
     def roster(self, view: int, late: Members[Party] | None = None) -> control.Roster:
-        """`late`: who is here by now, and in which life, for one that comes late; the announced are here."""
-        away = set(self.workers).difference(late.here()) if late else self.absent
+        """`late`: who is here by now, and in which life, for one that comes late; the announced are here.
+
+        Nobody has to call the lost: where a whole host is, each call would take its time.
+        """
+        away = set(self.workers).difference(late.here()) if late else self.absent | self.lost
         hellos = self.hellos | self.coming
         return control.Roster(
             addresses={str(who): hello.address for who, hello in hellos.items()},

@@ -122,9 +122,18 @@ class Session:
         if self.has(other):
             self.reach(other)
 
+    def meet_evaluator(self) -> None:
+        """Connects to the evaluator, if this run has one; one that is lost just now calls when it is back."""
+        with contextlib.suppress(PeerLost):
+            self.reach_if_there(party.EVALUATOR)
+
     def has(self, other: Party) -> bool:
         """Does this run have such a party?"""
         return str(other) in self._addresses
+
+    def can_be_called(self, rank: int) -> bool:
+        """Is that worker there, or on its way in since before this party knew of it?"""
+        return rank not in self.lost_ranks or rank in self._coming
 
     def links(self, servers: int) -> tuple[float, ...]:
         """Bytes a second that come from each server, 0 for one on this host; nothing when none is worth measuring."""

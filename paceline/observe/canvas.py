@@ -158,7 +158,7 @@ def save(figure: Any, path: str | os.PathLike[str]) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         if path.suffix == ".svg":
-            draft.write_text(svg(figure), encoding="utf-8")
+            draft.write_text(svg(figure), encoding="utf-8", errors="backslashreplace")
         else:
             figure.savefig(draft, format="png", dpi=DPI)
         os.replace(draft, path)

@@ -43,7 +43,10 @@ class WorkerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A run now. `seconds_left` and `fraction_done` are None where the end cannot be foreseen."""
+    """A run now. `seconds_left` and `fraction_done` are None where the end cannot be foreseen.
+
+    `samples_before`: those among `samples` that earlier lives of the run have trained, before `elapsed_s` began.
+    """
 
     scheme: str
     elapsed_s: float
@@ -53,11 +56,12 @@ class Snapshot:
     accuracy: float | None = None
     target: float | None = None
     fraction_done: float | None = None
+    samples_before: int = 0
     seconds_left: float | None = None
 
     @property
     def samples_per_second(self) -> float:
-        return self.samples / self.elapsed_s if self.elapsed_s > 0 else 0.0
+        return max(0, self.samples - self.samples_before) / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
 
 class View(Protocol):

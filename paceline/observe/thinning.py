@@ -6,7 +6,10 @@ whenever the room that is left has halved again, the window is four times as lon
     Span                         sums, for each worker and activity; all of a worker's at the end of its window
     Applied                      the last of each shard
     Decision, Gated              the last of each worker and verdict
-    Evaluated, Membership, Leased, Ended   all of them, always; they are few
+    Evaluated                    the last of a window, and each that is better than all before it; windows are a
+                                 sixteenth as long, since evaluations are few
+    Leased                       the last: its numbers are sums since the start
+    Membership, Ended            all of them, always; they are few
 """
 
 from __future__ import annotations
@@ -15,10 +18,12 @@ import dataclasses
 import math
 from collections.abc import Hashable, Iterator
 
-from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Leased, Membership, Record, Span
+from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
 
 WINDOW_S = 1.0
 GROWTH = 4.0
+EVALUATED_PART = 1 / 16
+HELD_BYTES = 160  # about so many will be needed for each record that is held back
 
 
 def window_s(written: int, bytes_max: int) -> float:
@@ -36,18 +41,22 @@ class Thinner:
         self._bytes_max = bytes_max
         self._held: dict[Hashable, dict[Hashable, Record]] = {}  # by who tells it: the window's record of each sort
         self._since: dict[Hashable, float] = {}
+        self._count = 0  # of records that are held back
+        self._best = -math.inf
 
     def add(self, record: Record, written: int) -> Iterator[Record]:
         """What is to be written now that there are `written` bytes."""
-        yield from self.within(record, window_s(written, self._bytes_max))
+        yield from self.within(record, window_s(written + HELD_BYTES * self._count, self._bytes_max))
 
     def within(self, record: Record, window: float) -> Iterator[Record]:
         """The same with windows of so many seconds, whatever is written; 0 keeps everything."""
-        if isinstance(record, Evaluated | Membership | Leased | Ended) or not window:
+        if isinstance(record, Membership | Ended) or self._is_best(record) or not window:
             if self._held and not isinstance(record, Evaluated | Membership):
                 yield from self.rest()
             yield record
             return
+        if isinstance(record, Evaluated):
+            window *= EVALUATED_PART
         who, sort = _teller(record), _sort(record)
         held = self._held.setdefault(who, {})
         if held and record.at >= self._since[who] + window:
@@ -56,7 +65,15 @@ class Thinner:
         if not held:
             self._since[who] = record.at
         before = held.get(sort)
+        self._count += before is None
         held[sort] = _sum(before, record) if isinstance(before, Span) and isinstance(record, Span) else record
+
+    def _is_best(self, record: Record) -> bool:
+        """Is it an evaluation that is better than all before it? One of them was the first to reach any target."""
+        if not isinstance(record, Evaluated) or not record.accuracy > self._best:
+            return False
+        self._best = record.accuracy
+        return True
 
     def rest(self) -> Iterator[Record]:
         """What is held back."""
@@ -65,6 +82,7 @@ class Thinner:
 
     def _close(self, who: Hashable) -> Iterator[Record]:
         held = self._held.pop(who)
+        self._count -= len(held)
         at = max(record.at for record in held.values())
         for record in held.values():
             yield dataclasses.replace(record, at=at) if isinstance(record, Span) else record

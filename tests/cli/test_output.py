@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.cli.output import DroppingStream, dropping_output
+from paceline.cli.output import DroppingStream, dropping_output, replacing_unprintable
 
 SIMULATION = "simulate --scheme bsp --parameters 1000 --workers 2 --step-ms 50 --timing-only --seconds 1"
 
@@ -51,3 +51,47 @@ def test_a_run_without_anywhere_to_print_leaves_its_summary_and_exits_with_0(whe
     done = subprocess.run(["bash", "-c", command], timeout=60)
     assert done.returncode == 0
     assert (tmp_path / "run" / "summary.json").exists()
+
+
+ASCII = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names of files are text")
+@pytest.mark.parametrize("environment", [{}, ASCII], ids=["utf-8", "ascii"])
+@pytest.mark.parametrize("name", [b"b\xffad", "\u00e9".encode()], ids=["undecodable", "not ascii"])
+def test_a_folder_of_any_name_is_fine_whatever_can_be_printed(
+    tmp_path: Path, name: bytes, environment: dict[str, str]
+) -> None:
+    def paceline(*words: str | bytes) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [sys.executable, "-m", "paceline", *words],
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            capture_output=True,
+            timeout=60,
+        )
+
+    done = paceline(*SIMULATION.split(), "--out", name)
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False), done.stderr
+    assert (Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name))) / "summary.json").exists()
+    for verb in ("summary", "schemes"):
+        done = paceline(verb, *([name] if verb == "summary" else []))
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_standard_output_is_as_strict_as_before_when_a_command_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    with replacing_unprintable():
+        print("Ünïcode ─", flush=True)
+    assert raw.getvalue() == b"?n?code ?\n"
+    assert sys.stdout.errors == "strict"
+
+
+def test_training_whose_reader_leaves_after_a_line_leaves_model_and_summary(tmp_path: Path) -> None:
+    options = "--data digits --workers 1 --epochs 2"
+    command = (
+        f"{sys.executable} -m paceline train {options} --out {tmp_path}/run 2>&1 | head -1; exit ${{PIPESTATUS[0]}}"
+    )
+    assert subprocess.run(["bash", "-c", command], timeout=120, stdout=subprocess.DEVNULL).returncode == 0
+    assert {"model.safetensors", "summary.json"} <= {path.name for path in (tmp_path / "run").iterdir()}

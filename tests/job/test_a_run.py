@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from paceline.config import build, load, to_dict
+from paceline.config import Config, build, load, to_dict
 from paceline.core.scheme import names
 from paceline.core.trace import Evaluated, Span
 from paceline.engine.data.dataset import Dataset
@@ -75,6 +75,10 @@ def test_a_run_leaves_what_it_promises(processes: Runner, out: Path, monkeypatch
     assert all(set(worker) >= WORKER_KEYS for worker in document["workers"])
     assert (document["scheme"], document["seed"], document["reason"]) == ("ssp", 3, "target accuracy")
     assert document["target_accuracy"] == 0.5
+    assert document["test_accuracy"] == accuracy_of(config) >= 0.5
+    evaluated = [record for record in read_trace(out / "trace.jsonl") if isinstance(record, Evaluated)]
+    first = next(record for record in sorted(evaluated, key=lambda record: record.at) if record.accuracy >= 0.5)
+    assert (document["test_accuracy"], document["seconds_to_target"]) == (first.accuracy, first.at)
     assert 0 < document["seconds_to_target"] <= document["seconds"] + 0.1
     assert [worker["slowdown"] for worker in document["workers"]] == [1.0, 4.0]
     assert max(worker["staleness_max"] for worker in document["workers"]) >= 1
@@ -85,11 +89,15 @@ def test_a_run_leaves_what_it_promises(processes: Runner, out: Path, monkeypatch
 
 def test_the_saved_model_is_the_one_that_was_judged_last(processes: Runner, out: Path) -> None:
     config = config_for(out, steps=60, scheme="asp", workers=3, servers=2)
-    summary = processes(config)
+    assert processes(config).test_accuracy == accuracy_of(config)
+
+
+def accuracy_of(config: Config) -> float:
+    """Of the model that a run has left."""
     splits = load_data(config)
     model = build_model(config, splits)
     model.load_state_dict(saved(config))
-    assert judge(model, splits.test)[0] == summary.test_accuracy
+    return judge(model, splits.test)[0]
 
 
 def test_its_configuration_reproduces_it(processes: Runner, out: Path) -> None:

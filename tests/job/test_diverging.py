@@ -56,8 +56,8 @@ def test_a_live_run_ends_with_one_line_and_leaves_the_last_finite_model(
     looks, judge_now = itertools.count(), Evaluator.judge_now
     poison: list[bool] = []
 
-    def counted(self: Evaluator, holder: int | None = None) -> None:
-        judge_now(self, holder)
+    def counted(self: Evaluator) -> None:
+        judge_now(self)
         if next(looks) == 2:
             poison.append(True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import signal
@@ -59,7 +60,7 @@ class Scene:
 
     def __init__(self, dead_after_s: float = 60.0) -> None:
         self.ears, self.link = Ears(), Link(dead_after_s)
-        self.begin = [0.0, "begin", configuration.to_dict(configuration.build(VALUES)), 100, False]
+        self.begin = [0.0, "begin", json.dumps(configuration.to_dict(configuration.build(VALUES))), 100, False]
         self.lines: list[list[Any]] = []
         self.link.begin(self.ears, self.begin)
 

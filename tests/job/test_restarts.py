@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.job.restarts import PAUSE_SECONDS_MAX, SHORT_SECONDS, Replacements, Restarts
+from paceline.job.restarts import PAUSE_SECONDS_MAX, SHORT_SECONDS, EvaluatorRestarts, Replacements, Restarts
 from paceline.live.party import server, worker
 
 
@@ -64,3 +64,19 @@ def test_a_server_that_ends_before_it_joins_is_tried_again_as_long_as_it_has_liv
 def test_a_worker_may_die_as_often_as_it_is_started_again() -> None:
     replacements = Replacements(4)
     assert not any(replacements.hopeless(worker(0), life) for life in range(10))
+
+
+def test_an_evaluator_has_two_lives_more_when_nobody_trains() -> None:
+    restarts = EvaluatorRestarts()
+    assert not restarts.takes_last_life()  # it is there
+    restarts.ended()
+    restarts.started()  # while training goes on
+    assert not restarts.takes_last_life()
+    for last in (False, True):
+        restarts.ended()
+        assert not restarts.exhausted
+        assert restarts.takes_last_life()
+        assert not restarts.takes_last_life()
+        assert restarts.exhausted == last
+    restarts.ended()
+    assert not restarts.takes_last_life()

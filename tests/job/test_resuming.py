@@ -234,3 +234,12 @@ def test_the_seconds_left_are_of_this_life_of_the_run(out: Path) -> None:
         assert left(before=90, now=95, elapsed_s=10.0, **ends) == pytest.approx(10.0)
         assert left(before=90, now=90, elapsed_s=10.0, **ends) is None
     assert left(before=90, now=95, elapsed_s=10.0, seconds=30.0) == pytest.approx(20.0)
+
+
+def test_the_rate_that_is_shown_is_of_this_life_of_the_run(out: Path) -> None:
+    ledger = Ledger(config_for(out, steps=100), 1000, begun_at=900)
+    assert ledger.snapshot(0.5).samples_per_second == 0  # nobody has reported yet
+    for rank in range(2):
+        ledger.progressed(rank, dataclasses.replace(NOTHING, samples=500, samples_before=450), 10.0)
+    assert ledger.snapshot(10.0).samples_per_second == pytest.approx(10.0)
+    assert ledger.snapshot(10.0).samples == 1000

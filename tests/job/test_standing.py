@@ -120,3 +120,10 @@ def test_a_file_that_is_no_status_is_told(tmp_path: Path) -> None:
 def test_values_of_the_environment_are_not_shown() -> None:
     argv = ["/venv/bin/paceline", "launch", "--env", "KEY=secret", "--env=A=b", "--env", "K", "python", "t.py", "--x=1"]
     assert " ".join(shown(argv)) == "paceline launch --env KEY=... --env=A=... --env K python t.py --x=1"
+
+
+def test_a_folder_whose_name_is_no_utf_8_is_told_in_text(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/b\xffad"))
+    folder.mkdir()
+    with Standing(folder, "bsp").kept():
+        assert read_status(folder).folder == f"{tmp_path}/b\\xffad"

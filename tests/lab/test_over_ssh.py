@@ -58,6 +58,8 @@ def test_a_run_over_unlike_hosts_survives_the_death_of_one_and_leaves_nobody_any
     trace = [json.loads(line) for line in (lab.folder / "run" / "trace.jsonl").read_text().splitlines()]
     began = {row["party"]: row["host"] for row in reversed(trace) if "host" in row}  # the first of each stays
     assert [began[f"worker {rank}"] for rank in range(4)] == ["h1", "h1", "h2", "h3"]
+    gone = {row["event"]: row["at"] for row in trace if row.get("party") == "server 1" and "event" in row}
+    assert gone["replaced"] - gone["lost"] < 10  # it called nobody on the lost host, which takes 10 s each
 
 
 def test_what_is_sent_is_run_where_it_arrives_and_who_cannot_be_reached_is_named(lab: Lab) -> None:

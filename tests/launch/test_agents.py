@@ -54,7 +54,7 @@ def test_of_a_host_that_is_gone_the_reason_is_asked_for_once_and_told_of_each_pa
     theirs.close()
     ends = [crew.ended.get(timeout=20) for _ in range(3)]
     assert [end.why for end in ends] == [f"{end.who} is lost: host h is gone (no route)" for end in ends]
-    assert asked == ["why", "why"]  # for who waits for an answer, and for the parties
+    assert asked == ["why"]
     host.close()
 
 
@@ -71,10 +71,22 @@ def test_a_host_of_which_something_is_heard_again_is_not_doubted_any_more() -> N
     lines.heard_at = time.monotonic() - 20  # silent, for another reason
     host._give_up()
     assert not _closed(theirs)
-    host.doubt()
-    host._give_up()
+    host.doubt()  # at once: nobody waits for the next beat
     assert _closed(theirs)
     theirs.close()
+
+
+def test_of_a_silent_host_nobody_asks_why_it_is_gone() -> None:
+    asked: list[str] = []
+    ours, theirs = socket.socketpair()
+    lines: Lines[Event] = Lines(SocketStream(ours), Event)
+    host = RemoteHost("h", lines, why_gone=lambda: asked.append("") or "")  # type: ignore[func-returns-value]
+    lines.heard_at = time.monotonic() - 20
+    host.doubt()
+    theirs.close()
+    assert within(20, lambda: not host.alive)
+    assert host.gone() == "host h is gone (silent for 20.0 s)"
+    assert asked == []
 
 
 def _closed(sock: socket.socket) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -29,7 +31,7 @@ class Run:
     def __init__(self, warm: Warm, out: Path, *options: str) -> None:
         self.out = out
         epochs = [] if "--epochs" in options else ["--epochs", "0"]
-        words = ["train", "--out", str(out), *epochs, "--seconds", "300"]
+        words = ["train", "--out", str(out), *epochs, *([] if "--seconds" in options else ["--seconds", "300"])]
         self.process = warm.paceline(*words, "--workers", "3", "--slowdown", "1,1,4", "--step-ms", "10", *options)
         self.errors = ""
         self._training = threading.Event()
@@ -90,7 +92,6 @@ def train(warm: Warm, tmp_path: Path) -> Callable[..., Run]:
         ("server 0", ["--scheme", "asp", "--snapshot-every", "0"]),
         ("server 0", ["--scheme", "esync"]),
         ("worker 0", ["--scheme", "gosgd", "--servers", "0"]),
-        ("evaluator", ["--scheme", "ssp"]),
     ],
 )
 def test_kill_9_of_any_party_ends_the_run_within_5_s_and_names_it(
@@ -106,9 +107,51 @@ def test_kill_9_of_any_party_ends_the_run_within_5_s_and_names_it(
     assert last.startswith(f"paceline: {victim} (pid {pid}) was killed by SIGKILL"), run.errors
     assert "Traceback" not in run.errors
     assert json.loads((run.out / "summary.json").read_text())["reason"].startswith(f"failed: {victim} (pid {pid}) was")
-    if victim != "evaluator":
-        assert last.endswith("; kept: model.safetensors (as evaluated last) and summary.json")
-        check_weights(str(run.out / "model.safetensors"))
+    assert last.endswith("; kept: model.safetensors (as evaluated last) and summary.json")
+    check_weights(str(run.out / "model.safetensors"))
+
+
+def ends_well(run: Run) -> None:
+    """With the last model, judged, and a summary."""
+    assert run.process.wait(60) == 0, run.errors
+    check_weights(str(run.out / "model.safetensors"))
+    summary = json.loads((run.out / "summary.json").read_text())
+    assert summary["reason"] == "seconds"
+    lines = map(json.loads, (run.out / "trace.jsonl").read_text().splitlines())
+    judged = [line for line in lines if line["kind"] == "evaluated"]
+    assert judged[-1]["at"] == summary["seconds"]  # the last model
+    assert summary["test_accuracy"] == judged[-1]["accuracy"] > 0.5
+    assert "Traceback" not in run.errors
+
+
+@pytest.mark.parametrize("options", [["--scheme", "ssp"], ["--scheme", "gosgd", "--servers", "0"]], ids=lambda o: o[1])
+def test_a_killed_evaluator_is_followed_by_another_one(train: Callable[..., Run], options: list[str]) -> None:
+    run = train(*options, "--seconds", "4")
+    pid = run.parties["evaluator"]
+    os.kill(pid, signal.SIGKILL)
+    ends_well(run)
+    assert f"evaluator ({socket.gethostname()}, pid {pid}) lost: " in run.errors
+    assert "is back: life 2" in run.errors
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped"])
+def test_without_its_evaluator_a_run_ends_with_its_last_model(train: Callable[..., Run], killed: bool) -> None:
+    """Stopped before the end, and killed in the last phase or left so."""
+    run = train("--scheme", "bsp", "--seconds", "4", "--dead-after", "2", "--restarts", "0")
+    trace = run.out / "trace.jsonl"
+    assert within(30, lambda: '"evaluated"' in trace.read_text()), run.errors
+    assert within(30, lambda: last_at(trace) > 3), run.errors
+    os.kill(run.parties["evaluator"], signal.SIGSTOP)
+    assert within(30, lambda: '"ended"' in trace.read_text()), run.errors
+    if killed:
+        with contextlib.suppress(ProcessLookupError):  # on a slow machine it has been given up by now
+            os.kill(run.parties["evaluator"], signal.SIGKILL)
+    ends_well(run)
+
+
+def last_at(trace: Path) -> float:
+    lines = [json.loads(line) for line in trace.read_text().splitlines()[:-1]]
+    return max((line["at"] for line in lines), default=0.0)
 
 
 def test_kill_9_of_a_worker_of_servers_leaves_the_others_at_work(train: Callable[..., Run]) -> None:

@@ -202,6 +202,7 @@ def _is_of(pid: int, host: LocalHost) -> bool:
         (0, ""),
         (-9, "x (pid 7) was killed by SIGKILL"),
         (-11, "was killed by SIGSEGV"),
+        (-40, "was killed by signal 40"),
         (3, "ended with exit code 3: no"),
     ],
 )

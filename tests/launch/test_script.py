@@ -170,12 +170,27 @@ def test_a_script_that_never_joins_is_told_so(launch: Launch) -> None:
     assert "ended before it joined the run" in err[0]
 
 
-def test_a_script_that_dies_is_named_with_its_signal(launch: Launch) -> None:
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (40, "signal 40")], ids=["named", "without a name"])
+def test_a_script_that_dies_is_named_with_its_signal(launch: Launch, number: int, name: str) -> None:
     """The only one: others would go on without it."""
-    code, _, err = ended(launch("step()\nos.kill(os.getpid(), 9)\n", workers=1))
+    code, _, err = ended(launch(f"step()\nos.kill(os.getpid(), {number})\n", workers=1))
     assert code == 1
     assert err[0].startswith("paceline: worker 0 (pid ")
-    assert "was killed by SIGKILL" in err[0]
+    assert f"was killed by {name}" in err[0]
+
+
+def test_who_ends_because_another_was_lost_says_nothing_of_its_own(launch: Launch) -> None:
+    lines = """
+for i in range(10**9):
+    if i == 20 and pace.rank == 1:
+        os.kill(os.getpid(), 9)
+    step()
+"""
+    code, out, err = ended(launch(lines, "-s", "0", workers=3))
+    assert (code, out) == (1, "")
+    (last,) = err
+    assert last.startswith("paceline: worker 1 (pid ")
+    assert "was killed by SIGKILL" in last
 
 
 def test_a_script_that_is_killed_is_started_again_and_goes_on(launch: Launch, tmp_path: Path) -> None:

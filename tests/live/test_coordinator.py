@@ -175,7 +175,9 @@ def test_a_worker_that_leaves_early_is_gone_for_all_others_and_the_scheme(compan
     company.say(W1, control.Left(reason="enough"))
     company.settled()
     assert company.coordinator.phase is Phase.FINISHING
-    assert company.heard[W0].next()[1] == control.Finish(holder=1), "it is not told to stop, for it has"
+    assert company.heard[W0].next()[1] == control.Finish(holder=1, reason="enough"), (
+        "it is not told to stop, for it has"
+    )
 
 
 def test_the_run_is_over_when_the_last_worker_has_left_by_itself(companies: Any) -> None:
@@ -185,7 +187,7 @@ def test_the_run_is_over_when_the_last_worker_has_left_by_itself(companies: Any)
         company.say(who, control.Left(reason="steps"))
     assert company.hears(W0) == control.Gone(rank=1), "and worker 1 hears of nobody: it had left before"
     for who in (W0, W1):
-        assert company.hears(who) == control.Finish(holder=0)
+        assert company.hears(who) == control.Finish(holder=0, reason="steps")
     for who in company.everybody:
         company.say(who, control.Saved())
     assert company.told("finished") == "steps"

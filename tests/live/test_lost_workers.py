@@ -187,7 +187,7 @@ def test_one_that_goes_home_is_no_loss_and_may_end_before_the_others_do(companie
     for who in (S0, EVALUATOR):
         assert company.hears(who) == control.Gone(rank=0)
     for who in (S0, EVALUATOR, W0):
-        assert company.hears(who) == control.Finish(holder=0)
+        assert company.hears(who) == control.Finish(holder=0, reason="SIGTERM")
         company.say(who, control.Saved())
     assert company.told("finished") == "SIGTERM"
 

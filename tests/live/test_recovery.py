@@ -106,6 +106,17 @@ def test_all_shards_go_back_together_and_then_everybody_asks_again(companies: An
     assert company.ears.records[-1].reason == "all shards went back to version 42 (8 updates undone)"  # type: ignore[attr-defined]
 
 
+def test_the_one_that_comes_calls_no_worker_that_is_lost(companies: Any) -> None:
+    """As where a whole host is lost: each call would take its time, and everybody waits."""
+    company: Company = companies(Snapshot())
+    dies(company, W0)
+    dies(company, S0)
+    company.hub.transport(S0, incarnation=1).open(company.heard[S0])
+    company.say(S0, control.Hello(address="hub:again", pid=2, host="there", device="cpu"))
+    roster = hears_next(company, S0, control.Roster)
+    assert (roster.gone, roster.lost, roster.lives) == ((0,), (0,), ())
+
+
 def test_another_server_that_is_lost_meanwhile_begins_another_view(companies: Any) -> None:
     company: Company = companies(Snapshot())
     dies(company, S0)

@@ -19,7 +19,7 @@ from paceline.live import control, reports
 from paceline.live.exhibits import Exhibit
 from paceline.live.hub import Hub
 from paceline.live.node import Node
-from paceline.live.party import COORDINATOR, Party, server, worker
+from paceline.live.party import COORDINATOR, EVALUATOR, Party, server, worker
 from paceline.live.reports import line_of, records_of
 from paceline.live.session import Session
 from paceline.live.transport import Envelope, Kind
@@ -303,6 +303,19 @@ def test_servers_that_go_on_from_an_earlier_state_hear_the_last_learning_rate_ag
     assert heard.next()[1] == control.Rate(lr=0.25), "before anything is asked again"
     if not undone:
         assert isinstance(heard.next()[1], Ask)
+
+
+def test_who_comes_late_does_not_need_the_evaluator(scene: Scene) -> None:
+    joining = in_background(lambda: scene.session.hello("hub:coordinator", "cpu"))
+    assert isinstance(scene.hears(), control.Hello)
+    joining()
+    addresses = {"evaluator": "hub:nobody", "server 0": "hub:server 0"}
+    scene.tell(control.Roster(addresses=addresses, hosts=dict.fromkeys(addresses, "here"), lives=(1,)))
+    scene.session.connect(())
+    assert scene.session.has(EVALUATOR)
+    with pytest.raises(PeerLost):
+        scene.session.reach_if_there(EVALUATOR)
+    scene.session.meet_evaluator()
 
 
 def test_stop_ends_the_loop_box_but_not_the_party(scene: Scene) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.core.trace import Applied, Decision, Ended, Evaluated, Record, Span
+from paceline.core.trace import Applied, Decision, Ended, Evaluated, Leased, Record, Span
 from paceline.observe.store import TraceWriter, read_trace
 from paceline.observe.thinning import window_s
 from paceline.observe.timeline import bars
@@ -63,6 +63,39 @@ def test_no_second_step_or_sample_is_lost_and_no_evaluation(long_run: list[Recor
             assert sum(getattr(s, field) for s in kept) == pytest.approx(sum(getattr(s, field) for s in whole))
     assert [r for r in thin if isinstance(r, Evaluated)] == [r for r in long_run if isinstance(r, Evaluated)]
     assert thin[-1] == long_run[-1]
+
+
+def test_evaluations_and_leases_stay_within_it_too(tmp_path: Path) -> None:
+    """The first that reached any accuracy is there still, and the last of all."""
+    count = 40_000
+    records: list[Record] = []
+    for n in range(count):
+        accuracy = (n - n % 100) / count - 0.1 * (n % 7 != 0)
+        records.append(Evaluated(at=0.1 * n, accuracy=accuracy, loss=1.0, samples=n, seconds=0.01))
+        counts = dict.fromkeys(("twice", "returned", "dropped", "undone", "left_out"), 0)
+        records.append(Leased(at=0.1 * n, epochs=n // 10, done=n, **counts))
+    records.append(Ended(at=0.1 * count, reason="steps"))
+    thin = written(tmp_path / "thin", records, MIB)
+    assert MIB / 2 < (tmp_path / "thin").stat().st_size <= MIB
+    for target in (0.1, 0.5, 0.9):
+        whole, kept = (
+            next(r for r in of if isinstance(r, Evaluated) and r.accuracy >= target) for of in (records, thin)
+        )
+        assert kept == whole
+    assert sorted(map(repr, thin[-3:])) == sorted(map(repr, records[-3:]))
+    assert thin[-1] == records[-1]
+
+
+def test_who_holds_back_much_leaves_room_for_it(tmp_path: Path) -> None:
+    """A thousand workers: what is held back of each comes at the end of their windows."""
+    records: list[Record] = [
+        Span(at=float(n), rank=rank, activity=activity, seconds=0.5, steps=1, samples=8, exchanges=1)
+        for n in range(10)
+        for rank in range(1000)
+        for activity in ("computing", "waiting")
+    ]
+    written(tmp_path / "thin", [*records, Ended(at=10.0, reason="steps")], MIB)
+    assert (tmp_path / "thin").stat().st_size <= MIB
 
 
 def test_what_is_read_from_it_is_the_same_story(long_run: list[Record], tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from paceline.job.virtual.setting import Setting, tensors_of
 from paceline.job.virtual.work import Ghosts, Sizes, Training, VirtualWork
 from paceline.job.worker import build_model, load_data, recipe_of
 from paceline.live.control import Progress
+from paceline.live.phases import TARGET_REACHED
 from paceline.observe.figures import curve
 from paceline.observe.hooks import Hooks, load
 from paceline.observe.progress import View
@@ -220,7 +221,7 @@ class VirtualRun:
         self.simulation.judged(judged.accuracy)
         target = self._config.stop.target_accuracy
         if target and judged.accuracy >= target and not self._reason:
-            self._reason = "target accuracy"
+            self._reason = TARGET_REACHED
 
     # ---- what is told ------------------------------------------------------------------------------------
     def _note(self, record: Record) -> None:
