@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, ClassVar
 
+from paceline.core import bounds
 from paceline.core.clocks import Clocks
 from paceline.core.effects import Reply, Tell
 from paceline.core.leases import APPLIED, LATE, REFUSED, Data, Places
@@ -37,7 +38,6 @@ from paceline.core.round import MadeOf, Round
 from paceline.core.spans import Spans, updated
 from paceline.core.staleness import Weighting
 from paceline.core.trace import Applied, Decision
-from paceline.core.vector import Vector
 
 NAMED_MAX = 8
 """A decision names those who are waited for up to this number."""
@@ -59,11 +59,11 @@ class Push:
 
     carries: ClassVar[Nature] = INCREMENT
 
-    g: Vector
-    clock: int
-    samples: int
-    data: Data = ()
-    unused: Spans = ()
+    g: bounds.Whole
+    clock: bounds.Clock
+    samples: bounds.Samples
+    data: bounds.Leased = ()
+    unused: bounds.Unused = ()
 
 
 @message
@@ -75,10 +75,10 @@ class Weights:
 
     carries: ClassVar[Nature] = STATE
 
-    w: Vector
-    version: int
+    w: bounds.Whole
+    version: bounds.Count
     current: bool = True
-    samples_seen: int = 0
+    samples_seen: bounds.Count = 0
 
 
 def among_others(tables: dict[str, Any]) -> dict[str, Any]:

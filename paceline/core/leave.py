@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable
 from typing import Any
 
+from paceline.core import bounds
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Compute, Effect, Mean, Start, Tell, Ticket, Train, Wait
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.inner import Inner
@@ -24,7 +25,7 @@ from paceline.core.role import Place
 class Entered:
     """What I say from now on belongs to `phase`. The coordinator and the servers answer whether that still lasts."""
 
-    phase: int
+    phase: bounds.Count
 
 
 @message
@@ -34,10 +35,10 @@ class GoOn:
     `meet`: its workers wait for one another, so that all must come as often.
     """
 
-    phase: int
-    number: int
-    steps: int
-    samples: int
+    phase: bounds.Count
+    number: bounds.ExchangeNumber
+    steps: bounds.Count
+    samples: bounds.Count
     meet: bool
 
 

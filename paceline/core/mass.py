@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any, ClassVar
 
+from paceline.core import bounds
 from paceline.core.effects import KEEP, RESET, Call, Computed, Effect, Reply, Tell
 from paceline.core.errors import PeerLost
 from paceline.core.message import STATE, Nature, message
@@ -48,8 +49,8 @@ class Share:
     carries: ClassVar[Nature] = STATE
 
     w: Vector
-    weight: float
-    round: int = 0
+    weight: bounds.Mass
+    round: bounds.RoundNumber = 0
 
 
 @message
@@ -57,8 +58,8 @@ class Returned:
     """A share that its receiver, who has left, could not use."""
 
     w: Vector
-    weight: float
-    round: int = 0
+    weight: bounds.Mass
+    round: bounds.RoundNumber = 0
 
 
 @message

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from paceline.core import bounds
 from paceline.core.effects import Mean, Reply, Tell
 from paceline.core.errors import Diverged
 from paceline.core.message import INCREMENT, Nature, message
@@ -26,10 +27,10 @@ class Part:
     carries: ClassVar[Nature] = INCREMENT
 
     v: Vector
-    among: tuple[int, ...]
-    tag: str
-    weight: float
-    series: int = 0
+    among: bounds.Ranks
+    tag: bounds.Name
+    weight: bounds.Weight
+    series: bounds.Count = 0
 
     @classmethod
     def of(cls, mean: Mean) -> Part:
@@ -43,8 +44,8 @@ class Averaged:
     carries: ClassVar[Nature] = INCREMENT
 
     v: Vector
-    weight: float
-    series: int = 0
+    weight: bounds.MeanWeight
+    series: bounds.Count = 0
 
 
 @dataclass(slots=True, eq=False)

@@ -16,6 +16,7 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.core import bounds
 from paceline.core.clocked import ClockedServer, Pull, Push
 from paceline.core.effects import (
     COORDINATOR,
@@ -48,24 +49,24 @@ LOOK_FIRST = 3
 class Timed:
     """So many exchanges are `done`; a step of the last one took `seconds`, 0 when there was none yet."""
 
-    done: int
-    seconds: float
+    done: bounds.ExchangeNumber
+    seconds: bounds.Seconds
 
 
 @message
 class Grouped:
     """`group`: whom to meet from the next push on, () for the same as before; `number` grows with every regrouping."""
 
-    group: tuple[int, ...]
-    number: int
+    group: bounds.Ranks
+    number: bounds.Count
 
 
 @message
 class Move(Push):
     """A push to a new group."""
 
-    group: tuple[int, ...]
-    number: int
+    group: bounds.Ranks
+    number: bounds.Count
 
 
 def first_groups(scheme: Any, place: Place) -> Groups:

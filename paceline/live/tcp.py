@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from paceline.core import bounds
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import message
 from paceline.core.vector import Memory
@@ -47,10 +48,10 @@ BREATH_SECONDS = 0.1  # before the next try when there is no descriptor left for
 class Greeting:
     """First frame of a stream: who calls, in which life, and the run's token. `lane`: a further one of a connection."""
 
-    party: str
-    token: str
+    party: bounds.Name
+    token: bounds.Name
     lane: bool = False
-    incarnation: int = 0
+    incarnation: bounds.Count = 0
 
 
 class TcpTransport:

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any, ClassVar
 
+from paceline.core import bounds
 from paceline.core.arrivals import ArrivalServer
 from paceline.core.clocked import Pull
 from paceline.core.effects import KEEP, RESET, SERVERS, Call, Effect, Reply, Tell
@@ -35,7 +36,6 @@ from paceline.core.local import Trainer
 from paceline.core.message import INCREMENT, STATE, Nature, message
 from paceline.core.role import Place
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
-from paceline.core.vector import Vector
 
 
 @message
@@ -44,10 +44,10 @@ class Delta:
 
     carries: ClassVar[Nature] = INCREMENT
 
-    delta: Vector
-    clock: int
-    samples: int
-    speed: float
+    delta: bounds.Whole
+    clock: bounds.Clock
+    samples: bounds.Samples
+    speed: bounds.Speed
 
 
 @message
@@ -56,10 +56,10 @@ class Outer:
 
     carries: ClassVar[Nature] = STATE
 
-    w: Vector
-    version: int
-    steps: int
-    samples_seen: int = 0
+    w: bounds.Whole
+    version: bounds.Count
+    steps: bounds.Count
+    samples_seen: bounds.Count = 0
 
 
 @scheme(

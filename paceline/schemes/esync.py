@@ -40,6 +40,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
+from paceline.core import bounds
 from paceline.core.effects import COORDINATOR, Call, Effect, Reply, Start, Tell, Trained, Wait
 from paceline.core.estimates import Estimates, Ranked, Smoothing
 from paceline.core.local import Trainer, memory_parameter
@@ -61,7 +62,7 @@ SHORTEST_S = 1e-9
 class Entered:
     """The sender begins `round`, with its first step."""
 
-    round: int
+    round: bounds.RoundNumber
 
 
 @message
@@ -71,10 +72,10 @@ class Query:
     `c`: seconds of the sender's last step, 0 when it has no time that the coordinator has not heard yet.
     """
 
-    round: int
-    k: int
-    c: float
-    ahead: int
+    round: bounds.RoundNumber
+    k: bounds.Count
+    c: bounds.Seconds
+    ahead: bounds.Count
 
 
 @message
@@ -86,8 +87,8 @@ class Verdict:
 class LocalStepsDone:
     """The sender has made its last step of `round` and hands its work over. `c`: see Query."""
 
-    round: int
-    c: float
+    round: bounds.RoundNumber
+    c: bounds.Seconds
 
 
 @scheme(

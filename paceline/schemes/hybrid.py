@@ -37,6 +37,7 @@ import itertools
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
+from paceline.core import bounds
 from paceline.core.effects import EVERY_BIT, SERVERS, Call, Effect, Mean, Reply, Tell
 from paceline.core.errors import ConfigError
 from paceline.core.inner import Inner
@@ -54,9 +55,9 @@ from paceline.core.vector import Vector
 class Ended:
     """`phase` is over for me; its model as I know it, and what that counts."""
 
-    phase: int
+    phase: bounds.Count
     w: Vector
-    weight: float
+    weight: bounds.Weight
 
 
 @message

@@ -33,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
+from paceline.core import bounds
 from paceline.core.balance import Balance
 from paceline.core.clocked import ClockedServer, Pull, Push, Weights
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Compute, Computed, Effect, Mean, Reply, Start, Tell, Wait
@@ -49,16 +50,16 @@ from paceline.core.trace import Decision
 class Report:
     """`round` rounds are finished; the last took `seconds` for `samples`, or is not to be counted (0 samples)."""
 
-    round: int
-    samples: int
-    seconds: float
+    round: bounds.ExchangeNumber
+    samples: bounds.Samples
+    seconds: bounds.Seconds
 
 
 @message
 class Size:
     """The batch of the next round; 0: the worker's own."""
 
-    samples: int
+    samples: bounds.Samples
 
 
 @scheme(

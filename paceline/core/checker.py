@@ -1,0 +1,157 @@
+"""Checks what a party claims in a message against the bounds of its fields, where messages arrive.
+
+    check       None, or one sentence that names the field, its value and its bound
+    nearest     the message as it would be within its bounds; None where there is no such message
+
+Whoever says more than its bound allows gets no more than a claim within the bound would have given it: a number is
+brought to its nearest bound, so that nobody who waits for the message waits for ever. A field that says *who* (a rank,
+a group) has no nearest value, and the message is dropped.
+
+Clocks are bounded by those already seen. A worker's clock counts its pushes, so each is one more than the last. The
+last may come once more, when it was restarted or a server was replaced, and a clock starts again with 1 in the next
+phase of `hybrid`; but not again and again, or a worker could hold up a round for ever by repeating itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from paceline.core.bounds import (
+    COUNT_MAX,
+    NOTHING,
+    NUMBER_MAX,
+    Bound,
+    Length,
+    Limits,
+    Range,
+    Text,
+    Ticks,
+    bounds_of,
+    written,
+)
+
+_BY_TYPE: dict[Any, Bound] = {int: Range(-NUMBER_MAX, NUMBER_MAX), float: Range(-NUMBER_MAX, NUMBER_MAX), str: Text()}
+"""Of fields that declare none, as those of a scheme that is not ours may."""
+
+
+class _Table:
+    """What is checked of one class under given limits: ranges first, by far the most, then all else."""
+
+    __slots__ = ("clock", "family", "others", "ranges", "repeated", "whole")
+
+    def __init__(self, cls: type, limits: Limits) -> None:
+        self.ranges: list[tuple[str, float, float]] = []
+        self.others: list[tuple[str, Bound]] = []
+        self.clock: tuple[str, Ticks] | None = None
+        self.whole: list[str] = []
+        hints = get_type_hints(cls)
+        for name, declared in bounds_of(cls).items():
+            bound = declared or _BY_TYPE.get(hints[name])
+            if isinstance(bound, Length):
+                self.whole.append(name)
+            elif isinstance(bound, Range):
+                self.ranges.append((name, bound.low, bound.top(limits)))
+                if isinstance(bound, Ticks):
+                    self.clock = name, bound
+            elif bound is not None:
+                self.others.append((name, bound))
+        self.repeated = self.clock is not None and self.clock[1].repeats < COUNT_MAX
+        # A message that derives from another one, such as a push to a new group, goes on with its clock.
+        self.family = _declares(cls, self.clock[0]) if self.clock else cls
+
+
+def _declares(cls: type, field: str) -> type:
+    """The class of the line of `cls` that has brought in `field`."""
+    return next(base for base in reversed(cls.__mro__) if field in inspect.get_annotations(base))
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The last clock of one sender, and how often more than usual it was not a new one."""
+
+    clock: int
+    repeats: float = 0.0
+
+
+class Checker:
+    """Of one receiver. A sender is known by whatever the driver knows it by; `stream`: one of several from it, such as
+    the slices of a push, which have each the same clock."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._tables: Callable[[type], _Table] = functools.cache(lambda cls: _Table(cls, limits))
+        self._seen: dict[tuple[Any, Any, type], _Seen] = {}
+
+    def forget(self, src: Any) -> None:
+        """Another life of `src` begins, whose clocks may be any."""
+        self._seen = {key: seen for key, seen in self._seen.items() if key[0] != src}
+
+    def check(self, src: Any, message: Any, stream: Any = 0, length: int = 0) -> str | None:
+        """What is wrong with what `src` says. `length`: elements that the receiver holds of the model; 0: not known."""
+        cls = type(message)
+        table = self._tables(cls)
+        for name, low, high in table.ranges:
+            value = getattr(message, name)
+            if not low <= value <= high:
+                return _fault(cls, name, value, f"between {low:g} and {written(high)}")
+        for name, bound in table.others:
+            value = getattr(message, name)
+            if value and (why := bound.fault(value, self.limits)):
+                return _fault(cls, name, value, why)
+        if length:
+            for name in table.whole:
+                if len(getattr(message, name)) != length:
+                    return _fault(cls, f"the length of {name}", len(getattr(message, name)), f"{length}")
+        return self._tick(src, stream, cls, message, table) if table.clock else None
+
+    def _tick(self, src: Any, stream: Any, cls: type, message: Any, table: _Table) -> str | None:
+        assert table.clock is not None
+        name, ticks = table.clock
+        clock, key = getattr(message, name), (src, stream, table.family)
+        seen = self._seen.get(key)
+        if seen is None:
+            self._seen[key] = _Seen(clock)
+            return None
+        if clock == seen.clock + 1:
+            seen.clock = clock
+            if seen.repeats:
+                seen.repeats = max(0.0, seen.repeats - 1 / 16)
+            return None
+        if clock > seen.clock + ticks.ahead:
+            return _fault(cls, name, clock, f"at most {seen.clock + ticks.ahead}, after {seen.clock}")
+        seen.clock = clock
+        if table.repeated:
+            seen.repeats += 1
+            if seen.repeats > ticks.repeats:
+                return _fault(cls, name, clock, "a new one: it does not grow any more")
+        return None
+
+    def nearest(self, src: Any, message: Any, stream: Any = 0, length: int = 0) -> Any | None:
+        """`message`, in which `check` has found something, within its bounds; None where it has to be dropped."""
+        table, values = self._tables(type(message)), {}
+        bounds = bounds_of(type(message))
+        if length and any(len(getattr(message, name)) != length for name in table.whole):
+            return None
+        for name in [*(name for name, _, _ in table.ranges), *(name for name, _ in table.others)]:
+            value = getattr(message, name)
+            bound = bounds[name] or next(found for kind, found in _BY_TYPE.items() if isinstance(value, kind))
+            near = value if bound.fault(value, self.limits) is None else bound.nearest(value, self.limits)
+            if near is NOTHING:
+                return None
+            values[name] = near
+        if table.clock:
+            name, ticks = table.clock
+            seen = self._seen.setdefault((src, stream, table.family), _Seen(max(0, ticks.ahead - 1)))
+            values[name] = seen.clock = min(values[name], seen.clock + ticks.ahead)
+        return dataclasses.replace(message, **values)
+
+
+def _fault(cls: type, field: str, value: Any, bound: str) -> str:
+    """The sentence: field, value, bound."""
+    text = repr(value)
+    return f"{cls.__name__}: {field} is {text if len(text) <= 60 else text[:57] + '...'}, which has to be {bound}"
