@@ -89,7 +89,8 @@ class Checker:
 
     def forget(self, src: Any) -> None:
         """Another life of `src` begins, whose clocks may be any."""
-        self._seen = {key: seen for key, seen in self._seen.items() if key[0] != src}
+        for key in [key for key in list(self._seen) if key[0] == src]:
+            del self._seen[key]
 
     def check(self, src: Any, message: Any, stream: Any = 0, length: int = 0) -> str | None:
         """What is wrong with what `src` says. `length`: elements that the receiver holds of the model; 0: not known."""

@@ -20,7 +20,7 @@ from paceline.core.leases import Data
 from paceline.core.mean import Averaged, MeanServer
 from paceline.core.role import Place
 from paceline.core.sharding import tensors_by_slice
-from paceline.core.trace import Applied, Decision, Record
+from paceline.core.trace import Applied, Decision, Gated, Record
 from paceline.engine.probe import Probe
 from paceline.engine.recipes import OptimizerRecipe
 from paceline.engine.robust import Sorting
@@ -86,6 +86,7 @@ class Shard:
         self._recipe = recipe = Recipe.from_json(plan.optimizer)
         self._scheme = recipe.make_scheme()
         self._box = self._scheme.server(len(plan.layout.holders))
+        session.node.admission.expel, session.node.admission.on_strike = self._expel, self._refused
         session.node.out.stage = recipe.codecs.stage(FlatMemory(), self._scheme, of_server=True)
         self._parts, self._slices = plan.layout.slices, plan.layout.of(self._server)
         self._tensors = tensors_by_slice(plan.layout, plan.tensors)
@@ -132,6 +133,12 @@ class Shard:
     def _expel(self, rank: int, reason: str) -> None:
         with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
             self._session.tell(control.Unfit(rank=rank, reason=reason))
+
+    def _refused(self, src: Party, why: str, strike: int) -> None:
+        """The trace has it: what `src` said was beyond its bounds."""
+        if src.kind == "worker":
+            told = {"at": self._node.now(), "shard": self._server, "rank": src.index, "number": strike}
+            self._session.reports.note(Gated(**told, refused=True, reason=why))
 
     def _host(self, at: int, number: int) -> Hosted:
         start = self._start

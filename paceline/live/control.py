@@ -117,6 +117,7 @@ class Plan:
     `replaced`: is a server that is lost replaced by another one? `copied`: is what it answers on the next one first?
     `crowded`: why no core is idle in which to communicate while others compute; nothing where one may be.
     `samples`: that all workers together train, earlier lives of the run included; 0 where nobody counts them.
+    `contribution`: samples of one contribution, at most; `epoch_samples`: of the data set. 0 where nobody knows.
     """
 
     workers: int
@@ -135,6 +136,8 @@ class Plan:
     copied: bool = False
     crowded: str = ""
     samples: int = 0
+    contribution: int = 0
+    epoch_samples: int = 0
 
 
 @message

@@ -20,7 +20,7 @@ from paceline.core.leases import Data
 from paceline.core.membership import Membership as Members
 from paceline.core.membership import Patience
 from paceline.core.role import Place, Role
-from paceline.core.trace import Ended, Evaluated, Membership
+from paceline.core.trace import Decision, Ended, Evaluated, Membership
 from paceline.live import control, leasing, party, verbs
 from paceline.live.churn import Churn
 from paceline.live.listener import Listener
@@ -92,6 +92,8 @@ class Coordinator:
         self._leasing = leasing.Leasing(self._tell, listener.recorded, node.now, done)
         self._churn = self._make_churn(min_workers)
         self._rendezvous = Rendezvous(transport, roll.workers)
+        node.admission.expel = lambda rank, why: self._churn.put_out(party.worker(rank), why)
+        node.admission.on_strike = self._refused
 
     def _make_churn(self, min_workers: int) -> Churn:
         return Churn(
@@ -151,6 +153,8 @@ class Coordinator:
     # ---- messages ----------------------------------------------------------------------------------------
     def deliver(self, src: Party, envelope: Envelope) -> None:
         verbs.check(src, self.node.me, envelope)
+        if not self.node.admits(src, envelope):
+            return
         if envelope.kind != CONTROL:
             (self._rendezvous if isinstance(envelope.message, QUESTIONS) else self.node).deliver(src, envelope)
             return
@@ -204,6 +208,13 @@ class Coordinator:
                 self._listener.failed(src, cause, details)
             case other:
                 raise ProtocolError(f"{src} sent {type(other).__name__}")
+
+    def _refused(self, src: Party, why: str, strike: int) -> None:
+        """The trace has it: what `src` said was beyond its bounds."""
+        told = Decision(
+            at=self.node.now(), party="coordinator", rank=src.index, verdict="refused", reason=f"{src}: {why}"
+        )
+        self._listener.recorded(told)
 
     def room_for(
         self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]
@@ -300,7 +311,10 @@ class Coordinator:
             copied=replaced and kept is not None and kept.copies,
             absent=len(roll.absent),
             samples=self._stop_rule.samples or 0,
+            contribution=self._stop_rule.contribution,
+            epoch_samples=self._stop_rule.epoch_samples,
         )
+        self.node.admission.planned(self._plan)
 
     def _start(self) -> None:
         self._course.phase = Phase.TRAINING

@@ -311,6 +311,8 @@ class Session:
     # ---- on the transport's thread -----------------------------------------------------------------------
     def deliver(self, src: Party, envelope: Envelope) -> None:
         verbs.check(src, self.node.me, envelope)
+        if not self.node.admits(src, envelope):
+            return
         if envelope.kind != CONTROL:
             if not self._hold(src, envelope):
                 self.node.deliver(src, envelope)
@@ -335,6 +337,9 @@ class Session:
             case control.Roster() as roster:
                 self._learn(roster)
                 self._inbox.put(roster)
+            case control.Plan() as plan:
+                self.node.admission.planned(plan)
+                self._inbox.put(plan)
             case control.Came() as came:
                 self._meet(came)
             case control.Rate() as rate:

@@ -102,6 +102,9 @@ class LBBSP(Scheme):
 
     lock_step = True
 
+    def most_samples(self, batch: int, workers: int) -> int:
+        return self.global_batch or batch * workers
+
     def in_step(self, servers: int) -> bool:
         return True  # the coordinator waits for the reports of all
 
