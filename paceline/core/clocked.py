@@ -275,12 +275,13 @@ class ClockedServer(Role):
 
     def _shut_out(self, now: float, src: int, push: Push) -> Collection[int]:
         """The gate has refused what `src` pushed: it changes nothing, and no round waits for another."""
-        self.samples_seen += push.samples
+        group = self.rounds[src]
+        samples = group.claimed(push.samples)
+        self.samples_seen += samples
         self.own.pop(src, None)
         if self.note:
-            self._note_update(now, (src,), self.version - self.seen[src], 0.0, push.samples)
+            self._note_update(now, (src,), self.version - self.seen[src], 0.0, samples)
         self._settle(REFUSED, ((src, push.data),))
-        group = self.rounds[src]
         if self._asks_enough:  # a round of whoever comes: it may come again
             return (src,)
         group.came.add(src)
@@ -292,7 +293,7 @@ class ClockedServer(Role):
         came = group.came
         if group.count:
             counted = came - group.refused if group.refused else came
-            self._apply(now, counted, group.mean(), group.samples, group.data, group.unused)
+            self._apply(now, counted, group.mean(), group.counted_samples(), group.data, group.unused)
         group.reset()
         return came
 

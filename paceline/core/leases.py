@@ -251,7 +251,7 @@ class Leases:
         What they do not know any more of a worker's last contribution may be on its way to them once more: that worker
         still has it. So it has what came too late, if nobody was given it meanwhile.
         """
-        now = Places(map(self._checked, done))
+        now = Places(piece for piece in done if self._can_be(piece))  # a worker may have claimed what nobody had
         for held in [held for lives in self._held.values() for held in lives.values()]:
             again = [(offset, piece) for offset, piece in held.last if not now.within(piece)]
             if held.late:
@@ -360,8 +360,12 @@ class Leases:
         while self._done.of(self._epochs) + self._left_out.of(self._epochs) >= self.samples:
             self._epochs += 1
 
+    def _can_be(self, piece: Piece) -> bool:
+        epoch, start, stop = piece
+        return 0 <= epoch <= self._next[0] and 0 <= start < stop <= self.samples
+
     def _checked(self, piece: Piece) -> Piece:
         epoch, start, stop = piece
-        if not (0 <= epoch <= self._next[0] and 0 <= start < stop <= self.samples):
+        if not self._can_be(piece):
             raise ValueError(f"samples {start} to {stop} of epoch {epoch} were given to nobody")
         return epoch, start, stop

@@ -94,6 +94,7 @@ class Coordinator:
         self._rendezvous = Rendezvous(transport, roll.workers)
         node.admission.expel = lambda rank, why: self._churn.put_out(party.worker(rank), why)
         node.admission.on_strike = self._refused
+        self._leasing.on_false_claim = node.admission.strike
 
     def _make_churn(self, min_workers: int) -> Churn:
         return Churn(
@@ -211,10 +212,8 @@ class Coordinator:
 
     def _refused(self, src: Party, why: str, strike: int) -> None:
         """The trace has it: what `src` said was beyond its bounds."""
-        told = Decision(
-            at=self.node.now(), party="coordinator", rank=src.index, verdict="refused", reason=f"{src}: {why}"
-        )
-        self._listener.recorded(told)
+        now, why = self.node.now(), f"{src}: {why}"
+        self._listener.recorded(Decision(at=now, party="coordinator", rank=src.index, verdict="refused", reason=why))
 
     def room_for(
         self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, assert_never
 
 from paceline.core.effects import Compute, Mean, Reply, Tell, Train
-from paceline.core.errors import PeerLost, ProtocolError, Stopped, Undone
+from paceline.core.errors import PeerLost, ProtocolError, Stopped, Undone, Unexpected
 from paceline.core.mean import Part
 from paceline.core.message import vector_fields
 from paceline.core.role import Role
@@ -283,7 +283,11 @@ class Node(Looking):
                 raise ProtocolError(f"{self.me} got {type(envelope.message).__name__} before it had a role")
             if envelope.kind == CALL and not self._unanswered.take(role, src.index, envelope.id):
                 return
-            self._carry_out(role, role.on(self.now(), src.index, envelope.message))
+            try:
+                self._carry_out(role, role.on(self.now(), src.index, envelope.message))
+            except Unexpected as error:
+                self.admission.strike(src, str(error), at_once=True)
+                return
             for after in list(hosted.after.values()) if hosted.after else ():
                 after()
 
