@@ -29,9 +29,9 @@ from paceline.live.party import Party
 from paceline.live.phases import WAIT_SECONDS, Course, Phase, StopRule, moving_seconds
 from paceline.live.planning import ChooseMean, LayOut, make_plan, no_update
 from paceline.live.quotas import Quotas
+from paceline.live.records import told_by
 from paceline.live.recovery import Recovery, Snapshots
 from paceline.live.rendezvous import QUESTIONS, Rendezvous
-from paceline.live.reports import records_of
 from paceline.live.roll import Roll
 from paceline.live.tally import Tally
 from paceline.live.transport import CONTROL, Envelope, Kind, Transport, tell
@@ -153,6 +153,15 @@ class Coordinator:
 
     # ---- messages ----------------------------------------------------------------------------------------
     def deliver(self, src: Party, envelope: Envelope) -> None:
+        """While training goes on, what a worker says that cannot be is its own end, and nobody else's."""
+        try:
+            self._deliver(src, envelope)
+        except ProtocolError as error:
+            if src.kind != "worker" or self.phase is not Phase.TRAINING:
+                raise
+            self.node.admission.strike(src, str(error), at_once=True)
+
+    def _deliver(self, src: Party, envelope: Envelope) -> None:
         verbs.check(src, self.node.me, envelope)
         if not self.node.admits(src, envelope):
             return
@@ -188,7 +197,7 @@ class Coordinator:
             case control.Progress() as progress:
                 self._progressed(src, progress)
             case control.Records(lines=lines):
-                for record in records_of(lines):
+                for record in told_by(src, lines):
                     self._recovery.recorded(record)
                     self._listener.recorded(record)
             case control.Judged() as judged:

@@ -80,7 +80,7 @@ class Leasing:
                 raise ProtocolError(f"{src} sent {type(other).__name__}, which is for the first server to say")
 
     def _settle(self, leases: Leases, rank: int, fate: str, data: Data) -> None:
-        """What a server tells of a worker's contribution is what that worker claimed: it is the one to answer for it."""
+        """What a server tells of a worker's contribution is what that worker claimed, who answers for it."""
         try:
             leases.settled(rank, fate, data)
         except ValueError as error:

@@ -310,6 +310,17 @@ class Session:
 
     # ---- on the transport's thread -----------------------------------------------------------------------
     def deliver(self, src: Party, envelope: Envelope) -> None:
+        """What a worker says to a server that cannot be is that worker's end: it is expelled. Elsewhere it is raised,
+        which ends the connection.
+        """
+        try:
+            self._deliver(src, envelope)
+        except ProtocolError as error:
+            if src.kind != "worker" or self.node.me.kind != "server":
+                raise
+            self.node.admission.strike(src, str(error), at_once=True)
+
+    def _deliver(self, src: Party, envelope: Envelope) -> None:
         verbs.check(src, self.node.me, envelope)
         if not self.node.admits(src, envelope):
             return
