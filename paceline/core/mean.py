@@ -30,7 +30,7 @@ class Part:
     among: bounds.Ranks
     tag: bounds.Name
     weight: bounds.Weight
-    series: bounds.Count = 0
+    series: bounds.Integer = 0
 
     @classmethod
     def of(cls, mean: Mean) -> Part:
@@ -45,7 +45,7 @@ class Averaged:
 
     v: Vector
     weight: bounds.MeanWeight
-    series: bounds.Count = 0
+    series: bounds.Integer = 0
 
 
 @dataclass(slots=True, eq=False)
