@@ -325,6 +325,8 @@ TotalSamples = Annotated[int, Range(0, "total")]
 """Of one worker since the run began."""
 MeanWeight = Annotated[float, Range(0.0, "total_weight")]
 """Of several contributions together."""
+AnyWeight = Annotated[float, Range(0.0, NUMBER_MAX)]
+"""Of a model or of buffers that are looked at: samples, versions, or the mass of a gossip scheme."""
 Mass = Annotated[float, Range(0.0, "mass")]
 """What a model of a gossip scheme counts; all workers together have one for each of them."""
 Fraction = Annotated[float, Range(0.0, 1.0)]

@@ -40,7 +40,7 @@ class Exhibit:
     """`weight`: what a model counts in a mean over the workers. `facts`: JSON, of a state or of what is common."""
 
     v: Vector
-    weight: bounds.MeanWeight = 1.0
+    weight: bounds.AnyWeight = 1.0
     facts: bounds.LongText = ""
 
 
