@@ -38,7 +38,7 @@ class Limits:
     """What follows from the plan. 0: not known.
 
     samples: most of one contribution. length: elements of the model. epoch_samples: places of an epoch, where data is
-    leased. epochs: of the run. slices: that one server has.
+    leased. epochs: of the run. slices: that one server has. repeats: how often a clock may come that is no new one.
     """
 
     workers: int = 0
@@ -48,6 +48,7 @@ class Limits:
     epoch_samples: int = 0
     epochs: int = 0
     slices: int = 0
+    repeats: int = REPEATS_MAX
 
     @property
     def rank(self) -> int:

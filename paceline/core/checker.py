@@ -8,8 +8,9 @@ brought to its nearest bound, so that nobody who waits for the message waits for
 a group) has no nearest value, and the message is dropped.
 
 Clocks are bounded by those already seen. A worker's clock counts its pushes, so each is one more than the last. The
-last may come once more, when it was restarted or a server was replaced, and a clock starts again with 1 in the next
-phase of `hybrid`; but not again and again, or a worker could hold up a round for ever by repeating itself.
+last comes once more where a worker was restarted with what it had pushed, which happens in the simulator; how often is
+one of the limits. A live one is told of by `forget`, and so are servers that went back; a worker that enters another
+phase of `hybrid` says so (`begins_anew`).
 """
 
 from __future__ import annotations
@@ -42,13 +43,14 @@ _BY_TYPE: dict[Any, Bound] = {int: Range(-NUMBER_MAX, NUMBER_MAX), float: Range(
 class _Table:
     """What is checked of one class under given limits: ranges first, by far the most, then all else."""
 
-    __slots__ = ("clock", "family", "others", "ranges", "repeated", "whole")
+    __slots__ = ("begins_anew", "clock", "family", "others", "ranges", "repeated", "whole")
 
     def __init__(self, cls: type, limits: Limits) -> None:
         self.ranges: list[tuple[str, float, float]] = []
         self.others: list[tuple[str, Bound]] = []
         self.clock: tuple[str, Ticks] | None = None
         self.whole: list[str] = []
+        self.begins_anew: bool = getattr(cls, "begins_anew", False)
         hints = get_type_hints(cls)
         for name, declared in bounds_of(cls).items():
             bound = declared or _BY_TYPE.get(hints[name])
@@ -92,6 +94,10 @@ class Checker:
         for key in [key for key in list(self._seen) if key[0] == src]:
             del self._seen[key]
 
+    def forget_all(self) -> None:
+        """Servers went back to an earlier state: what was pushed since is pushed again."""
+        self._seen.clear()
+
     def check(self, src: Any, message: Any, stream: Any = 0, length: int = 0) -> str | None:
         """What is wrong with what `src` says. `length`: elements that the receiver holds of the model; 0: not known."""
         cls = type(message)
@@ -108,6 +114,8 @@ class Checker:
             for name in table.whole:
                 if len(getattr(message, name)) != length:
                     return _fault(cls, f"the length of {name}", len(getattr(message, name)), f"{length}")
+        if table.begins_anew:
+            self.forget(src)
         return self._tick(src, stream, cls, message, table) if table.clock else None
 
     def _tick(self, src: Any, stream: Any, cls: type, message: Any, table: _Table) -> str | None:
@@ -125,11 +133,11 @@ class Checker:
             return None
         if clock > seen.clock + ticks.ahead:
             return _fault(cls, name, clock, f"at most {seen.clock + ticks.ahead}, after {seen.clock}")
-        seen.clock = clock
         if table.repeated:
+            if seen.repeats + 1 > self.limits.repeats:
+                return _fault(cls, name, clock, f"{seen.clock + 1}: it is no new one")
             seen.repeats += 1
-            if seen.repeats > ticks.repeats:
-                return _fault(cls, name, clock, "a new one: it does not grow any more")
+        seen.clock = clock
         return None
 
     def nearest(self, src: Any, message: Any, stream: Any = 0, length: int = 0) -> Any | None:
@@ -147,9 +155,21 @@ class Checker:
             values[name] = near
         if table.clock:
             name, ticks = table.clock
-            seen = self._seen.setdefault((src, stream, table.family), _Seen(max(0, ticks.ahead - 1)))
-            values[name] = seen.clock = min(values[name], seen.clock + ticks.ahead)
+            values[name] = self._nearest_clock(getattr(message, name), ticks, (src, stream, table.family))
         return dataclasses.replace(message, **values)
+
+    def _nearest_clock(self, clock: int, ticks: Ticks, key: Any) -> int:
+        """One more than the last where each has to be: anything less would be taken for a repeat, and a worker that is
+        part of a round on one server and not on another holds everybody up.
+        """
+        seen = self._seen.get(key)
+        last = seen.clock if seen else 0
+        if ticks.ahead > 1:
+            near = min(max(clock, int(ticks.low)), last + ticks.ahead)
+        else:
+            near = clock if seen is None and ticks.low <= clock <= COUNT_MAX else last + 1
+        self._seen[key] = _Seen(near, seen.repeats if seen else 0.0)
+        return near
 
 
 def _fault(cls: type, field: str, value: Any, bound: str) -> str:

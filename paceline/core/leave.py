@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Generator, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from paceline.core import bounds
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Compute, Effect, Mean, Start, Tell, Ticket, Train, Wait
@@ -24,6 +24,8 @@ from paceline.core.role import Place
 @message
 class Entered:
     """What I say from now on belongs to `phase`. The coordinator and the servers answer whether that still lasts."""
+
+    begins_anew: ClassVar[bool] = True
 
     phase: bounds.Count
 

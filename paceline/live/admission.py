@@ -40,6 +40,7 @@ def limits_of(plan: control.Plan, me: Party) -> Limits:
         length=plan.length,
         epoch_samples=plan.epoch_samples,
         epochs=epochs,
+        repeats=0,
     )
 
 
@@ -48,7 +49,7 @@ class Admission:
 
     def __init__(self, me: Party) -> None:
         self._me = me
-        self._checker = Checker(Limits())
+        self._checker = Checker(Limits(repeats=0))
         self.strikes: Counter[Party] = Counter()
         self.on_strike: Strike = lambda src, why, strike: None
         self.expel: Callable[[int, str], None] = lambda rank, why: None
@@ -60,6 +61,10 @@ class Admission:
     def came(self, rank: int) -> None:
         """A later life of a worker: its clocks may be any."""
         self._checker.forget(party.worker(rank))
+
+    def begin_view(self) -> None:
+        """Servers went back: what was pushed since then is pushed again."""
+        self._checker.forget_all()
 
     def admit(self, src: Party, envelope: Envelope, length: int = 0) -> bool:
         """Is the message to be taken? Changes it where it is beyond its bounds. `length`: of what is held for it."""

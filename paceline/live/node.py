@@ -218,6 +218,7 @@ class Node(Looking):
     def begin_view(self, view: int) -> None:
         """Between two messages: from now on what belongs to another one is not heard."""
         self.out.view = view
+        self.admission.begin_view()
         self._unanswered.clear()
 
     @property

@@ -15,6 +15,7 @@ from paceline.core import bounds
 from paceline.core.bounds import Limits, bounds_of
 from paceline.core.checker import Checker
 from paceline.core.clocked import Push
+from paceline.core.leave import Entered
 from paceline.core.message import _types, scalar_fields
 from paceline.core.regroup import Move
 from paceline.core.vector import Ghost
@@ -119,7 +120,7 @@ def test_a_clock_may_be_repeated_but_not_for_ever() -> None:
     checker.check(0, push(7))
     faults = [checker.check(0, push(7)) for _ in range(2 * bounds.REPEATS_MAX)]
     assert faults[0] is None
-    assert faults[-1] == "Push: clock is 7, which has to be a new one: it does not grow any more"
+    assert faults[-1] == "Push: clock is 7, which has to be 8: it is no new one"
 
 
 def test_a_later_life_may_begin_with_any_clock() -> None:
@@ -181,3 +182,20 @@ def _honest(name: str, cls: type) -> Any:
     if hint in plain:
         return plain[hint]
     return {} if get_origin(hint) is dict else () if get_origin(hint) is tuple else Ghost(100)
+
+
+def test_a_clock_that_is_no_new_one_becomes_one_so_that_all_servers_have_the_same_round() -> None:
+    checker = Checker(dataclasses.replace(LIMITS, repeats=0))
+    checker.check(0, push(6))
+    for lie in (6, -(10**9), 2**60, 9, 1):
+        assert checker.check(0, push(lie)) is not None
+        near = checker.nearest(0, push(lie))
+        assert near is not None
+    assert near.clock == 11
+    assert checker.check(0, push(12)) is None
+
+
+def test_a_worker_that_enters_another_phase_counts_from_the_beginning() -> None:
+    checker = Checker(dataclasses.replace(LIMITS, repeats=0))
+    said = [push(1), push(2), Entered(phase=1), push(1), push(2)]
+    assert [checker.check(0, message) for message in said] == [None] * 5
