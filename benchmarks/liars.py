@@ -55,7 +55,7 @@ class Outcome:
 def train(out: Path, lie: str, given: argparse.Namespace) -> Outcome:
     leased = lie in LEASED
     words = ["--workers", str(given.workers), "--servers", "2", "--robust", given.robust, "--scheme", "bsp"]
-    words += ["--epochs", str(given.epochs), "--shares", "leases" if leased else "uniform", "--out", str(out)]
+    words += ["--epochs", str(given.epochs), "--shares", "leased" if leased else "uniform", "--out", str(out)]
     environment = dict(os.environ)
     if lie:
         (out.parent / "site").mkdir(exist_ok=True)
@@ -75,7 +75,8 @@ def train(out: Path, lie: str, given: argparse.Namespace) -> Outcome:
     (out.parent / f"{out.name}.log").write_text(run.stdout + run.stderr)
     summary = out / "summary.json"
     accuracy = json.loads(summary.read_text()).get("test_accuracy") or 0.0 if summary.exists() else 0.0
-    trace = [json.loads(line) for line in (out / "trace.jsonl").read_text().splitlines()]
+    written = (out / "trace.jsonl").read_text() if (out / "trace.jsonl").exists() else ""
+    trace = [json.loads(line) for line in written.splitlines()]
     lost = {row["party"] for row in trace if row["kind"] == "membership" and row["event"] == "lost"}
     refused = {row["rank"] for row in trace if row["kind"] == "gated" and row["refused"]}
     refused |= {row["rank"] for row in trace if row["kind"] == "decision" and row["verdict"] == "refused"}
@@ -83,7 +84,7 @@ def train(out: Path, lie: str, given: argparse.Namespace) -> Outcome:
     return Outcome(accuracy, run.returncode, lost, named, seconds)
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=8)
@@ -91,7 +92,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="these fields alone, by commas")
     parser.add_argument("--bound", type=float, default=0.02, help="of the accuracy of the honest run")
     parser.add_argument("words", nargs="*", help="further words for paceline train, after --")
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     faults = []
     with tempfile.TemporaryDirectory(prefix="liars-") as folder:
         honest = train(Path(folder) / "honest", "", given).accuracy

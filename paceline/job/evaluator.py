@@ -116,7 +116,8 @@ class Evaluator:
         session, seat = self._session, self._seat
         session.connect([party.server(s) for s in range(seat.servers)])
         for rank in range(seat.workers):
-            session.reach_if_there(party.worker(rank))
+            with contextlib.suppress(PeerLost):  # it is lost or expelled already, and the run goes on
+                session.reach_if_there(party.worker(rank))
         plan = session.expect(control.Plan)
         scheme = Recipe.from_json(plan.optimizer).make_scheme()
         self._model_of = scheme.model_of(seat.servers)

@@ -1,0 +1,14 @@
+"""Two lies of a worker, in processes: the run ends well and names the liar. The script tries all fields."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import liars
+
+
+def test_a_lying_worker_is_named_and_expelled_and_the_run_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
+    code = liars.main(["--only", "Push.samples,Push.data", "--epochs", "3", "--bound", "0.3"])
+    said = capsys.readouterr().out
+    assert code == 0, said
+    assert said.count(", named, expelled,") == 2, said
