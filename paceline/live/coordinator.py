@@ -34,7 +34,7 @@ from paceline.live.recovery import Recovery, Snapshots
 from paceline.live.rendezvous import QUESTIONS, Rendezvous
 from paceline.live.roll import Roll
 from paceline.live.tally import Tally
-from paceline.live.transport import CONTROL, Envelope, Kind, Transport, tell
+from paceline.live.transport import CONTROL, Broken, Envelope, Kind, Transport, tell
 
 STUCK_STEPS = 20.0
 
@@ -230,6 +230,9 @@ class Coordinator:
         return self.node.room_for_look(src, kind, id, lengths, shared, longest=self._longest)
 
     def lost(self, src: Party, why: str) -> None:
+        if isinstance(why, Broken) and src.kind == "worker" and self.phase is Phase.TRAINING:
+            self.node.admission.strike(src, str(why), at_once=True)
+        why = str(why)
         if not self.survives(src):
             self._rendezvous.lost(src, why)
         self._churn.lost(src, why)

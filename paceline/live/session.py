@@ -24,7 +24,7 @@ from paceline.live.links import measure_link
 from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.reports import Reports
-from paceline.live.transport import CONTROL, Envelope, Kind, Transport
+from paceline.live.transport import CONTROL, Broken, Envelope, Kind, Transport
 
 M = TypeVar("M")
 
@@ -431,6 +431,9 @@ class Session:
     def lost(self, src: Party, why: str) -> None:
         """Losing the coordinator ends this party; losing anybody else only the calls that were open at it."""
         if src != party.COORDINATOR:
+            if isinstance(why, Broken) and (src.kind, self.node.me.kind) == ("worker", "server"):
+                # To a worker that stays, this server is lost: it would wait for another one, and the others for it.
+                self.node.admission.strike(src, str(why), at_once=True)
             self.node.lost(src, why)
             self.on_lost(src)
         elif not self._exit.is_set():  # after Exit everybody goes home
