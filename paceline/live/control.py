@@ -187,10 +187,6 @@ class Progress:
     steps_before: bounds.Count = 0
     samples_before: bounds.TotalSamples = 0
 
-    def __post_init__(self) -> None:
-        finite(self, "seconds_computing", "seconds_waiting", "seconds_communicating")
-        finite(self, "seconds_hidden", "seconds_at_batch")
-
     def __add__(self, other: Progress) -> Progress:
         """Of two lives, the later one second."""
         names = [field.name for field in dataclasses.fields(self)]
@@ -347,9 +343,6 @@ class Rate:
     beta2: bounds.Real = 0.999
     eps: bounds.Real = 1e-8
     trust: bounds.Real = 0.001
-
-    def __post_init__(self) -> None:
-        finite(self, "lr", "momentum", "weight_decay", "beta1", "beta2", "eps", "trust")
 
 
 @message
