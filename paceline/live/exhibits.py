@@ -95,7 +95,6 @@ class Exhibits:
         elif "/" in what:
             self._reply(src, question, Withdrawn())
         else:
-            self._reply(src, question, Withdrawn())  # lest it waits for an answer where the run goes on
             raise ProtocolError(f"{src} asks {self._post.me} for its {what}, which it does not show")
 
     def _answer(self, src: Party, question: Envelope, provider: Provider) -> None:

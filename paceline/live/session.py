@@ -17,7 +17,7 @@ from paceline.core.leases import Data
 from paceline.core.role import Role
 from paceline.core.sharding import Layout
 from paceline.live import control, party, verbs
-from paceline.live.exhibits import PRESENCE, Peek
+from paceline.live.exhibits import PRESENCE, Peek, Withdrawn
 from paceline.live.host import cores
 from paceline.live.hosted import Carrier
 from paceline.live.links import measure_link
@@ -319,6 +319,8 @@ class Session:
             if src.kind != "worker" or self.node.me.kind != "server":
                 raise
             self.node.admission.strike(src, str(error), at_once=True)
+            if isinstance(envelope.message, Peek):  # lest the run waits at its end for one that waits for this
+                self.node.out.post_if_there(src, Envelope(Kind.REPLY, Withdrawn(), envelope.id))
 
     def _deliver(self, src: Party, envelope: Envelope) -> None:
         verbs.check(src, self.node.me, envelope)
