@@ -24,6 +24,7 @@ from paceline.live.party import Party
 from paceline.live.transport import REPLY, Envelope
 
 STRIKES = 3
+WHY_MAX = 400
 EPOCHS_AHEAD = 8
 """Leases are taken ahead of the last epoch of a run, too, where epochs are short."""
 
@@ -82,6 +83,7 @@ class Admission:
 
     def strike(self, src: Party, why: str, *, at_once: bool = False) -> None:
         """`at_once`: it is expelled for that alone."""
+        why = why if len(why) <= WHY_MAX else f"{why[:WHY_MAX]}..."  # it may quote what was said
         self.strikes[src] += 1
         count = self.strikes[src]
         if count <= STRIKES or count & (count - 1) == 0:  # a liar that goes on does not fill the log
