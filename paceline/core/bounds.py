@@ -291,7 +291,7 @@ class Length:
 
 
 # ---- the types of fields ---------------------------------------------------------------------------------
-Clock = Annotated[int, Ticks(0, COUNT_MAX)]
+Clock = Annotated[int, Ticks(1, COUNT_MAX)]
 """Counts exchanges of the sender, one by one."""
 RoundNumber = Annotated[int, Ticks(-1, COUNT_MAX, ROUNDS_AHEAD, COUNT_MAX)]
 """Counts rounds, of which the sender need not tell each receiver."""

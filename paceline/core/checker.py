@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_type_hints
@@ -38,6 +39,12 @@ from paceline.core.bounds import (
 
 _BY_TYPE: dict[Any, Bound] = {int: Range(-NUMBER_MAX, NUMBER_MAX), float: Range(-NUMBER_MAX, NUMBER_MAX), str: Text()}
 """Of fields that declare none, as those of a scheme that is not ours may."""
+
+
+NEW_AHEAD = 2
+"""A newcomer begins where another worker is, of whom something may still be on its way."""
+STRIKES = 3
+"""A worker is expelled with that many, and if it stays with as many more."""
 
 
 class _Table:
@@ -82,10 +89,13 @@ class _Seen:
 
 class Checker:
     """Of one receiver. A sender is known by whatever the driver knows it by; `stream`: one of several from it, such as
-    the slices of a push, which have each the same clock."""
+    the slices of a push, which have each the same clock.
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    from_start: nobody has said anything to a receiver before this one, so who is new is about as far as the others.
+    """
+
+    def __init__(self, limits: Limits, *, from_start: bool = False) -> None:
+        self.limits, self._from_start = limits, from_start
         self._tables: Callable[[type], _Table] = functools.cache(lambda cls: _Table(cls, limits))
         self._seen: dict[tuple[Any, Any, type], _Seen] = {}
 
@@ -124,6 +134,9 @@ class Checker:
         clock, key = getattr(message, name), (src, stream, table.family)
         seen = self._seen.get(key)
         if seen is None:
+            most = self._highest(stream, table.family)
+            if self._from_start and table.repeated and clock > most + NEW_AHEAD:
+                return _fault(cls, name, clock, f"at most {most + NEW_AHEAD} to begin with")
             self._seen[key] = _Seen(clock)
             return None
         if clock == seen.clock + 1:
@@ -133,12 +146,17 @@ class Checker:
             return None
         if clock > seen.clock + ticks.ahead:
             return _fault(cls, name, clock, f"at most {seen.clock + ticks.ahead}, after {seen.clock}")
-        if table.repeated:
-            if seen.repeats + 1 > self.limits.repeats:
-                return _fault(cls, name, clock, f"{seen.clock + 1}: it is no new one")
-            seen.repeats += 1
-        seen.clock = clock
+        if not table.repeated:
+            seen.clock = max(seen.clock, clock)
+            return None
+        if clock != seen.clock or seen.repeats + 1 > self.limits.repeats:
+            return _fault(cls, name, clock, f"{seen.clock + 1}: it is no new one")
+        seen.repeats += 1
         return None
+
+    def _highest(self, stream: Any, family: type) -> int:
+        """Clock of those who are furthest."""
+        return max((seen.clock for key, seen in self._seen.items() if key[1:] == (stream, family)), default=0)
 
     def nearest(self, src: Any, message: Any, stream: Any = 0, length: int = 0) -> Any | None:
         """`message`, in which `check` has found something, within its bounds; None where it has to be dropped."""
@@ -165,7 +183,9 @@ class Checker:
         seen = self._seen.get(key)
         last = seen.clock if seen else 0
         if ticks.ahead > 1:
-            near = min(max(clock, int(ticks.low)), last + ticks.ahead)
+            near = max(last, min(max(clock, int(ticks.low)), last + ticks.ahead))
+        elif seen is None and self._from_start:
+            near = max(1, self._highest(*key[1:]))
         else:
             near = clock if seen is None and ticks.low <= clock <= COUNT_MAX else last + 1
         self._seen[key] = _Seen(near, seen.repeats if seen else 0.0)
@@ -176,3 +196,19 @@ def _fault(cls: type, field: str, value: Any, bound: str) -> str:
     """The sentence: field, value, bound."""
     text = repr(value)
     return f"{cls.__name__}: {field} is {text if len(text) <= 60 else text[:57] + '...'}, which has to be {bound}"
+
+
+class FalseClaims:
+    """Who has said what is beyond its bounds, as one receiver has seen it. `strikes`: by sender."""
+
+    def __init__(self) -> None:
+        self.strikes: Counter[Any] = Counter()
+
+    def strike(self, src: Any, why: str, *, at_once: bool) -> str | None:
+        """Why `src` is to be expelled, or None. at_once: what it said cannot be, so that one time is enough."""
+        self.strikes[src] += 1
+        count = self.strikes[src]
+        if not at_once and count % STRIKES:
+            return None
+        many = "a message that cannot be" if at_once else f"{count} messages beyond their bounds, the last"
+        return f"false claims: {many}: {why}"

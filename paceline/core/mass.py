@@ -37,6 +37,11 @@ QUANTUM = 2.0**-40
 """What a weight is made of. Sums of weights are exact up to 2^53 of it: with a weight of 1 each, 8,192 workers."""
 
 
+MASS_MAX = 2.0
+"""For each worker: what nobody can have more of, unless somebody lies. Then whoever believed it would be the next to
+say what cannot be."""
+
+
 def whole(weight: float) -> float:
     """`weight`, rounded down to a multiple of QUANTUM."""
     return weight // QUANTUM * QUANTUM
@@ -79,6 +84,7 @@ class Holder(Role):
     def __init__(self, scheme: Any, place: Place) -> None:
         super().__init__(scheme, place)
         self.weight = 1.0
+        self.most = MASS_MAX * len(self.workers)
         self.away: set[int] = set()  # workers known to have left
         self.left = False
         self.heir: int | None = None  # who has got this worker's mass
@@ -111,7 +117,7 @@ class Holder(Role):
             if not weight:
                 continue  # from a newcomer that has no mass yet
             self.w = (self.w * self.weight + total) * (1.0 / (self.weight + weight))
-            self.weight += weight
+            self.weight = min(self.weight + weight, self.most)
             self.mixed = True
 
     def memory(self) -> str:

@@ -13,17 +13,15 @@ bounds are in `paceline.core.bounds`; the coordinator, which gives the orders, i
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable
 
 from paceline.core.bounds import SAMPLES_MAX, Limits
-from paceline.core.checker import Checker
+from paceline.core.checker import STRIKES, Checker, FalseClaims
 from paceline.live import control, party
 from paceline.live.hosted import Declined
 from paceline.live.party import Party
 from paceline.live.transport import REPLY, Envelope
 
-STRIKES = 3
 WHY_MAX = 400
 EPOCHS_AHEAD = 8
 """Leases are taken ahead of the last epoch of a run, too, where epochs are short."""
@@ -51,7 +49,7 @@ class Admission:
     def __init__(self, me: Party) -> None:
         self._me = me
         self._checker = Checker(Limits(repeats=0))
-        self.strikes: Counter[Party] = Counter()
+        self.claims = FalseClaims()
         self.on_strike: Strike = lambda src, why, strike: None
         self.expel: Callable[[int, str], None] = lambda rank, why: None
 
@@ -84,11 +82,10 @@ class Admission:
     def strike(self, src: Party, why: str, *, at_once: bool = False) -> None:
         """`at_once`: it is expelled for that alone."""
         why = why if len(why) <= WHY_MAX else f"{why[:WHY_MAX]}..."  # it may quote what was said
-        self.strikes[src] += 1
-        count = self.strikes[src]
+        reason = self.claims.strike(src, why, at_once=at_once)
+        count = self.claims.strikes[src]
         if count <= STRIKES or count & (count - 1) == 0:  # a liar that goes on does not fill the log
             print(f"{self._me}: {src} is refused (strike {count}): {why}", file=sys.stderr, flush=True)
             self.on_strike(src, why, count)
-        if src.kind == "worker" and (at_once or count % STRIKES == 0):
-            many = "a message that cannot be" if at_once else f"{count} messages beyond their bounds, the last"
-            self.expel(src.index, f"false claims: {many}: {why}")
+        if src.kind == "worker" and reason:
+            self.expel(src.index, reason)

@@ -170,6 +170,7 @@ class ESync(Scheme):
             super().__init__(scheme, place)
             smoothing = Smoothing.parse(scheme.smoothing)
             self.round = -1
+            self.rounds: dict[int, int] = {}  # that each worker says it is in
             self.c, self.m = Estimates(self.workers, smoothing), Estimates(self.workers, smoothing)
             self.d = Ranked(self.workers)
             self.members = set(self.workers)
@@ -207,6 +208,9 @@ class ESync(Scheme):
                 self.d.put(rank, self.c[rank] + self.m[rank])
 
         def enter(self, now: float, src: int, round: int) -> None:
+            self.rounds[src] = round
+            if round > self.round + 1 and sum(claim >= round for claim in self.rounds.values()) < 2:
+                round = self.round + 1  # one alone is not so far ahead
             if round > self.round:
                 self.round, self.begun, self.done, self.met_at = round, {}, {}, self.last_done
             elif src in self.begun:
@@ -224,6 +228,7 @@ class ESync(Scheme):
 
         def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             self.members.discard(rank)
+            self.rounds.pop(rank, None)
             for estimates in (self.c, self.m, self.d):
                 estimates.drop(rank)
             yield from ()

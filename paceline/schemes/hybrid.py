@@ -255,6 +255,8 @@ class Hybrid(Scheme):
                     return  # asked again after a restart, and answered with the others
                 case Ended(phase=phase) if phase < self.phase:
                     yield Reply(src, Begin(w=self.start))
+                case Ended() if self.phase + 1 == len(self.scheme.parsed):
+                    return  # nothing comes after the last phase, whatever a worker says
                 case Ended(w=w, weight=weight):
                     self.ended[src] = w * weight, weight
                     yield from self.inner.gone(now, src)
@@ -303,9 +305,9 @@ class Hybrid(Scheme):
                 case _ if src in self.left:
                     return
                 case Entered(phase=phase):
-                    self.at[src] = phase
-                    if phase > self.phase:
+                    if phase == self.phase + 1 < len(self.scheme.parsed) and self.granting.is_over:
                         yield from self.begin(now, phase, None)
+                    self.at[src] = min(phase, self.phase)
                     yield Reply(src, Answer(go=phase == self.phase))
                 case GoOn(phase=phase):
                     yield Reply(src, Answer(go=phase == self.phase and self.may_go_on(now, src, message)))

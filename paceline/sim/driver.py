@@ -27,7 +27,9 @@ from paceline.sim.cluster import Cluster, uniform
 from paceline.sim.faults import schedule
 from paceline.sim.heap import Heap
 from paceline.sim.invariants import Invariants
+from paceline.sim.door import Door
 from paceline.sim.leasing import SimulatedLeases
+from paceline.sim.lies import Lies
 from paceline.sim.members import Members
 from paceline.sim.news import ConfirmedMembers
 from paceline.sim.parties import Life, Party
@@ -58,7 +60,8 @@ class Simulation:
     `gate`: makes that of a shard, by its number; `rounds`: those of a shard, where they are not the plain ones.
     `lender`: of whom the samples of `work` are leased, for clusters without hazards; `leases`: the queue of which they
     are, for those with hazards. `shards`: what each server holds, and its update rule; by default equal parts, with a
-    rule of `update_factory`. `limit`: of what workers train. Raises ConfigError when the scheme cannot run on such a
+    rule of `update_factory`. `limit`: of what workers train. `batch_samples`: of the largest mini-batch of a worker's own, where known, by which
+    it is judged what one that lies says. Raises ConfigError when the scheme cannot run on such a
     cluster.
     """
 
@@ -83,18 +86,22 @@ class Simulation:
         leases: Leases | None = None,
         shards: Sequence[ModelShard] = (),
         limit: Limit | None = None,
+        batch_samples: int = 0,
         **plain: Any,
     ) -> None:
         measured = tuple(seconds_per_step) or (cluster.seconds_per_step() if cluster else ())
         cluster = cluster or uniform(**plain)
         self.scheme = scheme
         self.cluster = cluster
-        self.seed = seed
+        self.seed, self.length = seed, len(w0)
         self.now = 0.0
         self.events = 0
         self.steps = [0] * cluster.workers
         self.trace = trace
         self.heap = Heap()
+        lie = any(fault.kind == "lie" for fault in cluster.faults)
+        self.door = Door(self, leases.samples if leases else 0, batch_samples) if lie else None
+        self.lies = Lies(seed, self.door.limits) if self.door else None
         self.invariants = Invariants(self) if watched else None
         note = self._note if self.invariants else trace
         self.world = World(
@@ -192,6 +199,16 @@ class Simulation:
         """Worker `rank` is put out of the run for good, once what happens now is over."""
         self.heap.push(self.now, self.members.expel, rank, reason)
 
+    @property
+    def liars(self) -> set[int]:
+        """Workers that have begun to lie; grows."""
+        return self.lies.ever if self.lies else set()
+
+    def rightful(self, ranks: Iterable[int] | None = None) -> set[int]:
+        """Those of `ranks`, or of all workers, that were not put out and have never lied."""
+        out = self.members.barred | self.liars
+        return set(range(self.cluster.workers) if ranks is None else ranks) - out
+
     def restart(self, rank: int) -> None:
         """Worker `rank` loses its `run` and all it waited for, and starts anew; what lives on its role survives."""
         life = self.lives[rank]
@@ -225,6 +242,10 @@ class Simulation:
                 effect = generator.send(value)
         except StopIteration:
             life.alive = False
+        except Exception:
+            if life.rank not in self.liars:
+                raise
+            self.crash(life.rank)  # it has brought itself to what its box never meets
 
     def _compute(self, life: Life, wanted: Compute) -> object:
         limit = self._limit
