@@ -97,6 +97,10 @@ def _length(spans: Iterable[tuple[int, int]]) -> int:
     return sum(stop - start for start, stop in spans)
 
 
+def _count(data: Data) -> int:
+    return sum(stop - start for _, start, stop in data)
+
+
 def difference(piece: Piece, parts: Iterable[Piece]) -> Data:
     """`piece` without `parts` of it, which are in order."""
     epoch, at, end = piece
@@ -232,7 +236,9 @@ class Leases:
         """
         claimed, data = data, self._own(rank, data)
         self._settle(rank, fate, data)
-        if sum(stop - start for _, start, stop in data) < sum(stop - start for _, start, stop in claimed):
+        for piece in claimed:
+            self._checked(piece)
+        if _count(data) < _count(claimed):
             raise ValueError(f"samples {claimed} were not all given to worker {rank}")
 
     def _settle(self, rank: int, fate: str, data: Data) -> None:

@@ -139,8 +139,7 @@ class AsyncDiLoCo(Scheme):
 
         def steps_of(self, rank: int) -> int:
             fastest = self.speed.largest()
-            known = fastest is not None and self.speed[fastest] > 0 and rank not in self.speed.unknown
-            if not self.scheme.dynamic or not known:
+            if not self.scheme.dynamic or fastest is None or rank in self.speed.unknown or not self.speed[fastest]:
                 return int(self.scheme.h)
             # The small number: equal speeds are equal, whatever their last digit says.
             return max(1, int(self.speed[rank] / self.speed[fastest] * self.scheme.h + 1e-9))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.core.bounds import SAMPLES_MAX, Limits
 from paceline.core.checker import Checker, FalseClaims
+from paceline.sim.lies import Lies
 from paceline.sim.parties import Party
 
 if TYPE_CHECKING:
@@ -73,3 +74,11 @@ class Door:
         if receiver is None:
             receiver = self._receivers[party.process] = _Receiver(self.limits, from_start=not party.incarnation)
         return receiver
+
+
+def door_and_lies(sim: Simulation, epoch_samples: int, batch_samples: int) -> tuple[Door | None, Lies | None]:
+    """Of a cluster in which somebody lies; without liars a simulation is not made slower by a check."""
+    if not any(fault.kind == "lie" for fault in sim.cluster.faults):
+        return None, None
+    door = Door(sim, epoch_samples, batch_samples)
+    return door, Lies(sim.seed, door.limits)

@@ -24,12 +24,11 @@ from paceline.core.round import Round
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record, Span
 from paceline.sim.cluster import Cluster, uniform
+from paceline.sim.door import door_and_lies
 from paceline.sim.faults import schedule
 from paceline.sim.heap import Heap
 from paceline.sim.invariants import Invariants
-from paceline.sim.door import Door
 from paceline.sim.leasing import SimulatedLeases
-from paceline.sim.lies import Lies
 from paceline.sim.members import Members
 from paceline.sim.news import ConfirmedMembers
 from paceline.sim.parties import Life, Party
@@ -60,9 +59,9 @@ class Simulation:
     `gate`: makes that of a shard, by its number; `rounds`: those of a shard, where they are not the plain ones.
     `lender`: of whom the samples of `work` are leased, for clusters without hazards; `leases`: the queue of which they
     are, for those with hazards. `shards`: what each server holds, and its update rule; by default equal parts, with a
-    rule of `update_factory`. `limit`: of what workers train. `batch_samples`: of the largest mini-batch of a worker's own, where known, by which
-    it is judged what one that lies says. Raises ConfigError when the scheme cannot run on such a
-    cluster.
+    rule of `update_factory`. `limit`: of what workers train. `batch_samples`: of the largest mini-batch of a worker's
+    own, where known, by which what one that lies says is judged. Raises ConfigError when the scheme cannot run on such
+    a cluster.
     """
 
     def __init__(
@@ -91,17 +90,13 @@ class Simulation:
     ) -> None:
         measured = tuple(seconds_per_step) or (cluster.seconds_per_step() if cluster else ())
         cluster = cluster or uniform(**plain)
-        self.scheme = scheme
-        self.cluster = cluster
+        self.scheme, self.cluster = scheme, cluster
         self.seed, self.length = seed, len(w0)
-        self.now = 0.0
-        self.events = 0
+        self.now, self.events = 0.0, 0
         self.steps = [0] * cluster.workers
         self.trace = trace
         self.heap = Heap()
-        lie = any(fault.kind == "lie" for fault in cluster.faults)
-        self.door = Door(self, leases.samples if leases else 0, batch_samples) if lie else None
-        self.lies = Lies(seed, self.door.limits) if self.door else None
+        self.door, self.lies = door_and_lies(self, leases.samples if leases else 0, batch_samples)
         self.invariants = Invariants(self) if watched else None
         note = self._note if self.invariants else trace
         self.world = World(

@@ -63,7 +63,8 @@ class Invariants:
         self._steps_before = -1
         promises, self._liars = promises_of(sim.scheme), sim.liars
         self._shards = [
-            ShardRecount(self.broken, promises, sim.cluster.workers, number, self._liars) for number in range(sim.cluster.servers)
+            ShardRecount(self.broken, promises, sim.cluster.workers, number, self._liars)
+            for number in range(sim.cluster.servers)
         ]
         self._means: dict[int, list[Errand]] = defaultdict(list)  # under way, by rank
         self.mass = Mass(sim, self.broken) if sim.scheme.workers_differ else None

@@ -1,7 +1,8 @@
 """Of the fuzzer: one worker lies, among all that else goes wrong.
 
-The storm is the one that the seed draws, with the same faults, run once more with a liar in it. What is drawn here comes
-from a stream of its own. The others must be as well off as without it, but for its share of the work.
+The storm is the one that the seed draws, with the same faults, run once more with a liar in it. What is drawn here
+comes from a stream of its own. Servers keep all that they acknowledged in it: one that is replaced from a copy or a
+snapshot does not know how far a worker was whose first word to it is a lie.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, nan, nextafter
 from random import Random
@@ -66,7 +66,7 @@ def edges_of(cls: type, limits: Limits) -> dict[str, tuple[Any, ...]]:
     for name, bound in bounds_of(cls).items():
         if isinstance(bound, Range):
             low, high = bound.low, bound.top(limits)
-            step = (1 if kinds[name] is int else nextafter(high, inf) - high)
+            step = 1 if kinds[name] is int else nextafter(high, inf) - high
             found[name] = tuple(map(kinds[name], (low, low - 1, high, high + step)))
     return found
 
@@ -78,7 +78,11 @@ def _hostile_tuple(random: Random, value: tuple[Any, ...], wide: int) -> tuple[A
         return random.choice((value[:at] + value[at + 1 :], value + value[at : at + 1], tuple(reversed(value))))
     if wide == 1:
         return random.choice(((), (random.choice(INTEGERS),), (*value, random.randrange(8))))
-    start, start_of_2, length = random.randrange(40), random.randrange(4), random.choice((-3, 0, 1, 3, 40, 2**40, 2**63))
+    start, start_of_2, length = (
+        random.randrange(40),
+        random.randrange(4),
+        random.choice((-3, 0, 1, 3, 40, 2**40, 2**63)),
+    )
     spans = [(start, start + length)] + [(start_of_2, start_of_2 + 2)] * random.randrange(2)
     epoch = random.choice((0, 0, 1, 2, *INTEGERS))
     return tuple(spans) if wide == 2 else tuple((epoch, *span) for span in spans)
@@ -102,7 +106,7 @@ class Lies:
     """Who of `workers` lies, and what. `told`: lies, by message and field."""
 
     def __init__(self, seed: int, limits: Limits) -> None:
-        self._edges = functools.cache(lambda cls: edges_of(cls, limits))
+        self._edges: Callable[[type], dict[str, tuple[Any, ...]]] = functools.cache(lambda cls: edges_of(cls, limits))
         self._random = Random(f"{seed}/lies")
         self._lying: dict[int, Lying] = {}
         self.ever: set[int] = set()  # who has begun to lie
@@ -128,7 +132,8 @@ class Lies:
         return [self._changed(part, values) for part in parts]
 
     def _values(self, message: Any, names: Sequence[str]) -> dict[str, Any]:
-        edges, hints = self._edges(type(message)), get_type_hints(type(message))
+        cls: type[Any] = type(message)
+        edges, hints = self._edges(cls), get_type_hints(type(message))
         return {
             name: hostile(self._random, getattr(message, name), edges.get(name, ()), width(hints[name]))
             for name in names

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.checker import Checker, FalseClaims
 from paceline.core.clocks import Clocks
 from paceline.core.leases import APPLIED, Leases
@@ -47,7 +48,7 @@ def test_the_others_go_on_and_nobody_but_the_liar_is_put_out(part: int) -> None:
 
 
 def test_the_seeds_draw_lies_in_every_scheme_and_some_are_put_out() -> None:
-    plans = [plan for seed in range(SEEDS) if (plan := with_liar(seed))]
+    plans = [plan for seed in range(1500) if (plan := with_liar(seed))]
     assert {plan.scheme.name for plan in plans} == set(names())
     assert any(play(plan.seed).members.barred for plan in plans[:20])
 
@@ -74,8 +75,13 @@ def nothing_is_brought_to_its_bounds(patch: Patch) -> None:
 
 
 @pytest.mark.parametrize(
-    "bug", [nothing_is_checked, a_mean_waits_for_whoever_named_another, clocks_are_not_checked,
-            nothing_is_brought_to_its_bounds]
+    "bug",
+    [
+        nothing_is_checked,
+        a_mean_waits_for_whoever_named_another,
+        clocks_are_not_checked,
+        nothing_is_brought_to_its_bounds,
+    ],
 )
 def test_a_planted_bug_is_caught(bug: Callable[[Patch], None], monkeypatch: Patch) -> None:
     bug(monkeypatch)
@@ -149,7 +155,9 @@ def test_under_robust_means_the_model_stays_between_the_optima_of_the_honest(rul
     cluster = replace(uniform(5, 2), faults=(Fault(kind="lie", at_s=0.0, one_in=2, workers=(0,)),))
     rounds = RobustPolicy(rule=rule, f=1).rounds(Numbers())
     work = Steps(lambda rank, rng: 1.0, gradient, samples=lambda rank: 4)
-    sim = Simulation(make("bsp", {}), start, work, cluster=cluster, seed=seed, rounds=rounds, batch_samples=4)
+    sim = Simulation(
+        make("bsp", {}), start, work, cluster=cluster, seed=seed, rounds=rounds, batch_samples=4, watched=False
+    )
 
     def within(sim: Simulation) -> bool:
         w = sim.model()

@@ -237,7 +237,13 @@ class ShardRecount:
             missing = sorted(set(self._clocks).difference(record.ranks, self._passed_over))
             if missing:
                 raise self._broken(f"shard {record.shard} makes an update without worker {missing[0]}, which is here")
-        if promise.samples and self._constant and not self.liars and not self._passed_over and record.samples != promise.samples:
+        if (
+            promise.samples
+            and self._constant
+            and not self.liars
+            and not self._passed_over
+            and record.samples != promise.samples
+        ):
             raise self._broken(f"an update is made of {record.samples} samples; it was to be {promise.samples}")
 
     def all_is_accounted_for(self, number: int, waiting: int) -> None:

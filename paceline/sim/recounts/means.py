@@ -87,7 +87,7 @@ class _ExpectedMean:
 
         Where a liar contradicts one other worker nobody knows which of the two is right.
         """
-        if len(set(self.counts[0].weights) - liars) < 2 and liars.intersection(self.among):
+        if len(set(self.counts[0].weights) - liars) < 2 and liars & set(self.among):
             return None
         counts = [count for count in self.counts if count.weighs(weight, liars)]
         if any(count.is_over or (count.missing and not count.awaits(liars)) for count in counts):
@@ -151,7 +151,11 @@ class MeanRecount:
 
     def reply(self, to: int, message: Any) -> None:
         asked = self._asked[to]
-        if not isinstance(message, Averaged) or to in self._liars or any(meeting.result is message for meeting in asked):
+        if (
+            not isinstance(message, Averaged)
+            or to in self._liars
+            or any(meeting.result is message for meeting in asked)
+        ):
             return
         if any(former is message for former in self._former):
             return
