@@ -136,7 +136,7 @@ def play(plan: Plan, trace: Callable[[Record], None] | None = None) -> Outcome:
 
     sim, over = go_on_to_the_end(plan, write)
     stalls.check(plan.seed, plan.scheme, plan.cluster, plan.samples)
-    lying = liars.draw(plan.seed, plan.cluster, CALM_S)
+    lying = liars.draw(plan.seed, plan.scheme, plan.cluster, CALM_S)
     if lying:
         with_liar, _ = go_on_to_the_end(replace(plan, cluster=lying), write)
     written.update(f"{sim.events} {sim.now!r} {sim.steps}".encode())

@@ -15,6 +15,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from paceline.core.scheme import Scheme
 from paceline.sim.cluster import Cluster, Fault
 from paceline.sim.driver import Simulation
 from paceline.sim.invariants import InvariantBroken
@@ -27,10 +28,13 @@ SPIN_S = 5.0
 """Of CPU time, in which nothing happens."""
 
 
-def draw(seed: int, cluster: Cluster, until_s: float) -> Cluster | None:
-    """The cluster with a worker that lies; None: nobody does."""
+def draw(seed: int, scheme: Scheme, cluster: Cluster, until_s: float) -> Cluster | None:
+    """The cluster with a worker that lies; None: nobody does.
+
+    Nobody does where schemes follow one another: one that is misled into another phase stands still for the others.
+    """
     random = Random(f"fuzz/{seed}/liar")
-    if random.randrange(ONE_SEED_IN) or cluster.workers < WORKERS_MIN:
+    if random.randrange(ONE_SEED_IN) or cluster.workers < WORKERS_MIN or "phases" in scheme.parameters():
         return None
     rank, at_s = random.randrange(cluster.workers), random.choice((0.0, random.uniform(0.0, until_s)))
     one_in, for_s = random.choice((1, 3, 20)), random.choice((0.0, 0.0, random.uniform(1.0, until_s)))

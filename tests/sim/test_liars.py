@@ -29,7 +29,7 @@ SEEDS = 400
 
 def with_liar(seed: int) -> Plan | None:
     plan = draw(seed, schemes_of(seed, names()))
-    cluster = liars.draw(seed, plan.cluster, CALM_S)
+    cluster = liars.draw(seed, plan.scheme, plan.cluster, CALM_S)
     return replace(plan, cluster=cluster) if cluster else None
 
 
@@ -49,7 +49,7 @@ def test_the_others_go_on_and_nobody_but_the_liar_is_put_out(part: int) -> None:
 
 def test_the_seeds_draw_lies_in_every_scheme_and_some_are_put_out() -> None:
     plans = [plan for seed in range(1500) if (plan := with_liar(seed))]
-    assert {plan.scheme.name for plan in plans} == set(names())
+    assert {plan.scheme.name for plan in plans} == set(names()) - {"hybrid"}
     assert any(play(plan.seed).members.barred for plan in plans[:20])
 
 
