@@ -49,7 +49,8 @@ class Admission:
     def __init__(self, me: Party) -> None:
         self._me = me
         self._checker = Checker(Limits(repeats=0))
-        self.claims = FalseClaims()
+        self._claims = FalseClaims()
+        self.strikes = self._claims.strikes
         self.on_strike: Strike = lambda src, why, strike: None
         self.expel: Callable[[int, str], None] = lambda rank, why: None
 
@@ -82,8 +83,8 @@ class Admission:
     def strike(self, src: Party, why: str, *, at_once: bool = False) -> None:
         """`at_once`: it is expelled for that alone."""
         why = why if len(why) <= WHY_MAX else f"{why[:WHY_MAX]}..."  # it may quote what was said
-        reason = self.claims.strike(src, why, at_once=at_once)
-        count = self.claims.strikes[src]
+        reason = self._claims.strike(src, why, at_once=at_once)
+        count = self.strikes[src]
         if count <= STRIKES or count & (count - 1) == 0:  # a liar that goes on does not fill the log
             print(f"{self._me}: {src} is refused (strike {count}): {why}", file=sys.stderr, flush=True)
             self.on_strike(src, why, count)
