@@ -124,7 +124,7 @@ def faults_of(s: Summary) -> Iterator[str]:
     for w in s.workers:
         of = f"worker {w.rank} ({w.device}): of {text.counted(w.exchanges, 'exchange')} the servers"
         if w.refused:
-            yield f"{of} refused {w.refused}, for bad numbers; the reasons are in trace.jsonl"
+            yield f"{of} refused {w.refused}, for bad numbers or false claims; the reasons are in trace.jsonl"
         elif w.wild > WILD_SHARE * w.exchanges:
             yield f"{of} found {w.wild} far longer than most, and used them; --gate reject would not"
 

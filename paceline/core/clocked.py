@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, ClassVar
 
+from paceline.core import bounds
 from paceline.core.clocks import Clocks
 from paceline.core.effects import Reply, Tell
 from paceline.core.leases import APPLIED, LATE, REFUSED, Data, Places
@@ -37,7 +38,6 @@ from paceline.core.round import MadeOf, Round
 from paceline.core.spans import Spans, updated
 from paceline.core.staleness import Weighting
 from paceline.core.trace import Applied, Decision
-from paceline.core.vector import Vector
 
 NAMED_MAX = 8
 """A decision names those who are waited for up to this number."""
@@ -59,11 +59,11 @@ class Push:
 
     carries: ClassVar[Nature] = INCREMENT
 
-    g: Vector
-    clock: int
-    samples: int
-    data: Data = ()
-    unused: Spans = ()
+    g: bounds.Whole
+    clock: bounds.Clock
+    samples: bounds.Samples
+    data: bounds.Leased = ()
+    unused: bounds.Unused = ()
 
 
 @message
@@ -75,10 +75,10 @@ class Weights:
 
     carries: ClassVar[Nature] = STATE
 
-    w: Vector
-    version: int
+    w: bounds.Whole
+    version: bounds.Count
     current: bool = True
-    samples_seen: int = 0
+    samples_seen: bounds.Count = 0
 
 
 def among_others(tables: dict[str, Any]) -> dict[str, Any]:
@@ -275,12 +275,13 @@ class ClockedServer(Role):
 
     def _shut_out(self, now: float, src: int, push: Push) -> Collection[int]:
         """The gate has refused what `src` pushed: it changes nothing, and no round waits for another."""
-        self.samples_seen += push.samples
+        group = self.rounds[src]
+        samples = group.claimed(push.samples)
+        self.samples_seen += samples
         self.own.pop(src, None)
         if self.note:
-            self._note_update(now, (src,), self.version - self.seen[src], 0.0, push.samples)
+            self._note_update(now, (src,), self.version - self.seen[src], 0.0, samples)
         self._settle(REFUSED, ((src, push.data),))
-        group = self.rounds[src]
         if self._asks_enough:  # a round of whoever comes: it may come again
             return (src,)
         group.came.add(src)
@@ -292,7 +293,7 @@ class ClockedServer(Role):
         came = group.came
         if group.count:
             counted = came - group.refused if group.refused else came
-            self._apply(now, counted, group.mean(), group.samples, group.data, group.unused)
+            self._apply(now, counted, group.mean(), group.counted_samples(), group.data, group.unused)
         group.reset()
         return came
 

@@ -67,6 +67,9 @@ class Clocks(dict[int, int]):
         del at[clock]
         if clock != self.low or not at:
             return False
-        while self.low not in at:
-            self.low += 1
+        for low in range(self.low + 1, self.low + 1 + len(at)):
+            if low in at:
+                self.low = low
+                return True
+        self.low = min(at)  # there is a gap that is wider than there are clocks: no step at a time
         return True

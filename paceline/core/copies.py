@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.core import bounds
 from paceline.core.effects import Reply, Tell
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import message
@@ -35,8 +36,8 @@ class SliceState:
 class Copied:
     """One vector of a slice, the `slice`-th of the sender's."""
 
-    slice: int
-    name: str
+    slice: bounds.Slice
+    name: bounds.Name
     v: Vector
 
 
@@ -44,15 +45,15 @@ class Copied:
 class Complete:
     """All vectors of that slice have been sent; `facts`: JSON. `number` counts its copies."""
 
-    slice: int
-    number: int
-    facts: str
+    slice: bounds.Slice
+    number: bounds.Count
+    facts: bounds.LongText
 
 
 @message
 class Kept:
-    slice: int
-    number: int
+    slice: bounds.Slice
+    number: bounds.Count
 
 
 class Copies(Role):

@@ -19,6 +19,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from paceline.core import bounds
 from paceline.core.arrivals import ArrivalServer
 from paceline.core.effects import SERVERS, Call, Effect, Trained
 from paceline.core.errors import ConfigError
@@ -26,7 +27,6 @@ from paceline.core.local import AVERAGE, Trainer, memory_parameter
 from paceline.core.message import STATE, Nature, message
 from paceline.core.role import Place, Role
 from paceline.core.scheme import Scheme, parameter
-from paceline.core.vector import Vector
 
 
 @message
@@ -35,18 +35,18 @@ class Replica:
 
     carries: ClassVar[Nature] = STATE
 
-    x: Vector
-    clock: int
-    samples: int
+    x: bounds.Whole
+    clock: bounds.Clock
+    samples: bounds.Samples
 
 
 @message
 class Centre:
     carries: ClassVar[Nature] = STATE
 
-    w: Vector
-    version: int
-    samples_seen: int = 0
+    w: bounds.Whole
+    version: bounds.Count
+    samples_seen: bounds.Count = 0
 
 
 class ElasticWorker(Trainer):

@@ -33,3 +33,7 @@ class Diverged(PacelineError):  # noqa: N818
 
 class ProtocolError(PacelineError):
     """Bytes that are not a frame of this protocol, or a message nobody expects here."""
+
+
+class Unexpected(ProtocolError, TypeError):  # noqa: N818  a message, not a fault of who reads it
+    """A message for which the role that got it has no use."""

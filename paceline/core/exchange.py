@@ -22,6 +22,9 @@ class Clocked(Scheme):
 
     steps: int = parameter(1, "mini-batches a worker makes between two exchanges", low=1)
 
+    def most_samples(self, batch: int, workers: int) -> int:
+        return batch * self.steps
+
     def worker(self, servers: int) -> type[Role]:
         return RefreshingWorker if self.one_gate and servers > 1 else super().worker(servers)
 

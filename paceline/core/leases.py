@@ -25,6 +25,10 @@ APPLIED, LATE, REFUSED = "applied", "late", "refused"
 """What becomes of a contribution: part of an update, dropped by the scheme, refused by the gate."""
 
 
+EPOCHS_KEPT = 2
+"""Whole epochs of which it is still known who was given what."""
+
+
 class Places:
     """A set of places, epoch by epoch, as spans that do not touch."""
 
@@ -63,6 +67,11 @@ class Places:
         if not self._spans[epoch]:
             del self._spans[epoch]
 
+    def forget(self, epoch: int) -> None:
+        """Nothing of that epoch is in the set."""
+        self.count -= self.of(epoch)
+        self._spans.pop(epoch, None)
+
     def within(self, piece: Piece) -> Data:
         """The parts of `piece` that are in the set."""
         epoch, start, stop = piece
@@ -86,6 +95,10 @@ class Places:
 
 def _length(spans: Iterable[tuple[int, int]]) -> int:
     return sum(stop - start for start, stop in spans)
+
+
+def _count(data: Data) -> int:
+    return sum(stop - start for _, start, stop in data)
 
 
 def difference(piece: Piece, parts: Iterable[Piece]) -> Data:
@@ -167,9 +180,11 @@ class Leases:
         self._in_vain: dict[int, Data] = {}  # by rank: what was dropped of it since it took a lease
         self._next = (0, 0)
         self._held: dict[int, dict[int, _Held]] = {}  # by rank and life
+        self._given: dict[int, Places] = {}  # by rank: whatever it was given of the epochs from `_kept_from` on
+        self._taken = Places(done := list(done))  # by anybody, likewise
+        self._kept_from = 0
         self._epochs = 0
         self._twice = self._returned = self._dropped = self._undone = 0
-        done = list(done)
         if done:
             self._next = (max(epoch for epoch, _, _ in done) + 1, 0)
             for piece in done:
@@ -196,6 +211,8 @@ class Leases:
             piece = epoch, start, min(stop, start + self.size)
             self._waiting.discard(piece)
         self._held.setdefault(rank, {}).setdefault(life, _Held()).give(piece)
+        self._given.setdefault(rank, Places()).add(piece)
+        self._taken.add(piece)
         return piece
 
     def _given_back(self, but: Data) -> Piece | None:
@@ -213,8 +230,18 @@ class Leases:
 
     # ---- what servers tell -------------------------------------------------------------------------------
     def settled(self, rank: int, fate: str, data: Data) -> None:
-        """What became of a contribution of `rank`, in whichever of its lives."""
-        data = tuple(map(self._checked, data))
+        """What became of a contribution of `rank`, in whichever of its lives.
+
+        Raises ValueError where it names samples that were never given to that worker; they stay what they were.
+        """
+        claimed, data = data, self._own(rank, data)
+        self._settle(rank, fate, data)
+        for piece in claimed:
+            self._checked(piece)
+        if _count(data) < _count(claimed):
+            raise ValueError(f"samples {claimed} were not all given to worker {rank}")
+
+    def _settle(self, rank: int, fate: str, data: Data) -> None:
         self._comes_not_again(rank, data)
         if fate != APPLIED:
             self._in_vain[rank] = (*self._in_vain.get(rank, ()), *data)
@@ -251,7 +278,8 @@ class Leases:
         What they do not know any more of a worker's last contribution may be on its way to them once more: that worker
         still has it. So it has what came too late, if nobody was given it meanwhile.
         """
-        now = Places(map(self._checked, done))
+        # A worker may have claimed what nobody had.
+        now = Places(part for piece in done if self._can_be(piece) for part in self._part(self._taken, piece))
         for held in [held for lives in self._held.values() for held in lives.values()]:
             again = [(offset, piece) for offset, piece in held.last if not now.within(piece)]
             if held.late:
@@ -359,9 +387,27 @@ class Leases:
     def _count_epochs(self) -> None:
         while self._done.of(self._epochs) + self._left_out.of(self._epochs) >= self.samples:
             self._epochs += 1
+        while self._kept_from < self._epochs - EPOCHS_KEPT:
+            for places in (self._taken, *self._given.values()):
+                places.forget(self._kept_from)
+            self._kept_from += 1
+
+    def _own(self, rank: int, data: Data) -> Data:
+        """What of `data` was ever given to `rank`."""
+        return tuple(part for piece in data if self._can_be(piece) for part in self._part(self._given.get(rank), piece))
+
+    def _part(self, given: Places | None, piece: Piece) -> Data:
+        """What of it is in `given`; of old epochs, of which nothing is kept, all."""
+        if piece[0] < self._kept_from:
+            return (piece,)
+        return given.within(piece) if given else ()
+
+    def _can_be(self, piece: Piece) -> bool:
+        epoch, start, stop = piece
+        return 0 <= epoch <= self._next[0] and 0 <= start < stop <= self.samples
 
     def _checked(self, piece: Piece) -> Piece:
         epoch, start, stop = piece
-        if not (0 <= epoch <= self._next[0] and 0 <= start < stop <= self.samples):
+        if not self._can_be(piece):
             raise ValueError(f"samples {start} to {stop} of epoch {epoch} were given to nobody")
         return epoch, start, stop

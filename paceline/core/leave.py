@@ -10,8 +10,9 @@ import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Generator, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
+from paceline.core import bounds
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Compute, Effect, Mean, Start, Tell, Ticket, Train, Wait
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.inner import Inner
@@ -24,7 +25,9 @@ from paceline.core.role import Place
 class Entered:
     """What I say from now on belongs to `phase`. The coordinator and the servers answer whether that still lasts."""
 
-    phase: int
+    begins_anew: ClassVar[bool] = True
+
+    phase: bounds.Count
 
 
 @message
@@ -34,16 +37,20 @@ class GoOn:
     `meet`: its workers wait for one another, so that all must come as often.
     """
 
-    phase: int
-    number: int
-    steps: int
-    samples: int
+    phase: bounds.Count
+    number: bounds.ExchangeNumber
+    steps: bounds.Count
+    samples: bounds.Count
     meet: bool
 
 
 @message
 class Answer:
     go: bool
+
+
+AGAIN_MAX = 16
+"""A worker that was restarted asks again for the same exchange. Whoever does so for ever would never end its phase."""
 
 
 class Asking(Inner):
@@ -146,6 +153,8 @@ class Granting:
         self.accuracy = 0.0
         self.end: int | None = None  # the last exchange of this phase, once that is known
         self.why = ""
+        self.refused = False
+        self.again: Counter[int] = Counter()  # who asks for an exchange again, at the end
         self.told: dict[int, GoOn] = {}
         self.granted = dict.fromkeys(workers, -1)
         self.first: dict[int, int] = {}  # the exchange that each asked for first, in its present life
@@ -157,19 +166,28 @@ class Granting:
         self.told.pop(rank, None)
         self.first.pop(rank, None)
 
+    @property
+    def is_over(self) -> bool:
+        """Has anybody been told that this phase ends? Nobody can be in the next one before."""
+        return self.refused
+
     def may_go_on(self, now: float, src: int, asked: GoOn, members: int) -> bool:
         """`members` take part."""
         self._count(src, asked, members)
+        meet = sum(told.meet for told in self.told.values()) * 2 > len(self.told)  # as most of them say
+        number = max(asked.number, self.granted[src])
         if self.end is None:
             self.why = self.over(now, members)
             if self.why:
                 self.end = max(self.granted.values())
         if self.end is not None:
             # Where workers do not meet, the one that is far behind ends here.
-            together = asked.meet or self.granted[src] >= self.end - 1
-            if asked.number > (self.end if together else self.granted[src]):
+            together = meet or self.granted[src] >= self.end - 1
+            self.again[src] += number == self.granted[src]
+            if number > (self.end if together else self.granted[src]) or self.again[src] > AGAIN_MAX:
+                self.refused = True
                 return False
-        self.granted[src] = asked.number
+        self.granted[src] = number
         return True
 
     def _count(self, src: int, asked: GoOn, members: int) -> None:

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any, ClassVar
 
+from paceline.core import bounds
 from paceline.core.effects import KEEP, RESET, Call, Computed, Effect, Reply, Tell
 from paceline.core.errors import PeerLost
 from paceline.core.message import STATE, Nature, message
@@ -34,6 +35,11 @@ from paceline.core.vector import Vector
 
 QUANTUM = 2.0**-40
 """What a weight is made of. Sums of weights are exact up to 2^53 of it: with a weight of 1 each, 8,192 workers."""
+
+
+MASS_MAX = 2.0
+"""For each worker: what nobody can have more of, unless somebody lies. Then whoever believed it would be the next to
+say what cannot be."""
 
 
 def whole(weight: float) -> float:
@@ -48,8 +54,8 @@ class Share:
     carries: ClassVar[Nature] = STATE
 
     w: Vector
-    weight: float
-    round: int = 0
+    weight: bounds.Mass
+    round: bounds.RoundNumber = 0
 
 
 @message
@@ -57,8 +63,8 @@ class Returned:
     """A share that its receiver, who has left, could not use."""
 
     w: Vector
-    weight: float
-    round: int = 0
+    weight: bounds.Mass
+    round: bounds.RoundNumber = 0
 
 
 @message
@@ -78,6 +84,7 @@ class Holder(Role):
     def __init__(self, scheme: Any, place: Place) -> None:
         super().__init__(scheme, place)
         self.weight = 1.0
+        self.most = MASS_MAX * len(self.workers)
         self.away: set[int] = set()  # workers known to have left
         self.left = False
         self.heir: int | None = None  # who has got this worker's mass
@@ -110,7 +117,7 @@ class Holder(Role):
             if not weight:
                 continue  # from a newcomer that has no mass yet
             self.w = (self.w * self.weight + total) * (1.0 / (self.weight + weight))
-            self.weight += weight
+            self.weight = min(self.weight + weight, self.most)
             self.mixed = True
 
     def memory(self) -> str:

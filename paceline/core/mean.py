@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from paceline.core import bounds
 from paceline.core.effects import Mean, Reply, Tell
 from paceline.core.errors import Diverged
 from paceline.core.message import INCREMENT, Nature, message
@@ -26,10 +27,10 @@ class Part:
     carries: ClassVar[Nature] = INCREMENT
 
     v: Vector
-    among: tuple[int, ...]
-    tag: str
-    weight: float
-    series: int = 0
+    among: bounds.Ranks
+    tag: bounds.Name
+    weight: bounds.Weight
+    series: bounds.Integer = 0
 
     @classmethod
     def of(cls, mean: Mean) -> Part:
@@ -43,8 +44,8 @@ class Averaged:
     carries: ClassVar[Nature] = INCREMENT
 
     v: Vector
-    weight: float
-    series: int = 0
+    weight: bounds.MeanWeight
+    series: bounds.Integer = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -85,7 +86,15 @@ class _Meeting:
 
     def is_of(self, part: Part) -> bool:
         # The identity test spares a comparison of all ranks wherever the members share one tuple.
-        return self.tag == part.tag and (self.among is part.among or self.among == part.among)
+        if self.tag != part.tag or self.series != part.series:
+            return False
+        return self.among is part.among or self.among == part.among
+
+    def excuse(self, rank: int) -> None:
+        """It will not come: it waits for the result, and is not counted."""
+        self.absent.discard(rank)
+        self.counted.add(rank)
+        self.present[rank] = None
 
 
 def sum_of_two(first: int, a: Any, second: int, b: Any) -> Any:
@@ -115,6 +124,11 @@ class MeanServer(Role):
     Of each member as many results are kept as it may have Means under way (`Scheme.means_at_once`), for one that was
     restarted before the answers reached it and asks again. A member that comes late may still ask for a meeting that
     closed without it: it gets the result and is not counted. Meetings that begin after it came expect it.
+
+    All members go to the same meetings in the same order. So there is always one of whom nothing is open here: the one
+    that the others wait for. If there is none, somebody has asked for a meeting that is none, and everybody would wait
+    for ever. Then the meeting that most have come to is the one, and those who are not in it get its result instead of
+    what they asked for, and are not counted.
     """
 
     def __init__(self, scheme: Any, place: Place) -> None:
@@ -138,9 +152,11 @@ class MeanServer(Role):
         if not asked or meeting in asked:  # likewise
             self.asked[src] = [meeting]
         else:
+            if len(asked) == self.kept_at_most:  # no worker asks more at once: the oldest is of an earlier life, too
+                self._gives_up(src, asked.pop(0))
             asked.append(meeting)
         meeting.add(src, message, functools.partial(self._fault, now))
-        return () if meeting.absent else self._close(meeting)
+        return self._go_on_together() if meeting.absent else self._close(meeting)
 
     def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.left.add(rank)
@@ -154,6 +170,7 @@ class MeanServer(Role):
             meeting.present.pop(rank, None)
             yield from self._close(meeting)
         self._forget_the_abandoned()
+        yield from self._go_on_together()
 
     def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.left.discard(rank)
@@ -217,6 +234,25 @@ class MeanServer(Role):
                 del closed[0]
             closed.append(meeting)
             yield from self._answer(rank)
+
+    def _go_on_together(self) -> Iterable[Reply]:
+        """What to answer where everybody waits, and nobody for anybody who could still come; see the class."""
+        several = len(self.meetings) > 1 or any(len(same_tag) > 1 for same_tag in self.meetings.values())
+        if not several or not all(self.asked.get(rank) for rank in self.workers if rank not in self.left):
+            return ()
+        agreed = max(self._open(), key=lambda meeting: len(meeting.present))
+        for rank in tuple(agreed.absent):
+            asked = self.asked[rank]
+            self._gives_up(rank, asked[0])
+            asked[0] = agreed
+            agreed.excuse(rank)
+        return self._close(agreed)
+
+    def _gives_up(self, rank: int, meeting: _Meeting) -> None:
+        """It does not wait for that one any longer."""
+        meeting.present.pop(rank, None)
+        if not meeting.present and meeting.result is None:
+            self._remove(meeting)
 
     def _remove(self, meeting: _Meeting) -> None:
         same_tag = self.meetings[meeting.tag]

@@ -11,11 +11,13 @@ pushes of different workers reach it.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.core import bounds
 from paceline.core.clocked import ClockedServer, Pull, Push
 from paceline.core.effects import (
     COORDINATOR,
@@ -48,24 +50,24 @@ LOOK_FIRST = 3
 class Timed:
     """So many exchanges are `done`; a step of the last one took `seconds`, 0 when there was none yet."""
 
-    done: int
-    seconds: float
+    done: bounds.ExchangeNumber
+    seconds: bounds.Seconds
 
 
 @message
 class Grouped:
     """`group`: whom to meet from the next push on, () for the same as before; `number` grows with every regrouping."""
 
-    group: tuple[int, ...]
-    number: int
+    group: bounds.Ranks
+    number: bounds.Count
 
 
 @message
 class Move(Push):
     """A push to a new group."""
 
-    group: tuple[int, ...]
-    number: int
+    group: bounds.Ranks
+    number: bounds.Count
 
 
 def first_groups(scheme: Any, place: Place) -> Groups:
@@ -232,15 +234,35 @@ class GroupedServer(ClockedServer):
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
         if isinstance(message, Move) and src in self.clocks and self._clock(src, message.clock) > self.clocks[src]:
             self._join(src, message.group, message.number)
+            return itertools.chain(super().on(now, src, message), self._go_on_without(now, src))
         return super().on(now, src, message)
+
+    def _go_on_without(self, now: float, src: int) -> Iterator[Reply]:
+        """It has joined one group: another one that was to have it, as its members say, does not wait for it."""
+        closed = False
+        for group in self.rounds_of.values():
+            if src in group.members and group is not self.rounds.get(src):
+                group.members.discard(src)
+                if group.came and self.enough(group):
+                    self._close(now, group)
+                    closed = True
+        if closed:
+            yield from self._release(now, self.waiting, together=True)
 
     def _join(self, src: int, group: tuple[int, ...], number: int) -> None:
         if number > self.number:  # everybody has joined its group of the regrouping before
-            self.number, self.rounds_of = number, {}
+            number, self.rounds_of = self.number + 1, {}
+            self.number = number
         if self.since.get(src) == math.inf:
             self.since[src] = number
         if (number, group) not in self.rounds_of:
-            here = [rank for rank in group if rank in self.clocks and self.since.get(rank, -1) < number]
+            joined = self.rounds_of.values()
+            elsewhere = {rank for round in joined for rank in round.members if self.rounds.get(rank) is round}
+            here = [
+                rank
+                for rank in group
+                if rank in self.clocks and self.since.get(rank, -1) < number and rank not in elsewhere
+            ]
             self.rounds_of[number, group] = Round(here)
         self.rounds[src] = self.homes[src] = self.rounds_of[number, group]
         self.rounds[src].members.add(src)

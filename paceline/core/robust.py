@@ -14,7 +14,9 @@ them are bad in whatever way. The mean follows a single bad one anywhere. These 
               Karimireddy, He, Jaggi, "Learning from History for Byzantine Robust Optimization", ICML 2021, Algorithm 2
               Ours: tau is the median of the |x_i - c|, so nobody has to know how long gradients are; three times over.
 
-Each x_i counts alike, whatever number of samples is behind it: a weight would be one more thing to lie about. When
+Each x_i counts alike, whatever number of samples is behind it: a weight would be one more thing to lie about. For the
+same reason a round counts as many samples as its claims say once the f largest and the f smallest are brought to the
+next ones, so that no f workers move the clock of the learning-rate schedule. When
 workers are lost, or refused by the gate, f shrinks to what the others allow; two are averaged. A shard sees its own
 coordinates. That changes nothing for trimmed and median; krum may choose another worker on every slice, and for centred
 what is far is judged slice by slice, as the gate does.
@@ -69,7 +71,7 @@ class RobustPolicy:
         """Makes the rounds of a slice, from their members; None where the plain mean is asked for."""
         if self.rule == NONE:
             return None
-        return lambda members: KeptRound(members, _RULES[self.rule](self.f, numerics))
+        return lambda members: KeptRound(members, _RULES[self.rule](self.f, numerics), self.f)
 
     def note(self, workers: int, length: int) -> str:
         """What it costs, for the start of a run; `length`: of the model."""
@@ -90,24 +92,38 @@ def _most(rule: str, n: int) -> int:
 class KeptRound(Round):
     """One that keeps what came until all is there."""
 
-    __slots__ = ("_kept", "_mean")
+    __slots__ = ("_claims", "_f", "_kept", "_mean", "_usual")
 
-    def __init__(self, members: Iterable[int], mean: Callable[[Sequence[Any]], Any]) -> None:
-        self._mean = mean
+    def __init__(self, members: Iterable[int], mean: Callable[[Sequence[Any]], Any], f: int = 1) -> None:
+        self._mean, self._f = mean, f
+        self._usual: int | None = None  # samples of the median contribution of the last round
         super().__init__(members)
 
     def reset(self) -> None:
         super().reset()
         self._kept: dict[int, Any] = {}
+        self._claims: list[int] = []
 
     def add(self, rank: int, g: Any, samples: int) -> None:
         self._kept[rank] = g
+        self._claims.append(samples)
         self.samples += samples
         self.count += 1
         self.came.add(rank)
 
     def mean(self) -> Any:
         return self._mean([self._kept[rank] for rank in sorted(self._kept)])
+
+    def counted_samples(self) -> int:
+        """The clock of the schedule: the f largest claims count no more than the next, the f smallest no less."""
+        claims = sorted(self._claims)
+        self._usual = claims[(len(claims) - 1) // 2]
+        cut = min(self._f, _most(TRIMMED, len(claims)))
+        low, high = claims[cut], claims[-1 - cut]
+        return sum(min(max(claim, low), high) for claim in claims)
+
+    def claimed(self, samples: int) -> int:
+        return samples if self._usual is None else min(samples, self._usual)
 
 
 class Trimmed:

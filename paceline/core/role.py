@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from paceline.core.effects import Effect, Reply, Tell
+from paceline.core.errors import Unexpected
 from paceline.core.gate import Gate
 from paceline.core.leases import Data
 from paceline.core.trace import Record
@@ -114,7 +115,7 @@ class Role:
 
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
         """`now` is this party's own monotonic clock in seconds; `src` is the sender's rank."""
-        raise TypeError(f"{type(self).__qualname__} got {type(message).__name__} and has no use for it")
+        raise Unexpected(f"{type(self).__qualname__} got {type(message).__name__} and has no use for it")
 
     def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         """Worker `rank` has left; if it ever comes back, it is as a newcomer."""

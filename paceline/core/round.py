@@ -52,6 +52,14 @@ class Round:
         self.count += 1
         self.came.add(rank)
 
+    def counted_samples(self) -> int:
+        """How many samples the update counts as trained, by which the schedule goes."""
+        return self.samples
+
+    def claimed(self, samples: int) -> int:
+        """The same of a contribution that was refused, with `samples` behind it."""
+        return samples
+
     def mean(self) -> Any:
         """Weighted by samples, so that unequal batches average as one large batch would; one alone is its own mean."""
         return self.sum if self.count == 1 else weighted_mean(self.sum, self.samples)

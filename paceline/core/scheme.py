@@ -139,6 +139,10 @@ class Scheme:
         if servers == 0 and self.Server is not None and self.Equals is None:
             raise ConfigError(f"{self.name} keeps its model on servers: give --servers 1 or more")
 
+    def most_samples(self, batch: int, workers: int) -> int:
+        """Of one contribution, where workers have mini-batches of `batch` by themselves; 0 where nobody can say."""
+        return 0
+
     def max_ahead(self) -> int | None:
         """How many exchanges a worker that is let go may be ahead of the slowest; None where there is no bound."""
         return None

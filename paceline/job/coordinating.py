@@ -46,6 +46,8 @@ def make_coordinator(
         stop_rule=StopRule(
             samples=round(stop.epochs * train_samples) or None if evaluator else None,
             behind=behind,
+            contribution=config.scheme().most_samples(config.data.batch_size, cluster.workers) if evaluator else 0,
+            epoch_samples=train_samples if evaluator else 0,
             seconds=stop.seconds or None,
             target_accuracy=stop.target_accuracy or None,
         ),

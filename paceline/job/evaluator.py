@@ -143,7 +143,8 @@ class Evaluator:
                 session.reach(who)
         for who in map(party.worker, range(self._seat.workers)):
             if not session.late:
-                session.reach_if_there(who)
+                with contextlib.suppress(PeerLost):  # it is lost or expelled already, and the run goes on
+                    session.reach_if_there(who)
             elif session.has(who) and session.can_be_called(who.index):
                 with contextlib.suppress(PeerLost):  # it is lost just now
                     session.reach(who)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -70,3 +72,11 @@ def told(recipe: OptimizerRecipe) -> Rate:
 def heard(recipe: OptimizerRecipe, rate: Rate) -> OptimizerRecipe:
     """`recipe` with the numbers that a worker has told."""
     return replace(recipe, **{name: getattr(rate, name) for name in NUMBERS})
+
+
+def median_of(recipes: Sequence[OptimizerRecipe]) -> OptimizerRecipe:
+    """With each number the median of theirs, so that one of three or more cannot choose any."""
+    if all(recipe == recipes[0] for recipe in recipes):
+        return recipes[0]
+    middle = {name: statistics.median_low([getattr(recipe, name) for recipe in recipes]) for name in NUMBERS}
+    return replace(recipes[0], **middle)

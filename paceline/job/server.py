@@ -18,9 +18,10 @@ from paceline.core.errors import PeerLost
 from paceline.core.gate import OFF, Gate
 from paceline.core.leases import Data
 from paceline.core.mean import Averaged, MeanServer
+from paceline.core.robust import NONE as NO_RULE
 from paceline.core.role import Place
 from paceline.core.sharding import tensors_by_slice
-from paceline.core.trace import Applied, Decision, Record
+from paceline.core.trace import Applied, Decision, Gated, Record
 from paceline.engine.probe import Probe
 from paceline.engine.recipes import OptimizerRecipe
 from paceline.engine.robust import Sorting
@@ -34,7 +35,7 @@ from paceline.job.capturing import (
     together,
 )
 from paceline.job.kvstore.table import open_table
-from paceline.job.rate import heard
+from paceline.job.rate import heard, median_of
 from paceline.job.recipe import Recipe
 from paceline.job.resuming import OPTIMIZER, Start, parts_of
 from paceline.job.seat import Seat
@@ -86,6 +87,7 @@ class Shard:
         self._recipe = recipe = Recipe.from_json(plan.optimizer)
         self._scheme = recipe.make_scheme()
         self._box = self._scheme.server(len(plan.layout.holders))
+        session.node.admission.expel, session.node.admission.on_strike = self._expel, self._refused
         session.node.out.stage = recipe.codecs.stage(FlatMemory(), self._scheme, of_server=True)
         self._parts, self._slices = plan.layout.slices, plan.layout.of(self._server)
         self._tensors = tensors_by_slice(plan.layout, plan.tensors)
@@ -133,6 +135,12 @@ class Shard:
         with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
             self._session.tell(control.Unfit(rank=rank, reason=reason))
 
+    def _refused(self, src: Party, why: str, strike: int) -> None:
+        """The trace has it: what `src` said was beyond its bounds."""
+        if src.kind == "worker":
+            now, shard, note = self._node.now(), self._server, self._session.reports.note
+            note(Gated(at=now, shard=shard, rank=src.index, number=strike, refused=True, reason=why))
+
     def _host(self, at: int, number: int) -> Hosted:
         start = self._start
 
@@ -169,11 +177,15 @@ class Shard:
         self._followed[rank] = self._recipe.of_rule(heard(self._recipe.optimizer, rate))
 
     def _follow(self, at: int, ranks: Collection[int]) -> None:
-        """Each worker has an optimizer and a scheduler of its own: an update goes by those of who contributes to it."""
+        """Each worker has an optimizer and a scheduler of its own: an update goes by those of who contributes to it.
+
+        Where some of them may lie it goes by the median of each number.
+        """
         if not self._followed:
             return
-        recipe = self._followed.get(min(ranks), self._beginning)
-        if self._rules[at].recipe is not recipe:
+        recipes = [self._followed.get(rank, self._beginning) for rank in sorted(ranks)]
+        recipe = recipes[0] if self._recipe.robust.rule == NO_RULE else median_of(recipes)
+        if self._rules[at].recipe != recipe:
             self._rules[at].follow(recipe)
 
     @property

@@ -23,7 +23,7 @@ from paceline.live.receiving import Receiver, Room
 from paceline.live.segments import Segments
 from paceline.live.sending import Outbox, Outgoing
 from paceline.live.sharing import Sharing
-from paceline.live.transport import Envelope, Kind
+from paceline.live.transport import Broken, Envelope, Kind
 from paceline.live.unix import UnixStream
 
 STRIPED_BYTES_MIN = 512 * 1024  # bodies that are worth several streams
@@ -193,7 +193,7 @@ class Connection:
             except BlockingIOError:
                 return
             except ProtocolError as error:
-                self.close(str(error))
+                self.close(Broken(error))
             except OSError as error:
                 self.close(error.strerror or str(error))
 

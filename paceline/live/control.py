@@ -30,7 +30,7 @@ import dataclasses
 import math
 from typing import Any
 
-from paceline.core.leases import Data
+from paceline.core import bounds
 from paceline.core.message import message
 from paceline.core.sharding import Layout
 
@@ -53,13 +53,13 @@ class Hello:
     `incarnation`: which life of this party it is. `cores`: how many its process may use; 0 when nobody looked.
     """
 
-    address: str
-    pid: int
-    host: str
-    device: str
-    bytes_per_second: float = 0.0
-    incarnation: int = 0
-    cores: int = 0
+    address: bounds.Name
+    pid: bounds.Count
+    host: bounds.Name
+    device: bounds.Name
+    bytes_per_second: bounds.Speed = 0.0
+    incarnation: bounds.Count = 0
+    cores: bounds.Count = 0
 
     def __post_init__(self) -> None:
         finite(self, "bytes_per_second")
@@ -93,15 +93,15 @@ class Ready:
     `ways`: how vectors travel to servers and other workers.
     """
 
-    length: int
-    fingerprint: str
-    seconds_per_step: float
-    optimizer: str
-    links: tuple[float, ...] = ()
-    peers: Links = ()
-    ways: tuple[str, ...] = ()
+    length: bounds.Count
+    fingerprint: bounds.Name
+    seconds_per_step: bounds.Seconds
+    optimizer: bounds.LongText
+    links: bounds.Speeds = ()
+    peers: bounds.Speeds = ()
+    ways: bounds.Names = ()
     by_rows: bool = False
-    tensors: tuple[int, ...] = ()
+    tensors: bounds.Counts = ()
 
     def __post_init__(self) -> None:
         finite(self, "seconds_per_step", "links", "peers")
@@ -117,6 +117,7 @@ class Plan:
     `replaced`: is a server that is lost replaced by another one? `copied`: is what it answers on the next one first?
     `crowded`: why no core is idle in which to communicate while others compute; nothing where one may be.
     `samples`: that all workers together train, earlier lives of the run included; 0 where nobody counts them.
+    `contribution`: samples of one contribution, at most; `epoch_samples`: of the data set. 0 where nobody knows.
     """
 
     workers: int
@@ -135,6 +136,8 @@ class Plan:
     copied: bool = False
     crowded: str = ""
     samples: int = 0
+    contribution: int = 0
+    epoch_samples: int = 0
 
 
 @message
@@ -144,9 +147,9 @@ class Prepared:
     failed: it could not; the source had not all of it.
     """
 
-    number: int = 0
-    version: int = 0
-    undone: int = 0
+    number: bounds.Count = 0
+    version: bounds.Count = 0
+    undone: bounds.Count = 0
     failed: bool = False
 
 
@@ -170,23 +173,19 @@ class Progress:
     steps_before, samples_before: those that an earlier run has made, whose seconds are not in these sums.
     """
 
-    steps: int
-    samples: int
-    exchanges: int
-    seconds_computing: float
-    seconds_waiting: float
-    seconds_communicating: float
-    bytes_up: int
-    bytes_down: int
-    bytes_shared: int = 0  # of these two together
-    seconds_hidden: float = 0.0
-    seconds_at_batch: float = 0.0
-    steps_before: int = 0
-    samples_before: int = 0
-
-    def __post_init__(self) -> None:
-        finite(self, "seconds_computing", "seconds_waiting", "seconds_communicating")
-        finite(self, "seconds_hidden", "seconds_at_batch")
+    steps: bounds.Count
+    samples: bounds.TotalSamples
+    exchanges: bounds.Count
+    seconds_computing: bounds.Seconds
+    seconds_waiting: bounds.Seconds
+    seconds_communicating: bounds.Seconds
+    bytes_up: bounds.Count
+    bytes_down: bounds.Count
+    bytes_shared: bounds.Count = 0  # of these two together
+    seconds_hidden: bounds.Seconds = 0.0
+    seconds_at_batch: bounds.Seconds = 0.0
+    steps_before: bounds.Count = 0
+    samples_before: bounds.TotalSamples = 0
 
     def __add__(self, other: Progress) -> Progress:
         """Of two lives, the later one second."""
@@ -229,15 +228,15 @@ class Total:
 class Records:
     """`lines`: trace records, each a row of JSON on a line of its own."""
 
-    lines: str
+    lines: bounds.LongText
 
 
 @message
 class Ask:
     """For a quota of `samples`, or fewer where not so many are left, in mini-batches of `batch`."""
 
-    samples: int
-    batch: int
+    samples: bounds.TotalSamples
+    batch: bounds.Samples
 
 
 @message
@@ -251,8 +250,8 @@ class Quota:
 class Want:
     """A lease: of an epoch of `samples`, all of which are cut into leases of `size`."""
 
-    samples: int
-    size: int
+    samples: bounds.Count
+    size: bounds.Count
 
 
 @message
@@ -268,14 +267,14 @@ class Lease:
 class Past:
     """Of the first `handed` samples that this life was leased nothing is under way to the servers, nor will be."""
 
-    handed: int
+    handed: bounds.Count
 
 
 @message
 class Settled:
     """From the first server: whose contributions, what became of them, and which samples were in each."""
 
-    contributions: tuple[tuple[int, str, Data], ...]
+    contributions: bounds.Fates
 
 
 @message
@@ -290,16 +289,16 @@ class Fence:
 class Fenced:
     """All that was not `pending` when this was said is in an earlier Settled, or nobody hears of it any more."""
 
-    rank: int
-    incarnation: int
-    pending: Data
+    rank: bounds.Rank
+    incarnation: bounds.Count
+    pending: bounds.LeasedByAll
 
 
 @message
 class Restored:
     """From the first server, when it was made anew: just these samples are in its weights."""
 
-    done: Data
+    done: bounds.LeasedByAll
 
 
 @message
@@ -309,11 +308,11 @@ class Judged:
     Where training went wrong the loss may be no number.
     """
 
-    at: float
-    samples: int
-    accuracy: float
-    loss: float
-    seconds: float
+    at: bounds.Seconds
+    samples: bounds.Count
+    accuracy: bounds.Fraction
+    loss: bounds.Loss
+    seconds: bounds.Seconds
 
     def __post_init__(self) -> None:
         finite(self, "at", "accuracy", "seconds")
@@ -328,7 +327,7 @@ class Stop:
 class Left:
     """`home`: it would end at once. It may where the others can do without it: then it hears Exit, else Finish."""
 
-    reason: str
+    reason: bounds.Name
     home: bool = False
 
 
@@ -336,17 +335,14 @@ class Left:
 class Rate:
     """From a worker to the servers: new numbers of its optimizer, for what it contributes from now on."""
 
-    lr: float
-    momentum: float = 0.0
+    lr: bounds.Real
+    momentum: bounds.Real = 0.0
     nesterov: bool = False
-    weight_decay: float = 0.0
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-    trust: float = 0.001
-
-    def __post_init__(self) -> None:
-        finite(self, "lr", "momentum", "weight_decay", "beta1", "beta2", "eps", "trust")
+    weight_decay: bounds.Real = 0.0
+    beta1: bounds.Real = 0.9
+    beta2: bounds.Real = 0.999
+    eps: bounds.Real = 1e-8
+    trust: bounds.Real = 0.001
 
 
 @message
@@ -356,8 +352,8 @@ class Capture:
     To workers: what they have after so many contributions, or as soon after that as can be.
     """
 
-    version: int
-    purpose: str = ""
+    version: bounds.VersionWanted
+    purpose: bounds.Name = ""
 
 
 @message
@@ -403,8 +399,8 @@ class Gone:
 class Unfit:
     """Worker `rank` is to be put out of the run, for that reason."""
 
-    rank: int
-    reason: str
+    rank: bounds.Rank
+    reason: bounds.Name
 
 
 @message
@@ -422,7 +418,7 @@ class Came:
 class Aware:
     """Of every change up to `view`."""
 
-    view: int
+    view: bounds.Count
 
 
 @message
@@ -451,5 +447,5 @@ class Exit:
 class Failed:
     """`cause`: one line; `details`: a traceback or nothing."""
 
-    cause: str
-    details: str
+    cause: bounds.LongText
+    details: bounds.LongText

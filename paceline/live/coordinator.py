@@ -20,7 +20,7 @@ from paceline.core.leases import Data
 from paceline.core.membership import Membership as Members
 from paceline.core.membership import Patience
 from paceline.core.role import Place, Role
-from paceline.core.trace import Ended, Evaluated, Membership
+from paceline.core.trace import Decision, Ended, Evaluated, Membership
 from paceline.live import control, leasing, party, verbs
 from paceline.live.churn import Churn
 from paceline.live.evaluating import EvaluatorLives
@@ -30,12 +30,12 @@ from paceline.live.party import Party
 from paceline.live.phases import TARGET_REACHED, WAIT_SECONDS, Course, Phase, StopRule, moving_seconds
 from paceline.live.planning import ChooseMean, LayOut, make_plan, no_update
 from paceline.live.quotas import Quotas
+from paceline.live.records import told_by
 from paceline.live.recovery import Recovery, Snapshots
 from paceline.live.rendezvous import QUESTIONS, Rendezvous
-from paceline.live.reports import records_of
 from paceline.live.roll import Roll
 from paceline.live.tally import Tally
-from paceline.live.transport import CONTROL, Envelope, Kind, Transport, tell
+from paceline.live.transport import CONTROL, Broken, Envelope, Kind, Transport, tell
 
 STUCK_STEPS = 20.0
 
@@ -94,6 +94,9 @@ class Coordinator:
         self._churn = self._make_churn(min_workers)
         self._evaluating = self._make_evaluating(dead_after_s)
         self._rendezvous = Rendezvous(transport, roll.workers)
+        node.admission.expel = lambda rank, why: self._churn.put_out(party.worker(rank), why)
+        node.admission.on_strike = self._refused
+        self._leasing.on_false_claim = node.admission.strike
 
     def _make_churn(self, min_workers: int) -> Churn:
         return Churn(
@@ -164,7 +167,18 @@ class Coordinator:
 
     # ---- messages ----------------------------------------------------------------------------------------
     def deliver(self, src: Party, envelope: Envelope) -> None:
+        """While training goes on, what a worker says that cannot be is its own end, and nobody else's."""
+        try:
+            self._deliver(src, envelope)
+        except ProtocolError as error:
+            if src.kind != "worker" or self.phase is not Phase.TRAINING:
+                raise
+            self.node.admission.strike(src, str(error), at_once=True)
+
+    def _deliver(self, src: Party, envelope: Envelope) -> None:
         verbs.check(src, self.node.me, envelope)
+        if not self.node.admits(src, envelope):
+            return
         if envelope.kind != CONTROL:
             (self._rendezvous if isinstance(envelope.message, QUESTIONS) else self.node).deliver(src, envelope)
             return
@@ -201,7 +215,7 @@ class Coordinator:
             case control.Progress() as progress:
                 self._progressed(src, progress)
             case control.Records(lines=lines):
-                for record in records_of(lines):
+                for record in told_by(src, lines):
                     self._recovery.recorded(record)
                     self._listener.recorded(record)
             case control.Judged() as judged:
@@ -223,12 +237,20 @@ class Coordinator:
             case other:
                 raise ProtocolError(f"{src} sent {type(other).__name__}")
 
+    def _refused(self, src: Party, why: str, strike: int) -> None:
+        """The trace has it: what `src` said was beyond its bounds."""
+        now, why = self.node.now(), f"{src}: {why}"
+        self._listener.recorded(Decision(at=now, party="coordinator", rank=src.index, verdict="refused", reason=why))
+
     def room_for(
         self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]
     ) -> list[Any]:
         return self.node.room_for_look(src, kind, id, lengths, shared, longest=self._longest)
 
     def lost(self, src: Party, why: str) -> None:
+        if isinstance(why, Broken) and src.kind == "worker" and self.phase is Phase.TRAINING:
+            self.node.admission.strike(src, str(why), at_once=True)
+        why = str(why)
         if src == party.EVALUATOR and self.survives(src):
             if self.phase is Phase.FINISHING and src in self._answers:
                 self._roll.barred.add(src)  # it has saved the last model
@@ -323,7 +345,10 @@ class Coordinator:
             copied=replaced and kept is not None and kept.copies,
             absent=len(roll.absent),
             samples=self._stop_rule.samples or 0,
+            contribution=self._stop_rule.contribution,
+            epoch_samples=self._stop_rule.epoch_samples,
         )
+        self.node.admission.planned(self._plan)
 
     def _start(self) -> None:
         self._course.phase = Phase.TRAINING

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from paceline.core import bounds
 from paceline.core.errors import PeerLost, ProtocolError, Undone
 from paceline.core.message import message
 from paceline.core.vector import Vector
@@ -31,7 +32,7 @@ Provider = Callable[[int], Any]
 class Peek:
     """Ask for an exhibit of a party, or of one slice it holds; answered past its role, at once or once there is one."""
 
-    what: str
+    what: bounds.Name
 
 
 @message
@@ -39,8 +40,8 @@ class Exhibit:
     """`weight`: what a model counts in a mean over the workers. `facts`: JSON, of a state or of what is common."""
 
     v: Vector
-    weight: float = 1.0
-    facts: str = ""
+    weight: bounds.AnyWeight = 1.0
+    facts: bounds.LongText = ""
 
 
 @message

@@ -27,7 +27,7 @@ from pathlib import Path
 from paceline.core.errors import ProtocolError
 from paceline.live.loop import Loop
 from paceline.live.sending import Outgoing
-from paceline.live.transport import Envelope, Kind
+from paceline.live.transport import Broken, Envelope, Kind
 
 HEAD = struct.Struct("!IQI")
 PIECE_BYTES = 256 * 1024
@@ -245,7 +245,7 @@ class Lanes:
             except BlockingIOError:
                 pass
             except ProtocolError as error:
-                self._closed(str(error))
+                self._closed(Broken(error))
             except OSError as error:
                 self._closed(error.strerror or str(error))
         self._watch(lane)

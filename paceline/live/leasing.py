@@ -18,7 +18,7 @@ from paceline.core.errors import ProtocolError
 from paceline.core.leases import Data, Leases
 from paceline.core.trace import Leased
 from paceline.live import control
-from paceline.live.party import Party, server
+from paceline.live.party import Party, server, worker
 
 FIRST = server(0)
 MESSAGES = (control.Want, control.Past, control.Settled, control.Fenced, control.Restored)
@@ -32,6 +32,7 @@ class Leasing:
         """`done`: by an earlier life of the run."""
         self._tell, self._recorded, self._now, self._done = tell, recorded, now, done
         self._leases: Leases | None = None
+        self.on_false_claim: Callable[[Party, str], None] = lambda who, why: None
 
     @property
     def epochs(self) -> int:
@@ -70,13 +71,20 @@ class Leasing:
                 leases.past(src.index, life, handed)
             case control.Settled(contributions=contributions) if src == FIRST:
                 for rank, fate, data in contributions:
-                    leases.settled(rank, fate, data)
+                    self._settle(leases, rank, fate, data)
             case control.Fenced(rank=rank, incarnation=incarnation, pending=pending) if src == FIRST:
                 leases.fenced(rank, incarnation, pending)
             case control.Restored(done=done) if src == FIRST:
                 leases.restored(done)
             case other:
                 raise ProtocolError(f"{src} sent {type(other).__name__}, which is for the first server to say")
+
+    def _settle(self, leases: Leases, rank: int, fate: str, data: Data) -> None:
+        """What a server tells of a worker's contribution is what that worker claimed, who answers for it."""
+        try:
+            leases.settled(rank, fate, data)
+        except ValueError as error:
+            self.on_false_claim(worker(rank), str(error))
 
     # ---- who comes and goes ------------------------------------------------------------------------------
     def gone(self, rank: int, life: int) -> None:

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 from paceline.codec.encoded import Encoded
 from paceline.codec.means import SHARES, SUMS, MeanCoder
-from paceline.core.collective import Arithmetic, Groups, Outgoing, Part, Share, gathering_for, schedule_for
+from paceline.core import bounds
+from paceline.core.collective import Arithmetic, Outgoing, Part, Share, gathering_for, schedule_for
 from paceline.core.effects import Mean
 from paceline.core.errors import ProtocolError
 from paceline.core.mean import Averaged
@@ -37,12 +38,12 @@ class Adder(Arithmetic, Protocol):
 class Take:
     """What a mean is; to one that has left: take part in it, with weight zero. `coding`: of `paceline.codec.means`."""
 
-    name: str
-    among: tuple[int, ...]
-    length: int
-    schedule: str
-    hosts: Groups
-    coding: str = "exact"
+    name: bounds.Name
+    among: bounds.Ranks
+    length: bounds.Elements
+    schedule: bounds.Name
+    hosts: bounds.HostGroups
+    coding: bounds.Name = "exact"
 
 
 class Strip(Protocol):

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, assert_never
 
 from paceline.core.effects import Compute, Mean, Reply, Tell, Train
-from paceline.core.errors import PeerLost, ProtocolError, Stopped, Undone
+from paceline.core.errors import PeerLost, ProtocolError, Stopped, Undone, Unexpected
 from paceline.core.mean import Part
 from paceline.core.message import vector_fields
 from paceline.core.role import Role
 from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory
 from paceline.live import party
+from paceline.live.admission import Admission
 from paceline.live.cutting import Cut
 from paceline.live.exhibits import COMMON, FREIGHT, FREIGHT_LENGTH, PAST_ROLES, PRESENCE, WEIGHTS, Exhibits, Peek
 from paceline.live.hosted import IN_VAIN, Carrier, Declined, Hosted
@@ -65,6 +66,7 @@ class Node(Looking):
         )
         self.holds: dict[Role, Callable[[Role, Iterable[Tell | Reply]], Iterable[Tell | Reply]]] = {}  # what may go now
         self._unanswered = Unanswered()
+        self.admission = Admission(self.me)  # of what others say
         self._left = False
         self._began = clock()
         self.exhibits = Exhibits(self.out.streams)
@@ -216,6 +218,7 @@ class Node(Looking):
     def begin_view(self, view: int) -> None:
         """Between two messages: from now on what belongs to another one is not heard."""
         self.out.view = view
+        self.admission.begin_view()
         self._unanswered.clear()
 
     @property
@@ -242,6 +245,12 @@ class Node(Looking):
             raise ProtocolError(f"{self.me} answers worker {effect.to}, which has asked nothing: {effect.message!r}")
 
     # ---- the transport's thread: the "upon receiving" box ------------------------------------------------
+    def admits(self, src: Party, envelope: Envelope) -> bool:
+        """Is the message to be taken? It is brought to its bounds where it is beyond them."""
+        at = envelope.slice
+        here = self._hosted[at].length if self.me.kind == "server" and at < len(self._hosted) else 0
+        return self.admission.admit(src, envelope, here)
+
     def deliver(self, src: Party, envelope: Envelope) -> None:
         """Raises ProtocolError for an answer to no question, and for what cannot be unpacked or decoded."""
         if envelope.kind == MEAN:
@@ -249,6 +258,8 @@ class Node(Looking):
             return
         if self._packing and isinstance(envelope.message, Packed):
             envelope.message = self._packing.unpacked(envelope.message, src, self._longest())
+            if not self.admits(src, envelope):
+                return
         if vector_fields(type(envelope.message)):
             room = functools.partial(self.room_for, src, envelope.kind, envelope.id)
             envelope.message = self.out.stage.incoming(src, envelope.message, room, from_server=src.kind == "server")
@@ -273,7 +284,11 @@ class Node(Looking):
                 raise ProtocolError(f"{self.me} got {type(envelope.message).__name__} before it had a role")
             if envelope.kind == CALL and not self._unanswered.take(role, src.index, envelope.id):
                 return
-            self._carry_out(role, role.on(self.now(), src.index, envelope.message))
+            try:
+                self._carry_out(role, role.on(self.now(), src.index, envelope.message))
+            except Unexpected as error:
+                self.admission.strike(src, str(error), at_once=True)
+                return
             for after in list(hosted.after.values()) if hosted.after else ():
                 after()
 
@@ -296,6 +311,7 @@ class Node(Looking):
 
     def came(self, rank: int) -> None:
         """Worker `rank` takes part from now on, as a newcomer."""
+        self.admission.came(rank)
         with self._lock:
             self._unanswered.came(rank)
             for role in self._roles():

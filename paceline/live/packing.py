@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from paceline.core import bounds
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import message, named, scalar_fields, vector_fields
 from paceline.core.vector import Vector
@@ -25,10 +26,10 @@ _encode = msgspec.msgpack.Encoder().encode
 class Packed:
     """A message called `name` whose only vector, of `length` numbers, was packed into `v`; `how` is the packer's."""
 
-    name: str
-    scalars: bytes
-    length: int
-    how: tuple[int, ...]
+    name: bounds.Name
+    scalars: bounds.LongBytes
+    length: bounds.Elements
+    how: bounds.Integers
     v: Vector
 
 

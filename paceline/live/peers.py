@@ -22,6 +22,7 @@ from typing import Any
 
 from paceline.codec.encoded import Encoded
 from paceline.codec.means import AS_IT_IS, MeanCoder
+from paceline.core import bounds
 from paceline.core.collective import Groups, Outgoing
 from paceline.core.effects import Mean
 from paceline.core.errors import PacelineError, PeerLost, ProtocolError
@@ -44,8 +45,8 @@ class Piece:
     """A part of a strip: the mean of what has been added up so far, its weight, and the length of the whole vector."""
 
     v: Vector
-    weight: float
-    length: int
+    weight: bounds.MeanWeight
+    length: bounds.Elements
 
 
 @message

@@ -48,9 +48,14 @@ class Course:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRule:
-    """Whichever comes first; None is never. `samples` counts over all workers; `behind`: those of earlier lives."""
+    """Whichever comes first; None is never. `samples` counts over all workers; `behind`: those of earlier lives.
+
+    contribution: samples of one contribution at most; epoch_samples: of the data set. 0 where nobody knows.
+    """
 
     samples: int | None = None
     behind: int = 0
+    contribution: int = 0
+    epoch_samples: int = 0
     seconds: float | None = None
     target_accuracy: float | None = None

@@ -59,11 +59,13 @@ def make_plan(
     copied: bool,
     absent: int = 0,
     samples: int = 0,
+    contribution: int = 0,
+    epoch_samples: int = 0,
 ) -> control.Plan:
     """`replaced`: are servers that are lost; `copied`: from the copy that the next one has?
 
     absent: how many workers may come besides these; they are taken to be as fast as the usual one of these.
-    samples: that all workers together train.
+    samples: that all workers together train. contribution: samples of one at most; epoch_samples: of the data set.
 
     Raises ConfigError where workers train different models.
     """
@@ -92,6 +94,8 @@ def make_plan(
         copied=copied,
         crowded=crowded(workers, servers),
         samples=samples,
+        contribution=contribution,
+        epoch_samples=epoch_samples,
     )
 
 

@@ -18,6 +18,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paceline.core import bounds
 from paceline.core.errors import PacelineError, PeerLost, ProtocolError, TimedOut
 from paceline.core.message import message
 from paceline.live.party import Party
@@ -35,44 +36,44 @@ TICK_SECONDS = 0.25
 class Put:
     """`instead_of`: only where the key has that value, or none and this is empty; for any where it is None."""
 
-    key: str
-    value: bytes
-    instead_of: bytes | None = None
+    key: bounds.LongText
+    value: bounds.LongBytes
+    instead_of: bounds.MaybeBytes = None
 
 
 @message
 class Get:
     """`seconds`: how long to wait for a value; 0: answer at once with what there is."""
 
-    key: str
-    seconds: float = 0.0
+    key: bounds.LongText
+    seconds: bounds.Seconds = 0.0
 
 
 @message
 class Add:
     """`amount` to the number that the key's value is, in decimal."""
 
-    key: str
-    amount: int
+    key: bounds.LongText
+    amount: bounds.Amount
 
 
 @message
 class Forget:
-    key: str
+    key: bounds.LongText
 
 
 @message
 class Found:
     """What the key has now; of one that is forgotten, what it had."""
 
-    value: bytes | None
+    value: bounds.MaybeBytes
 
 
 @message
 class Vain:
     """`late`: it took too long; else somebody is lost."""
 
-    why: str
+    why: bounds.LongText
     late: bool = False
 
     def error(self, src: Party) -> PacelineError:

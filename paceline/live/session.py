@@ -17,14 +17,14 @@ from paceline.core.leases import Data
 from paceline.core.role import Role
 from paceline.core.sharding import Layout
 from paceline.live import control, party, verbs
-from paceline.live.exhibits import PRESENCE, Peek
+from paceline.live.exhibits import PRESENCE, Peek, Withdrawn
 from paceline.live.host import cores
 from paceline.live.hosted import Carrier
 from paceline.live.links import measure_link
 from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.reports import Reports
-from paceline.live.transport import CONTROL, Envelope, Kind, Transport
+from paceline.live.transport import CONTROL, Broken, Envelope, Kind, Transport
 
 M = TypeVar("M")
 
@@ -319,7 +319,22 @@ class Session:
 
     # ---- on the transport's thread -----------------------------------------------------------------------
     def deliver(self, src: Party, envelope: Envelope) -> None:
+        """What a worker says to a server that cannot be is that worker's end: it is expelled. Elsewhere it is raised,
+        which ends the connection.
+        """
+        try:
+            self._deliver(src, envelope)
+        except ProtocolError as error:
+            if src.kind != "worker" or self.node.me.kind != "server":
+                raise
+            self.node.admission.strike(src, str(error), at_once=True)
+            if isinstance(envelope.message, Peek):  # lest the run waits at its end for one that waits for this
+                self.node.out.post_if_there(src, Envelope(Kind.REPLY, Withdrawn(), envelope.id))
+
+    def _deliver(self, src: Party, envelope: Envelope) -> None:
         verbs.check(src, self.node.me, envelope)
+        if not self.node.admits(src, envelope):
+            return
         if envelope.kind != CONTROL:
             if not self._hold(src, envelope):
                 self.node.deliver(src, envelope)
@@ -344,6 +359,9 @@ class Session:
             case control.Roster() as roster:
                 self._learn(roster)
                 self._inbox.put(roster)
+            case control.Plan() as plan:
+                self.node.admission.planned(plan)
+                self._inbox.put(plan)
             case control.Came() as came:
                 self._meet(came)
             case control.Rate() as rate:
@@ -424,6 +442,9 @@ class Session:
     def lost(self, src: Party, why: str) -> None:
         """Losing the coordinator ends this party; losing anybody else only the calls that were open at it."""
         if src != party.COORDINATOR:
+            if isinstance(why, Broken) and (src.kind, self.node.me.kind) == ("worker", "server"):
+                # To a worker that stays, this server is lost: it would wait for another one, and the others for it.
+                self.node.admission.strike(src, str(why), at_once=True)
             self.node.lost(src, why)
             self.on_lost(src)
         elif not self._exit.is_set():  # after Exit everybody goes home

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, cast, runtime_checkable
 
+from paceline.core import bounds
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import message
 from paceline.core.vector import Memory
@@ -34,15 +35,15 @@ BORROWED_BYTES_MAX = 1 << 40  # of address space, for all segments of one lender
 class Opened:
     """The lender's segment `number` of `nbytes` bytes may be referred to; its descriptor came with this or before."""
 
-    number: int
-    nbytes: int
+    number: bounds.Count
+    nbytes: bounds.Count
 
 
 @message
 class Closed:
     """The lender has no use for these segments any more; the borrower keeps what it still reads."""
 
-    numbers: tuple[int, ...]
+    numbers: bounds.Counts
 
 
 @message

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from paceline.core import bounds
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import message
 from paceline.core.vector import Memory
@@ -47,10 +48,10 @@ ANSWERS_MAX = 2  # with vectors, that a server keeps for a worker before it read
 class Greeting:
     """First frame of a stream: who calls, in which life, and the run's token. `lane`: a further one of a connection."""
 
-    party: str
-    token: str
+    party: bounds.Name
+    token: bounds.Name
     lane: bool = False
-    incarnation: int = 0
+    incarnation: bounds.Count = 0
 
 
 class TcpTransport:

@@ -21,6 +21,12 @@ SHARED, TCP, HERE = "shared memory", "TCP", "this process"
 """Ways between two parties: of one host, of two hosts or where memory is not shared, of one process."""
 
 
+class Broken(str):
+    """Why a connection was closed, where the other side sent what is no message of this protocol."""
+
+    __slots__ = ()
+
+
 class Kind(enum.IntEnum):
     TELL = 1
     CALL = 2

@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any, ClassVar
 
+from paceline.core import bounds
 from paceline.core.effects import KEEP, RESET, Compute, Effect, Reply, Tell
 from paceline.core.errors import PeerLost
 from paceline.core.mass import Holder
@@ -47,7 +48,7 @@ class Average:
     carries: ClassVar[Nature] = STATE
 
     x: Vector
-    weight: float
+    weight: bounds.Weight
 
 
 @message

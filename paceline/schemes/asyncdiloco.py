@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any, ClassVar
 
+from paceline.core import bounds
 from paceline.core.arrivals import ArrivalServer
 from paceline.core.clocked import Pull
 from paceline.core.effects import KEEP, RESET, SERVERS, Call, Effect, Reply, Tell
@@ -35,7 +36,6 @@ from paceline.core.local import Trainer
 from paceline.core.message import INCREMENT, STATE, Nature, message
 from paceline.core.role import Place
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
-from paceline.core.vector import Vector
 
 
 @message
@@ -44,10 +44,10 @@ class Delta:
 
     carries: ClassVar[Nature] = INCREMENT
 
-    delta: Vector
-    clock: int
-    samples: int
-    speed: float
+    delta: bounds.Whole
+    clock: bounds.Clock
+    samples: bounds.Samples
+    speed: bounds.Speed
 
 
 @message
@@ -56,10 +56,10 @@ class Outer:
 
     carries: ClassVar[Nature] = STATE
 
-    w: Vector
-    version: int
-    steps: int
-    samples_seen: int = 0
+    w: bounds.Whole
+    version: bounds.Count
+    steps: bounds.Count
+    samples_seen: bounds.Count = 0
 
 
 @scheme(
@@ -139,7 +139,7 @@ class AsyncDiLoCo(Scheme):
 
         def steps_of(self, rank: int) -> int:
             fastest = self.speed.largest()
-            if not self.scheme.dynamic or fastest is None or rank in self.speed.unknown:
+            if not self.scheme.dynamic or fastest is None or rank in self.speed.unknown or not self.speed[fastest]:
                 return int(self.scheme.h)
             # The small number: equal speeds are equal, whatever their last digit says.
             return max(1, int(self.speed[rank] / self.speed[fastest] * self.scheme.h + 1e-9))

@@ -40,6 +40,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
+from paceline.core import bounds
 from paceline.core.effects import COORDINATOR, Call, Effect, Reply, Start, Tell, Trained, Wait
 from paceline.core.estimates import Estimates, Ranked, Smoothing
 from paceline.core.local import Trainer, memory_parameter
@@ -61,7 +62,7 @@ SHORTEST_S = 1e-9
 class Entered:
     """The sender begins `round`, with its first step."""
 
-    round: int
+    round: bounds.RoundNumber
 
 
 @message
@@ -71,10 +72,10 @@ class Query:
     `c`: seconds of the sender's last step, 0 when it has no time that the coordinator has not heard yet.
     """
 
-    round: int
-    k: int
-    c: float
-    ahead: int
+    round: bounds.RoundNumber
+    k: bounds.Count
+    c: bounds.Seconds
+    ahead: bounds.Count
 
 
 @message
@@ -86,8 +87,8 @@ class Verdict:
 class LocalStepsDone:
     """The sender has made its last step of `round` and hands its work over. `c`: see Query."""
 
-    round: int
-    c: float
+    round: bounds.RoundNumber
+    c: bounds.Seconds
 
 
 @scheme(
@@ -169,6 +170,7 @@ class ESync(Scheme):
             super().__init__(scheme, place)
             smoothing = Smoothing.parse(scheme.smoothing)
             self.round = -1
+            self.rounds: dict[int, int] = {}  # that each worker says it is in
             self.c, self.m = Estimates(self.workers, smoothing), Estimates(self.workers, smoothing)
             self.d = Ranked(self.workers)
             self.members = set(self.workers)
@@ -206,6 +208,9 @@ class ESync(Scheme):
                 self.d.put(rank, self.c[rank] + self.m[rank])
 
         def enter(self, now: float, src: int, round: int) -> None:
+            self.rounds[src] = round
+            if round > self.round + 1 and sum(claim >= round for claim in self.rounds.values()) < 2:
+                round = self.round + 1  # one alone is not so far ahead
             if round > self.round:
                 self.round, self.begun, self.done, self.met_at = round, {}, {}, self.last_done
             elif src in self.begun:
@@ -223,6 +228,7 @@ class ESync(Scheme):
 
         def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             self.members.discard(rank)
+            self.rounds.pop(rank, None)
             for estimates in (self.c, self.m, self.d):
                 estimates.drop(rank)
             yield from ()

@@ -37,6 +37,7 @@ import itertools
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
+from paceline.core import bounds
 from paceline.core.effects import EVERY_BIT, SERVERS, Call, Effect, Mean, Reply, Tell
 from paceline.core.errors import ConfigError
 from paceline.core.inner import Inner
@@ -54,9 +55,9 @@ from paceline.core.vector import Vector
 class Ended:
     """`phase` is over for me; its model as I know it, and what that counts."""
 
-    phase: int
+    phase: bounds.Count
     w: Vector
-    weight: float
+    weight: bounds.Weight
 
 
 @message
@@ -254,6 +255,8 @@ class Hybrid(Scheme):
                     return  # asked again after a restart, and answered with the others
                 case Ended(phase=phase) if phase < self.phase:
                     yield Reply(src, Begin(w=self.start))
+                case Ended() if self.phase + 1 == len(self.scheme.parsed):
+                    return  # nothing comes after the last phase, whatever a worker says
                 case Ended(w=w, weight=weight):
                     self.ended[src] = w * weight, weight
                     yield from self.inner.gone(now, src)
@@ -302,9 +305,9 @@ class Hybrid(Scheme):
                 case _ if src in self.left:
                     return
                 case Entered(phase=phase):
-                    self.at[src] = phase
-                    if phase > self.phase:
+                    if phase == self.phase + 1 < len(self.scheme.parsed) and self.granting.is_over:
                         yield from self.begin(now, phase, None)
+                    self.at[src] = min(phase, self.phase)
                     yield Reply(src, Answer(go=phase == self.phase))
                 case GoOn(phase=phase):
                     yield Reply(src, Answer(go=phase == self.phase and self.may_go_on(now, src, message)))

@@ -33,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
+from paceline.core import bounds
 from paceline.core.balance import Balance
 from paceline.core.clocked import ClockedServer, Pull, Push, Weights
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Compute, Computed, Effect, Mean, Reply, Start, Tell, Wait
@@ -49,16 +50,16 @@ from paceline.core.trace import Decision
 class Report:
     """`round` rounds are finished; the last took `seconds` for `samples`, or is not to be counted (0 samples)."""
 
-    round: int
-    samples: int
-    seconds: float
+    round: bounds.ExchangeNumber
+    samples: bounds.Samples
+    seconds: bounds.Seconds
 
 
 @message
 class Size:
     """The batch of the next round; 0: the worker's own."""
 
-    samples: int
+    samples: bounds.Samples
 
 
 @scheme(
@@ -100,6 +101,9 @@ class LBBSP(Scheme):
             )
 
     lock_step = True
+
+    def most_samples(self, batch: int, workers: int) -> int:
+        return self.global_batch or 2 * batch * workers  # see `_own_batches`
 
     def in_step(self, servers: int) -> bool:
         return True  # the coordinator waits for the reports of all
@@ -174,7 +178,7 @@ class LBBSP(Scheme):
                 case Report(round=round) if round <= self.asked.get(src, -1) and src not in self.reports:
                     yield Reply(src, Size(samples=self.balance.sizes.get(src, 0)))  # asked again, after a restart
                 case Report(round=round, samples=samples, seconds=seconds):
-                    self.asked[src] = round
+                    self.asked[src] = min(round, self.round)  # one further on would never be heard again
                     self.fresh.discard(src)
                     if samples:
                         self.balance.v.put(src, samples / max(seconds, 1e-9))
@@ -213,10 +217,16 @@ class LBBSP(Scheme):
             for rank in reports:
                 yield Reply(rank, Size(samples=self.balance.sizes[rank]))
 
+        def _own_batches(self) -> dict[int, int]:
+            """Who claims many times as much as most of the others has no right to a global batch of that size."""
+            claims = sorted(self.reports.values())
+            most = len(claims) * claims[(len(claims) - 1) // 2]
+            return {rank: min(claim, most) for rank, claim in self.reports.items()}
+
         def decide(self, now: float) -> None:
             balance = self.balance
             if not balance.total:  # some have made a batch of their own, and others are about to
-                balance.sizes = dict(self.reports)
+                balance.sizes = self._own_batches()
                 if all(balance.sizes.values()) and not self.fresh:
                     balance.total = sum(balance.sizes.values())
                     self.scheme.check_bounds(balance.total, len(balance.sizes))

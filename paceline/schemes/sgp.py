@@ -39,6 +39,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
+from paceline.core import bounds
 from paceline.core.effects import KEEP, RESET, Call, Compute, Computed, Effect, Reply, Start, Tell, Wait
 from paceline.core.errors import PeerLost
 from paceline.core.mass import Holder
@@ -55,7 +56,7 @@ FOLLOWED = 0.1
 class Sent:
     """Have you sent your share of `round`? Answered by itself, once that is so."""
 
-    round: int
+    round: bounds.RoundNumber
 
 
 @scheme(

@@ -205,10 +205,11 @@ class Hazards:
         need(0 < self.snapshot_every_s < math.inf, "hazards.snapshot_every_s must be positive")
 
 
-FAULTS = ("crash", "restart", "leave", "join", "pause", "clog", "partition", "slow-disk")
+FAULTS = ("crash", "restart", "leave", "join", "pause", "clog", "partition", "slow-disk", "lie")
 OF_HAZARDS = ("mute", "deaf", "reset", "clock-step", "disk-full", "torn-write")
 LASTING = ("pause", "clog", "partition", "slow-disk", "mute", "deaf", "disk-full", "torn-write")
-OF_WORKERS = ("restart", "leave", "join", "slow-disk")
+OF_WORKERS = ("restart", "leave", "join", "slow-disk", "lie")
+MAY_LAST = ("crash", "lie")
 OF_SERVERS = ("disk-full", "torn-write")
 PARTIES_MAX = 1_000_000
 
@@ -225,6 +226,7 @@ class Fault:
     clog       the host's card neither sends nor takes in for `for_s`
     partition  `sites` are cut off from the others for `for_s`; past `lease_s` their workers count as crashed
     slow-disk  every step on the host takes `extra_s` longer, for `for_s`
+    lie        one message of the worker in `one_in` has hostile scalars (`paceline.sim.lies`), for `for_s`, if given
 
     Those that need `hazards`, with which servers crash too, for `for_s`, and go on from what `servers_keep` says; and
     with which a worker that is silent for longer than `lease_s` is declared dead though it lives:
@@ -240,6 +242,7 @@ class Fault:
     at_s: float
     for_s: float = 0.0
     extra_s: float = 0.0
+    one_in: int = 1
     workers: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
@@ -250,11 +253,13 @@ class Fault:
         need(self.at_s >= 0 and self.for_s >= 0, f"{self.kind}: at_s and for_s must be 0 or more")
         need(bool(self.workers or self.hosts or self.sites), f"{self.kind}: give workers, hosts or sites")
         need(self.for_s > 0 or self.kind not in LASTING, f"{self.kind}: give for_s, how long it lasts")
-        need(not self.for_s or self.kind in ("crash", *LASTING), f"{self.kind} is over at once: leave out for_s")
+        need(not self.for_s or self.kind in (*MAY_LAST, *LASTING), f"{self.kind} is over at once: leave out for_s")
         need(self.extra_s > 0 or self.kind != "slow-disk", "slow-disk: give extra_s, seconds a step takes longer")
         need(self.extra_s > 0 or self.kind != "clock-step", "clock-step: give extra_s, seconds the clock jumps ahead")
         need(not self.extra_s or self.kind in ("slow-disk", "clock-step"), f"{self.kind}: extra_s means nothing here")
         need(bool(self.sites) or self.kind != "partition", "partition: give sites, those cut off")
+        need(self.one_in == 1 or self.kind == "lie", f"{self.kind}: one_in means nothing here")
+        need(self.one_in >= 1, "lie: one_in must be 1 or more: of so many messages one is a lie")
 
     def names(self, seat: Seat) -> bool:
         """Is it a fault of that seat's host or site? (Of a worker by its rank: see `workers`.)"""

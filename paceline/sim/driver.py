@@ -24,6 +24,7 @@ from paceline.core.round import Round
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record, Span
 from paceline.sim.cluster import Cluster, uniform
+from paceline.sim.door import door_and_lies
 from paceline.sim.faults import schedule
 from paceline.sim.heap import Heap
 from paceline.sim.invariants import Invariants
@@ -58,8 +59,9 @@ class Simulation:
     `gate`: makes that of a shard, by its number; `rounds`: those of a shard, where they are not the plain ones.
     `lender`: of whom the samples of `work` are leased, for clusters without hazards; `leases`: the queue of which they
     are, for those with hazards. `shards`: what each server holds, and its update rule; by default equal parts, with a
-    rule of `update_factory`. `limit`: of what workers train. Raises ConfigError when the scheme cannot run on such a
-    cluster.
+    rule of `update_factory`. `limit`: of what workers train. `batch_samples`: of the largest mini-batch of a worker's
+    own, where known, by which what one that lies says is judged. Raises ConfigError when the scheme cannot run on such
+    a cluster.
     """
 
     def __init__(
@@ -83,18 +85,18 @@ class Simulation:
         leases: Leases | None = None,
         shards: Sequence[ModelShard] = (),
         limit: Limit | None = None,
+        batch_samples: int = 0,
         **plain: Any,
     ) -> None:
         measured = tuple(seconds_per_step) or (cluster.seconds_per_step() if cluster else ())
         cluster = cluster or uniform(**plain)
-        self.scheme = scheme
-        self.cluster = cluster
-        self.seed = seed
-        self.now = 0.0
-        self.events = 0
+        self.scheme, self.cluster = scheme, cluster
+        self.seed, self.length = seed, len(w0)
+        self.now, self.events = 0.0, 0
         self.steps = [0] * cluster.workers
         self.trace = trace
         self.heap = Heap()
+        self.door, self.lies = door_and_lies(self, leases.samples if leases else 0, batch_samples)
         self.invariants = Invariants(self) if watched else None
         note = self._note if self.invariants else trace
         self.world = World(
@@ -192,6 +194,16 @@ class Simulation:
         """Worker `rank` is put out of the run for good, once what happens now is over."""
         self.heap.push(self.now, self.members.expel, rank, reason)
 
+    @property
+    def liars(self) -> set[int]:
+        """Workers that have begun to lie; grows."""
+        return self.lies.ever if self.lies else set()
+
+    def rightful(self, ranks: Iterable[int] | None = None) -> set[int]:
+        """Those of `ranks`, or of all workers, that were not put out and have never lied."""
+        out = self.members.barred | self.liars
+        return set(range(self.cluster.workers) if ranks is None else ranks) - out
+
     def restart(self, rank: int) -> None:
         """Worker `rank` loses its `run` and all it waited for, and starts anew; what lives on its role survives."""
         life = self.lives[rank]
@@ -225,6 +237,10 @@ class Simulation:
                 effect = generator.send(value)
         except StopIteration:
             life.alive = False
+        except Exception:
+            if life.rank not in self.liars:
+                raise
+            self.crash(life.rank)  # it has brought itself to what its box never meets
 
     def _compute(self, life: Life, wanted: Compute) -> object:
         limit = self._limit

@@ -88,6 +88,7 @@ class _Happening:
             "clock-step": self._step_clocks,
             "disk-full": self._fill_disks,
             "torn-write": self._tear,
+            "lie": self._lie,
         }
         acts[self._fault.kind]()
 
@@ -164,6 +165,12 @@ class _Happening:
         """Half of the torn messages turn out to have been written whole."""
         for server in self._servers:
             self._streams.crash_with_next(server, self._fault.for_s, after=bool(self._rng.getrandbits(1)))
+
+    def _lie(self) -> None:
+        assert self._sim.lies is not None
+        until = self._end if self._fault.for_s else math.inf
+        for rank in self._ranks:
+            self._sim.lies.begin(rank, until, self._fault.one_in)
 
     def _slow_disk(self) -> None:
         for speed in self._speeds():

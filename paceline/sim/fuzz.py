@@ -18,7 +18,7 @@ from paceline.core.leases import Leases
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
 from paceline.core.vector import Ghost
-from paceline.sim import stalls
+from paceline.sim import liars, stalls
 from paceline.sim.cluster import LASTING, SERVERS_KEEP, Cluster, Fault, Hazards, uniform
 from paceline.sim.driver import Simulation
 from paceline.sim.recovery import ServerLost, can_be_replaced
@@ -134,27 +134,46 @@ def play(plan: Plan, trace: Callable[[Record], None] | None = None) -> Outcome:
         if trace:
             trace(record)
 
-    sim = simulation(plan, write)
-    over = ""
-    try:
-        sim.run(until=CALM_S)
-        go_on(sim)
-        end(sim)
-    except ServerLost as error:  # before there was a snapshot; a run that says so has kept its word
-        over = str(error)
+    sim, over = go_on_to_the_end(plan, write)
     stalls.check(plan.seed, plan.scheme, plan.cluster, plan.samples)
+    lying = liars.draw(plan.seed, plan.scheme, plan.cluster, CALM_S)
+    if lying:
+        with_liar, _ = go_on_to_the_end(replace(plan, cluster=lying), write)
     written.update(f"{sim.events} {sim.now!r} {sim.steps}".encode())
     assert sim.streams is not None
     faults = sim.streams.injected + Counter(fault.kind for fault in plan.cluster.faults)
     faults["run ended"] += bool(over)
+    if lying:
+        assert with_liar.lies is not None
+        faults["lie"] += with_liar.lies.told.total()
     return Outcome(sim.events, sim.now, faults, written.hexdigest()[:16])
+
+
+def go_on_to_the_end(plan: Plan, write: Callable[[Record], None]) -> tuple[Simulation, str]:
+    """All of `plan`, and why it was over early, if it was."""
+    sim, over = simulation(plan, write), ""
+    with liars.nobody_spins(sim):
+        try:
+            sim.run(until=CALM_S)
+            go_on(sim)
+            end(sim)
+        except ServerLost as error:  # before there was a snapshot; a run that says so has kept its word
+            over = str(error)
+    return sim, over
 
 
 def simulation(plan: Plan, trace: Callable[[Record], None] | None = None) -> Simulation:
     work = Steps(lambda rank, rng: rng.uniform(0.5, 1.5), samples=plan.samples.__getitem__)
     leases = Leases(*plan.leased)
     return Simulation(
-        plan.scheme, Ghost(LENGTH), work, cluster=plan.cluster, seed=plan.seed, trace=trace, leases=leases
+        plan.scheme,
+        Ghost(LENGTH),
+        work,
+        cluster=plan.cluster,
+        seed=plan.seed,
+        trace=trace,
+        leases=leases,
+        batch_samples=max(plan.samples),
     )
 
 
@@ -163,23 +182,23 @@ def go_on(sim: Simulation) -> None:
     assert sim.streams is not None
     assert sim.invariants is not None
     sim.streams.calm()
-    ranks = range(sim.cluster.workers)
     began, goal = sim.now, {}
 
     def all_went_on(sim: Simulation) -> bool:
+        ranks = sim.rightful()
         for rank in ranks:
             if rank not in goal and sim.world.workers[rank].here:
                 goal[rank] = sim.steps[rank] + FURTHER_STEPS
-        settled = sim.now > began + 5 * LEASE_S and len(goal) == len(ranks)
+        settled = sim.now > began + 5 * LEASE_S and goal.keys() >= ranks
         return settled and all(sim.steps[rank] >= goal[rank] for rank in ranks)
 
     sim.members.leaving.clear()
     for at in (0.0, 2 * LEASE_S, 4 * LEASE_S):  # one that is about to be declared dead is here still
-        for rank in ranks:
+        for rank in range(sim.cluster.workers):
             sim.heap.push(began + at, sim.join, rank)
     sim.run(until=began + BOUND_S, stop=all_went_on)
     if not all_went_on(sim):
-        behind = [rank for rank in ranks if rank not in goal or sim.steps[rank] < goal[rank]]
+        behind = [rank for rank in sorted(sim.rightful()) if rank not in goal or sim.steps[rank] < goal[rank]]
         waiting = "; ".join(sim.invariants.state_of(rank) for rank in behind)
         raise sim.invariants.broken(f"{BOUND_S:g} s after the last fault not all have gone on: {waiting}")
 
@@ -207,8 +226,8 @@ def _without_those_who_went(sim: Simulation, others: Sequence[int], since: float
     assert sim.invariants is not None
     sim.run(until=since)
     goal = {rank: sim.steps[rank] + STEPS_ALONE for rank in others}
-    sim.run(until=since + BOUND_S, stop=lambda sim: all(sim.steps[rank] >= goal[rank] for rank in others))
-    behind = [rank for rank in others if sim.steps[rank] < goal[rank]]
+    sim.run(until=since + BOUND_S, stop=lambda sim: all(sim.steps[rank] >= goal[rank] for rank in sim.rightful(others)))
+    behind = [rank for rank in sorted(sim.rightful(others)) if sim.steps[rank] < goal[rank]]
     if behind:
         waiting = "; ".join(sim.invariants.state_of(rank) for rank in behind)
         raise sim.invariants.broken(f"{BOUND_S:g} s after others went not all have gone on: {waiting}")

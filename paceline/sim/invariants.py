@@ -61,9 +61,10 @@ class Invariants:
         self.look_at = self._every
         self._waiting: dict[int, tuple[object, int]] = {}  # by rank: for what, and the fastest one's steps at the time
         self._steps_before = -1
-        promises = promises_of(sim.scheme)
+        promises, self._liars = promises_of(sim.scheme), sim.liars
         self._shards = [
-            ShardRecount(self.broken, promises, sim.cluster.workers, number) for number in range(sim.cluster.servers)
+            ShardRecount(self.broken, promises, sim.cluster.workers, number, self._liars)
+            for number in range(sim.cluster.servers)
         ]
         self._means: dict[int, list[Errand]] = defaultdict(list)  # under way, by rank
         self.mass = Mass(sim, self.broken) if sim.scheme.workers_differ else None
@@ -93,7 +94,7 @@ class Invariants:
             party.on = self._listening(party, shard.hear, shard.reply)
         elif party in world.means or party is world.peers:
             carrier = self._carriers[party] = MeanRecount(
-                self.broken, self._sim.cluster.workers, self._sim.scheme.means_at_once
+                self.broken, self._sim.cluster.workers, self._sim.scheme.means_at_once, self._liars
             )
             party.on = self._listening(party, carrier.hear, carrier.reply)
         elif self.mass and party in world.workers:
@@ -274,7 +275,7 @@ class Invariants:
         servers = self._sim.members.servers
         if servers and servers.replacing.away:  # not all of them are back
             return
-        for rank in range(self._sim.cluster.workers):
+        for rank in set(range(self._sim.cluster.workers)) - self._liars:
             torn, lost = self.torn(rank), self._lost[rank]
             if torn > lost + under_way + self._torn[rank]:
                 raise self.broken(

@@ -118,8 +118,16 @@ class SimulatedLeases:
     def attach(self, party: Party) -> None:
         """From now on that life of the first server tells what it settles."""
         party.role.settled = lambda rank, fate, data: self._tell(  # type: ignore[attr-defined]
-            party, partial(self.leases.settled, rank, fate, data)
+            party, partial(self._settle, party, rank, fate, data)
         )
+
+    def _settle(self, party: Party, rank: int, fate: str, data: Data) -> None:
+        try:
+            self.leases.settled(rank, fate, data)
+        except ValueError as error:  # a worker has named samples that are not its own
+            if self._sim.door is None:
+                raise
+            self._sim.door.strike(party, self._sim.world.workers[rank], str(error))
 
     def goes_back(self, party: Party) -> None:
         """The first server is what was kept of it."""
@@ -201,5 +209,7 @@ class SimulatedLeases:
         """Everybody has left, and nothing is left to happen."""
         assert self._sim.invariants is not None
         role = self._sim.world.servers[0].role
+        if self._sim.liars:  # what a worker says of its samples nobody can check; others' are out of its reach
+            return
         if self.samples and isinstance(role, ClockedServer):
             self.samples.all_is_accounted_for(self.leases, self._sim.invariants.shard(0), tuple(role.done))

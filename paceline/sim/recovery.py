@@ -118,7 +118,7 @@ class Servers:
     ) -> None:
         world = sim.world
         self.sim, self.streams, self._members, self._control = sim, members.streams, members, control
-        self.copied = copied and len(world.servers) > 1 and not sim.scheme.answers_what_no_copy_has
+        self.copied: bool = copied and len(world.servers) > 1 and not sim.scheme.answers_what_no_copy_has
         self.replacing = Replacing(len(world.servers))
         self.lives: list[Server] = []
         self.lives = [Server(self, *parties) for parties in zip(world.servers, world.means, strict=True)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Mean, Reply, Start, Tell, To, Wait
@@ -45,6 +45,7 @@ class Talk:
         # What the arrival of a message does. Bound once, for every message needs them.
         self.asked, self.answered, self.heard = self._asked, self._answered, self._heard
         self._post = sim.streams.post if sim.streams else self._post_directly
+        self._lies, self._door = sim.lies, sim.door
         self._twice = self._sim.members.servers is not None  # who asks again may be answered again
         self._several: dict[To, list[Party]] = {SERVERS: self._world.servers}
         if self._world.coordinator:
@@ -114,11 +115,13 @@ class Talk:
         errand, post = Errand(life), self._post
         if len(parties) > 1:
             errand.missing, errand.parts = len(parties), [None] * len(parties)
-            for party, part in zip(parties, self._split(message, parties), strict=True):
+            for party, part in zip(parties, self._said(life.party, self._split(message, parties)), strict=True):
                 at = post(life.party, party, part, self.asked, (party, errand, part))
                 errand.sending_s = max(errand.sending_s, at - self._sim.now)
             return errand
         party = parties[0]
+        if self._lies:
+            (message,) = self._said(life.party, [message])
         at = post(life.party, party, message, self.asked, (party, errand, message))
         if self._sim.trace:
             errand.sending_s = at - self._sim.now
@@ -129,6 +132,8 @@ class Talk:
             self._sim.members.asked_in_vain(party, errand)
             return
         party.admit(errand)
+        if self._door is not None and (message := self._door.admitted(party, errand.life.party, message)) is None:
+            return
         on = party.on
         for effect in on(self._sim.now + party.skew_s, errand.life.rank, message):
             if type(effect) is Reply:
@@ -177,7 +182,9 @@ class Talk:
         self._reply(life.party, reply.to, reply.message)
 
     def _heard(self, party: Party, src: Party, message: Any) -> None:
-        if party.hears:
+        if self._door is not None and party.hears:
+            message = self._door.admitted(party, src, message)
+        if party.hears and message is not None:
             self.say_all(party, party.on(self._sim.now + party.skew_s, src.me, message))
 
     def say_all(self, party: Party, effects: Iterable[Tell | Reply]) -> None:
@@ -193,7 +200,7 @@ class Talk:
         mass = self._sim.invariants and self._sim.invariants.mass
         if mass and type(effect.to) is int:
             mass.said(party, parties[0], effect.message)
-        for other, part in zip(parties, self._split(effect.message, parties), strict=True):
+        for other, part in zip(parties, self._said(party, self._split(effect.message, parties)), strict=True):
             self._post(party, other, part, self.heard, (other, party, part))
 
     def _reply(self, party: Party, to: int, message: Any) -> None:
@@ -231,6 +238,12 @@ class Talk:
             return several
         assert isinstance(to, int), f"{self._sim.scheme.name} has no {to}"
         return [self._world.workers[to]]
+
+    def _said(self, src: Party, parts: Sequence[Any]) -> Sequence[Any]:
+        """`parts`, or what a worker that lies says in their place."""
+        if self._lies is None or src.kind != "worker":
+            return parts
+        return self._lies.parts(self._sim.now, src.me, parts)
 
     def _split(self, message: Any, parties: list[Party]) -> list[Any]:
         to_shards = parties is self._world.servers or parties is self._world.means

@@ -103,7 +103,7 @@ def plain_sgd(lr: float) -> Callable[[int], Update]:
     """An update factory: w - lr g for a party that holds `length` parameters."""
 
     def factory(length: int) -> Update:
-        return lambda w, g, samples: w - g * lr
+        return lambda w, g, samples, unused=(): w - g * lr
 
     return factory
 

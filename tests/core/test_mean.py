@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -34,8 +35,9 @@ def test_meetings_of_another_tag_or_other_members_are_other_meetings(meeting: By
     assert meeting.on(0, part(5.0, among=(0, 1), tag="u"))[1].v == [4.0]
 
 
-def test_a_member_of_several_meetings_is_answered_in_the_order_in_which_it_asked(meeting: ByHand) -> None:
+def test_a_member_of_several_meetings_is_answered_in_the_order_in_which_it_asked() -> None:
     """A reply belongs to the oldest open question, and meetings may close in any order."""
+    meeting = ByHand(MeanServer, SimpleNamespace(means_at_once=2), workers=3)
     assert meeting.on(0, part(1.0, among=(0, 1), tag="t")) == {}
     assert meeting.on(0, part(3.0, among=(0, 2), tag="u")) == {}
     assert set(meeting.on(2, part(9.0, among=(0, 2), tag="u"))) == {2}, "u is over, and 0 has asked for t before"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from paceline.core.errors import ConfigError
-from paceline.core.robust import CENTRED, KRUM, MEDIAN, RULES, TRIMMED, RobustPolicy
+from paceline.core.robust import CENTRED, KRUM, MEDIAN, RULES, TRIMMED, KeptRound, RobustPolicy
 from paceline.core.scheme import make, names
 from tests.drive import ByHand, server
 
@@ -149,3 +149,17 @@ def test_schemes_of_whole_rounds_are_those_where_nobody_is_ahead() -> None:
     whole = [name for name in names() if make(name, {}).whole_rounds]
     assert whole == ["bsp"]
     assert all(make(name, {}).max_ahead() == 0 for name in whole)
+
+
+def test_the_clock_of_the_schedule_follows_no_f_liars_within_their_bounds() -> None:
+    for claims, counted in (((32, 32, 32, 0), 128), ((32, 32, 32, 10**9), 128), ((8, 32, 16, 32), 96), ((5, 7), 12)):
+        group = KeptRound(range(len(claims)), lambda kept: kept[0], 1)
+        for rank, samples in enumerate(claims):
+            group.add(rank, 0.0, samples)
+        assert group.counted_samples() == counted
+    group = KeptRound(range(4), lambda kept: kept[0], 1)
+    for rank in range(4):
+        group.add(rank, 0.0, 32)
+    group.counted_samples()
+    group.reset()
+    assert group.claimed(10**9) == 32  # refused by the gate, it counts no more than the usual contribution

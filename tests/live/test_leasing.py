@@ -74,6 +74,20 @@ def test_one_that_had_nothing_left_is_asked_for_by_nobody(scene: Scene) -> None:
     assert [whom for whom, _ in scene.said] == ["worker 0"]
 
 
+def test_samples_that_nobody_was_given_are_the_claim_of_the_worker_not_of_the_server_that_tells(scene: Scene) -> None:
+    accused: list[tuple[Party, str]] = []
+    scene.leasing.on_false_claim = lambda who, why: accused.append((who, why))
+    scene.leasing.heard(worker(0), 0, WANT)
+    false, true = (1, "applied", ((3, 0, 1),)), (0, "applied", ((0, 0, 4),))
+    scene.leasing.heard(server(0), 0, control.Settled(contributions=(false, true)))
+    ((who, why),) = accused
+    assert who == worker(1)
+    assert "were given to nobody" in why
+    scene.leasing.heard(server(0), 0, control.Restored(done=((3, 0, 1), (0, 0, 4))))  # nor here: it has kept both
+    scene.leasing.record()
+    assert scene.records[-1].done == 4
+
+
 def test_without_leases_the_coordinator_does_not_end_a_run_by_epochs(scene: Scene) -> None:
     assert not scene.leasing.reached(8)
     scene.leasing.record()
@@ -85,7 +99,6 @@ def test_without_leases_the_coordinator_does_not_end_a_run_by_epochs(scene: Scen
     [
         (worker(0), control.Want(samples=9, size=4), "wants leases of 9 samples by 4, others of 8 samples by 4"),
         (server(1), control.Settled(contributions=()), "sent Settled, which is for the first server to say"),
-        (server(0), control.Settled(contributions=((0, "applied", ((3, 0, 1),)),)), "were given to nobody"),
     ],
 )
 def test_what_cannot_be_is_refused(scene: Scene, src: Party, message: Any, why: str) -> None:

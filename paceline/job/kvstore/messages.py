@@ -14,6 +14,7 @@ any question: -> Refused, with the reason           PullRows   -> Value
 
 from __future__ import annotations
 
+from paceline.core import bounds
 from paceline.core.message import EXACT, INCREMENT, Nature, message
 from paceline.core.vector import Vector
 
@@ -22,24 +23,24 @@ from paceline.core.vector import Vector
 class Declare:
     """`shape` and `dtype` of the whole value; `length` elements of it are here."""
 
-    key: str
-    shape: tuple[int, ...]
-    dtype: str
-    length: int
+    key: bounds.LongText
+    shape: bounds.Integers
+    dtype: bounds.LongText
+    length: bounds.Integer
 
 
 @message
 class Numbered:
     """The slice of this server that the key has from now on."""
 
-    number: int
+    number: bounds.Count
 
 
 @message
 class Refused:
     """In place of any answer; one line that names the way out."""
 
-    why: str
+    why: bounds.LongText
 
 
 @message
@@ -75,7 +76,7 @@ class PullRows:
     """`rows`: their numbers, 32-bit integers bit for bit, rising; `width`: elements of a row."""
 
     rows: Vector
-    width: int
+    width: bounds.Integer
 
 
 @message
@@ -92,31 +93,31 @@ class Barrier:
 class UseOptimizer:
     """`nth`: which one this is, counted by each worker. `updater`: an `Updater` as JSON."""
 
-    nth: int
-    updater: str
+    nth: bounds.Count
+    updater: bounds.LongText
 
 
 @message
 class Rate:
-    nth: int
-    lr: float
+    nth: bounds.Count
+    lr: bounds.Real
 
 
 @message
 class Compress:
     """`codec` as on a command line, or none."""
 
-    codec: str
+    codec: bounds.Name
 
 
 @message
 class Who:
-    number: int
+    number: bounds.Count
 
 
 @message
 class Ranks:
-    ranks: tuple[int, ...]
+    ranks: bounds.Members
 
 
 @message
@@ -128,29 +129,29 @@ class TakeState:
 class State:
     """Of the optimizer of one key: its single numbers, tensors of one number, and the names of all other tensors."""
 
-    numbers: dict[str, float]
-    single: dict[str, float]
-    names: tuple[str, ...]
+    numbers: bounds.Scalars
+    single: bounds.Scalars
+    names: bounds.Names
 
 
 @message
 class TakeTensor:
-    name: str
+    name: bounds.Name
 
 
 @message
 class PutTensor:
     """One of those that the PutState after it names."""
 
-    name: str
+    name: bounds.Name
     v: Vector
 
 
 @message
 class PutState:
-    numbers: dict[str, float]
-    single: dict[str, float]
-    names: tuple[str, ...]
+    numbers: bounds.Scalars
+    single: bounds.Scalars
+    names: bounds.Names
 
 
 def nature(cls: type) -> Nature:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +25,18 @@ class Contribution:
 class ShardRecount:
     """What one life of a shard heard, answered and applied. `broken` makes the error for what must not be.
 
-    `promises`: one of every phase. `number` of the shard.
+    `promises`: one of every phase. `number` of the shard. liars: workers that lie, to whom nothing is promised.
     """
 
     def __init__(
-        self, broken: Callable[[str], AssertionError], promises: Sequence[Promised], workers: int, number: int
+        self,
+        broken: Callable[[str], AssertionError],
+        promises: Sequence[Promised],
+        workers: int,
+        number: int,
+        liars: Set[int] = frozenset(),
     ) -> None:
+        self.liars = liars
         self._broken, self._promises, self._workers, self._number = broken, promises, workers, number
         self.phase = 0
         self._here = set(range(workers))
@@ -69,7 +75,7 @@ class ShardRecount:
     # ---- of a server that is replaced ----------------------------------------------------------------------
     def as_kept(self) -> ShardRecount:
         """What is known of a state that is kept now: contributions that wait for their round are not in it."""
-        kept = ShardRecount(self._broken, self._promises, self._workers, self._number)
+        kept = ShardRecount(self._broken, self._promises, self._workers, self._number, self.liars)
         kept._clocks, kept._here, kept._constant = Clocks(()), self._here.copy(), self._constant
         kept._applied, kept._samples_applied, kept.updates = self._applied.copy(), self._samples_applied, self.updates
         kept._used, kept._in_model, kept._seen = self._used.copy(), self._in_model.copy(), self._seen.copy()
@@ -147,6 +153,8 @@ class ShardRecount:
             raise self._broken(f"shard {self._number} says it is at version {version} after {self.updates} updates")
         self._seen[to] = version
         promise, holds = self._promise, to not in self._unheld
+        if to in self.liars:
+            return
         if promise.ahead is not None and holds and to in self._clocks:
             self._look_how_far_ahead(to, promise.ahead)
         waits = promise.waits and holds and not (promise.one_gate and self._number)
@@ -229,7 +237,13 @@ class ShardRecount:
             missing = sorted(set(self._clocks).difference(record.ranks, self._passed_over))
             if missing:
                 raise self._broken(f"shard {record.shard} makes an update without worker {missing[0]}, which is here")
-        if promise.samples and self._constant and not self._passed_over and record.samples != promise.samples:
+        if (
+            promise.samples
+            and self._constant
+            and not self.liars
+            and not self._passed_over
+            and record.samples != promise.samples
+        ):
             raise self._broken(f"an update is made of {record.samples} samples; it was to be {promise.samples}")
 
     def all_is_accounted_for(self, number: int, waiting: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 from paceline.core.mean import Averaged, Part
@@ -37,8 +37,15 @@ class _Count:
     def is_over(self) -> bool:
         return self.missing is not None and not self.missing
 
-    def weighs(self, weight: float) -> bool:
-        return math.isclose(weight, sum(self.weights.values()), rel_tol=TOLERANCE)
+    def weighs(self, weight: float, liars: Set[int]) -> bool:
+        """What liars say they bring may count, in part or not at all."""
+        honest = sum(own for rank, own in self.weights.items() if rank not in liars)
+        lied = len(self.weights) > sum(rank not in liars for rank in self.weights)
+        return math.isclose(weight, honest, rel_tol=TOLERANCE) or (lied and weight > honest * (1 - TOLERANCE))
+
+    def awaits(self, liars: Set[int]) -> set[int]:
+        """Members without whom it must not close."""
+        return (self.missing or set()).difference(liars)
 
 
 class _ExpectedMean:
@@ -75,10 +82,15 @@ class _ExpectedMean:
         if self.counts[-1].weights:
             self.counts.append(_Count())
 
-    def fault(self, weight: float) -> str | None:
-        """Why a result of that weight is not what its members brought, all of them and each once."""
-        counts = [count for count in self.counts if count.weighs(weight)]
-        if any(count.is_over for count in counts):
+    def fault(self, weight: float, liars: Set[int]) -> str | None:
+        """Why a result of that weight is not what its members brought, all of them and each once.
+
+        Where a liar contradicts one other worker nobody knows which of the two is right.
+        """
+        if len(set(self.counts[0].weights) - liars) < 2 and liars & set(self.among):
+            return None
+        counts = [count for count in self.counts if count.weighs(weight, liars)]
+        if any(count.is_over or (count.missing and not count.awaits(liars)) for count in counts):
             return None
         if not counts or not counts[0].missing:
             return f"a mean weighs {weight:g}; its members brought {self.brought:g}"
@@ -86,10 +98,15 @@ class _ExpectedMean:
 
 
 class MeanRecount:
-    """What one carrier of means heard and answered. `broken` makes the error for what must not be."""
+    """What one carrier of means heard and answered. `broken` makes the error for what must not be.
 
-    def __init__(self, broken: Callable[[str], AssertionError], workers: int, at_once: int) -> None:
-        self._broken = broken
+    liars: workers that have begun to lie. Nobody knows which mean they speak of.
+    """
+
+    def __init__(
+        self, broken: Callable[[str], AssertionError], workers: int, at_once: int, liars: Set[int] = frozenset()
+    ) -> None:
+        self._broken, self._liars = broken, liars
         self._meetings: dict[tuple[str, tuple[int, ...]], _ExpectedMean] = {}
         self._here = set(range(workers))
         self._asked: dict[int, deque[_ExpectedMean]] = defaultdict(lambda: deque(maxlen=at_once))
@@ -134,14 +151,18 @@ class MeanRecount:
 
     def reply(self, to: int, message: Any) -> None:
         asked = self._asked[to]
-        if not isinstance(message, Averaged) or any(meeting.result is message for meeting in asked):
+        if (
+            not isinstance(message, Averaged)
+            or to in self._liars
+            or any(meeting.result is message for meeting in asked)
+        ):
             return
         if any(former is message for former in self._former):
             return
         still_open = [meeting for meeting in asked if meeting.result is None]
         if asked and not still_open:
             raise self._broken(f"worker {to} gets another mean than the others of {asked[-1].tag}")
-        faults = {meeting: meeting.fault(message.weight) for meeting in still_open}
+        faults = {meeting: meeting.fault(message.weight, self._liars) for meeting in still_open}
         fitting = [meeting for meeting, fault in faults.items() if fault is None]
         if still_open and not fitting:
             raise self._broken(faults[still_open[-1]] or "")
