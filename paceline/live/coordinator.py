@@ -199,13 +199,7 @@ class Coordinator:
             case control.Failed(cause=cause) if src in self._roll.coming:
                 self.lost(src, cause)
             case control.Hello() as hello:
-                self._rendezvous.hosts[src] = hello.host
-                self._listener.joined(src, hello)
-                device = hello.device if src.kind == "worker" else ""
-                self._listener.recorded(
-                    Membership(at=0.0, party=str(src), event="joined", device=device, host=hello.host)
-                )
-                self._answer(src, hello)
+                self._joined(src, hello)
             case control.Prepared() as prepared if self.phase in (Phase.TRAINING, Phase.FINISHING):
                 self._recovery.prepared(src, prepared)
                 if not self._recovery.under_way:
@@ -236,6 +230,13 @@ class Coordinator:
                 self._listener.failed(src, cause, details)
             case other:
                 raise ProtocolError(f"{src} sent {type(other).__name__}")
+
+    def _joined(self, src: Party, hello: control.Hello) -> None:
+        self._rendezvous.hosts[src] = hello.host
+        self._listener.joined(src, hello)
+        device = hello.device if src.kind == "worker" else ""
+        self._listener.recorded(Membership(at=0.0, party=str(src), event="joined", device=device, host=hello.host))
+        self._answer(src, hello)
 
     def _refused(self, src: Party, why: str, strike: int) -> None:
         """The trace has it: what `src` said was beyond its bounds."""
