@@ -125,10 +125,10 @@ class MeanServer(Role):
     restarted before the answers reached it and asks again. A member that comes late may still ask for a meeting that
     closed without it: it gets the result and is not counted. Meetings that begin after it came expect it.
 
-    All members go to the same meetings in the same order. So there is always one of whom nothing is open here: the one
-    that the others wait for. If there is none, somebody has asked for a meeting that is none, and everybody would wait
-    for ever. Then the meeting that most have come to is the one, and those who are not in it get its result instead of
-    what they asked for, and are not counted.
+    All members go to the same meetings, and have no more of them open than `means_at_once`. So there is always one that
+    may still ask for a meeting: the one that the others wait for. If there is none, somebody has asked for a meeting
+    that is none, and everybody would wait for ever. Then the meeting that most have come to is the one, and those who
+    are not in it get its result instead of what they asked for, and are not counted.
     """
 
     def __init__(self, scheme: Any, place: Place) -> None:
@@ -238,7 +238,8 @@ class MeanServer(Role):
     def _go_on_together(self) -> Iterable[Reply]:
         """What to answer where everybody waits, and nobody for anybody who could still come; see the class."""
         several = len(self.meetings) > 1 or any(len(same_tag) > 1 for same_tag in self.meetings.values())
-        if not several or not all(self.asked.get(rank) for rank in self.workers if rank not in self.left):
+        here = (rank for rank in self.workers if rank not in self.left)
+        if not several or any(len(self.asked.get(rank, ())) < self.kept_at_most for rank in here):
             return ()
         agreed = max(self._open(), key=lambda meeting: len(meeting.present))
         for rank in tuple(agreed.absent):

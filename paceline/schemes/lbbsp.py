@@ -45,6 +45,8 @@ from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.spans import updated
 from paceline.core.trace import Decision
 
+UNLIKE_MOST = 64  # a GPU's batch beside a CPU's; whatever is claimed beyond that is not believed
+
 
 @message
 class Report:
@@ -218,9 +220,9 @@ class LBBSP(Scheme):
                 yield Reply(rank, Size(samples=self.balance.sizes[rank]))
 
         def _own_batches(self) -> dict[int, int]:
-            """Who claims many times as much as most of the others has no right to a global batch of that size."""
+            """Those of unlike workers may differ; one that is `UNLIKE_MOST` times that of most others is a lie."""
             claims = sorted(self.reports.values())
-            most = len(claims) * claims[(len(claims) - 1) // 2]
+            most = UNLIKE_MOST * claims[(len(claims) - 1) // 2]
             return {rank: min(claim, most) for rank, claim in self.reports.items()}
 
         def decide(self, now: float) -> None:

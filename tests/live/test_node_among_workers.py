@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -59,8 +60,9 @@ def test_several_calls_of_one_worker_are_answered_in_their_order_whenever_that_i
 
 
 def test_means_that_are_under_way_at_once_are_told_apart_by_their_tags(stage: Stage) -> None:
+    two_at_once = SimpleNamespace(means_at_once=2)
     for shard in range(3):
-        stage.node(server(shard)).host([Hosted(mean_server=MeanServer(None, PLACE))])
+        stage.node(server(shard)).host([Hosted(mean_server=MeanServer(two_at_once, PLACE))])
     results: dict[int, list[float]] = {0: [], 1: []}
 
     def run(rank: int, order: tuple[str, ...]) -> Generator[Effect, Any, None]:
