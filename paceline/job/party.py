@@ -12,6 +12,7 @@ import torch
 
 from paceline.config import Config
 from paceline.core.errors import PacelineError, PeerLost, Stopped
+from paceline.job.devices import check_device, device_for
 from paceline.job.evaluator import evaluate
 from paceline.job.resuming import open_at
 from paceline.job.seat import Seat
@@ -27,8 +28,9 @@ def take_part(config: Config, seat: Seat, transport: Transport) -> str:
 
     The coordinator hears of a failure, with a traceback where the cause is not one the user can read as it is.
     """
-    seat = dataclasses.replace(seat, device=device_for(seat.device, seat.gpu))
+    seat = on_device(seat)
     try:
+        check_device_of(seat)
         session = seat.session(transport)
         speed = measured_update() if seat.who.kind == "server" and seat.servers > 1 else 0.0
         session.hello(seat.coordinator, seat.device, bytes_per_second=speed, incarnation=seat.incarnation)
@@ -65,12 +67,18 @@ def main(config: Config, seat: Seat) -> int:
     torch.set_num_threads(config.cluster.threads)
     if seat.who.kind == "evaluator":
         os.nice(5)  # training comes first on a machine with few cores
-    seat = dataclasses.replace(seat, device=device_for(seat.device, seat.gpu))
+    seat = on_device(seat)
     return 1 if take_part(config, seat, seat.transport()) else 0
 
 
-def device_for(wanted: str, number: int) -> str:
-    """`auto` is the GPU of that number while there are any, then the CPU."""
-    if wanted != "auto":
-        return wanted
-    return f"cuda:{number}" if number < torch.cuda.device_count() else "cpu"
+def on_device(seat: Seat) -> Seat:
+    """Returns the seat with the device that `auto` stands for on this host."""
+    if seat.device != "auto":
+        return seat
+    return dataclasses.replace(seat, device=device_for("auto", seat.gpu, torch.cuda.device_count()))
+
+
+def check_device_of(seat: Seat) -> None:
+    """Raises ConfigError where this host lacks the device of the seat."""
+    if seat.device != "cpu":
+        check_device(seat.device, torch.cuda.device_count())

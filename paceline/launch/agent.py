@@ -33,7 +33,7 @@ from paceline.job.crew import Crew
 from paceline.job.seat import Seat
 from paceline.launch import words
 from paceline.launch.interface import resolve
-from paceline.launch.local import LocalHost
+from paceline.launch.local import LocalCrew, LocalHost
 from paceline.launch.script import ScriptCrew
 from paceline.launch.words import Lines, Request
 from paceline.live.party import Party
@@ -54,6 +54,7 @@ class Agent:
         self._lines, self._folder, self._address = lines, folder, address
         self._host: LocalHost | None = None
         self._crew: Crew | None = None
+        self._local: LocalCrew | None = None
         self._out = ""  # where the launcher keeps the run
 
     def run(self) -> None:
@@ -76,8 +77,10 @@ class Agent:
         match request:
             case words.Begin():
                 self._begin(request)
-            case words.Prepare(config=config):
-                samples = self._led.prepare(configuration.build(config))
+            case words.Prepare(config=config, workers=workers):
+                if self._local is None:
+                    raise PacelineError("Begin comes first")
+                samples = self._local.prepare(configuration.build(config), workers)
                 self._lines.say(words.Prepared(train_samples=samples))
             case words.Start(config=config, seat=text, keys=keys):
                 seat = Seat.from_json(text)
@@ -105,7 +108,7 @@ class Agent:
         address = resolve(begin.bind) if begin.bind else self._address
         _check_listening(address)
         self._host = LocalHost()
-        local = self._host.crew(begin.by_role, warm=not begin.command)
+        self._local = local = self._host.crew(begin.by_role, warm=not begin.command)
         crew = ScriptCrew(begin.command, local, self._said, begin.by_role) if begin.command else local
         self._crew = crew
         threading.Thread(target=self._report, args=(crew,), name="ends", daemon=True).start()

@@ -133,12 +133,12 @@ class RemoteCrew:
         self._config = config
         if self._scripts:
             return 1
-        workers = [self._hosts[number] for number in sorted(set(self._placement.workers))]
-        for host in workers:
-            host.ask(words.Prepare(config=configuration.to_dict(config)))
-        samples = self._local.prepare(config)
+        numbers = sorted(set(self._placement.workers))
+        for number in numbers:
+            self._hosts[number].ask(self._prepare_on(number))
+        samples = self._local.prepare(config, ())
         problems = []
-        for host in workers:
+        for host in (self._hosts[number] for number in numbers):
             try:
                 answer = host.answer(prepare_seconds(config))
             except PacelineError as error:
@@ -146,8 +146,14 @@ class RemoteCrew:
                 continue
             if isinstance(answer, words.Prepared) and answer.train_samples != samples:
                 problems.append((host.name, f"{answer.train_samples} training samples, and {samples} here"))
-        raise_all(problems, "cannot load the data")
+        raise_all(problems, "cannot take part")
         return samples
+
+    def _prepare_on(self, number: int) -> words.Prepare:
+        """What host `number` is asked to get ready for."""
+        placed = enumerate(zip(self._placement.workers, self._placement.slots, strict=True))
+        workers = [(rank, slot) for rank, (host, slot) in placed if host == number]
+        return words.Prepare(config=configuration.to_dict(self._config), workers=workers)
 
     def start(self, config: Config, seat: Seat) -> None:
         if seat.who.kind == "evaluator":
@@ -193,7 +199,7 @@ class RemoteCrew:
     def rejoin(self, number: int, host: RemoteHost) -> None:
         """`host`, whose agent has begun, is host `number` from now on. Raises PacelineError where it cannot be."""
         if not self._scripts and number in self._placement.workers:
-            host.ask(words.Prepare(config=configuration.to_dict(self._config)))
+            host.ask(self._prepare_on(number))
             host.answer(prepare_seconds(self._config))
         self._hosts[number].close()  # its engine knows that it is gone; all that ran there is told as lost
         host.follow(lambda event: self._heard(host, event))

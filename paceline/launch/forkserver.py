@@ -82,7 +82,7 @@ class ForkServer:
             case "warm":
                 self._warm()
             case "prepare":
-                self._prepare(request["config"])
+                self._prepare(request["config"], gpus=request["gpus"])
             case "start":
                 self._start(**request)
             case "signal":
@@ -97,7 +97,8 @@ class ForkServer:
 
         torch.set_num_threads(1)  # a pool of threads started here would be a dead one in those forked
 
-    def _prepare(self, values: dict[str, Any]) -> None:
+    def _prepare(self, values: dict[str, Any], *, gpus: bool) -> None:
+        """`gpus`: are they to be counted?"""
         from paceline import config as configuration
         from paceline.core.errors import PacelineError
 
@@ -112,7 +113,7 @@ class ForkServer:
             check_built(config.cluster.mean)
             config.codecs().warm_up()
             splits = load_data(config)
-            self._say(event="prepared", train_samples=len(splits.train))
+            self._say(event="prepared", train_samples=len(splits.train), gpus=_count_gpus() if gpus else 0)
         except PacelineError as error:
             self._say(event="error", why=str(error))
 
@@ -178,6 +179,23 @@ class ForkServer:
 def _makes_optimizers(config: Config) -> bool:
     """Do its parties have optimizers of torch's? Servers go without, where it is SGD."""
     return config.optimizer.name != "sgd" or config.model.precision == "fp16" or config.scheme().trains_locally
+
+
+def _count_gpus() -> int:
+    """Returns how many GPUs torch finds here.
+
+    They are counted in a process of their own: this one, if it asked CUDA, could fork none that uses CUDA.
+    """
+    if pid := os.fork():
+        return max(0, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    count = 0
+    try:
+        signal.set_wakeup_fd(-1)
+        import torch
+
+        count = torch.cuda.device_count()
+    finally:
+        os._exit(count)
 
 
 def die_with_parent(name: str = "") -> None:

@@ -24,7 +24,7 @@ from paceline.engine.trained import trained_of
 from paceline.job.alone import sit_alone
 from paceline.job.generators import differ
 from paceline.job.pace import Pace
-from paceline.job.party import device_for
+from paceline.job.party import check_device_of
 from paceline.job.recipe import Recipe
 from paceline.job.seat import Seat
 from paceline.launch.environment import seat_from
@@ -112,10 +112,11 @@ def _refuse_second() -> None:
 def _sit(seat: Seat, own_device: str) -> tuple[Seat, Session]:
     """Say hello from this seat."""
     _joined.append(seat.party)
-    device = own_device if seat.device == "auto" else device_for(seat.device, seat.gpu)
-    seat = dataclasses.replace(seat, device=device)
+    if seat.device == "auto":
+        seat = dataclasses.replace(seat, device=own_device)
+    check_device_of(seat)
     session = seat.session(seat.transport())
-    session.hello(seat.coordinator, device, incarnation=seat.incarnation)
+    session.hello(seat.coordinator, seat.device, incarnation=seat.incarnation)
     return seat, session
 
 

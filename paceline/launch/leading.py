@@ -60,7 +60,7 @@ class HandCrew:
         threading.Thread(target=self._receive, name="door", daemon=True).start()
 
     def prepare(self, config: Config) -> int:
-        return self._local.prepare(config) if self._local and self._trains else 1
+        return self._local.prepare(config, ()) if self._local and self._trains else 1
 
     def start(self, config: Config, seat: Seat) -> None:
         if seat.who.kind not in self._kinds:

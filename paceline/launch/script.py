@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.paths import safe_join
 from paceline.job.crew import Ended, how_ended
+from paceline.job.devices import check_devices, depend_on_gpus, torch_has_cuda
 from paceline.job.seat import Seat
 from paceline.launch.environment import Environment, environment_of
 from paceline.launch.forkserver import die_with_parent
@@ -46,8 +48,15 @@ class ScriptCrew:
         self._ending = False
 
     def prepare(self, config: Config) -> int:
-        """The data are the script's own affair."""
+        """The data are the script's own affair; so are its devices, where its Python is another one than this."""
+        workers = [(rank, rank) for rank in range(config.cluster.workers)]
+        if depend_on_gpus(config, workers) and self._is_of_this_python() and not torch_has_cuda():
+            check_devices(config, workers, 0)
         return 1
+
+    def _is_of_this_python(self) -> bool:
+        program = shutil.which(self._command[0], path=programs_path())
+        return program is not None and Path(program).parent == Path(sys.executable).parent
 
     def start(self, config: Config, seat: Seat) -> None:
         if seat.who.kind != "worker":

@@ -59,7 +59,10 @@ class Begin(Word, frozen=True, kw_only=True, tag="begin"):
 
 
 class Prepare(Word, frozen=True, kw_only=True, tag="prepare"):
+    """`workers`: those of this host, each with its rank and which GPU is its own where none is named."""
+
     config: dict[str, Any]
+    workers: list[tuple[int, int]]
 
 
 class Start(Word, frozen=True, kw_only=True, tag="start"):

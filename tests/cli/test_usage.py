@@ -17,6 +17,8 @@ from paceline.cli import catalogue
 from paceline.cli.main import VERBS, main
 from paceline.config import settings
 from paceline.core.scheme import lookup, names
+from paceline.job import devices
+from paceline.launch import local, script
 from tests.cli.conftest import Paceline, refused_here
 
 Capture = pytest.CaptureFixture[str]
@@ -53,6 +55,29 @@ def test_help_says_what_it_is_for_and_gives_examples(words: list[str], capsys: C
     assert all(f"  {verb} " in text for verb in VERBS)
     assert "paceline train --scheme" in text
     assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "--device", "cuda:0"],
+        ["train", "--precision", "fp16"],
+        ["launch", "--device", "cuda:0", "python", "-c", ""],
+    ],
+)
+def test_a_gpu_where_torch_has_no_cuda_is_refused_before_any_process_is_asked_for_something(
+    words: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for module in (devices, local, script):
+        monkeypatch.setattr(module, "torch_has_cuda", lambda: False)
+    monkeypatch.setattr(local.LocalHost, "ask", lambda self, **request: asked.append(request["do"]))
+    asked: list[str] = []
+    line = refused_here(capsys, *words)
+    assert "torch was built without CUDA here" in line
+    assert "; give --" in line
+    assert set(asked) <= {"warm"}
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_interrupt_before_a_run_has_begun_is_told_in_one_line(

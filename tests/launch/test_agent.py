@@ -124,6 +124,16 @@ def test_a_command_has_ended_when_its_process_has_and_what_that_left_goes_with_i
     assert all_gone([int(said.line)])
 
 
+def test_it_lacks_the_gpu_of_one_of_its_workers_and_says_so(led: Callable[[], Led]) -> None:
+    host = led().host
+    host.ask(words.Begin(environment={}, by_role={}, command=[], bind=""))
+    assert isinstance(host.answer(), words.Begun)
+    config = configuration.build({"cluster": {"workers": 2, "device": "cuda:99,cpu"}})
+    host.ask(words.Prepare(config=configuration.to_dict(config), workers=[(0, 0)]))
+    with pytest.raises(ConfigError, match="--device cuda:99: torch .* here; give --device"):
+        host.answer(120)
+
+
 def test_it_says_what_it_cannot_do(led: Callable[[], Led]) -> None:
     agent = led()
     for begin, why in (

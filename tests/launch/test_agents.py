@@ -210,6 +210,20 @@ def test_a_host_of_another_run_cannot_join_and_nobody_is_started_when_the_run_is
     assert crew.ended.empty()  # it would say that no host is left
 
 
+# ---- what each host gets ready for -------------------------------------------------------------------------
+def test_each_host_is_asked_for_the_devices_of_its_own_workers_and_names_itself(far: Callable[[str], Far]) -> None:
+    a, b = far("a"), far("b")
+    crew = crew_of(a, b, patience_s=0.0)
+    crew._scripts = False
+    crew._local.prepare = lambda config, workers: 1437  # type: ignore[method-assign, assignment, misc]
+    a.lines.say(words.Prepared(train_samples=1437))
+    b.lines.say(words.Refused(why="--device cuda:0: torch finds no CUDA device here; give --device cpu"))
+    with pytest.raises(ConfigError, match="^b: --device cuda:0: torch finds no CUDA device here"):
+        crew.prepare(configuration.build({"cluster": {"workers": 2, "device": "cpu,cuda:0"}}))
+    asked = [one.hears() for one in (a, b)]
+    assert [ask.workers for ask in asked if isinstance(ask, words.Prepare)] == [[(0, 0)], [(1, 0)]]
+
+
 # ---- hosts that are taken away -----------------------------------------------------------------------------
 def test_hosts_are_taken_away_once_all_that_are_there_have_been_told_to_go(far: Callable[[str], Far]) -> None:
     a, b = far("a"), far("b")

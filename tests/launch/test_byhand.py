@@ -151,7 +151,8 @@ def test_the_data_of_scripts_are_not_ours_to_load() -> None:
     class Local:
         ended = None
 
-        def prepare(self, config: Config) -> int:
+        def prepare(self, config: Config, workers: Sequence[object]) -> int:
+            assert not workers, "they are on hosts of their own, with devices of their own"
             return 1437
 
     door = Door("127.0.0.1")

@@ -19,6 +19,7 @@ from paceline.config import Config, build
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.engine.data.remote import TIMEOUT_S
 from paceline.job.seat import Seat
+from paceline.launch import local
 from paceline.launch.local import COMPILE_SECONDS, LocalHost, death, last_words, prepare_seconds
 from tests.launch.processes import alive, all_gone, comm, descendants, stat, within
 
@@ -41,6 +42,17 @@ def host() -> Iterator[LocalHost]:
     with LocalHost() as running:
         running.crew().prepare(config_for(Path("unused")))
         yield running
+
+
+def test_a_gpu_that_is_not_there_is_refused_and_they_are_not_counted_by_who_forks(
+    host: LocalHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "torch_has_cuda", lambda: True)
+    crew = host.crew()
+    with pytest.raises(ConfigError, match="--device cuda:99: torch "):
+        crew.prepare(config_for(Path("unused"), cluster={"workers": 1, "device": "cuda:99"}))
+    far = config_for(Path("unused"), cluster={"workers": 2, "device": "cpu,cuda:99"})
+    assert crew.prepare(far, [(0, 0)]) == crew.prepare(config_for(Path("unused")))  # the other one is elsewhere
 
 
 @pytest.fixture
@@ -227,7 +239,7 @@ def test_requests_that_come_in_pieces_are_put_together(tmp_path: Path) -> None:
     theirs.close()
     try:
         line = json.dumps({"do": "signal", "pid": 1, "number": 0}).encode() + b"\n"
-        bad = json.dumps({"do": "prepare", "config": {"nowhere": {}}}).encode() + b"\n"
+        bad = json.dumps({"do": "prepare", "config": {"nowhere": {}}, "gpus": False}).encode() + b"\n"
         for piece in (line[:7], line[7:] + bad[:20], bad[20:]):
             ours.sendall(piece)
         answer = json.loads(ours.makefile().readline())

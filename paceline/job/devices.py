@@ -1,0 +1,66 @@
+"""The devices on which workers train, and whether their host has them.
+
+Nothing here imports torch, or asks CUDA anything: a process that has done so can fork none that uses CUDA.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import runpy
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paceline.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from paceline.config import Config
+
+Placed = tuple[int, int]
+"""A worker: its rank, and which GPU of its host is its own where none is named."""
+
+
+def device_for(wanted: str, number: int, gpus: int) -> str:
+    """`auto` is the GPU of that number on a host that has so many `gpus`, else the CPU."""
+    if wanted != "auto":
+        return wanted
+    return f"cuda:{number}" if number < gpus else "cpu"
+
+
+def depend_on_gpus(config: Config, workers: Iterable[Placed]) -> bool:
+    """Returns True if these workers could not train on a host without a GPU."""
+    return config.model.precision == "fp16" or any(config.device_of(rank).startswith("cuda") for rank, _ in workers)
+
+
+def check_devices(config: Config, workers: Iterable[Placed], gpus: int) -> None:
+    """Raises ConfigError where one of these workers cannot train on a host that has so many `gpus`."""
+    for rank, number in workers:
+        device = device_for(config.device_of(rank), number, gpus)
+        check_device(device, gpus)
+        if config.model.precision == "fp16" and device == "cpu":
+            raise ConfigError(
+                f"--precision fp16: worker {rank} would be on the CPU ({_found(gpus)}), and fp16 needs a GPU for every "
+                "worker; give --precision bf16 or fp32"
+            )
+
+
+def check_device(device: str, gpus: int) -> None:
+    """Raises ConfigError where a host that has so many `gpus` lacks this one."""
+    kind, _, number = device.partition(":")
+    if kind == "cuda" and int(number or 0) >= gpus:
+        raise ConfigError(f"--device {device}: {_found(gpus)}; give --device {'auto' if gpus else 'cpu'}")
+
+
+def _found(gpus: int) -> str:
+    if gpus:
+        return f"torch finds {'one CUDA device, cuda:0,' if gpus == 1 else f'cuda:0 to cuda:{gpus - 1}'} here"
+    return "torch finds no CUDA device here" if torch_has_cuda() else "torch was built without CUDA here"
+
+
+def torch_has_cuda() -> bool:
+    """Returns True if the installed torch was built for GPUs: CUDA, or ROCm, which torch calls by the same name."""
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        return False
+    version = runpy.run_path(str(Path(found.origin).with_name("version.py")))
+    return bool(version.get("cuda") or version.get("hip"))
