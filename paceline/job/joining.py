@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from paceline.codec.means import MeanCoder
@@ -24,6 +24,7 @@ from paceline.job.seat import Seat
 from paceline.job.server import INITIAL
 from paceline.live import control, party
 from paceline.live.control import Links
+from paceline.live.links import LinkRounds
 from paceline.live.models import final_model
 from paceline.live.newcomer import come_late, others
 from paceline.live.peers import PeerCarrier
@@ -54,16 +55,22 @@ class Membership:
         seat, session = self._seat, self._session
         self._samples_seen = samples
         session.connect([party.server(s) for s in range(seat.servers)])
-        links = self._meet_workers()
+        links = [] if session.late else session.links(seat.servers)
+        _measure(links)
+        peers = self._meet_workers()
+        _measure(links)
         if session.late:
             session.meet_evaluator()
+        seconds = measure() if measure else 0.0
+        _measure(links)
         ready = control.Ready(
             length=len(self._flat),
             fingerprint=f"{self._flat.fingerprint()}/{self._flat.rest.fingerprint()}/{self._recipe.digest()}",
-            seconds_per_step=max(measure(), seat.step_seconds) if measure else seat.step_seconds,
+            seconds_per_step=max(seconds, seat.step_seconds),
             optimizer=self._recipe.to_json(),
-            links=() if session.late else session.links(seat.servers),
-            peers=links,
+            links=tuple(link.speeds[0] if link else 0.0 for link in links),
+            links_max=tuple(link.speeds[1] if link else 0.0 for link in links),
+            peers=peers,
             by_rows=self._flat.by_rows,
             tensors=self._flat.tensors if self._recipe.optimizer.needs_tensors else (),
             ways=session.ways(),
@@ -208,3 +215,9 @@ class Membership:
         up, down = self._session.traffic()
         more = self._carrier.traffic() if self._carrier is not None else (0, 0)
         return up + more[0], down + more[1]
+
+
+def _measure(links: Sequence[LinkRounds | None]) -> None:
+    for link in links:
+        if link is not None:
+            link.measure()

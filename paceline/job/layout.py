@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
 from collections.abc import Sequence
 
 from paceline.core import sharding
+from paceline.core.repeated import most_alike
 from paceline.core.sharding import Layout, parse_shards
 from paceline.job.recipe import Recipe
 from paceline.live.control import Hello, Ready
@@ -41,26 +41,40 @@ def _speeds(ready: Sequence[Ready], servers: Sequence[Hello], shards: str) -> tu
         return fractions, "as --shards says"
     if shards == "equal" or len(servers) < 2:
         return (), "as --shards says"
-    speeds = measured_speeds(ready, servers)
-    if min(speeds) <= 0:
+    ranges = measured_speeds(ready, servers)
+    if min(low for low, _ in ranges) <= 0:
         return (), "nobody has measured them"
+    speeds = most_alike(ranges)
     spread = f"measured at {', '.join(f'{speed / 1e9:.1f}' for speed in speeds)} GB/s"
     return ((), f"{spread}, which counts as alike") if sharding.alike(speeds) else (speeds, spread)
 
 
-def measured_speeds(ready: Sequence[Ready], servers: Sequence[Hello]) -> list[float]:
-    """Bytes a second that each server takes: what its link to the workers brings, or what it can apply of them.
+def measured_speeds(ready: Sequence[Ready], servers: Sequence[Hello]) -> list[tuple[float, float]]:
+    """Bytes a second that each server takes, and how many it may be in truth.
 
-    Servers of one host are equally fast, whatever each of them measured while the others were starting up beside it.
+    It takes what its link to the workers brings, or what it can apply of that. Servers of one host are equally fast,
+    whatever each of them measured while the others were starting up beside it.
     """
-    by_host: dict[str, float] = defaultdict(float)
+    by_host: dict[str, tuple[float, float]] = {}
     for hello in servers:
-        by_host[hello.host] = max(by_host[hello.host], hello.bytes_per_second)
-    speeds = []
+        low, high = by_host.get(hello.host, (0.0, 0.0))
+        most = max(hello.bytes_per_second, hello.bytes_per_second_max)
+        by_host[hello.host] = max(low, hello.bytes_per_second), max(high, most)
+    ranges = []
     for number, hello in enumerate(servers):
-        links = [answer.links[number] for answer in ready if answer.links and answer.links[number]]
-        speeds.append(min([by_host[hello.host], *([statistics.median(links)] if links else [])]))
-    return speeds
+        low, high = by_host[hello.host]
+        links = [link for answer in ready if (link := _link(answer, number))[0]]
+        if links:
+            low = min(low, statistics.median(low for low, _ in links))
+            high = min(high, statistics.median(high for _, high in links))
+        ranges.append((low, high))
+    return ranges
+
+
+def _link(answer: Ready, server: int) -> tuple[float, float]:
+    """Bytes a second from that server to one worker, and how many it may be in truth; 0 where it did not measure."""
+    low, high = (links[server] if server < len(links) else 0.0 for links in (answer.links, answer.links_max))
+    return low, max(low, high)
 
 
 def _described(layout: Layout, servers: int, why: str) -> str:

@@ -32,8 +32,8 @@ def take_part(config: Config, seat: Seat, transport: Transport) -> str:
     try:
         check_device_of(seat)
         session = seat.session(transport)
-        speed = measured_update() if seat.who.kind == "server" and seat.servers > 1 else 0.0
-        session.hello(seat.coordinator, seat.device, bytes_per_second=speed, incarnation=seat.incarnation)
+        speeds = measured_update() if seat.who.kind == "server" and seat.servers > 1 else (0.0, 0.0)
+        session.hello(seat.coordinator, seat.device, speeds=speeds, incarnation=seat.incarnation)
         match seat.who.kind:
             case "worker":
                 train(config, seat, session)

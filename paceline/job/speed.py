@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from paceline.core.repeated import best_and_least, repeated
 from paceline.engine.unchanged import unchanged
 
 
@@ -24,8 +25,11 @@ def measured_step(step: Callable[[], None], module: nn.Module, repeats: int = 3)
     return statistics.median(seconds[1:])
 
 
-def measured_update(length: int = 1 << 20, repeats: int = 5) -> float:
-    """Bytes of weights a second that this process can update: the best of a few tries, as others may start up too."""
+def measured_update(length: int = 1 << 20, tries: int = 3) -> tuple[float, float]:
+    """Returns the bytes of weights a second that this process can update, and how many it may be in truth.
+
+    It is measured again and again, as others may start up beside it.
+    """
     w, g, out = torch.zeros(3, length)
 
     def update() -> float:
@@ -33,7 +37,9 @@ def measured_update(length: int = 1 << 20, repeats: int = 5) -> float:
         torch.add(w, g, alpha=-0.1, out=out)
         return time.perf_counter() - began
 
-    return float(w.nbytes) / min(update() for _ in range(1 + repeats))
+    update()
+    best, least = best_and_least(repeated(lambda: min(update() for _ in range(tries))))
+    return w.nbytes / best, w.nbytes / least
 
 
 class Stopwatch:

@@ -50,6 +50,7 @@ def finite(message: Any, *names: str) -> None:
 class Hello:
     """`bytes_per_second`: how fast a server applies an update to its weights; 0 when nobody measured.
 
+    `bytes_per_second_max`: how fast it may be in truth, for all that was measured.
     `incarnation`: which life of this party it is. `cores`: how many its process may use; 0 when nobody looked.
     """
 
@@ -58,11 +59,12 @@ class Hello:
     host: bounds.Name
     device: bounds.Name
     bytes_per_second: bounds.Speed = 0.0
+    bytes_per_second_max: bounds.Speed = 0.0
     incarnation: bounds.Count = 0
     cores: bounds.Count = 0
 
     def __post_init__(self) -> None:
-        finite(self, "bytes_per_second")
+        finite(self, "bytes_per_second", "bytes_per_second_max")
 
 
 @message
@@ -87,6 +89,7 @@ class Ready:
     """`length` parameters; `fingerprint` of their names and shapes; `optimizer`: recipe as JSON, of rank 0.
 
     `links`: bytes a second from each server; 0 for one on the same host, nothing when nobody measured.
+    `links_max`: how many they may be in truth, for all that was measured.
     `peers`: measured to another worker of this host, and to one of another host: seconds of latency and seconds a
     byte of each, 0 where there is none; nothing when nobody measured.
     `by_rows`: gradients come as rows of tables. `tensors`: their lengths, where the optimizer needs whole ones.
@@ -98,13 +101,14 @@ class Ready:
     seconds_per_step: bounds.Seconds
     optimizer: bounds.LongText
     links: bounds.Speeds = ()
+    links_max: bounds.Speeds = ()
     peers: bounds.Speeds = ()
     ways: bounds.Names = ()
     by_rows: bool = False
     tensors: bounds.Counts = ()
 
     def __post_init__(self) -> None:
-        finite(self, "seconds_per_step", "links", "peers")
+        finite(self, "seconds_per_step", "links", "links_max", "peers")
 
 
 @message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import os
 import queue
 import socket
@@ -20,7 +21,7 @@ from paceline.live import control, party, verbs
 from paceline.live.exhibits import PRESENCE, Peek, Withdrawn
 from paceline.live.host import cores
 from paceline.live.hosted import Carrier
-from paceline.live.links import measure_link
+from paceline.live.links import LinkRounds, timed_look
 from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.reports import Reports
@@ -87,9 +88,11 @@ class Session:
 
     # ---- setting up --------------------------------------------------------------------------------------
     def hello(
-        self, coordinator_address: str, device: str, *, bytes_per_second: float = 0.0, incarnation: int = 0
+        self, coordinator_address: str, device: str, *, speeds: tuple[float, float] = (0.0, 0.0), incarnation: int = 0
     ) -> None:
-        """Make this party known. Raises PeerLost when the coordinator cannot be reached."""
+        """Make this party known. `speeds`: bytes a second that a server updates, and how many it may be in truth.
+
+        Raises PeerLost when the coordinator cannot be reached."""
         self._transport.open(self)
         self._transport.connect(party.COORDINATOR, coordinator_address)
         hello = control.Hello(
@@ -97,7 +100,8 @@ class Session:
             pid=os.getpid(),
             host=socket.gethostname(),
             device=device,
-            bytes_per_second=bytes_per_second,
+            bytes_per_second=speeds[0],
+            bytes_per_second_max=speeds[1],
             incarnation=incarnation,
             cores=cores(),
         )
@@ -135,15 +139,14 @@ class Session:
         """Is that worker there, or on its way in since before this party knew of it?"""
         return rank not in self.lost_ranks or rank in self._coming
 
-    def links(self, servers: int) -> tuple[float, ...]:
-        """Bytes a second that come from each server, 0 for one on this host; nothing when none is worth measuring."""
+    def links(self, servers: int) -> list[LinkRounds | None]:
+        """Returns the link from each server, None for one on this host; nothing when none is worth measuring."""
         here = self._hosts.get(str(self.node.me))
         others = [self._hosts.get(str(party.server(s))) != here for s in range(servers)]
         if servers < 2 or not any(others):
-            return ()
-        return tuple(
-            1 / measure_link(self.node, party.server(s))[1] if other else 0.0 for s, other in enumerate(others)
-        )
+            return []
+        looks = (functools.partial(timed_look, self.node, party.server(s)) for s in range(servers))
+        return [LinkRounds(look) if other else None for look, other in zip(looks, others, strict=True)]
 
     def host_of(self, who: Party) -> str:
         return self._hosts.get(str(who), "")

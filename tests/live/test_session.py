@@ -148,9 +148,16 @@ def test_the_links_to_servers_on_other_hosts_are_measured(
     scene.session.hello("hub:coordinator", "cpu")
     scene.tell(control.Roster(addresses={"server 0": "hub:server 0", "server 1": "hub:server 1"}, hosts=hosts))
     scene.session.connect([server(0), server(1)])
-    monkeypatch.setattr("paceline.live.session.measure_link", lambda node, who: (1e-5, 0.5**33))
-    assert [link == 2**33 for link in scene.session.links(2)] == measured
-    assert scene.session.links(1) == ()
+    looked: list[tuple[Party, str]] = []
+    monkeypatch.setattr("paceline.live.session.timed_look", lambda node, who, what: looked.append((who, what)) or 0.001)
+    links = scene.session.links(2)
+    assert [link is not None for link in links] == measured
+    for number, link in enumerate(links):
+        if link is not None:
+            link.measure()
+            assert {who for who, _ in looked} == {server(number)}
+            looked.clear()
+    assert scene.session.links(1) == []
 
 
 def test_a_coordinator_that_is_not_there_is_a_lost_peer(scene: Scene) -> None:
