@@ -23,7 +23,7 @@ from paceline.launch.agents import RemoteCrew, begin
 from paceline.launch.called import Engine, called, listening_address, placed_on, plan
 from paceline.launch.environment import split_environment
 from paceline.launch.hosts import Host
-from paceline.launch.interface import address_towards, addresses, resolve
+from paceline.launch.interface import address_towards, addresses, planned_towards, resolve
 from paceline.launch.local import LocalHost
 from paceline.launch.returning import Returning
 from paceline.launch.run import conductor_of, new_folder, removing_unused
@@ -165,7 +165,7 @@ def _apart(engine: Engine) -> int:
 
 
 def _listens_on(options: argparse.Namespace, hosts: tuple[Host, ...]) -> str:
-    """The address of this machine that agents can call."""
+    """The address of this machine that agents can call; for a dry run perhaps in words."""
     if options.interface:
         return resolve(options.interface)
     if options.bind:
@@ -173,7 +173,8 @@ def _listens_on(options: argparse.Namespace, hosts: tuple[Host, ...]) -> str:
     if options.launcher == torchrun.NAME:
         return "127.0.0.1"
     if options.launcher == mpi.NAME:
-        others = [address for host in hosts if not is_loopback(address := address_towards(host.name))]
+        towards = planned_towards if options.dry_run else address_towards
+        others = [address for host in hosts if not is_loopback(address := towards(host.name))]
         return others[0] if others else "127.0.0.1"
     return listening_address(addresses())
 

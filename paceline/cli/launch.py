@@ -25,7 +25,7 @@ from paceline.launch import kubernetes, slurm
 from paceline.launch.agents import RemoteCrew, begin
 from paceline.launch.environment import split_environment
 from paceline.launch.hosts import Host, parse_hosts, slots_of
-from paceline.launch.interface import address_towards, resolve
+from paceline.launch.interface import address_towards, planned_towards, resolve
 from paceline.launch.local import LocalHost
 from paceline.launch.placement import Placement, place
 from paceline.launch.run import conductor_of, new_folder, removing_unused
@@ -232,14 +232,15 @@ def _only_used(placed: Placement, workers: int, servers: int) -> Placement:
 
 
 def _listens_on(options: argparse.Namespace, ssh: Ssh, placement: Placement, cluster: dict[str, Any]) -> str:
-    """The address of this machine by which the hosts reach it."""
+    """The address of this machine by which the hosts reach it; for a dry run perhaps in words."""
     if options.interface:
         return resolve(options.interface)
     if "bind" in cluster:
         return str(cluster["bind"])
     for host in placement.hosts:
-        if not is_loopback(address := ssh.address_of(host)):
-            return address_towards(address)
+        asks_ssh = not options.dry_run or shutil.which("ssh") is not None
+        if not is_loopback(address := ssh.address_of(host) if asks_ssh else host.name):
+            return planned_towards(address) if options.dry_run else address_towards(address)
     return "127.0.0.1"
 
 

@@ -85,6 +85,14 @@ def for_nccl(address: str, environment: Mapping[str, str]) -> dict[str, str]:
     return {INTERFACE_OF_NCCL: f"={name}"} if name else {}
 
 
+def planned_towards(host: str) -> str:
+    """Returns the same as `address_towards`, in words where that would look up a name, or there is no way to `host`."""
+    try:
+        return address_towards(host if host == "localhost" else str(ipaddress.ip_address(host)))
+    except (ValueError, ConfigError):
+        return f"its address towards {host}"
+
+
 def address_towards(host: str) -> str:
     """The address of this machine from which packets to `host` leave. Raises ConfigError."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -131,6 +132,28 @@ def test_a_dry_run_shows_what_would_be_executed_where_and_does_nothing(tmp_path:
     assert "'[fd00::7]:/srv/it'\"'\"'s/'" in out
     assert out.count("  there: python s.py\n") == 1  # servers are ours
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("launcher", ["ssh", "mpi"])
+@pytest.mark.parametrize("programs", [True, False])
+def test_a_dry_run_looks_up_no_name_and_needs_no_ssh(
+    launcher: str, programs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def look_up(*_: object, **__: object) -> None:
+        raise AssertionError("a name was looked up")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    if not programs:
+        monkeypatch.setenv("PATH", str(tmp_path))
+    Path("hosts").write_text("here.example.org slots=2\ngpu.example.org slots=4 gpus=0,1,2,3 group=fast\n")
+    words = ["--launcher", launcher, "-H", "hosts", "--dry-run", "paceline", "train", "--scheme", "gsp"]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "its address towards here.example.org" in out
+    if launcher == "ssh":
+        assert "(TLS)" in out
+        assert "gpu.example.org: worker 2, worker 3, worker 4, worker 5\n" in out
 
 
 def test_without_an_ssh_client_the_way_out_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
