@@ -1,4 +1,4 @@
-"""The parties of a run as threads of this process: for tests, and for a worker that is alone."""
+"""The parties of a run as threads of this process, connected by a hub. Tests run whole jobs so."""
 
 from __future__ import annotations
 

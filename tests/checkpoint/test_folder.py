@@ -168,6 +168,23 @@ def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
         Manifest.from_bytes(data)
 
 
+def test_a_file_that_is_short_long_or_missing_is_noticed_and_the_one_before_is_taken(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    save(folder, 1, OLD)
+    save(folder, 2, NEW)
+    for path in [path for path in sorted(folder.place(2).iterdir()) if path.name != MANIFEST]:
+        whole = path.read_bytes()
+        for data in (None, b"", whole[:-1], whole + b"x"):
+            path.unlink()
+            if data is not None:
+                path.write_bytes(data)
+            number, refused = folder.newest()
+            assert number == 1, (path, data)
+            assert path.name in refused[0]
+            path.write_bytes(whole)
+    assert folder.newest() == (2, [])
+
+
 def test_without_a_manifest_there_is_no_checkpoint(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     save(folder, 1, OLD)

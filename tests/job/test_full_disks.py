@@ -30,6 +30,18 @@ def full(*_: Any, **__: Any) -> NoReturn:
     raise FULL
 
 
+def test_where_the_figure_does_not_fit_a_line_says_so_and_all_else_is_there(
+    out: Path, monkeypatch: pytest.MonkeyPatch, threads: Runner
+) -> None:
+    monkeypatch.setattr(conductor, "curve", full)
+    view = Lines()
+    assert threads(config_for(out, steps=9), view).reason == "steps"
+    assert "curve.png was not written: No space left on device" in view.lines
+    assert not (out / "curve.png").exists()
+    assert (out / "summary.json").exists()
+    assert (out / "model.safetensors").exists()
+
+
 def test_training_goes_on_when_nothing_can_be_written(
     out: Path, monkeypatch: pytest.MonkeyPatch, threads: Runner
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline import __version__
 from paceline.cli.launch import main
 from paceline.core.errors import ConfigError
 from paceline.launch.hosts import Host
@@ -106,6 +108,21 @@ def test_what_is_wrong_is_said_before_anything_runs(
     with pytest.raises(ConfigError) as caught:
         main(["-H", "hosts", "--env", "PYTHONPATH", *interface, *options])
     assert wanted in str(caught.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_host_with_another_version_is_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = "import sys, paceline; paceline.__version__ = '0.0.9'; from paceline.launch import agent; agent.main([])"
+    (tmp_path / "older").write_text(f"#!/bin/sh\nexec {sys.executable} -c {shlex.quote(older)}\n")
+    (tmp_path / "older").chmod(0o755)
+    (tmp_path / "hosts").write_text(f"a\nb python={tmp_path}/older\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{put_ssh(tmp_path)}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", ROOT)
+    with pytest.raises(ConfigError, match=f"^b: has Paceline 0.0.9, and {__version__} is here; install the same$"):
+        main(["-H", "hosts", "--env", "PYTHONPATH", "-i", "127.0.0.1", "python", "-c", ""])
     assert not (tmp_path / "runs").exists()
 
 

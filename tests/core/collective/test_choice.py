@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.core.collective import PEERS, Fabric, Link, Path, choose, cost_of, groups, homes_of
+from paceline.core.collective import Fabric, Link, Path, choose, cost_of, groups, homes_of
+from paceline.core.collective.choice import UNMEASURED
 
 ALPHA, BETA = 1e-4, 1e-9
 LINK = Link(ALPHA, BETA)
@@ -53,7 +54,11 @@ def test_over_slow_links_one_worker_speaks_for_its_host() -> None:
 
 
 def test_links_that_nobody_measured_are_taken_for_ordinary_ones() -> None:
-    assert choose(Fabric(("a", "b", "c", "d")), 10**8).name in PEERS
+    homes, fast = ("a", "a", "b", "b"), Link(1e-6, 1e-10)
+    for nbytes in (10**3, 10**8):
+        assert choose(Fabric(homes), nbytes) == choose(Fabric(homes, UNMEASURED, UNMEASURED), nbytes)
+        assert choose(Fabric(homes, within=fast), nbytes) == choose(Fabric(homes, fast, UNMEASURED), nbytes)
+    assert choose(Fabric(homes), 10**8).reason.startswith("ring: 100 MB among 4 workers on 2 hosts take 151 ms")
 
 
 def test_members_are_told_apart_by_their_hosts_and_by_themselves_where_none_is_known() -> None:
