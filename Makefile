@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 # Without a torch there already, this release is installed first, so that no other one is drawn in with it.
 TORCH  ?= torch==2.13.0
 
-.PHONY: help demo test nightly lab-packages lab-test page-test metrics-test screenshots check format lint types bench fuzz pages papers clean
+.PHONY: help demo test nightly lab-packages lab-test page-test metrics-test screenshots check format lint types bench fuzz pages readme papers clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -74,6 +74,9 @@ fuzz: $(READY)  ## schemes under seeded faults in virtual time, for SECONDS=60
 
 pages: $(READY)  ## docs/schemes: a page and a figure for every scheme, from its docstring
 	$(BIN)/python -m scripts.scheme_pages
+
+readme: $(READY)  ## every command of the README as it is written, in an empty folder; five minutes
+	$(BIN)/python -m scripts.readme_commands
 
 papers: $(READY)  ## the papers' claims again, each with its page in docs/papers
 	for paper in dcasgd esync gsp lbbsp speedo weighting; do $(BIN)/python benchmarks/papers/$$paper.py || exit 1; done
