@@ -61,6 +61,7 @@ PASSED_OVER = (
     ("mine.toml", "needs a file of one's own"),
     ("my.toml", "needs a file of one's own"),
     ("tensorboard --logdir", "goes on for ever"),
+    ("paceline summary seed0", "needs those runs"),
     ("paceline fuzz --seeds 20000", "takes an hour"),
 )
 """Part of a command, and why it is passed over; a dry run is not."""

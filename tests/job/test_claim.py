@@ -62,7 +62,11 @@ def test_who_holds_a_folder_that_is_shared_may_be_on_another_host(tmp_path: Path
 
 def test_one_that_is_released_can_be_taken_again_and_makes_its_folder(tmp_path: Path) -> None:
     for _ in range(2):
-        Claim(tmp_path / "new").release()
+        claim = Claim(tmp_path / "new")
+        assert (tmp_path / "new" / LOCK).exists()
+        with pytest.raises(ConfigError):
+            Claim(tmp_path / "new")
+        claim.release()
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
