@@ -1,0 +1,147 @@
+"""Every piece of Python in the README and the pages runs as it is written."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import paceline
+import paceline.kvstore
+from paceline.launch.environment import PREFIX
+from tests.job.loops import toy_data, toy_model
+
+ROOT = Path(__file__).resolve().parents[2]
+FENCED = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+INDENTED = re.compile(r"\n\n((?:    .*\n)+)")
+SAYS_PYTHON = re.compile(r"paceline\.\w+|^\w+ = \w+\(|^@", re.M)
+
+
+def blocks(page: str) -> list[str]:
+    """The Python of a page, fenced or indented; commands and files are no Python."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    indented = [re.sub(r"^    ", "", block, flags=re.M) for block in INDENTED.findall(FENCED.sub("", text))]
+    return FENCED.findall(text) + [block for block in indented if SAYS_PYTHON.search(block) and _compiles(block)]
+
+
+def _compiles(block: str) -> bool:
+    try:
+        compile(block, "", "exec")
+    except SyntaxError:
+        return False
+    return True
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.delenv(f"{PREFIX}COORDINATOR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def loop() -> dict[str, Any]:
+    """What a loop has before it joins."""
+    model = toy_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = toy_data().tensors
+    return {
+        "paceline": paceline,
+        "torch": torch,
+        "nn": nn,
+        "model": model,
+        "optimizer": optimizer,
+        "dataset": toy_data(),
+        "loss_of": nn.functional.cross_entropy,
+        "x": x,
+        "y": y,
+    }
+
+
+def test_these_pages_have_python_and_no_other() -> None:
+    pages = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"]
+    pages += [str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")]
+    assert {page: len(found) for page in pages if (found := blocks(page))} == {
+        "README.md": 2,
+        "CONTRIBUTING.md": 3,
+        "docs/precision.md": 1,
+        "docs/embeddings.md": 1,
+        "docs/kvstore.md": 1,
+    }
+
+
+def test_the_four_lines_of_the_readme_train_a_model() -> None:
+    names = loop()
+    before = nn.functional.cross_entropy(names["model"](names["x"]), names["y"]).item()
+    exec(blocks("README.md")[0], names)
+    assert nn.functional.cross_entropy(names["model"](names["x"]), names["y"]).item() < 0.8 * before
+
+
+def test_the_one_call_of_the_readme_prints_what_came_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = (block for block in blocks("README.md") if "paceline.train" in block)
+    exec(code.replace("seconds=60", "seconds=0.5"), {})
+    accuracy, rate = map(float, capsys.readouterr().out.split())
+    assert 0 <= accuracy <= 1
+    assert rate > 0
+
+
+def test_the_lines_of_mixed_precision_are_a_step() -> None:
+    names = loop()
+    with paceline.join(names["model"], names["optimizer"], scheme="bsp") as pace:
+        names["pace"] = pace
+        for x, y in pace.batches(names["dataset"], batch_size=30, epochs=1):
+            exec(blocks("docs/precision.md")[0], names | {"x": x, "y": y})
+        assert pace.steps == 3
+
+
+def test_the_lines_of_embeddings_join_with_gradients_as_rows() -> None:
+    names = loop()
+    exec(blocks("docs/embeddings.md")[0].replace("1_000_000", "1_000"), names)
+    with names["pace"] as pace:
+        table = names["model"][0].weight
+        before = table.detach().clone()
+        for x, y in pace.batches(TensorDataset(torch.tensor([[3], [5]]), torch.tensor([0, 1])), 2, epochs=1):
+            nn.functional.cross_entropy(names["model"](x), y).backward()
+            pace.step()
+    assert (table != before).any(1).nonzero().flatten().tolist() == [3, 5]
+
+
+def test_the_lines_of_the_store_make_an_update() -> None:
+    w = torch.ones(3, requires_grad=True)
+    w.sum().backward()
+    names: dict[str, Any] = {"paceline": paceline, "batch_size": 2, "w": w}
+    with torch.no_grad():
+        exec(blocks("docs/kvstore.md")[0], names)
+    names["kv"].close()
+    assert w.tolist() == pytest.approx([1 - 0.1 / 2] * 3)
+
+
+def test_the_scheme_that_is_added_as_an_example_passes_its_own_test_and_has_its_row() -> None:
+    scheme, row, paper_test = blocks("CONTRIBUTING.md")
+    code = f"""
+import sys, types
+module = types.ModuleType("paceline.schemes.saasgd")
+sys.modules[module.__name__] = module
+exec({scheme!r}, module.__dict__)
+from tests.conformance.table import Case
+assert eval({row!r}.strip())[0].scheme == "saasgd"
+test = {{}}
+exec({paper_test!r}, test)
+test["test_a_gradient_counts_one_over_its_staleness"]()
+from paceline.cli.main import main
+main(["schemes", "saasgd"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "late gradient counts the less" in done.stdout
+    assert "--saasgd.y-max" in done.stdout
