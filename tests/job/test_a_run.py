@@ -148,6 +148,18 @@ def test_under_esync_the_slowest_worker_makes_one_step_a_round(processes: Runner
     assert slow.seconds_waiting < 0.3 * summary.seconds
 
 
+def test_a_share_says_which_samples_a_worker_trains_on_and_not_how_many(
+    threads: Runner, out: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "sharding").write_text("0 0.9\n0.9 1\n")
+    summary = threads(
+        config_for(out, steps=0, data={"shares": f"file:{tmp_path}/sharding"}, stop={"epochs": 2.0, "seconds": 60})
+    )
+    large, small = summary.workers
+    assert abs(large.steps - small.steps) <= 1
+    assert small.samples / 0.1 > 7 * large.samples / 0.9  # passes through their shares
+
+
 def test_more_data_for_one_worker_stalls_nobody(runner: Runner, out: Path) -> None:
     config = config_for(
         out, steps=0, workers=3, data={"shares": "fractions:0.9,0.1,0"}, stop={"epochs": 2.0, "seconds": 20}

@@ -8,8 +8,9 @@
     dirichlet:ALPHA      each class spread in proportions drawn from Dirichlet(ALPHA)
     leased, leased:N     nobody has a share: workers are given leases of N samples as they go (`data.leased`)
 
-The first four redraw the whole order every epoch before they cut, so over time every worker sees all data. The last
-two are not i.i.d. on purpose: who has what stays, only the order within a share changes. No torch in here.
+The first four redraw the whole order every epoch before they cut, so over time every worker sees all data. `class` and
+`dirichlet` are not i.i.d. on purpose: who has what stays, only the order within a share changes. An epoch is a pass of
+one worker through its share: two that make as many steps on unlike shares are in unlike epochs. No torch in here.
 """
 
 from __future__ import annotations
