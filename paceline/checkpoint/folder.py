@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from paceline.checkpoint import files
 from paceline.checkpoint.manifest import BYTES_MAX, Damaged, Entry, Manifest
@@ -15,6 +18,7 @@ from paceline.checkpoint.shelf import Contents, Shelf
 CHECKPOINTS = "checkpoints"  # in the folder of a run
 MANIFEST = "manifest.json"
 CHUNK_BYTES = 1 << 22
+PLACE = re.compile(r"[0-9]{8,15}")
 
 
 class Folder(Shelf):
@@ -28,7 +32,8 @@ class Folder(Shelf):
 
     def numbers(self) -> list[int]:
         found = self.root.glob(f"[0-9]*/{MANIFEST}") if self.root.is_dir() else ()
-        return sorted(int(path.parent.name) for path in found if path.parent.name.isdecimal())
+        numbers = [(int(path.parent.name), path.parent) for path in found if PLACE.fullmatch(path.parent.name)]
+        return sorted(number for number, place in numbers if place == self.place(number))
 
     def place(self, number: int) -> Path:
         return self.root / f"{number:08d}"
@@ -61,9 +66,13 @@ class Folder(Shelf):
         return super().rotate(keep_last, keep_best=keep_best, healthy=healthy)
 
     def delete(self, number: int) -> None:
+        place = self.place(number)
         with contextlib.suppress(OSError):
-            (self.place(number) / MANIFEST).unlink()
-        shutil.rmtree(self.place(number), ignore_errors=True)
+            if place.is_symlink():  # what it leads to is not ours
+                place.unlink()
+                return
+            (place / MANIFEST).unlink()
+        shutil.rmtree(place, ignore_errors=True)
 
     def _manifest(self, number: int) -> bytes:
         data = b""
@@ -76,8 +85,18 @@ class Folder(Shelf):
     def _pieces(self, number: int, file: str) -> Iterator[bytes]:
         path = self.place(number) / file
         try:
-            with path.open("rb") as source:
+            with _regular(path) as source:
                 while chunk := source.read(CHUNK_BYTES):
                     yield chunk
         except OSError as error:
             raise Damaged(f"{path}: {error.strerror}") from None
+
+
+def _regular(path: Path) -> BinaryIO:
+    """Opened; a FIFO would have us wait for ever, a device need not end. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    file = os.fdopen(descriptor, "rb") if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    if file is None:
+        os.close(descriptor)
+        raise OSError(0, "not a regular file")
+    return file

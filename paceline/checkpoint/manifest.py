@@ -8,10 +8,13 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.checkpoint import facts as kinds
+from paceline.checkpoint import strict
 from paceline.core.errors import PacelineError
 
-BYTES_MAX = 1 << 24
+BYTES_MAX = 1 << 22
 FILES_MAX = 1 << 16
+SIZE_MAX = 1 << 53
 NOT_FINITE = "the model is not finite"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -46,19 +49,47 @@ class Manifest:
     def from_bytes(cls, data: bytes) -> Manifest:
         """Raises Damaged for anything that `to_bytes` has not made."""
         try:
-            head, text, end = data.split(b"\n", 2)
-            if end or head != f"{zlib.crc32(text):08x}".encode():
-                raise ValueError("its checksum is another one")
-            found = json.loads(text)
-            files = tuple(Entry(name=name, size=size, crc32=crc) for name, size, crc in found["files"])
-            if len(files) > FILES_MAX or not all(_sound(entry) for entry in files):
-                raise ValueError("it names files that no checkpoint has")
-            return cls(files=files, finite=found["finite"] is True, facts=dict(found["facts"]))
-        except (ValueError, KeyError, TypeError) as error:
+            return cls._checked(_text_of(data))
+        except ValueError as error:
             raise Damaged(f"manifest: {error}") from None
+
+    @classmethod
+    def _checked(cls, text: bytes) -> Manifest:
+        """Raises ValueError."""
+        found = strict.decoded(text)
+        if not isinstance(found, dict) or found.keys() != {"files", "finite", "facts"}:
+            raise ValueError("it has not just files, finite and facts")
+        if type(found["finite"]) is not bool:
+            raise ValueError("'finite' is neither true nor false")
+        return cls(files=_entries(found["files"]), finite=found["finite"], facts=kinds.check(found["facts"]))
+
+
+def _text_of(data: bytes) -> bytes:
+    """What is under the checksum. Raises ValueError."""
+    if len(data) > BYTES_MAX:
+        raise ValueError(f"longer than {BYTES_MAX} bytes")
+    head, _, rest = data.partition(b"\n")
+    text, newline, end = rest.partition(b"\n")
+    if end or not newline or head != f"{zlib.crc32(text):08x}".encode():
+        raise ValueError("cut short, or its checksum is another one")
+    return text
+
+
+def _entries(found: Any) -> tuple[Entry, ...]:
+    """Raises ValueError."""
+    if not isinstance(found, list) or len(found) > FILES_MAX:
+        raise ValueError(f"its files are no list, or more than {FILES_MAX}")
+    if not all(isinstance(row, list) and len(row) == 3 for row in found):
+        raise ValueError("a file is not just a name, a size and a checksum")
+    files = tuple(Entry(name=name, size=size, crc32=crc) for name, size, crc in found)
+    if not all(map(_sound, files)):
+        raise ValueError("it names files that no checkpoint has")
+    if len({entry.name for entry in files}) < len(files):
+        raise ValueError("it names a file twice")
+    return files
 
 
 def _sound(entry: Entry) -> bool:
     """A plain name, so that no path leads out of the folder, and numbers that can be."""
-    numbers = type(entry.size) is int and entry.size >= 0 and type(entry.crc32) is int
+    numbers = type(entry.size) is int and 0 <= entry.size <= SIZE_MAX and type(entry.crc32) is int
     return numbers and isinstance(entry.name, str) and NAME.fullmatch(entry.name) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from paceline.checkpoint.manifest import NOT_FINITE, Damaged, Entry, Manifest
@@ -67,16 +67,21 @@ class Shelf(ABC):
         if (size, checksum) != (entry.size, entry.crc32):
             raise Damaged(f"{self.name(number, entry.name)}: size or checksum is another one")
 
-    def newest(self) -> tuple[int | None, list[str]]:
-        """The newest one that is whole and finite, if any; of each that is newer, why not."""
+    def newest(self, check: Callable[[int, Manifest], None] = lambda _, __: None) -> tuple[int | None, list[str]]:
+        """The newest one that is whole and finite and passes `check`, if any; of each that is newer, why not.
+
+        `check` raises Damaged.
+        """
         refused: list[str] = []
         for number in reversed(self.numbers()):
             try:
-                if self.verify(number).finite:
-                    return number, refused
-                refused.append(f"checkpoint {number}: {NOT_FINITE}")
+                manifest = self.verify(number)
+                if not manifest.finite:
+                    raise Damaged(NOT_FINITE)
+                check(number, manifest)
+                return number, refused
             except Damaged as error:
-                refused.append(f"checkpoint {number}: {error}")
+                refused.append(f"checkpoint {number} is passed over: {error}")
         return None, refused
 
     def best(self, healthy: int | None = None) -> int | None:

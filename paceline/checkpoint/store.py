@@ -12,6 +12,7 @@ enters the number. A writer that is killed at any instant leaves the old checkpo
 from __future__ import annotations
 
 import functools
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ PIECE_BYTES = 1 << 24
 PIECES_MAX = 1 << 20
 UNFINISHED_S = 24 * 3600
 TIMEOUT_S = 10.0
+NUMBER = re.compile(rb"[0-9]{1,15}")
 T = TypeVar("T")
 
 
@@ -41,9 +43,8 @@ class Store(Shelf):
 
     def numbers(self) -> list[int]:
         """Raises OSError when the server is gone."""
-        return self._carried_out(
-            lambda: [int(number) for number in self._redis.zrange(self._key("checkpoints"), 0, -1)]
-        )
+        found = self._carried_out(lambda: self._redis.zrange(self._key("checkpoints"), 0, -1))
+        return sorted(int(number) for number in found if NUMBER.fullmatch(number))
 
     def name(self, number: int, file: str = "") -> str:
         return f"{self.address}, checkpoint {number}{f', {file}' if file else ''}"

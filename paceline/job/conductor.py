@@ -30,8 +30,9 @@ from paceline.job.ledger import Ledger
 from paceline.job.link import Link
 from paceline.job.lives import Lives
 from paceline.job.recipe import Recipe
-from paceline.job.resuming import MODEL, Start, find
+from paceline.job.resuming import Start, find
 from paceline.job.seating import make_seats, overlap_note
+from paceline.job.sound import MODEL
 from paceline.job.standing import Standing
 from paceline.job.vault import Vault
 from paceline.live import party

@@ -6,6 +6,7 @@ The conductor finds the checkpoint and reads all of it once; everybody else read
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import signal
 from collections.abc import Iterable, Iterator
@@ -17,13 +18,15 @@ from safetensors import SafetensorError, safe_open
 
 from paceline.checkpoint.address import RUN, Address, is_store
 from paceline.checkpoint.folder import CHECKPOINTS, Folder
-from paceline.checkpoint.manifest import NOT_FINITE, Damaged, Manifest
+from paceline.checkpoint.manifest import NOT_FINITE, Damaged, Entry, Manifest
 from paceline.checkpoint.store import Store
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.leases import Data
 from paceline.core.robust import CENTRED
 from paceline.engine.data.shares import parse_shares
+from paceline.job import sound
+from paceline.job.sound import MODEL, OPTIMIZER, worker_names
 from paceline.observe.store import TRACE
 from paceline.observe.summary import FAILED, SUMMARY, Summary
 
@@ -32,12 +35,8 @@ if TYPE_CHECKING:  # the conductor has no use for torch
 
     from paceline.job.belongings import Memories
 
-MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
-
-
-def worker_names(rank: int) -> tuple[str, str]:
-    """The files with what a worker remembers, in JSON and in tensors."""
-    return f"worker-{rank:05d}.json", f"worker-{rank:05d}.safetensors"
+PASSED_OVER_MAX = 8
+"""So many lines at most say why checkpoints do not count."""
 
 
 def worker_files(rank: int, facts: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Iterable[bytes]]:
@@ -146,7 +145,7 @@ class Start:
     def memories(self, rank: int) -> Memories | None:
         """What worker `rank` remembers; None where it begins anew. Raises ConfigError."""
         from paceline.job.belongings import COMMON, RULE, Memories, under
-        from paceline.job.diary import Entry
+        from paceline.job.diary import Entry as Stand
 
         said, numbers = worker_names(rank)
         names = {entry.name for entry in self.manifest.files}
@@ -157,7 +156,7 @@ class Start:
         facts = self._json(said if there else worker_names(int(lead or 0))[0])
         tensors = self.tensors(numbers) if there and numbers in names else {}
         return Memories(
-            entry=Entry.from_json(facts["entry"]),
+            entry=Stand.from_json(facts["entry"]),
             rng=facts.get("rng") if there else None,
             tensors={name: v for name, v in tensors.items() if not name.startswith(f"{COMMON}.")},
             counts=facts["counts"] if there else {},
@@ -208,21 +207,24 @@ class Start:
             raise ConfigError(f"{self.path}: {name}: {error}") from None
 
     def _json(self, name: str) -> dict[str, Any]:
+        assert self.folder is not None
         try:
-            found = json.loads(self._bytes(name))
-        except ValueError as error:
-            raise ConfigError(f"{self.path}: {name}: {error}") from None
-        return dict(found)
+            return sound.remembered(self.folder, self.number, self._entry(name))
+        except Damaged as error:
+            raise ConfigError(f"{self.path}: {error}") from None
 
     def _bytes(self, name: str) -> bytes:
         assert self.folder is not None
-        entry = next((entry for entry in self.manifest.files if entry.name == name), None)
         try:
-            if entry is None:
-                raise ConfigError(f"{self.path} has no {name}")
-            return self.folder.load(self.number, entry)
+            return self.folder.load(self.number, self._entry(name))
         except Damaged as error:
             raise ConfigError(f"{self.path}: {error}") from None
+
+    def _entry(self, name: str) -> Entry:
+        found = next((entry for entry in self.manifest.files if entry.name == name), None)
+        if found is None:
+            raise ConfigError(f"{self.path} has no {name}")
+        return found
 
     def load_into(self, model: nn.Module) -> None:
         """Its weights, or those of --init-from, if there are any. Raises ConfigError where they do not fit."""
@@ -282,8 +284,14 @@ def find(config: Config, password: str = "") -> tuple[Start, list[str]]:
         if is_store(wanted):
             wanted = "auto"
         start, more = _find(config, wanted)
-        return start, [*refused, *more]
-    return _find(config, wanted)
+        return start, _shortened([*refused, *more])
+    start, refused = _find(config, wanted)
+    return start, _shortened(refused)
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    more = len(lines) - PASSED_OVER_MAX
+    return [*lines[:PASSED_OVER_MAX], f"{more} more checkpoints are passed over"] if more > 0 else lines
 
 
 def store_of(config: Config, password: str) -> Store | None:
@@ -328,17 +336,27 @@ def _taken(store: Store, folder: Folder, *, named: bool) -> list[str]:
     for number in reversed(store.numbers()):
         if not named and number <= here:
             return refused
-        try:  # it is verified on its way, so that all of it comes over the network once
-            if store.manifest(number).finite:
-                folder.take(store, number, max(number, here + 1))
-                return refused
-            refused.append(f"checkpoint {number}: {NOT_FINITE}")
+        try:
+            _take(store, number, folder, max(number, here + 1))
+            return refused
         except Damaged as error:
-            refused.append(f"checkpoint {number}: {error}")
+            refused.append(f"checkpoint {number} of the store is passed over: {error}")
     if named:
         why = f": {refused[0]}" if refused else ""
         raise ConfigError(f"--resume {store}: no checkpoint to go on from there{why}")
     return refused
+
+
+def _take(store: Store, number: int, folder: Folder, as_number: int) -> None:
+    """It is verified on its way, so that all of it comes over the network once. Raises Damaged, or OSError."""
+    if not store.manifest(number).finite:
+        raise Damaged(NOT_FINITE)
+    folder.take(store, number, as_number)
+    try:
+        sound.check(folder, as_number, folder.manifest(as_number))
+    except Damaged:
+        folder.delete(as_number)
+        raise
 
 
 def _find(config: Config, wanted: str) -> tuple[Start, list[str]]:
@@ -348,15 +366,28 @@ def _find(config: Config, wanted: str) -> tuple[Start, list[str]]:
         return Start(config), []
     path = Path(config.run.out if wanted == "auto" else wanted)
     if wanted != "auto" and path.name.isdecimal() and not (path / CHECKPOINTS).is_dir():
-        return open_at(config, str(path)), []
+        start = open_at(config, str(path))
+        try:
+            sound.check(Folder(path.parent), start.number, start.manifest)
+        except Damaged as error:
+            raise ConfigError(f"--resume {path}: {error}") from None
+        return start, []
     folder = Folder(path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() or wanted == "auto" else path)
-    number, refused = folder.newest()
+    number, refused = _newest(folder)
     if number is None:
         if wanted == "auto" and not refused:
             return Start(config), _begins_anew(path)
         why = f": {refused[0]}" if refused else ""
         raise ConfigError(f"--resume {wanted}: no checkpoint to go on from in {folder.root}{why}")
     return Start(config, folder, number, folder.manifest(number)), refused
+
+
+def _newest(folder: Folder) -> tuple[int | None, list[str]]:
+    """Raises ConfigError where the folder cannot be looked into."""
+    try:
+        return folder.newest(functools.partial(sound.check, folder))
+    except OSError as error:
+        raise ConfigError(f"--resume: {folder.root}: {error.strerror}") from None
 
 
 def _begins_anew(out: Path) -> list[str]:

@@ -34,7 +34,8 @@ from paceline.job.belongings import by_round
 from paceline.job.capturing import WEIGHTS
 from paceline.job.diary import AT_ONCE
 from paceline.job.happenings import NOT_SAVED
-from paceline.job.resuming import MODEL, OPTIMIZER, identity, store_of, worker_files
+from paceline.job.resuming import identity, store_of, worker_files
+from paceline.job.sound import MODEL, OPTIMIZER
 from paceline.live import control, party
 from paceline.live.exhibits import STATE
 from paceline.live.session import Session

@@ -37,8 +37,9 @@ from paceline.job.capturing import (
 from paceline.job.kvstore.table import open_table
 from paceline.job.rate import heard, median_of
 from paceline.job.recipe import Recipe
-from paceline.job.resuming import OPTIMIZER, Start, parts_of
+from paceline.job.resuming import Start, parts_of
 from paceline.job.seat import Seat
+from paceline.job.sound import OPTIMIZER
 from paceline.live import control, party
 from paceline.live.copies import COMPLETE, COPY, Copies
 from paceline.live.exhibits import PRESENCE

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save as tensors
 
 from paceline.checkpoint.address import Address
 from paceline.checkpoint.folder import Folder
@@ -152,10 +154,39 @@ def test_a_checkpoint_is_taken_from_a_store_by_reading_it_once(
     client.delete("paceline:a:3:b.json:0")
     real = Store._pieces
     monkeypatch.setattr(Store, "_pieces", lambda self, n, file: (read.append(n), real(self, n, file))[1])
+    monkeypatch.setattr("paceline.job.sound.check", lambda *_: None)  # what files of a run are like is another matter
     refused = _taken(shelf, folder, named=False)
-    assert [line.partition(":")[0] for line in refused] == ["checkpoint 4", "checkpoint 3"]
+    assert [line.partition(" of the store is passed over: ")[0] for line in refused] == ["checkpoint 4", "checkpoint 3"]
     assert folder.newest() == (2, [])
     assert read == [3, 3, 2, 2], "files"
     folder.save(4, {}, finite=True)
     read.clear()
     assert _taken(shelf, folder, named=False) == read == []
+
+
+def test_one_that_nobody_could_go_on_from_is_left_in_the_store(address: Address, tmp_path: Path) -> None:
+    shelf, folder = store(address), Folder(tmp_path)
+    model = {"model.safetensors": [tensors({"w": torch.ones(2)})]}
+    shelf.save(1, model, finite=True)
+    shelf.save(2, {**model, "worker-00000.json": [b"[" * 100_000]}, finite=True)
+    (line,) = _taken(shelf, folder, named=False)
+    assert "nested deeper than 32 levels" in line
+    assert folder.newest() == (1, [])
+
+
+def test_numbers_and_manifests_that_are_none_are_passed_over(address: Address) -> None:
+    shelf = store(address)
+    save(shelf, 1, OLD)
+    client, _ = connect(address, PASSWORD)
+    client.zadd("paceline:a:checkpoints", {"nonsense": 2, "-3": 3, "9" * 400: 4, "5": 5, "6": 6})
+    client.lpush("paceline:a:5:manifest", "x")
+    client.set("paceline:a:6:manifest", b"\xff" * 100)
+    number, refused = shelf.newest()
+    assert (number, [line.partition(" is passed over: ")[0] for line in refused]) == (
+        1,
+        ["checkpoint 6", "checkpoint 5"],
+    )
+    client.delete("paceline:a:checkpoints")
+    client.set("paceline:a:checkpoints", "x")
+    with pytest.raises(OSError, match="wrong kind"):
+        shelf.numbers()

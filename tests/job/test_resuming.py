@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 
 from paceline.checkpoint.folder import Folder
 from paceline.checkpoint.manifest import Manifest
@@ -170,7 +170,7 @@ def test_a_folder_may_be_called_by_a_number(tmp_path: Path, name: str) -> None:
     out = tmp_path / name
     assert find(resumed(out, 5, "auto"))[0].path == ""
     folder = Folder(out / "checkpoints")
-    folder.save(7, {}, finite=True)
+    folder.save(7, {"model.safetensors": [save({"w": torch.ones(1)})]}, finite=True)
     for wanted in ("auto", str(out), str(out / "checkpoints"), str(folder.place(7))):
         assert find(resumed(out, 5, wanted))[0].number == 7
 

@@ -26,8 +26,9 @@ from paceline.engine.rules import SGD
 from paceline.engine.vector import Flat
 from paceline.job.capturing import NOTHING, WEIGHTS, load_rule, state_of
 from paceline.job.pace import Pace
-from paceline.job.resuming import OPTIMIZER, Start, parts_of
+from paceline.job.resuming import Start, parts_of
 from paceline.job.saving import Keeper
+from paceline.job.sound import OPTIMIZER
 from paceline.live import control
 from paceline.live.exhibits import STATE, Exhibit
 from paceline.live.party import Party
@@ -43,7 +44,7 @@ OF_A_WORKER = {
     "model": [WEIGHTS],
     "vectors": [WEIGHTS],
     "clock": 2,
-    "entries": {2: [2, 64, []]},
+    "entries": {2: [2, 64, ["AAAA"]]},
 }
 RECIPE = OptimizerRecipe(name="sgd", lr=0.1, momentum=0.9)
 
@@ -171,7 +172,7 @@ class Workers(Node):
             return super().exhibit(to, what)
         if name == STATE:
             clock, names = self.clocks[to], [*self.model, "buffers"]
-            entries = {at: [at, 32 * at, []] for at in (clock - 1, clock)}
+            entries = {at: [at, 32 * at, ["AAAA"]] for at in (clock - 1, clock)}
             more = {"model": self.model, "numbers": {}, "lock_step": True, "counts": {}, "common": {}}
             of = {"vectors": names, "clock": clock, "entries": entries, **(more if self.model else {"counts": {}})}
             return Exhibit(v=NOTHING, facts=json.dumps(of))

@@ -1,0 +1,84 @@
+"""JSON that somebody else may have written: read within limits, or refused in one line.
+
+`json.loads` takes NaN, infinities, numbers that overflow to them, names that come twice and halves of characters. All
+that has gone through `decoded` can be written down again as JSON and as UTF-8.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+DEPTH_MAX = 32
+VALUES_MAX = 1 << 20
+DIGITS_MAX = 40
+
+
+def decoded(data: bytes) -> Any:
+    """Raises ValueError, whose text is short and quotes nothing of `data`."""
+    try:
+        found = json.loads(
+            data.decode(), parse_constant=_refused, parse_float=_finite, parse_int=_whole, object_pairs_hook=_once
+        )
+    except RecursionError:
+        raise ValueError(f"nested deeper than {DEPTH_MAX} levels") from None
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} (character {error.pos})") from None
+    _measure(found)
+    return found
+
+
+def _refused(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number is larger than any that is finite")
+    return number
+
+
+def _whole(text: str) -> int:
+    if len(text) > DIGITS_MAX:
+        raise ValueError(f"a number has more than {DIGITS_MAX} digits")
+    return int(text)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name comes twice")
+    return found
+
+
+def _measure(found: Any) -> None:
+    """Level by level, so that no depth ends it. Raises ValueError."""
+    level, seen = [found], 0
+    for _ in range(DEPTH_MAX):
+        seen += len(level)
+        if seen > VALUES_MAX:
+            raise ValueError(f"more than {VALUES_MAX} values")
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                below += value
+                below += value.values()
+            elif isinstance(value, list):
+                below += value
+            elif isinstance(value, str) and not value.isascii():
+                _whole_characters(value)
+        if not below:
+            return
+        level = below
+    raise ValueError(f"nested deeper than {DEPTH_MAX} levels")
+
+
+def _whole_characters(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text has half a character") from None
