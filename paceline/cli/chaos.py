@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +135,7 @@ class Chaos:
 
     def run(self) -> int:
         try:
-            summary, storm = self._with_faults()
+            summary, storm, left = self._with_faults()
             quiet = self._quiet(summary) if self._options.baseline else None
         except Interrupted as end:
             print("paceline: interrupted", file=sys.stderr)
@@ -150,10 +150,10 @@ class Chaos:
             hang_s=self._options.hang,
             points=self._options.points,
         )
-        print(f"{report(summary, self._config.run.out)}\n\n{verdict.table()}\n{verdict}")
+        print(f"{report(summary, left)}\n\n{verdict.table()}\n{verdict}")
         return 1 if verdict.broken() else 0
 
-    def _with_faults(self) -> tuple[Summary, Storm]:
+    def _with_faults(self) -> tuple[Summary, Storm, Mapping[str, Sequence[str]]]:
         view = make_view(sys.stderr)
         cluster = self._config.cluster
         parties = [*map(party.worker, range(cluster.workers)), *map(party.server, range(cluster.servers))]
@@ -171,7 +171,7 @@ class Chaos:
             crew.kill_coordinator = conductor.kill_coordinator
             storm.start(conductor.elapsed_s, lambda: conductor.stop(SETTLED) if self._sooner else None)
             try:
-                return run(conductor), storm
+                return run(conductor), storm, conductor.left
             except PacelineError as error:
                 struck = storm.outcomes[-1] if storm.outcomes else "any"
                 raise PacelineError(f"the run did not outlive {struck}\n{error}") from None

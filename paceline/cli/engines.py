@@ -114,7 +114,7 @@ def _run(
         conductor = conductor_of(config, crew, view, evaluator=not script)
         if not returning:  # Ray brings agents back
             crew.when_taken(lambda: conductor.taken(TAKEN.format(engine.name)))
-        return (run_scripts if script else run_and_report)(conductor, config.run.out)
+        return (run_scripts if script else run_and_report)(conductor)
 
 
 def _extra(options: argparse.Namespace) -> tuple[str, ...]:

@@ -178,9 +178,9 @@ def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, 
     with page(options.watch, config.run.out), LocalHost() as host:
         local = host.crew(by_role, warm=not script or config.cluster.servers > 0)
         if not script:
-            return run_and_report(conductor_of(config, local, make_view(sys.stderr)), config.run.out)
+            return run_and_report(conductor_of(config, local, make_view(sys.stderr)))
         crew = ScriptCrew(script, local, Output(config.run.out), by_role)
-        return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), config.run.out)
+        return run_scripts(conductor_of(config, crew, Losses(), evaluator=False))
 
 
 # ---- on other machines -----------------------------------------------------------------------------------
@@ -215,8 +215,8 @@ def _over_ssh(
             begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
             crew = RemoteCrew(there, placement, local, scripts=bool(script), said=Output(config.run.out))
             if script:
-                return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), config.run.out)
-            return run_and_report(conductor_of(config, crew, make_view(sys.stderr)), config.run.out)
+                return run_scripts(conductor_of(config, crew, Losses(), evaluator=False))
+            return run_and_report(conductor_of(config, crew, make_view(sys.stderr)))
 
 
 def _only_used(placed: Placement, workers: int, servers: int) -> Placement:

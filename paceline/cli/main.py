@@ -10,9 +10,10 @@ import sys
 from collections.abc import Sequence
 
 from paceline import __version__
-from paceline.cli.output import discard, dropping_output, replacing_unprintable
+from paceline.cli.output import dropping_output, replacing_unprintable
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.registry import nearest
+from paceline.observe.streams import discard
 
 VERBS = {
     "train": "train one model on this machine under one scheme",

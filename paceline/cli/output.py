@@ -8,45 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import sys
 from collections.abc import Iterator
-from typing import Any, TextIO
 
-
-class DroppingStream:
-    """A text stream that drops what cannot be written, and everything after it."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Returns the number of characters given, written or dropped."""
-        try:
-            self._stream.write(text)
-        except UnicodeEncodeError:
-            encoding = self._stream.encoding or "ascii"
-            self._stream.write(text.encode(encoding, errors="replace").decode(encoding))
-        except OSError:
-            discard(self._stream)
-        return len(text)
-
-    def flush(self) -> None:
-        try:
-            self._stream.flush()
-        except OSError:
-            discard(self._stream)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-def discard(stream: TextIO) -> None:
-    """Points the file of `stream` to the null device, so that its buffer can be flushed when the interpreter exits."""
-    with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed, or has no file
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())
-        os.close(null)
+from paceline.observe.streams import DroppingStream
 
 
 def _reconfigure(stream: io.TextIOWrapper, errors: str | None) -> None:

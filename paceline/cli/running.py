@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from paceline.observe.summary import Summary
 
 EXIT_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 WILD_SHARE = 0.1
+MODEL = "model.safetensors"
 
 
 class Runner(Protocol):
@@ -28,6 +29,10 @@ class Runner(Protocol):
     @property
     def interrupted(self) -> str:
         """The signal that ended the run, if one did."""
+
+    @property
+    def left(self) -> Mapping[str, Sequence[str]]:
+        """The names of the files that the run has left, by folder."""
 
 
 class Interrupted(Exception):  # noqa: N818  not a fault
@@ -55,17 +60,21 @@ def run(runner: Runner) -> Summary:
     return summary
 
 
-def run_and_report(runner: Runner, out: str) -> int:
-    """One run and what it came to; the exit code."""
+def run_and_report(runner: Runner) -> int:
+    """One run and what it came to; the exit code, which is 1 where its model could not be saved anywhere."""
     try:
         summary = run(runner)
     except Interrupted as end:
         if end.summary:
-            print(report(end.summary, out))
+            print(report(end.summary, runner.left))
         print("paceline: interrupted", file=sys.stderr)
         return end.exit_code
-    print(report(summary, out))
-    return 0
+    left = runner.left
+    print(report(summary, left))
+    if summary.test_accuracy is None or any(MODEL in names for names in left.values()):
+        return 0
+    print(f"paceline: {MODEL} could not be saved anywhere", file=sys.stderr)
+    return 1
 
 
 class Losses:
@@ -83,7 +92,7 @@ class Losses:
     def close(self) -> None: ...
 
 
-def run_scripts(runner: Runner, out: str) -> int:
+def run_scripts(runner: Runner) -> int:
     """One run of somebody's own scripts, and what it came to in two lines; the exit code."""
     try:
         summary = run(runner)
@@ -92,11 +101,16 @@ def run_scripts(runner: Runner, out: str) -> int:
         return end.exit_code
     steps = ", ".join(f"{worker.rank}: {worker.steps}" for worker in summary.workers)
     print(f"{summary.scheme}: {summary.seconds:.1f} s, {summary.samples} samples; steps by worker: {steps}")
-    print(f"left in {out}: config.toml trace.jsonl summary.json")
+    print(left_text(runner.left))
     return 0
 
 
-def report(s: Summary, out: str) -> str:
+def left_text(left: Mapping[str, Sequence[str]]) -> str:
+    """A line for each folder."""
+    return "\n".join(f"left in {folder}: {' '.join(names)}" for folder, names in left.items())
+
+
+def report(s: Summary, left: Mapping[str, Sequence[str]]) -> str:
     """Three lines: how it ended, where the time went, what it left; and one for each worker with bad numbers."""
     accuracy = "no evaluation" if s.test_accuracy is None else f"test accuracy {text.accuracy_text(s.test_accuracy)}"
     reached = ""
@@ -108,14 +122,13 @@ def report(s: Summary, out: str) -> str:
         )
     shares = s.shares
     hidden = "" if s.hidden is None else f" ({text.percent(s.hidden)} of it hidden)"
-    model = "" if s.test_accuracy is None else "model.safetensors "
     faults = "".join(f"{line}\n" for line in faults_of(s))
     return (
         f"{s.scheme}: {accuracy}{reached}; {text.seconds_text(s.seconds)}, {s.samples} samples, "
         f"{s.samples_per_second:.0f} samples/s (ended by: {s.reason})\n"
         f"time of the workers: computing {text.percent(shares.computing)}, waiting {text.percent(shares.waiting)}, "
         f"communicating {text.percent(shares.communicating)}{hidden}\n"
-        f"{faults}left in {out}: config.toml trace.jsonl summary.json {model}curve.png"
+        f"{faults}{left_text(left)}"
     )
 
 

@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
     if namespace.schemes is None:
         config = new_folder(scene.config())
         with removing_unused(config.run.out), page(namespace.watch, config.run.out):
-            return run_and_report(start(config), config.run.out)
+            return run_and_report(start(config))
     if getattr(namespace, "run.scheme") is not None:
         raise ConfigError("--scheme and --schemes: give one of them")
     configs, out = with_folders([scene.config(scheme=name) for name in chosen(namespace.schemes)], "simulate")

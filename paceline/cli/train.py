@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
         return _by_hand(hand, values_of(namespace))
     config = new_folder(config_of(namespace))
     with page(namespace.watch, config.run.out), LocalHost() as host:
-        return run_and_report(conductor_of(config, host.crew(), make_view(sys.stderr)), config.run.out)
+        return run_and_report(conductor_of(config, host.crew(), make_view(sys.stderr)))
 
 
 def _by_hand(hand: Hand, values: dict[str, dict[str, Any]]) -> int:

@@ -50,7 +50,10 @@ class Claim:
 
     def release(self) -> None:
         """Once."""
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(
+            OSError
+        ):  # a file system that has turned read-only; the kernel's lock goes all the same
+            self._path.unlink(missing_ok=True)
         os.close(self._file)
 
     def _unusable(self, error: OSError) -> ConfigError:

@@ -15,7 +15,7 @@ from typing import Any
 
 from paceline import config as configuration
 from paceline.config import Config
-from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.errors import ConfigError
 from paceline.core.trace import Decision, Membership, Record
 from paceline.job.apart import Apart
 from paceline.job.causes import root_of
@@ -30,6 +30,7 @@ from paceline.job.ledger import Ledger
 from paceline.job.link import Link
 from paceline.job.lives import Lives
 from paceline.job.recipe import Recipe
+from paceline.job.results import CURVE, Results
 from paceline.job.resuming import Start, find
 from paceline.job.seating import make_seats, overlap_note
 from paceline.job.sound import MODEL
@@ -49,7 +50,7 @@ from paceline.observe.figures import curve
 from paceline.observe.hooks import Hook, Hooks, load
 from paceline.observe.progress import View
 from paceline.observe.store import TRACE, TraceWriter
-from paceline.observe.summary import FAILED, Summary, write_summary
+from paceline.observe.summary import FAILED, SUMMARY, Summary, write_summary
 
 GRACE_SECONDS = 0.4  # between the first sign of a failure and the search for its cause
 END_SECONDS = 0.8
@@ -95,7 +96,7 @@ class Conductor:
         self._standing = Standing(self._out, config.run.scheme)
         self._taken = False
         self._is_gone = False  # for everybody else
-        self._model_before = _changed(self._out / MODEL)  # an earlier life of this run may have left one
+        self._results = Results(self._out, self._token, lambda line: view.begin((line,)))
         self._interrupted, self._where, self._lost_at = "", dict[Party, str](), dict[Party, str]()
         cluster = config.cluster
         node = Node(self._transport, PlainMemory())
@@ -179,8 +180,8 @@ class Conductor:
         until = time.monotonic() + SAVE_SECONDS
         while party.EVALUATOR in self._lives.up and (left := until - time.monotonic()) > 0:
             self._next_event(min(left, 0.05))
-        kept = [f"{MODEL} (as evaluated last)"] if _changed(self._out / MODEL) != self._model_before else []
-        kept += ["summary.json"] if self._write("summary.json", self._write_summary) else []
+        kept = [f"{MODEL} (as evaluated last)"] if self._results.model else []
+        kept += [SUMMARY] if self._results.write(SUMMARY, self._write_summary) else []
         return f"; kept: {' and '.join(kept)}" if kept else ""
 
     def _disconnect(self) -> None:
@@ -432,23 +433,11 @@ class Conductor:
         while event := self._next_event(0.0):  # what came at the very end, such as a trace that could not be closed
             if isinstance(event, News):
                 self._view.begin((event.line,))
-        if self._write("summary.json", self._write_summary) and self._evaluator:
-            self._write("curve.png", functools.partial(curve, self._out))
+        if self._results.write(SUMMARY, self._write_summary) and self._evaluator and self._results.in_place(SUMMARY):
+            self._results.write(CURVE, functools.partial(curve, self._out))
         return self._ledger.summary()
 
-    def _write(self, name: str, write: Callable[[Path], None]) -> bool:
-        """Could it be? Else a line says so; the run has been all the same."""
-        try:
-            write(self._out / name)
-        except (OSError, PacelineError) as error:
-            (self._out / name).unlink(missing_ok=True)
-            self._view.begin((f"{name} was not written: {getattr(error, 'strerror', None) or error}",))
-            return False
-        return True
-
-
-def _changed(path: Path) -> int:
-    """When, in nanoseconds; 0 where there is none."""
-    with contextlib.suppress(OSError):
-        return path.stat().st_mtime_ns
-    return 0
+    @property
+    def left(self) -> dict[str, list[str]]:
+        """The names of the files that the run has left, by folder."""
+        return self._results.left

@@ -14,8 +14,10 @@ the last model is saved before it is judged.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -33,11 +35,13 @@ from paceline.engine.buffers import Buffers
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.flatten import FlatModel
 from paceline.engine.vector import Flat, finite
+from paceline.job import fallback
 from paceline.job.album import Album, Snapshot
 from paceline.job.recipe import Recipe
 from paceline.job.resuming import open_at
-from paceline.job.saving import Keeper, not_saved
+from paceline.job.saving import Keeper, not_saved, say_not_saved
 from paceline.job.seat import Seat
+from paceline.job.sound import MODEL
 from paceline.job.worker import build_model, load_data
 from paceline.live import control, party
 from paceline.live.answering import Answering, NoAnswer
@@ -87,13 +91,23 @@ def statistics_of(buffers: Buffers, ranks: Iterable[int], look: Callable[[int], 
 
 
 def save_model(model: nn.Module, path: Path) -> None:
-    """All or nothing, as safetensors that load into the plain module."""
+    """All or nothing, as safetensors that load into the plain module. Raises OSError."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         save_file({name: tensor.clone().contiguous() for name, tensor in model.state_dict().items()}, draft)
         os.replace(draft, path)
+    except SafetensorError as error:
+        raise _os_error(error) from None
     finally:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def _os_error(error: SafetensorError) -> OSError:
+    """What the library says in a sentence of its own: "... (os error 28)"."""
+    code = re.search(r"os error (\d+)|code: (\d+)", str(error))
+    number = int(code[1] or code[2]) if code else 0
+    return OSError(number, os.strerror(number) if number else str(error))
 
 
 class Evaluator:
@@ -264,14 +278,18 @@ class Evaluator:
         next((s for s in snapshots if self._judge(s) >= target), None)
 
     def save(self) -> None:
-        """Where the disk does not take it, the run ends without it."""
+        """Where the folder cannot be written, elsewhere; where no disk takes it, the run ends without it."""
         self._save(self._module)
 
     def _save(self, module: nn.Module) -> None:
+        out = Path(self._config.run.out)
         try:
-            save_model(module, Path(self._config.run.out) / "model.safetensors")
-        except (OSError, SafetensorError) as error:
-            not_saved(self._session, "model.safetensors", error)
+            line = fallback.put(out, MODEL, self._seat.token, functools.partial(save_model, module))
+        except OSError as error:
+            not_saved(self._session, MODEL, error)
+        else:
+            if line:
+                say_not_saved(self._session, line)
 
     def keep(self) -> None:
         """Saves the model that was judged last, if any was: the run has failed, and nobody else will."""

@@ -57,7 +57,13 @@ class _Moment:
 
 def not_saved(session: Session, what: str, error: Exception, *, quietly: bool = False) -> None:
     """A line for the log and, unless `quietly`, one for whoever watches the run, which goes on."""
-    reason = f"{what} was not saved, the run goes on: {getattr(error, 'strerror', None) or error}"
+    say_not_saved(
+        session, f"{what} was not saved, the run goes on: {getattr(error, 'strerror', None) or error}", quietly=quietly
+    )
+
+
+def say_not_saved(session: Session, reason: str, *, quietly: bool = False) -> None:
+    """The same, of something that is not where it should be."""
     print(reason, file=sys.stderr, flush=True)
     if not quietly:
         session.reports.note(

@@ -23,6 +23,8 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paceline.observe.streams import DroppingStream
+
 if TYPE_CHECKING:
     from paceline.config import Config
 
@@ -211,12 +213,16 @@ def die_with_parent(name: str = "") -> None:
 
 
 def _redirect(log: str) -> None:
-    """What a party prints goes to its own log, not over the progress display."""
-    Path(log).parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    """What a party prints goes to its own log, not over the progress display. A disk that is full ends no party."""
+    try:
+        Path(log).parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError:
+        descriptor = os.open(os.devnull, os.O_WRONLY)
     for standard in (1, 2):
         os.dup2(descriptor, standard)
     os.close(descriptor)
+    sys.stdout, sys.stderr = DroppingStream(sys.stdout), DroppingStream(sys.stderr)
 
 
 if __name__ == "__main__":

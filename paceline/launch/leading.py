@@ -139,10 +139,10 @@ def lead(
     values: Mapping[str, Mapping[str, Any]],
     *,
     trains: bool,
-    run: Callable[[Any, str], int],
+    run: Callable[[Any], int],
     view: View,
 ) -> int:
-    """Lead the run until it is over, as `run` has it, who is given the conductor and the folder; the exit code.
+    """Lead the run until it is over, as `run` has it, who is given the conductor; the exit code.
 
     `trains`: parties are `paceline train`'s own; otherwise scripts.
     """
@@ -166,7 +166,7 @@ def lead(
         host = stack.enter_context(LocalHost()) if trains or hand.own_servers else None
         crew = HandCrew(door, hand, host.crew() if host else None, trains=trains)
         conductor = conductor_of(config, crew, view, evaluator=trains, open_seats=True)
-        return run(conductor, config.run.out)
+        return run(conductor)
 
 
 def with_numbers(hand: Hand, values: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -194,13 +194,14 @@ def _listens_on(hand: Hand) -> str:
 def led(hand: Hand, values: Mapping[str, Any], *, trains: bool) -> int:
     """`lead`, for a process of its own: ends in order at SIGTERM and SIGINT."""
 
-    def run(conductor: Any, out: str) -> int:
+    def run(conductor: Any) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda got, _frame: conductor.interrupt(signal.Signals(got).name))
         summary = conductor.run()
         steps = ", ".join(f"{worker.rank}: {worker.steps}" for worker in summary.workers)
         print(f"{summary.scheme}: {summary.seconds:.1f} s, {summary.samples} samples; steps by worker: {steps}")
-        print(f"left in {out}: config.toml trace.jsonl summary.json", flush=True)
+        for folder, names in conductor.left.items():
+            print(f"left in {folder}: {' '.join(names)}", flush=True)
         return 0
 
     try:

@@ -8,10 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from paceline.cli.output import DroppingStream, dropping_output, replacing_unprintable
+from paceline.cli.output import dropping_output, replacing_unprintable
+from paceline.cli.running import run_and_report
+from paceline.observe.streams import DroppingStream
+from tests.observe.made_up import summary
 
 SIMULATION = "simulate --scheme bsp --parameters 1000 --workers 2 --step-ms 50 --timing-only --seconds 1"
 
@@ -95,3 +99,14 @@ def test_training_whose_reader_leaves_after_a_line_leaves_model_and_summary(tmp_
     )
     assert subprocess.run(["bash", "-c", command], timeout=120, stdout=subprocess.DEVNULL).returncode == 0
     assert {"model.safetensors", "summary.json"} <= {path.name for path in (tmp_path / "run").iterdir()}
+
+
+@pytest.mark.parametrize(("left", "code"), [(("summary.json", "model.safetensors"), 0), (("summary.json",), 1)])
+def test_a_run_whose_model_could_not_be_saved_anywhere_is_no_success(
+    left: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = SimpleNamespace(run=summary, interrupt=lambda _: None, interrupted="", left={"run": left})
+    assert run_and_report(runner) == code
+    said, told = capsys.readouterr()
+    assert said.splitlines()[-1] == f"left in run: {' '.join(left)}"
+    assert ("could not be saved anywhere" in told) == bool(code)

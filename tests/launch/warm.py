@@ -21,6 +21,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from tests.launch.mounts import mount_alone
+
 ROOT = Path(__file__).parents[2]
 IMPORT_SECONDS = 120.0
 OUT, ERR, REPORT = range(3)
@@ -79,10 +81,14 @@ class Warm:
             command = [sys.executable, "-m", "tests.launch.warm", str(theirs.fileno())]
             self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
 
-    def paceline(self, *words: str) -> Command:
-        """`paceline WORDS...` in a session of its own, with pipes for what it says."""
+    def paceline(self, *words: str, tmpfs: tuple[Path, str] | None = None) -> Command:
+        """`paceline WORDS...` in a session of its own, with pipes for what it says.
+
+        `tmpfs`: in a mount namespace of its own, with a file system of these options in this folder.
+        """
         pipes = [os.pipe() for _ in (OUT, ERR, REPORT)]
-        socket.send_fds(self._socket, [json.dumps(words).encode() + b"\n"], [write for _, write in pipes])
+        request = json.dumps([words, tmpfs and [str(tmpfs[0]), tmpfs[1]]]).encode() + b"\n"
+        socket.send_fds(self._socket, [request], [write for _, write in pipes])
         for _, write in pipes:
             os.close(write)
         return Command(words, pipes[REPORT][0], pipes[OUT][0], pipes[ERR][0])
@@ -118,15 +124,17 @@ def serve(owner: socket.socket) -> None:
             os._exit(0)
         if os.fork() == 0:
             owner.close()
-            _keep(json.loads(request), fds)
+            _keep(*json.loads(request), fds)
         for fd in fds:
             os.close(fd)
 
 
-def _keep(words: list[str], fds: list[int]) -> None:
+def _keep(words: list[str], tmpfs: list[str] | None, fds: list[int]) -> None:
     """Tells the number and the exit code of the command, which is a child of this process."""
     pid = os.fork()
     if pid == 0:
+        if tmpfs:
+            mount_alone(*tmpfs)
         _become(words, fds)
     for fd in (fds[OUT], fds[ERR]):
         os.close(fd)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import secrets
 import time
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from paceline.engine.recipes import MOMENTUM
 from paceline.engine.robust import Sorting
 from paceline.engine.vector import norm
 from paceline.job.ledger import Ledger
+from paceline.job.results import CURVE, Results
+from paceline.job.sound import MODEL
 from paceline.job.virtual.encoding import Encoding, MeanEncoding
 from paceline.job.virtual.judge import Judge
 from paceline.job.virtual.lending import Dealt, Lending
@@ -39,7 +42,7 @@ from paceline.observe.figures import curve
 from paceline.observe.hooks import Hooks, load
 from paceline.observe.progress import View
 from paceline.observe.store import TraceWriter
-from paceline.observe.summary import CHANGES, Summary, write_summary
+from paceline.observe.summary import CHANGES, SUMMARY, Summary, write_summary
 from paceline.sim import Simulation
 from paceline.sim.carriage import choice_for
 from paceline.sim.invariants import InvariantBroken
@@ -71,6 +74,7 @@ class VirtualRun:
         self._trace: TraceWriter | None = None
         self._hooks = Hooks(load(config.run.hook, config.run.out))
         self._judge = None if setting.timing_only else Judge(config, self._splits)
+        self._results = Results(Path(config.run.out), secrets.token_hex(16), lambda line: view.begin((line,)))
         self.evaluations: list[Evaluated] = []
         self._joined: list[Record] = []
         self._reason = self._interrupted = ""
@@ -94,6 +98,11 @@ class VirtualRun:
     def interrupted(self) -> str:
         """The signal that ended the run, if one did."""
         return self._interrupted
+
+    @property
+    def left(self) -> dict[str, list[str]]:
+        """The names of the files that the run has left, by folder."""
+        return self._results.left
 
     @property
     def model_length(self) -> int:
@@ -133,10 +142,10 @@ class VirtualRun:
             try:
                 summary = self._go_on()
             finally:
-                if self._judge is not None:
-                    self._judge.save(out / "model.safetensors")
-        write_summary(summary, out / "summary.json")
-        curve(out, out / "curve.png")
+                if self._judge is not None and self._judge.looked_at is not None:
+                    self._results.write(MODEL, self._judge.save)
+        if self._results.write(SUMMARY, functools.partial(write_summary, summary)) and self._results.in_place(SUMMARY):
+            self._results.write(CURVE, functools.partial(curve, out))
         return summary
 
     def _go_on(self) -> Summary:
