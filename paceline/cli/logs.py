@@ -51,8 +51,11 @@ def main(arguments: list[str]) -> int:
             _print(logs.new(over=over), None)
     if missing := [name for name in parties if name not in logs.seen]:
         raise ConfigError(_nothing(folder, missing[0], logs.there()))
-    if not logs.there():
-        print(f"paceline: nobody has printed anything in {folder}", file=sys.stderr)
+    if not logs.anything():
+        print(
+            f"paceline: nobody has printed anything in {folder}; how the run stands: paceline status {folder}",
+            file=sys.stderr,
+        )
     return 0
 
 
@@ -83,6 +86,10 @@ class Logs:
 
     def there(self) -> list[str]:
         return sorted((path.stem for path in self._folder.glob("*.log")), key=_in_order)
+
+    def anything(self) -> bool:
+        """Has one of them a single byte?"""
+        return any((self._folder / f"{name}.log").stat().st_size for name in self.there())
 
     def new(self, *, over: bool) -> Iterator[tuple[str, list[str]]]:
         """By party, in the order of their ranks; whole lines, until the run is over and no more can come."""

@@ -10,6 +10,7 @@ from paceline import config as configuration
 from paceline.config import Config, Setting
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
+from paceline.core.scheme import names
 
 TITLES = {
     "run": "what to run",
@@ -119,4 +120,18 @@ def config_of(namespace: argparse.Namespace, **run: Any) -> Config:
     """The checked configuration; `run` overrides keys of the section of that name. Raises ConfigError."""
     values = values_of(namespace)
     values["run"] = {**values.get("run", {}), **run}
-    return configuration.build(values)
+    config = configuration.build(values)
+    if not run:
+        refuse_other_schemes(namespace, config)
+    return config
+
+
+def refuse_other_schemes(namespace: argparse.Namespace, config: Config) -> None:
+    """Raises ConfigError for a flag of a scheme that the run does not use. A file may have sections for several."""
+    used = config.run.scheme
+    if used == "hybrid":  # its phases are other schemes
+        return
+    for name in names():
+        for setting in configuration.scheme_settings(name) if name != used else ():
+            if getattr(namespace, f"{setting.section}.{setting.key}", None) is not None:
+                raise ConfigError(f"--{setting.flag}: the scheme is {used}; leave it out, or give --scheme {name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from paceline.cli.options import Parser, add_settings
+from paceline.cli.options import Parser, add_settings, refuse_other_schemes
 from paceline.cli.race import chosen, race, with_folders
 from paceline.cli.running import Runner, run_and_report
 from paceline.cli.virtual import Scene, add_flags
@@ -46,6 +46,8 @@ def main(arguments: list[str]) -> int:
     timing_only = namespace.timing_only or namespace.parameters is not None
     scene = Scene(namespace)
     scene.check(timing_only=timing_only)
+    if timing_only:
+        scene.end_as_asked()
 
     def start(config: Config) -> Runner:
         from paceline.job.virtual.run import VirtualRun
@@ -53,7 +55,9 @@ def main(arguments: list[str]) -> int:
         return VirtualRun(scene.setting(config, timing_only=timing_only), make_view(sys.stderr))
 
     if namespace.schemes is None:
-        config = new_folder(scene.config())
+        config = scene.config()
+        refuse_other_schemes(namespace, config)
+        config = new_folder(config)
         with removing_unused(config.run.out), page(namespace.watch, config.run.out):
             return run_and_report(start(config))
     if getattr(namespace, "run.scheme") is not None:

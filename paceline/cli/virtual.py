@@ -63,6 +63,12 @@ class Scene:
         if timing_only and (self.parameters or self._given.from_run):
             self._refuse("--parameters" if self.parameters else "--from", "model", "width")
 
+    def end_as_asked(self) -> None:
+        """Where nothing is trained, `--seconds` and `--steps` are not cut short by the default of `--epochs`."""
+        stop = self.values.setdefault("stop", {})
+        if stop.get("seconds") or stop.get("steps"):
+            stop.setdefault("epochs", 0.0)
+
     def config(self, **run: Any) -> Config:
         return configuration.build({**self.values, "run": {**self.values.get("run", {}), **run}})
 

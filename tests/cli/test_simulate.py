@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from paceline.cli.main import main
+from paceline.observe.summary import read_summary
 from tests.cli.test_usage import Capture, refused_here
 
 SMALL = ["--workers", "2", "--slowdown", "1,3", "--step-ms", "10", "--model", "mlp", "--width", "0.25"]
@@ -114,6 +115,10 @@ def test_pythonhashseed_changes_nothing(here: Path) -> None:
         (["--parameters", "1000"], "with --step-ms or --cluster"),
         (["--parameters", "1000", "--step-ms", "9", "--model", "cnn"], "--model: --parameters says that already"),
         (["--cluster", "two-generations", "--begin-with", "1"], "--begin-with: --cluster says that already"),
+        (
+            ["--scheme", "bsp", "--ssp.staleness", "2"],
+            "--ssp.staleness: the scheme is bsp; leave it out, or give --scheme",
+        ),
         (["--bandwidth-gbps", "0"], "--bandwidth-gbps 0: must be a number"),
         (["--scheme", "bsp", "--schemes", "bsp,asp"], "--scheme and --schemes: give one of them"),
         (["--schemes", "bsp,apsp"], "unknown scheme 'apsp'; did you mean 'asp'?"),
@@ -125,6 +130,13 @@ def test_pythonhashseed_changes_nothing(here: Path) -> None:
 def test_mistakes_are_told_in_one_line(here: Path, capsys: Capture, words: list[str], told: str) -> None:
     assert told in refused_here(capsys, "simulate", *words)
     assert not [path for path in here.rglob("*") if path.is_file()]
+
+
+def test_timing_goes_on_for_the_seconds_that_were_asked_for(here: Path) -> None:
+    words = ["simulate", "--timing-only", "--workers", "2", "--step-ms", "100", "--out", "a"]
+    assert main([*words, "--seconds", "200"]) == 0
+    summary = read_summary(here / "a" / "summary.json")
+    assert (summary.reason, summary.seconds) == ("seconds", pytest.approx(200, rel=0.01)), "and not for 20 epochs"
 
 
 def test_help_teaches_by_examples(capsys: Capture) -> None:

@@ -201,6 +201,8 @@ def test_logs_come_by_party_in_order_and_the_last_lines_of_each(here: Path, caps
     logs = here / "a" / "logs"
     logs.mkdir()
     assert "nobody has printed anything in runs/a" in (main(["logs", "a"]), capsys.readouterr().err)[1]
+    (logs / "worker-2.log").touch()
+    assert "how the run stands: paceline status runs/a" in (main(["logs", "a"]), capsys.readouterr().err)[1]
     for name, text in {"worker-10": "a\nb\nc\n", "worker-2": "d\ne\nf", "server-0": "g\n"}.items():
         (logs / f"{name}.log").write_text(text)
     assert told(capsys, "logs", "a", "--tail", "1", "-f").splitlines() == [

@@ -15,6 +15,7 @@ import pytest
 from paceline import __version__
 from paceline.cli import catalogue
 from paceline.cli.main import VERBS, main
+from paceline.cli.options import Parser, add_settings, config_of
 from paceline.config import settings
 from paceline.core.scheme import lookup, names
 from paceline.job import devices
@@ -90,6 +91,20 @@ def test_an_interrupt_before_a_run_has_begun_is_told_in_one_line(
     monkeypatch.chdir(tmp_path)
     assert main(["train", "--scheme", "bsp"]) == 130
     assert capsys.readouterr().err == "paceline: interrupted\n"
+
+
+def test_a_parameter_of_another_scheme_is_refused_unless_a_phase_may_use_it(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = refused_here(capsys, "train", "--scheme", "bsp", "--ssp.staleness", "3")
+    assert "--ssp.staleness: the scheme is bsp; leave it out, or give --scheme ssp" in line
+    assert not list(tmp_path.iterdir())
+    parser = Parser(prog="paceline train")
+    add_settings(parser)
+    for words in (["--scheme", "ssp"], ["--scheme", "hybrid", "--hybrid.phases", "bsp until 1 epochs; ssp"]):
+        config = config_of(parser.parse_all([*words, "--ssp.staleness", "3"]))
+        assert config.parameters["ssp"] == {"staleness": 3}
 
 
 def test_it_tells_its_version(capsys: Capture) -> None:
