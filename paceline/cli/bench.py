@@ -339,7 +339,7 @@ def _between_hosts(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
     from paceline.bench import hosts
     from paceline.launch.meeting import shared_secret
 
-    secret = shared_secret("whoever measures a link shows a token")
+    secret = shared_secret("whoever measures a link needs a token")
     if options.to:
         return hosts.measure(options.to, secret, options.rounds, note)
     with contextlib.suppress(KeyboardInterrupt):

@@ -45,7 +45,7 @@ def security_note(config: Config, credentials: Credentials | None, mean: str) ->
     """For the header of a run: who can reach it. `mean`: who carries the means."""
     if credentials is None:
         return (
-            f"security: nothing listens beyond this machine ({config.cluster.bind}); connections show the run's token"
+            f"security: nothing listens beyond this machine ({config.cluster.bind}); both sides prove the run's token"
         )
     but = (
         f"; but not for means: {mean} sends them in the clear, --mean ring would not" if mean in TORCH_CARRIERS else ""

@@ -3,8 +3,8 @@
     python -m paceline.launch.agent                 over standard input and output, as a login by ssh gives them
     python -m paceline.launch.agent --dial TICKET   calls the launcher back under TLS, where an engine gives no input
 
-A ticket is a file for its owner's eyes, written by the launcher (`paceline.launch.door`): the launcher's address, the
-token it asks for, and the certificate of the authority that must have signed the launcher's own.
+A ticket is a file for its owner's eyes, written by the launcher (`paceline.launch.door`): the launcher's address, a
+token that both prove to know, and the certificate of the authority that must have signed the launcher's own.
 
 What it started ends with it, and it ends when the launcher's end of the stream closes, or says nothing for long.
 """
@@ -36,6 +36,7 @@ from paceline.launch.interface import resolve
 from paceline.launch.local import LocalCrew, LocalHost
 from paceline.launch.script import ScriptCrew
 from paceline.launch.words import Lines, Request
+from paceline.live import wire
 from paceline.live.party import Party
 
 LOG_BYTES_MAX = 64 * 1024
@@ -165,7 +166,7 @@ def _tail(log: Path) -> str:
         return ""
 
 
-def hello(token: str = "") -> words.Hello:
+def hello() -> words.Hello:
     task = next((int(os.environ[name]) for name in TASKS if os.environ.get(name, "").isdecimal()), -1)
     return words.Hello(
         host=socket.gethostname(),
@@ -173,7 +174,8 @@ def hello(token: str = "") -> words.Hello:
         python=platform.python_version(),
         paceline=__version__,
         torch=importlib.metadata.version("torch"),
-        token=token,
+        protocol=wire.VERSION,
+        byte_order=sys.byteorder,
         task=task,
         gpus=os.environ.get("CUDA_VISIBLE_DEVICES", ""),
     )

@@ -25,6 +25,7 @@ from paceline.launch.environment import Environment
 from paceline.launch.local import LocalCrew, prepare_seconds
 from paceline.launch.placement import Placement
 from paceline.launch.words import Event, Lines
+from paceline.live import wire
 from paceline.live.addresses import is_loopback
 from paceline.live.party import Party
 from paceline.live.tls import file_of
@@ -338,13 +339,20 @@ def raise_all(problems: Sequence[tuple[str, str]], what: str) -> None:
         raise ConfigError("\n  ".join([f"{len(problems)} hosts {what}:", *lines]))
 
 
-def unlike(hello: words.Hello) -> Iterator[str]:
-    """In which versions it differs from this process."""
+def unlike(hello: words.Hello, here: str = "here") -> Iterator[str]:
+    """In what it differs from this process so that they cannot be in one run; `here`: where this process is.
+
+    Versions of Python may differ: nothing of one interpreter is ever loaded into another.
+    """
     torch = importlib.metadata.version("torch")
     if hello.paceline != __version__:
-        yield f"has Paceline {hello.paceline}, and {__version__} is here; install the same"
+        yield f"has Paceline {hello.paceline}, and {__version__} is {here}; install the same"
+    elif hello.protocol != wire.VERSION:
+        yield f"speaks protocol version {hello.protocol}, and {wire.VERSION} is spoken {here}; install one Paceline"
     if hello.torch.partition("+")[0] != torch.partition("+")[0]:  # +cpu and +cu128 are alike
-        yield f"has torch {hello.torch}, and {torch} is here; install the same"
+        yield f"has torch {hello.torch}, and {torch} is {here}; install the same"
+    if hello.byte_order != sys.byteorder:
+        yield f"is {hello.byte_order}-endian, and numbers are {sys.byteorder}-endian {here}; use machines of one kind"
 
 
 def _bind(there: str, here: str) -> str:

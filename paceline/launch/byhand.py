@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from paceline import config as configuration
-from paceline.core.errors import PacelineError
+from paceline.core.errors import ConfigError, PacelineError
 from paceline.job.seat import Seat
 from paceline.launch import words
 from paceline.launch.agent import hello
@@ -70,6 +70,9 @@ def come(hand: Hand, leader: subprocess.Popen[bytes] | None = None, *, prepare_s
     start = lines.hear(patience_s, deadline=deadline)
     if not isinstance(start, words.Start):
         beat.close()
+        if isinstance(start, words.Refused):
+            hang_up(lines)
+            raise ConfigError(f"this process {start.why}")
         if start is None and time.monotonic() >= deadline:
             raise PacelineError(f"waited {patience_s:.0f} s for a seat as {hand.kind} at {_where(hand)}: all are taken")
         raise PacelineError(f"the run at {_where(hand)} is over, or has another process for this seat as {hand.kind}")
@@ -98,8 +101,8 @@ _FOLDERS: list[Any] = []  # removed when the process ends
 
 
 def _call(hand: Hand, leader: subprocess.Popen[bytes] | None) -> tuple[Lines[Request], str]:
-    def who(token: str) -> words.Hello:
-        return msgspec.structs.replace(hello(token), kind=hand.kind, task=hand.number)
+    def who() -> words.Hello:
+        return msgspec.structs.replace(hello(), kind=hand.kind, task=hand.number)
 
     secret = secret_of(hand)
     path, known = ("", ticket_from(secret, hand.host, hand.port)) if secret else (ticket_of(hand), "")

@@ -1,16 +1,16 @@
 """Where agents that cannot be given input call back: a listener under TLS, and the ticket that lets them in.
 
 The ticket has the address, a token and the certificate of an authority made for this launch, whose only other
-certificate is the launcher's own: an agent talks to nobody else, and whoever has no token is sent away.
+certificate is the launcher's own. Both sides prove that they know the token (`paceline.launch.proofs`): an agent talks
+to nobody but its launcher, and whoever has no token is sent away.
 
-Callers that have not shown a token are bounded, and the oldest is evicted when there are more. An agent that is sent
+Callers that have not proved it are bounded, and the oldest is evicted when there are more. An agent that is sent
 away before it was let in, which the launcher's first beat tells it, calls again.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hmac
 import json
 import os
 import queue
@@ -28,6 +28,7 @@ from typing import NoReturn
 
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch import words
+from paceline.launch.proofs import Key, admit, introduce
 from paceline.launch.words import Event, Lines, Request, SocketStream
 from paceline.live.accepting import BACKLOG, TlsListener
 from paceline.live.dialer import SENT_AWAY
@@ -40,8 +41,7 @@ CALL_SECONDS = 60.0  # an agent's patience, all in all
 ADMIT_SECONDS = 20.0  # from an agent's hello until it is let in
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.1, 2.0  # before an agent that was sent away calls again; twice as long each time
 CALLERS_MAX = 256  # whose handshake is not finished
-STRANGERS_MAX = 64  # whose handshake is finished, and who have shown no token yet: a thread each
-HELLO_BYTES_MAX = 1 << 16
+STRANGERS_MAX = 64  # whose handshake is finished, and who have proved nothing yet: a thread each
 LOOK_SECONDS = 0.5  # between two looks whether anybody is still to come
 
 Caller = tuple[Lines[Event], words.Hello]
@@ -71,9 +71,11 @@ class Door:
             authority.write(place, [COORDINATOR])
             self._context = _context(ssl.PROTOCOL_TLS_SERVER)
             self._context.load_cert_chain(place / file_of(COORDINATOR))
+            certificate = _first_of((place / file_of(COORDINATOR)).read_text(encoding="ascii"))
         port = self._listener.getsockname()[1]
-        self._token = derived(secret, "token", 16).hex() if secret else secrets.token_hex(16)
-        self.ticket = _ticket(address, port, self._token, authority.certificate)
+        token = derived(secret, "token", 16).hex() if secret else secrets.token_hex(16)
+        self._key = Key(token, certificate)
+        self.ticket = _ticket(address, port, token, authority.certificate)
         self._lock = threading.Lock()
         self._strangers: dict[TlsStream, None] = {}  # the oldest first
         self._agents: queue.SimpleQueue[Caller | None] = queue.SimpleQueue()
@@ -158,22 +160,19 @@ class Door:
             stream.close()
 
     def _hear_out(self, stream: TlsStream) -> None:
-        """Whoever has not shown a token in time, all in all, is sent away."""
+        """Whoever has not proved to know the token in time, all in all, is sent away."""
         deadline = time.monotonic() + HANDSHAKE_SECONDS
         try:
             lines: Lines[Event] = Lines(SocketStream(stream), Event)
-            hello = lines.hear(deadline=deadline, bytes_max=HELLO_BYTES_MAX)
-            if isinstance(hello, words.Hello) and self._knows(hello.token) and self._admit(stream):
+            hello = admit(lines, self._key, deadline)
+            if hello is not None and self._admit(stream):
                 lines.say(words.Beat())
                 self._agents.put((lines, hello))
                 return
-        except (OSError, ValueError):  # such as a token that is no text
+        except OSError:
             pass
         self._admit(stream)
         stream.close()
-
-    def _knows(self, token: str) -> bool:
-        return hmac.compare_digest(token.encode(), self._token.encode())
 
     def _admit(self, stream: TlsStream) -> bool:
         """From now on it is evicted no more; False where it has been."""
@@ -204,10 +203,10 @@ def ticket_from(secret: str, host: str, port: int) -> str:
     return _ticket(host, port, derived(secret, "token", 16).hex(), Authority(secret).certificate)
 
 
-def enter(ticket: Path, hello: Callable[[str], words.Hello]) -> tuple[Lines[Request], str]:
+def enter(ticket: Path, hello: Callable[[], words.Hello]) -> tuple[Lines[Request], str]:
     """Call the launcher that wrote `ticket`, and be let in: the lines, and this host's address on that way.
 
-    hello: what to say, given the token. Whoever is sent away because too many call calls again, for CALL_SECONDS.
+    hello: makes what to say. Whoever is sent away because too many call calls again, for CALL_SECONDS.
     Raises ConfigError for a ticket that is none, PacelineError where nobody answers or somebody else does.
     """
     text = _read(ticket)
@@ -222,23 +221,32 @@ def enter(ticket: Path, hello: Callable[[str], words.Hello]) -> tuple[Lines[Requ
         pause_s = min(2 * pause_s, AGAIN_SECONDS_MAX)
 
 
-def enter_once(ticket: str, hello: Callable[[str], words.Hello]) -> tuple[Lines[Request], str]:
+def enter_once(ticket: str, hello: Callable[[], words.Hello]) -> tuple[Lines[Request], str]:
     """As `enter`, once, by the text of a ticket. Raises SentAway as well, and what `call` does."""
-    stream, token, address = call(ticket)
+    stream, key, address = call(ticket)
     lines: Lines[Request] = Lines(stream, Request)
-    lines.say(hello(token))
-    if not lines.answered(ADMIT_SECONDS):
+    try:
+        let_in = introduce(lines, key, hello, ADMIT_SECONDS) and lines.answered(ADMIT_SECONDS)
+    except PacelineError as error:
         stream.free()
-        raise SentAway("the launcher closed the connection before it had let this process in")
+        raise PacelineError(f"the launcher at {_where(ticket)} is not the one that is called: {error}") from None
+    if not let_in:
+        stream.free()
+        raise SentAway(f"the launcher at {_where(ticket)} closed the connection before it had let this process in")
     return lines, address
+
+
+def _where(ticket: str) -> str:
+    told = json.loads(ticket)
+    return f"{told['host']}:{told['port']}"
 
 
 class SentAway(PacelineError):  # noqa: N818
     """The launcher is there, and closed the connection before it had let the caller in."""
 
 
-def dial(ticket: Path) -> tuple[SocketStream, str, str]:
-    """Call the launcher that wrote `ticket`: the stream, the token to show, and this host's address on that way.
+def dial(ticket: Path) -> tuple[SocketStream, Key, str]:
+    """Call the launcher that wrote `ticket`: the stream, what is to be proved, and this host's address on that way.
 
     Raises ConfigError for a ticket that is none, PacelineError where nobody answers or somebody else does.
     """
@@ -258,7 +266,7 @@ def _read(ticket: Path) -> str:
     return text
 
 
-def call(ticket: str) -> tuple[SocketStream, str, str]:
+def call(ticket: str) -> tuple[SocketStream, Key, str]:
     """As `dial`, by the text of a ticket. Raises ValueError, KeyError and TypeError for one that is none."""
     told = json.loads(ticket)
     context = _context(ssl.PROTOCOL_TLS_CLIENT)
@@ -274,7 +282,14 @@ def call(ticket: str) -> tuple[SocketStream, str, str]:
     except OSError as error:
         raise PacelineError(f"the launcher at {host}:{port} cannot be reached: {error}") from None
     assert isinstance(stream, TlsStream)
-    return SocketStream(stream), token, str(stream.getsockname()[0])
+    key = Key(token, stream.getpeercert(binary_form=True) or b"")
+    return SocketStream(stream), key, str(stream.getsockname()[0])
+
+
+def _first_of(pem: str) -> bytes:
+    """The first certificate, as DER."""
+    end = "-----END CERTIFICATE-----"
+    return ssl.PEM_cert_to_DER_cert(pem.partition(end)[0] + end)
 
 
 def _context(protocol: int) -> ssl.SSLContext:

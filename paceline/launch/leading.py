@@ -27,7 +27,7 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.job.crew import Ended
 from paceline.job.seat import Seat
 from paceline.launch import words
-from paceline.launch.agents import keys_of
+from paceline.launch.agents import keys_of, unlike
 from paceline.launch.door import Caller, Door
 from paceline.launch.interface import resolve
 from paceline.launch.local import LocalCrew, LocalHost
@@ -93,12 +93,23 @@ class HandCrew:
 
     def _receive(self) -> None:
         while (caller := self._door.caller()) is not None:
+            if problem := next(unlike(caller[1], f"at {socket.gethostname()}, which leads the run"), ""):
+                self._refuse(caller, problem)
+                continue
             seat = (caller[1].kind, caller[1].task)
             with self._lock:
                 if caller[1].task >= 0:  # it was started again
                     self._forget([c for c in self._callers if (c[1].kind, c[1].task) == seat])
                 self._callers.append(caller)
             self._match()
+
+    def _refuse(self, caller: Caller, problem: str) -> None:
+        """It hears the reason, and so does whoever looks here; its seat stays free for one that fits."""
+        lines, hello = caller
+        who = f"{hello.kind} {hello.task}" if hello.task >= 0 else hello.kind
+        print(f"paceline: {who} ({hello.host}, pid {hello.pid}) is refused: it {problem}", file=sys.stderr, flush=True)
+        lines.say(words.Refused(why=problem))
+        threading.Thread(target=_drain, args=(lines,), name="refused", daemon=True).start()
 
     def _forget(self, callers: Sequence[Caller]) -> None:
         for caller in callers:
@@ -132,6 +143,12 @@ class HandCrew:
         if self._taken.get(seat.party) is lines:
             del self._taken[seat.party]
         self.ended.put(Ended(who=seat.who, why=f"{who} {how}" if how else ""))
+
+
+def _drain(lines: Lines[Event]) -> None:
+    """Until the other side hangs up, or is silent for long: a close of ours could overtake what was said last."""
+    while lines.hear() is not None:
+        pass
 
 
 def lead(

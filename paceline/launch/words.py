@@ -1,6 +1,7 @@
 """What a launcher and its agents say to one another: one JSON object a line, each way, over any stream of bytes.
 
-    agent     Hello         at once: who it is and what it runs on
+    agent     Knock         where it has called back: a nonce       launcher  Challenge    (`paceline.launch.proofs`)
+    agent     Hello         who it is and what it runs on           launcher  Refused      or, after a first Beat:
     launcher  Begin         the environment, the command (none: Paceline's own worker), where to listen
     agent     Begun         the address that parties will listen on         or Refused
     launcher  Prepare       load the data                     agent  Prepared           or Refused
@@ -49,6 +50,13 @@ class Beat(Word, frozen=True, kw_only=True, tag="beat"):
 
 
 # ---- what an agent is told ---------------------------------------------------------------------------------------
+class Challenge(Word, frozen=True, kw_only=True, tag="challenge"):
+    """Before anything else, to whoever called back."""
+
+    nonce: bytes
+    proof: bytes
+
+
 class Begin(Word, frozen=True, kw_only=True, tag="begin"):
     """`environment` is for all parties, `by_role` for those of a kind; `bind`: an interface, address or CIDR."""
 
@@ -82,11 +90,16 @@ class End(Word, frozen=True, kw_only=True, tag="end"):
 
 
 # ---- what it says ------------------------------------------------------------------------------------------------
-class Hello(Word, frozen=True, kw_only=True, tag="hello"):
-    """`token`: of the ticket, from an agent that dialled back. `task`: the number its engine gave it, or -1.
+class Knock(Word, frozen=True, kw_only=True, tag="knock"):
+    nonce: bytes
+
+
+class Hello(Word, frozen=True, kw_only=True, tag="hello", forbid_unknown_fields=False):
+    """`proof`: that one which called back knows the token of the ticket. `task`: the number its engine gave it, or -1.
 
     `gpus`: which its engine lets it see, as CUDA_VISIBLE_DEVICES has them; empty where nothing is said.
     `kind`: as what it takes part, where it is no agent but a party that was started by hand; `task` is its number then.
+    `protocol`: the version of frames that it speaks. Another version may say more, and is understood all the same.
     """
 
     host: str
@@ -94,7 +107,9 @@ class Hello(Word, frozen=True, kw_only=True, tag="hello"):
     python: str
     paceline: str
     torch: str
-    token: str = ""
+    protocol: int = 1
+    byte_order: str = "little"
+    proof: bytes = b""
     task: int = -1
     gpus: str = ""
     kind: str = ""
@@ -135,8 +150,8 @@ class Leaving(Word, frozen=True, kw_only=True, tag="leaving"):
     pass
 
 
-Request = Begin | Prepare | Start | Kill | End | Beat
-Event = Hello | Begun | Prepared | Refused | Said | Ended | Over | Leaving | Beat
+Request = Challenge | Refused | Begin | Prepare | Start | Kill | End | Beat
+Event = Knock | Hello | Begun | Prepared | Refused | Said | Ended | Over | Leaving | Beat
 W = TypeVar("W")
 
 

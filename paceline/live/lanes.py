@@ -3,8 +3,8 @@
 The bodies of large frames leave over them in pieces, each over whichever lane can take one; headers, small frames and
 control stay on the connection itself. So a slow lane gets fewer pieces, and nothing small waits behind them.
 
-    piece    16 bytes, big-endian: number of the frame (striped ones count from 0), offset in its body, length
-             then the bytes, from and into the final buffers
+    piece    20 bytes, big-endian: number of the frame in 64 bits (striped ones count from 0), offset in its body,
+             length; then the bytes, from and into the final buffers
 
 Whoever was called sends a piece of length 0 first: the lane may be used. Everything but `send` and the properties
 runs on the loop's thread.
@@ -29,7 +29,7 @@ from paceline.live.loop import Loop
 from paceline.live.sending import Outgoing
 from paceline.live.transport import Broken, Envelope, Kind
 
-HEAD = struct.Struct("!IQI")
+HEAD = struct.Struct("!QQI")
 PIECE_BYTES = 256 * 1024
 LANES_MAX = 16
 LANES_AUTO_MAX = 8

@@ -1,9 +1,10 @@
 """Parties in processes of their own: over a Unix stream with shared memory on one host, over TCP between hosts.
 
-Every pair of parties shares one connection, made by whoever calls `connect`; its first frame is a Greeting with the
-run's token, and until that has been checked the connection may carry nothing but a short header. Beyond the loopback
-address TCP streams are under TLS, and the certificate must be that of the party which greets. Where one TCP stream
-does not fill the link, the caller opens further ones, each with its greeting.
+Every pair of parties shares one connection, made by whoever calls `connect`. It begins with a handshake
+(`paceline.live.handshake`), by which both prove that they have the run's token; before that the connection may carry
+nothing but short headers. Beyond the loopback address TCP streams are under TLS, and the certificate must be that of
+the party which greets. Where one TCP stream does not fill the link, the caller opens further ones, each with its own
+handshake.
 
 An address names the ways to a party, such as `127.0.0.1:4711 unix:paceline-17@4c...`; a Unix stream is taken where both
 sides have one, on one host.
@@ -12,7 +13,6 @@ sides have one, on one host.
 from __future__ import annotations
 
 import functools
-import hmac
 import selectors
 import socket
 import time
@@ -22,15 +22,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from paceline.core import bounds
 from paceline.core.errors import PeerLost, ProtocolError
-from paceline.core.message import message
 from paceline.core.vector import Memory
-from paceline.live import unix, wire
+from paceline.live import unix
 from paceline.live.accepting import BACKLOG, EVICTED, READ_AFTER, RETRY_SECONDS, TlsListener, accept, address_of
 from paceline.live.addresses import check_bind, is_loopback
 from paceline.live.connection import Connection
 from paceline.live.dialer import Dialer, stays_here, widen
+from paceline.live.handshake import Answer, Challenge, Greeting
 from paceline.live.lanes import enough_for
 from paceline.live.loop import Loop
 from paceline.live.party import Party
@@ -42,16 +41,6 @@ from paceline.live.transport import SHARED, TCP, Envelope, Handler, Kind
 STRANGERS_MAX = 256  # connections that have not said yet who they are
 GREETING_SECONDS = 10.0
 ANSWERS_MAX = 2  # with vectors, that a server keeps for a worker before it reads no more of what that sends
-
-
-@message
-class Greeting:
-    """First frame of a stream: who calls, in which life, and the run's token. `lane`: a further one of a connection."""
-
-    party: bounds.Name
-    token: bounds.Name
-    lane: bool = False
-    incarnation: bounds.Count = 0
 
 
 class TcpTransport:
@@ -82,8 +71,10 @@ class TcpTransport:
         round trip, and is one on the loopback address. tls: this party's credentials, without which nothing listens
         beyond the loopback address. Raises OSError when the port is taken, ConfigError for such an address.
         """
+        if not token:
+            raise ValueError("without a token anybody could prove to have it")
         check_bind(host, tls is not None)
-        self.me, self._incarnation, self._token, self._memory = me, incarnation, token, memory
+        self.me, self._token, self._memory = me, token, memory
         self._body_bytes_max, self._streams = body_bytes_max, streams
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -91,7 +82,9 @@ class TcpTransport:
         self._loop = Loop(f"net of {me}", self._told_failure)
         self._listener.setblocking(False)
         self._segments = segments
-        self._dialer = Dialer(me, tls, shares=segments is not None, shared_only=shared_only)
+        self._dialer = Dialer(
+            *(me, token, tls, memory), incarnation=incarnation, shares=segments is not None, shared_only=shared_only
+        )
         self._local = unix.listen(BACKLOG) if segments else None
         if is_loopback(host):
             widen(self._listener)  # accepted sockets inherit it
@@ -103,8 +96,8 @@ class TcpTransport:
         self._tls_listener = self._under(tls) if tls else None
         plain = [None if tls else self._listener, self._local]
         self._plain_listeners = [listener for listener in plain if listener]
-        self._early: dict[Party, list[Connection]] = {}  # lanes whose connection has not greeted yet
-        self._gone = [0, 0, 0, 0]  # traffic of connections that are closed, and greetings of lanes
+        self._early: dict[Party, list[tuple[Connection, int]]] = {}  # lanes before their connection, and of which life
+        self._gone = [0, 0, 0, 0]  # traffic of connections that are closed, and handshakes of lanes
         self._lives: dict[Party, int] = {}  # of those that were ever connected
         self._burnt: dict[Party, int] = {}  # lives up to this one are over
         self._handler: Handler | None = None
@@ -150,27 +143,20 @@ class TcpTransport:
         if incarnation <= self._burnt.get(party, -1):
             raise PeerLost(f"{party} takes no part any more")
         sock = self._dialer.reach(party, address)
+        if incarnation <= self._burnt.get(party, -1):  # it was given up meanwhile
+            sock.close()
+            raise PeerLost(f"{party} takes no part any more")
         connection = self._wrap(sock, party)
         self._connections[party], self._lives[party] = connection, incarnation
-        connection.send(Envelope(Kind.CONTROL, self._greeting()))
         connection.begin()
         if sock.family != socket.AF_UNIX:
             self._add_lanes(connection, party, address, sock)
 
     def _add_lanes(self, connection: Connection, party: Party, address: str, sock: socket.socket) -> None:
         streams = self._streams or (1 if stays_here(sock) else enough_for(sock))
-        frame = b"".join(wire.encode(Envelope(Kind.CONTROL, self._greeting(lane=True)), self._memory))
         for _ in range(streams if streams > 1 else 0):
-            lane = self._dialer.call(party, address)
-            try:
-                lane.sendall(frame)
-            except OSError as error:
-                raise PeerLost(f"{self.me} cannot reach {party} at {address}: {error}") from None
-            self._gone[0] += len(frame)
+            lane = self._dialer.reach(party, address, lane=True)
             self._loop.call_soon(partial(connection.add_lane, lane, called=False))
-
-    def _greeting(self, lane: bool = False) -> Greeting:
-        return Greeting(party=str(self.me), token=self._token, lane=lane, incarnation=self._incarnation)
 
     def _accept(self, listener: socket.socket, _events: int) -> None:
         found, full = accept(listener)
@@ -189,7 +175,7 @@ class TcpTransport:
 
     def _evict(self, why: str) -> None:
         """The oldest that has said nothing though it was read, else the oldest: who belongs here says so at once."""
-        greeted = {lane for lanes in self._early.values() for lane in lanes}
+        greeted = {lane for lanes in self._early.values() for lane, _ in lanes}
         waiting = [stranger for stranger in self._strangers if stranger not in greeted]
         before = self._batch - READ_AFTER
         silent = (one for one in waiting if not one.bytes_received and self._strangers[one] <= before)
@@ -230,14 +216,20 @@ class TcpTransport:
         """Callbacks look the peer up in `known`, which a stranger enters by its greeting."""
         peer = address_of(sock)
         known: list[Party] = [party] if party else []
+        answer = Answer(self.me, self._token, certified)
         assert self._handler is not None, "open() comes before connect()"
         handler = self._handler
 
         def arrived(envelope: Envelope) -> None:
             if known:
                 handler.deliver(known[0], envelope)
-            elif caller := self._greeted(connection, envelope, certified):
-                known.append(caller)
+            else:
+                match answer.hear(envelope.message):
+                    case Challenge() as challenge:
+                        connection.send(Envelope(Kind.CONTROL, challenge))
+                    case caller, Greeting() as greeting:
+                        self._greeted(connection, caller, greeting)
+                        known.extend([] if greeting.lane else [caller])  # a lane is no connection of its own
 
         def room(kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]) -> list[Any]:
             if not known:
@@ -271,21 +263,12 @@ class TcpTransport:
         served = self.me.kind == "server" and party.kind == "worker"
         connection.admit(self._body_bytes_max, ANSWERS_MAX if served else 0)
 
-    def _greeted(self, connection: Connection, envelope: Envelope, certified: Party | None) -> Party | None:
-        """Who calls; None for a lane, which is no connection of its own."""
-        greeting = envelope.message
-        if not isinstance(greeting, Greeting) or not _equal(greeting.token, self._token):
-            raise ProtocolError("a stranger without the token of this run")
-        try:
-            party = Party.parse(greeting.party)
-        except ValueError as error:
-            raise ProtocolError(str(error)) from None
-        if certified not in (None, party):
-            raise ProtocolError(f"{party} greets with the certificate of {certified}")
+    def _greeted(self, connection: Connection, party: Party, greeting: Greeting) -> None:
+        """`party` calls, and has proved it."""
         if greeting.incarnation <= self._burnt.get(party, -1):
             raise ProtocolError(f"life {greeting.incarnation} of {party} is over")
         if greeting.lane:
-            self._early.setdefault(party, []).append(connection)
+            self._early.setdefault(party, []).append((connection, greeting.incarnation))
         else:
             self._make_way(party, greeting.incarnation)
             self._strangers.pop(connection, None)
@@ -293,7 +276,6 @@ class TcpTransport:
             self._connections[party], self._lives[party] = connection, greeting.incarnation
         if party in self._connections:
             self._adopt(party)
-        return None if greeting.lane else party
 
     def _make_way(self, party: Party, incarnation: int) -> None:
         """An earlier life of `party`, whose end has not been heard of yet, ends here."""
@@ -302,12 +284,17 @@ class TcpTransport:
         self.drop(party, incarnation - 1, "it came back")
 
     def _adopt(self, party: Party) -> None:
-        """The streams that called before the connection of `party`, or just now, become its lanes."""
-        for stream in self._early.pop(party, ()):
-            if stream in self._strangers:  # it has not lost patience, nor been closed
-                del self._strangers[stream]
-                self._gone[1] += stream.bytes_received
-                self._connections[party].add_lane(stream.detach(), called=True)
+        """The streams that this life of `party` opened before its connection, or just now, become its lanes."""
+        for stream, incarnation in self._early.pop(party, ()):
+            if stream not in self._strangers:  # it has lost patience, or was closed
+                continue
+            if incarnation != self._lives[party]:
+                stream.close(f"a stream of life {incarnation} of {party}, of which life {self._lives[party]} is here")
+                continue
+            del self._strangers[stream]
+            self._gone[0] += stream.bytes_sent
+            self._gone[1] += stream.bytes_received
+            self._connections[party].add_lane(stream.detach(), called=True)
 
     # ---- what the driver asks for ------------------------------------------------------------------------
     def send(self, to: Party, envelope: Envelope) -> None:
@@ -346,7 +333,8 @@ class TcpTransport:
 
     def _traffic(self) -> list[int]:
         live = [*self._connections.values(), *self._strangers]
-        return list(map(sum, zip(self._gone, *map(_traffic, live), strict=True)))
+        handshakes = (self._dialer.bytes_sent, self._dialer.bytes_received, 0, 0)
+        return list(map(sum, zip(self._gone, handshakes, *map(_traffic, live), strict=True)))
 
     def close(self) -> None:
         deadline = time.monotonic() + 1.0
@@ -373,8 +361,3 @@ class TcpTransport:
 def _traffic(connection: Connection) -> tuple[int, int, int, int]:
     """Bytes sent and received, lent and borrowed."""
     return connection.bytes_sent, connection.bytes_received, *connection.bytes_shared
-
-
-def _equal(one: str, other: str) -> bool:
-    """In constant time; of bytes, because `compare_digest` refuses text beyond ASCII, which a stranger may send."""
-    return hmac.compare_digest(one.encode(), other.encode())

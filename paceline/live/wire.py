@@ -30,7 +30,7 @@ from paceline.core.vector import Memory
 from paceline.live.transport import Envelope, Kind
 
 MAGIC = b"PACE"
-VERSION = 1
+VERSION = 2
 PREFIX = struct.Struct("!4sBBHIQQ")
 HEADER_BYTES_MAX = 64 * 1024
 ITEM_BYTES = 4

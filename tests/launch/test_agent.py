@@ -21,7 +21,7 @@ from paceline.job.seat import Seat
 from paceline.launch import door as doors
 from paceline.launch import words
 from paceline.launch.agents import RemoteHost
-from paceline.launch.door import Door, dial
+from paceline.launch.door import Door, dial, enter
 from paceline.launch.words import Event, Lines, SocketStream
 from tests.launch.processes import all_gone, descendants
 
@@ -170,13 +170,12 @@ def test_one_that_calls_again_counts_once_where_its_engine_starts_it_again(door:
     door.write_ticket(tmp_path / "ticket")
     calling, heard = door.agents(2, 20, again=True), []
     for task in (1, 1, 0):
-        stream, token, _ = dial(tmp_path / "ticket")
-        hello = words.Hello(host="x", pid=1, python="3", paceline="0", torch="2", token=token, task=task)
-        Lines[Event](stream, Event).say(hello)
+        hello = words.Hello(host="x", pid=1, python="3", paceline="0", torch="2", task=task)
+        mine, _ = enter(tmp_path / "ticket", lambda hello=hello: hello)  # type: ignore[misc]
         lines, said = next(calling)
         heard.append(said.task)
         RemoteHost("x", lines).close()
-        stream.free()
+        words.hang_up(mine)
     assert heard == [1, 1, 0]
     assert next(calling, None) is None
 
@@ -185,10 +184,9 @@ def test_who_has_another_token_or_no_tls_is_no_agent(door: Door, tmp_path: Path)
     told = json.loads(door.ticket)
     (tmp_path / "ticket").touch(mode=0o600)
     (tmp_path / "ticket").write_text(json.dumps({**told, "token": "wrong"}))
-    stream, token, _ = dial(tmp_path / "ticket")
-    lines: Lines[Event] = Lines(stream, Event)
-    lines.say(words.Hello(host="x", pid=1, python="3", paceline="0", torch="2", token=token))
-    assert lines.hear(20) is None  # shown out
+    hello = words.Hello(host="x", pid=1, python="3", paceline="0", torch="2")
+    with pytest.raises(PacelineError, match="it does not know the token of this process's ticket"):
+        enter(tmp_path / "ticket", lambda: hello)
     with socket.create_connection((told["host"], told["port"])) as plain:
         plain.sendall(b'{"word":"hello"}\n')
         with pytest.raises(PacelineError, match="0 of 1 agents called back"):
@@ -202,11 +200,11 @@ def test_who_comes_while_others_are_heard_out_waits_its_turn(tmp_path: Path, mon
     told = json.loads(door.ticket)
     door.write_ticket(tmp_path / "ticket")
     with socket.create_connection((told["host"], told["port"])):  # says nothing
-        stream, token, _ = dial(tmp_path / "ticket")
-        Lines(stream, Event).say(words.Hello(host="x", pid=1, python="3", paceline="0", torch="2", token=token))
+        said = words.Hello(host="x", pid=1, python="3", paceline="0", torch="2")
+        mine, _ = enter(tmp_path / "ticket", lambda: said)
         [(lines, hello)] = door.agents(1, 20)
     assert hello.host == "x"
-    stream.free()
+    words.hang_up(mine)
     assert lines.hear(20) is None
     door.close()
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import queue
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from paceline import __version__
@@ -23,6 +26,7 @@ from paceline.launch.hosts import Host
 from paceline.launch.local import LocalCrew
 from paceline.launch.placement import Placement
 from paceline.launch.words import Event, Lines, Request, SocketStream
+from paceline.live import wire
 from paceline.live.party import worker
 from tests.launch.processes import within
 
@@ -108,8 +112,34 @@ def _closed(sock: socket.socket) -> bool:
     ],
 )
 def test_a_host_with_other_versions_is_told_with_both_of_them(paceline: str, torch: str, says: list[str]) -> None:
-    hello = words.Hello(host="there", pid=1, python="3.11", paceline=paceline, torch=torch)
+    hello = words.Hello(host="there", pid=1, python="3.11", paceline=paceline, torch=torch, protocol=wire.VERSION)
     assert list(unlike(hello)) == says
+
+
+def test_a_host_of_another_protocol_or_byte_order_is_told_so() -> None:
+    ours = words.Hello(
+        host="there",
+        pid=1,
+        python="3.8",
+        paceline=__version__,
+        torch=TORCH,
+        protocol=wire.VERSION,
+        byte_order=sys.byteorder,
+    )
+    assert list(unlike(ours)) == []
+    big = msgspec.structs.replace(ours, protocol=wire.VERSION + 1, byte_order="mixed")
+    assert list(unlike(big, "at h1")) == [
+        f"speaks protocol version {wire.VERSION + 1}, and {wire.VERSION} is spoken at h1; install one Paceline",
+        f"is mixed-endian, and numbers are {sys.byteorder}-endian at h1; use machines of one kind",
+    ]
+
+
+def test_a_hello_that_says_more_than_is_known_here_is_understood() -> None:
+    """So that an agent of a later version is told that, and not that it talks nonsense."""
+    said = {"word": "hello", "host": "x", "pid": 1, "python": "4", "paceline": "9", "torch": "3", "protocol": 9}
+    told = msgspec.json.decode(json.dumps({**said, "colour": "blue"}), type=Event)
+    assert isinstance(told, words.Hello)
+    assert "has Paceline 9" in next(unlike(told))
 
 
 # ---- hosts that are lost, and others in their place --------------------------------------------------------

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import os
+import re
+import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from paceline import __version__
 from paceline.cli.main import main
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
@@ -21,10 +25,11 @@ from paceline.job.seat import Seat
 from paceline.launch import byhand, leading, meeting, words
 from paceline.launch.agent import hello
 from paceline.launch.byhand import Place, come
-from paceline.launch.door import Door, call, ticket_from
+from paceline.launch.door import Door, call, enter, ticket_from
 from paceline.launch.leading import HandCrew
 from paceline.launch.starters import Hand
 from paceline.launch.words import Lines, Request
+from paceline.live import wire
 from paceline.live.party import Party
 from tests.launch.processes import LIGHT, within
 
@@ -102,10 +107,8 @@ def test_a_script_that_ends_with_a_bad_exit_code_is_told_with_it(crew: HandCrew)
 
 def caller(number: int) -> Lines[Request]:
     """A worker that has called, and waits for its seat."""
-    stream, token, _ = call(meeting.ticket_of(WORKER).read_text())
-    lines: Lines[Request] = Lines(stream, Request)
-    lines.say(msgspec.structs.replace(hello(token), kind="worker", task=number))
-    return lines
+    said = msgspec.structs.replace(hello(), kind="worker", task=number)
+    return enter(meeting.ticket_of(WORKER), lambda: said)[0]
 
 
 @pytest.mark.parametrize("number", [-1, 0])
@@ -145,6 +148,34 @@ def test_callers_without_numbers_get_seats_in_the_order_in_which_they_came(crew:
     ]
     for lines in (first, second):
         words.hang_up(lines)
+
+
+OTHERS = {
+    "paceline": ("0.0.9", f"has Paceline 0.0.9, and {__version__} is at HERE, which leads the run"),
+    "torch": ("1.0", f"has torch 1.0, and {importlib.metadata.version('torch')} is at HERE, which leads the run"),
+    "protocol": (7, f"speaks protocol version 7, and {wire.VERSION} is spoken at HERE, which leads the run"),
+    "byte_order": ("mixed", f"is mixed-endian, and numbers are {sys.byteorder}-endian at HERE, which leads the run"),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_who_cannot_take_part_hears_why_with_the_way_out_and_its_seat_waits_for_one_that_fits(
+    what: str, crew: HandCrew, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    value, says = OTHERS[what]
+    says = says.replace("HERE", socket.gethostname())
+    crew.start(Config(), seat("worker 0"))
+    other = msgspec.structs.replace(hello(), **{what: value})
+    with monkeypatch.context() as there:
+        there.setattr(byhand, "hello", lambda: other)
+        with pytest.raises(ConfigError, match=f"this process {re.escape(says)}.*; (install|use) "):
+            come(WORKER)
+    told = capfd.readouterr().err
+    assert told.count("\n") == 1
+    assert f"paceline: worker ({other.host}, pid {os.getpid()}) is refused: it {says}" in told
+    place = come(WORKER)
+    assert place.seat.party == "worker 0"
+    place.close()
 
 
 def test_the_data_of_scripts_are_not_ours_to_load() -> None:
@@ -192,8 +223,8 @@ def test_when_the_run_is_over_whoever_waits_for_a_seat_hears_it(crew: HandCrew) 
 def test_whoever_has_the_token_finds_the_door_and_nobody_else_does() -> None:
     door = Door("127.0.0.1", secret=SECRET)
     port = int(door.ticket.split('"port": ')[1].split(",")[0])
-    stream, token, address = call(ticket_from(SECRET, "127.0.0.1", port))
-    assert (token in door.ticket, SECRET in door.ticket, address) == (True, False, "127.0.0.1")
+    stream, key, address = call(ticket_from(SECRET, "127.0.0.1", port))
+    assert (key.token in door.ticket, SECRET in door.ticket, address) == (True, False, "127.0.0.1")
     stream.free()
     with pytest.raises(PacelineError, match="cannot be reached: .*certificate verify failed"):
         call(ticket_from("another" * 8, "127.0.0.1", port))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import errno
 import itertools
 import json
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,9 @@ from paceline.core.errors import PacelineError
 from paceline.launch import door as doors
 from paceline.launch import words
 from paceline.launch.door import Door, SentAway, dial, enter
-from paceline.launch.words import Event, Lines, Request
+from paceline.launch.proofs import HELLO_BYTES_MAX, Key, admit, introduce
+from paceline.launch.words import Event, Lines, Request, SocketStream
+from tests.live.doubles import in_background
 from tests.live.test_tcp import hung_up_on
 
 
@@ -41,8 +45,8 @@ def ticket(door: Door, tmp_path: Path) -> Path:
     return tmp_path / "ticket"
 
 
-def hello(token: str = "") -> words.Hello:
-    return words.Hello(host="x", pid=1, python="3", paceline="0", torch="2", token=token)
+def hello() -> words.Hello:
+    return words.Hello(host="x", pid=1, python="3", paceline="0", torch="2")
 
 
 def is_let_in(door: Door, ticket: Path) -> bool:
@@ -90,10 +94,10 @@ def test_an_agent_that_is_sent_away_before_it_was_let_in_calls_again(
         n = next(calls)
         if n == 0:
             raise SentAway("reset during its handshake")
-        stream, token, address = call(text)
+        stream, key, address = call(text)
         if n == 1:  # as one that is evicted between its hello and the look at it
             stream.close()
-        return stream, token, address
+        return stream, key, address
 
     monkeypatch.setattr(doors, "call", busy)
     assert is_let_in(door, ticket)
@@ -103,11 +107,102 @@ def test_an_agent_that_is_sent_away_before_it_was_let_in_calls_again(
 def test_an_agent_gives_up_after_some_time_and_says_why(
     door: Door, ticket: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = json.loads(door.ticket)
-    ticket.write_text(json.dumps({**told, "token": "of another launch"}))
+    monkeypatch.setattr(doors, "introduce", lambda *_: False)
     monkeypatch.setattr(doors, "CALL_SECONDS", 0.3)
-    with pytest.raises(PacelineError, match="the launcher closed the connection before it had let this process in"):
+    with pytest.raises(
+        PacelineError, match=r"the launcher at 127.0.0.1:\d+ closed the connection before it had let this process in"
+    ):
         enter(ticket, hello)
+
+
+# ---- proofs ------------------------------------------------------------------------------------------------------
+class Recorded(SocketStream):
+    """A stream that keeps what is written to it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock)
+        self.said = b""
+
+    def write(self, data: bytes) -> None:
+        self.said += data
+        super().write(data)
+
+
+def meet(agents: Key, launchers: Key) -> tuple[bool | str, words.Hello | None, bytes]:
+    """What an agent and a launcher with these keys find out about one another, and all that was said."""
+    ours, theirs = map(Recorded, socket.socketpair())
+    found: list[words.Hello | None] = []
+
+    def listen() -> None:
+        found.append(admit(Lines(theirs, Event), launchers, time.monotonic() + 20))
+        theirs.free()
+
+    finished = in_background(listen)
+    lines: Lines[Request] = Lines(ours, Request)
+    try:
+        trusted: bool | str = introduce(lines, agents, hello, 20)
+    except PacelineError as error:
+        trusted = str(error)
+        ours.free()
+    finished()
+    ours.free()
+    return trusted, found[0], ours.said + theirs.said
+
+
+def test_agent_and_launcher_prove_to_one_another_that_they_know_the_token_and_say_it_to_nobody() -> None:
+    key = Key("the token", b"a certificate")
+    trusted, found, said = meet(key, key)
+    assert trusted is True
+    assert found is not None
+    assert found.host == "x"
+    assert b"the token" not in said
+    assert base64.b64encode(b"the token") not in said
+
+
+@pytest.mark.parametrize("launchers", [Key("another", b"a certificate"), Key("the token", b"another certificate")])
+def test_an_agent_says_nothing_of_itself_to_a_launcher_that_does_not_know_its_token(launchers: Key) -> None:
+    """Nor where somebody between the two, with a certificate of its own, passes everything on."""
+    trusted, found, said = meet(Key("the token", b"a certificate"), launchers)
+    assert "does not know the token of this process's ticket" in str(trusted)
+    assert found is None
+    assert b"hello" not in said
+
+
+def test_what_an_agent_has_said_is_no_use_to_whoever_says_it_again() -> None:
+    key = Key("the token", b"a certificate")
+    _, _, said = meet(key, key)
+    again = b"".join(line + b"\n" for line in said.splitlines() if b"challenge" not in line)
+    ours, theirs = socket.socketpair()
+    ours.sendall(again)
+    assert b"knock" in again
+    assert b"hello" in again
+    assert admit(Lines(SocketStream(theirs), Event), key, time.monotonic() + 20) is None
+    ours.close()
+    theirs.close()
+
+
+def test_a_squatter_at_the_launchers_address_hears_a_hello_of_tls_and_nothing_else(door: Door, ticket: Path) -> None:
+    told = json.loads(door.ticket)
+    door.close()
+    with socket.create_server((told["host"], told["port"])) as listener:
+
+        def listen() -> bytes:
+            sock, _ = listener.accept()
+            with sock:
+                heard = sock.recv(1 << 16)
+                sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                with contextlib.suppress(ConnectionError):
+                    while more := sock.recv(1 << 16):
+                        heard += more
+            return heard
+
+        finished = in_background(listen)
+        with pytest.raises(PacelineError, match=f"the launcher at 127.0.0.1:{told['port']} cannot be reached"):
+            enter(ticket, hello)
+        heard = finished()
+    assert heard[:1] == b"\x16", "a handshake of TLS"
+    assert told["token"].encode() not in heard
+    assert b"word" not in heard
 
 
 def test_one_that_was_let_in_is_evicted_no_more(door: Door, ticket: Path) -> None:
@@ -141,5 +236,5 @@ def test_a_hello_that_is_too_long_is_not_heard_out(door: Door, ticket: Path) -> 
     stream, _, _ = dial(ticket)
     lines: Lines[Event] = Lines(stream, Event)
     with contextlib.suppress(OSError):
-        stream.write(b"x" * (doors.HELLO_BYTES_MAX + 70_000))
+        stream.write(b"x" * (HELLO_BYTES_MAX + 70_000))
     assert lines.hear(20) is None

@@ -20,9 +20,9 @@ from paceline.live.party import COORDINATOR, server, worker
 from paceline.live.tcp import TcpTransport
 from paceline.live.transport import Envelope, Kind
 from tests.live.doubles import PATIENCE_SECONDS, NumpyMemory, in_background, take
-from tests.live.someone import Someone
+from tests.live.someone import Someone, admit
 from tests.live.stage import Ask, Asker, Behind
-from tests.live.test_tcp import bytes_of, greeting
+from tests.live.test_tcp import bytes_of
 
 PUSH = bytes_of(Envelope(Kind.CALL, Push(g=np.arange(1000, dtype=np.float32), clock=1, samples=1)))
 
@@ -32,9 +32,9 @@ def test_a_message_that_breaks_off_is_not_heard_and_its_sender_lost_until_it_com
     someone: Callable[..., Someone], sent: int
 ) -> None:
     host = someone(server(0))
-    host.call(greeting() + PUSH[:sent]).close()
+    host.greeted(raw=PUSH[:sent]).close()
     assert take(host.heard.losses)[0] == worker(0)
-    with host.call(greeting() + PUSH):
+    with host.greeted(raw=PUSH):
         src, push = host.heard.next()
     assert (src, push.g[-1]) == (worker(0), 999.0)
     assert host.heard.delivered.empty()
@@ -43,6 +43,7 @@ def test_a_message_that_breaks_off_is_not_heard_and_its_sender_lost_until_it_com
 def breaks_off_after(listener: socket.socket, nbytes: int) -> None:
     sock, _ = listener.accept()
     with sock:
+        admit(sock, "token")
         while nbytes > 0:
             nbytes -= len(sock.recv(min(nbytes, 1 << 16)))
 

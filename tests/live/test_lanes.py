@@ -72,6 +72,19 @@ def test_bodies_arrive_whole_and_in_order_both_ways(ends: tuple[End, End]) -> No
             assert np.array_equal(message.g, numbers(n))
 
 
+@pytest.mark.parametrize("number", [2**32 - 1, 2**63])
+def test_frames_are_numbered_in_64_bits(ends: tuple[End, End], number: int) -> None:
+    """At 10 striped frames a second 32 bits are used up after 13 years; at 10,000 after five days."""
+    one, other = ends
+    for end in ends:
+        end.connection._lanes._sent = end.connection._lanes._expected = number
+    for n in range(3):
+        one.connection.send(push(n, numbers(n)))
+        message = take(other.came).message
+        assert np.array_equal(message.g, numbers(n))
+    assert one.connection._lanes._sent == other.connection._lanes._expected == number + 3
+
+
 def test_large_bodies_go_over_the_lanes_only_and_small_ones_over_none(ends: tuple[End, End]) -> None:
     one, other = ends
     before = sum(sent for sent, _ in one.connection.lanes)

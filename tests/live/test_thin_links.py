@@ -79,7 +79,7 @@ def test_an_answer_that_nobody_gives_is_not_waited_for_longer_once_the_question_
 
 def test_where_nothing_gets_through_any_more_the_wait_ends(ends: Ends) -> None:
     ends.relays.make_thin(OTHER, LENGTH * 4 / TIMEOUT_SECONDS)
-    ends.relays.cut_off(OTHER)
     node, _ = ends.asks(echo)
+    ends.relays.cut_off(OTHER)
     with pytest.raises(TimedOut, match="the answer of servers to Ask"):
         node.advance()

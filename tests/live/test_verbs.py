@@ -13,10 +13,10 @@ from paceline.core.errors import ProtocolError
 from paceline.live import control, rendezvous, verbs
 from paceline.live.control import Capture
 from paceline.live.exhibits import Exhibit, Peek, Withdrawn
+from paceline.live.handshake import Challenge, Greeting, Proof
 from paceline.live.party import COORDINATOR, EVALUATOR, server, worker
 from paceline.live.peers import Piece
 from paceline.live.sharing import Opened
-from paceline.live.tcp import Greeting
 from paceline.live.transport import Envelope, Kind
 from paceline.live.verbs import may_send
 
@@ -96,7 +96,7 @@ def test_means_are_among_workers() -> None:
 
 def test_a_stranger_may_nothing_and_what_belongs_to_a_connection_is_no_message() -> None:
     assert [cls for cls in REGISTERED for kind in Kind for pair in pairs(cls, kind) if "stranger" in pair] == []
-    assert [pairs(cls, kind) for cls in (Greeting, Opened) for kind in Kind] == [set()] * 10
+    assert [pairs(cls, kind) for cls in (Greeting, Challenge, Proof, Opened) for kind in Kind] == [set()] * 20
 
 
 def test_what_may_not_be_sent_is_refused_by_name() -> None:

@@ -18,7 +18,7 @@ from paceline.live.segments import Segments
 from paceline.live.transport import SHARED, TCP, Envelope, Kind
 from paceline.live.unix import UnixStream
 from tests.live.doubles import PATIENCE_SECONDS
-from tests.live.someone import Someone, all_go
+from tests.live.someone import Someone, all_go, greeting_of, prove
 from tests.live.test_tcp import STRANGERS, greeting, hung_up_on
 from tests.live.test_wire import bytes_of
 
@@ -119,6 +119,8 @@ def test_a_stranger_that_passes_descriptors_is_sent_away(local: Callable[..., So
 
 def test_one_with_the_token_is_let_in_over_a_unix_stream(local: Callable[..., Someone]) -> None:
     host = local(COORDINATOR, Segments())
-    with stranger(host, greeting() + bytes_of(Envelope(Kind.CONTROL, Total(samples=1)))):
+    with stranger(host, b"") as sock:
+        prove(sock, greeting_of("worker 0", "coordinator"))
+        sock.sendall(bytes_of(Envelope(Kind.CONTROL, Total(samples=1))))
         assert host.heard.next() == (worker(0), Total(samples=1))
         assert host.transport.way_to(worker(0)) == SHARED

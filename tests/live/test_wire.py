@@ -25,7 +25,7 @@ from paceline.core.mean import Part
 from paceline.core.message import message, name_of, scalar_fields, vector_fields
 from paceline.core.sharding import SLICES_MAX, Layout, lay_out
 from paceline.core.vector import Vector
-from paceline.live import control, node, tcp, wire  # noqa: F401  enters their messages
+from paceline.live import control, handshake, node, tcp, wire  # noqa: F401  enters their messages
 from paceline.live.transport import Envelope, Kind
 from tests.live.doubles import NumpyMemory, vector
 
@@ -128,7 +128,7 @@ def test_a_header_that_is_too_long_is_refused_where_it_would_leave() -> None:
 
 
 def prefix(**wrong: Any) -> bytes:
-    right = {"magic": b"PACE", "version": 1, "kind": 4, "slice": 0, "header": 10, "id": 0, "body": 0}
+    right = {"magic": b"PACE", "version": wire.VERSION, "kind": 4, "slice": 0, "header": 10, "id": 0, "body": 0}
     return struct.pack("!4sBBHIQQ", *{**right, **wrong}.values())
 
 
@@ -136,7 +136,7 @@ def prefix(**wrong: Any) -> bytes:
     ("wrong", "complaint"),
     [
         ({"magic": b"HTTP"}, "not a Paceline frame"),
-        ({"version": 2}, "protocol version 2, this side speaks 1"),
+        ({"version": 1}, "protocol version 1, this side speaks 2"),
         ({"kind": 0}, "unknown kind of frame 0"),
         ({"kind": 255}, "unknown kind of frame 255"),
         ({"header": 2**32 - 1}, "a header of 4294967295 bytes"),
