@@ -98,7 +98,7 @@ def test_help_of_a_subject_says_what_bounds_it(subject: str, capsys: Capture) ->
         ("overhead --servers one", "one is not a whole number between 0 and 64"),
         ("links --json no/such/folder.json", "not a file in a folder that there is"),
         ("links --rounds", "--rounds: expected one argument"),
-        ("links --to 10.0.0.5:4711", "whoever measures a link shows a token: make one by"),
+        ("links --to 10.0.0.5:4711", "whoever measures a link needs a token: make one by"),
         ("links --serve 10.0.0.5:4711 --to 10.0.0.6:4711", "not allowed with argument"),
     ],
 )
