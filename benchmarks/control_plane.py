@@ -35,10 +35,11 @@ from paceline.core.errors import ProtocolError
 from paceline.core.message import message
 from paceline.core.role import Place, Role
 from paceline.live import party, wire
+from paceline.live.handshake import Greeting, greet, new_nonce
 from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.plain import PlainMemory
-from paceline.live.tcp import Greeting, TcpTransport
+from paceline.live.tcp import TcpTransport
 from paceline.live.transport import Envelope, Kind
 
 MESSAGES_PER_SECOND = 20_000
@@ -130,7 +131,8 @@ class Worker:
         host, _, port = address.rpartition(":")
         self.sock = socket.create_connection((host, int(port)))
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.sock.sendall(frame(Envelope(Kind.CONTROL, Greeting(party=str(party.worker(rank)), token=TOKEN))))
+        greeting = Greeting(party=str(party.worker(rank)), to=str(party.COORDINATOR), nonce=new_nonce())
+        greet(self.sock, greeting, TOKEN, PlainMemory(), seconds=30.0)
         self.tell = frame(Envelope(Kind.TELL, Report(clock=0, seconds=0.1, text="x" * size)))
         self.call = bytearray(frame(Envelope(Kind.CALL, Report(clock=1, seconds=0.1, text="x" * size))))
         self.answer_bytes = len(frame(Envelope(Kind.REPLY, Orders(clock=1, steps=1), 1)))

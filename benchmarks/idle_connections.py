@@ -258,18 +258,14 @@ def party_call(kind: str, told: dict[str, Any], folder: Path) -> Callable[[], No
 
 
 def agent_call(told: dict[str, Any]) -> Callable[[], None]:
-    from paceline.launch.door import call as dial
-    from paceline.launch.words import Hello, Lines, Request, hang_up
+    from paceline.launch.agent import hello
+    from paceline.launch.door import enter_once
+    from paceline.launch.words import hang_up
 
     def call() -> None:
-        stream, token, _ = dial(told["ticket"])
-        lines: Any = Lines(stream, Any)
-        lines.say(Hello(host="x", pid=1, python="3", paceline="0", torch="2", token=token))
-        if lines.hear(PATIENCE_S) is None:
-            raise ConnectionError("sent away")
+        lines, _ = enter_once(told["ticket"], hello)
         hang_up(lines)
 
-    del Request
     return call
 
 
