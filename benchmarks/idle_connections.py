@@ -102,19 +102,19 @@ class Launcher:
     def __init__(self) -> None:
         from paceline.launch.door import Door
 
-        self._door = Door("127.0.0.1")
-        told = json.loads(self._door.ticket)
-        self.told = {"address": f"{told['host']}:{told['port']}", "ticket": self._door.ticket}
+        self._admission = Door("127.0.0.1")
+        told = json.loads(self._admission.ticket)
+        self.told = {"address": f"{told['host']}:{told['port']}", "ticket": self._admission.ticket}
         threading.Thread(target=self._hear, daemon=True).start()
 
     def _hear(self) -> None:
         from paceline.launch.words import Begun
 
-        while (caller := self._door.caller()) is not None:
+        while (caller := self._admission.caller()) is not None:
             caller[0].say(Begun(address=""))
 
     def close(self) -> None:
-        self._door.close()
+        self._admission.close()
 
 
 class Page:

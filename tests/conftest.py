@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -23,3 +26,17 @@ def warm() -> Iterator[Warm]:
     """What starts `paceline train` in no time."""
     with Warm() as warm:
         yield warm
+
+
+@pytest.fixture
+def failures_to_accept(monkeypatch: pytest.MonkeyPatch) -> list[OSError]:
+    """The next calls of `accept`, one for each of these, find no descriptor left; what has been raised is taken out."""
+    accept, failures = socket.socket.accept, [OSError(errno.EMFILE, "Too many open files")] * 2
+
+    def exhausted(sock: socket.socket) -> Any:
+        if failures:
+            raise failures.pop()
+        return accept(sock)
+
+    monkeypatch.setattr(socket.socket, "accept", exhausted)
+    return failures

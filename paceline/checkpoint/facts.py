@@ -99,11 +99,11 @@ FACTS: Mapping[str, Callable[[Any], bool]] = {
 }
 
 
-def check(facts: Any) -> dict[str, Any]:
-    """`facts`. Raises ValueError, naming the first that is not what it has to be."""
+def check(facts: Any, kinds: Mapping[str, Callable[[Any], bool]] = FACTS) -> dict[str, Any]:
+    """`facts`. Raises ValueError, naming the first of `kinds` that is not what it has to be."""
     if not isinstance(facts, dict):
         raise ValueError("its facts are no table of names and values")
-    for name, fits in FACTS.items():
+    for name, fits in kinds.items():
         if name in facts and not fits(facts[name]):
             raise ValueError(f"{name!r} is of the wrong kind or beyond its bounds")
     return facts

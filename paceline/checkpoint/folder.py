@@ -17,6 +17,7 @@ from paceline.checkpoint.shelf import Contents, Shelf
 
 CHECKPOINTS = "checkpoints"  # in the folder of a run
 MANIFEST = "manifest.json"
+MODEL = "model.safetensors"  # of a checkpoint, and of a run
 CHUNK_BYTES = 1 << 22
 PLACE = re.compile(r"[0-9]{8,15}")
 

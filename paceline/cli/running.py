@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from paceline.checkpoint.folder import MODEL
 from paceline.core.errors import PacelineError
 from paceline.observe import text
 from paceline.observe.progress import Lines, Snapshot
@@ -15,7 +16,6 @@ from paceline.observe.summary import Summary
 
 EXIT_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 WILD_SHARE = 0.1
-MODEL = "model.safetensors"
 
 
 class Runner(Protocol):
@@ -101,13 +101,8 @@ def run_scripts(runner: Runner) -> int:
         return end.exit_code
     steps = ", ".join(f"{worker.rank}: {worker.steps}" for worker in summary.workers)
     print(f"{summary.scheme}: {summary.seconds:.1f} s, {summary.samples} samples; steps by worker: {steps}")
-    print(left_text(runner.left))
+    print(text.left_text(runner.left))
     return 0
-
-
-def left_text(left: Mapping[str, Sequence[str]]) -> str:
-    """A line for each folder."""
-    return "\n".join(f"left in {folder}: {' '.join(names)}" for folder, names in left.items())
 
 
 def report(s: Summary, left: Mapping[str, Sequence[str]]) -> str:
@@ -128,7 +123,7 @@ def report(s: Summary, left: Mapping[str, Sequence[str]]) -> str:
         f"{s.samples_per_second:.0f} samples/s (ended by: {s.reason})\n"
         f"time of the workers: computing {text.percent(shares.computing)}, waiting {text.percent(shares.waiting)}, "
         f"communicating {text.percent(shares.communicating)}{hidden}\n"
-        f"{faults}{left_text(left)}"
+        f"{faults}{text.left_text(left)}"
     )
 
 

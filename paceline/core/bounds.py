@@ -1,7 +1,7 @@
 """Bounds of what one party may claim in a message: declared beside each field, checked where messages arrive.
 
     clock: Clock            a field of a message, with one of the annotated types below
-    Limits                  what follows from the plan: workers, batch sizes, lengths
+    PlanLimits              what follows from the plan: workers, batch sizes, lengths
 
 `paceline.core.checker` checks messages against them.
 """
@@ -34,7 +34,7 @@ ROUNDS_AHEAD = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class PlanLimits:
     """What follows from the plan. 0: not known.
 
     samples: most of one contribution. length: elements of the model. epoch_samples: places of an epoch, where data is
@@ -90,12 +90,12 @@ class Limits:
 
 
 class Bound(Protocol):
-    """What a field may be. The two methods get the value, the limits, and what else `fault` looks at is in them."""
+    """What a field may be, under the limits of a plan."""
 
-    def fault(self, value: Any, limits: Limits) -> str | None:
+    def fault(self, value: Any, limits: PlanLimits) -> str | None:
         """What the bound is, where `value` is beyond it; "between 0 and 3"."""
 
-    def nearest(self, value: Any, limits: Limits) -> Any:
+    def nearest(self, value: Any, limits: PlanLimits) -> Any:
         """`value` within its bound, or NOTHING."""
 
 
@@ -110,24 +110,24 @@ class Range:
     low: float
     high: float | str
 
-    def top(self, limits: Limits) -> float:
+    def top(self, limits: PlanLimits) -> float:
         return getattr(limits, self.high) if isinstance(self.high, str) else self.high
 
-    def fault(self, value: Any, limits: Limits) -> str | None:
+    def fault(self, value: Any, limits: PlanLimits) -> str | None:
         high = self.top(limits)
         return None if self.low <= value <= high else f"between {self.low:g} and {written(high)}"
 
-    def nearest(self, value: Any, limits: Limits) -> Any:
+    def nearest(self, value: Any, limits: PlanLimits) -> Any:
         # Comparisons with NaN are all false: it becomes `low`.
         high = self.top(limits)
         return type(value)(high if value > high else value if value >= self.low else self.low)
 
 
 @dataclass(frozen=True, slots=True)
-class Who(Range):
+class Identifier(Range):
     """A number that says who or which: another one would be somebody else."""
 
-    def nearest(self, value: Any, limits: Limits) -> Any:
+    def nearest(self, value: Any, limits: PlanLimits) -> Any:
         return NOTHING
 
 
@@ -139,14 +139,14 @@ class Several:
     most: int = PIECES_MAX
     distinct: bool = False
 
-    def fault(self, value: Any, limits: Limits) -> str | None:
+    def fault(self, value: Any, limits: PlanLimits) -> str | None:
         if len(value) > self.most:
             return f"{self.most} of them at most"
         if self.distinct and len(set(value)) < len(value):
             return "each of them once"
         return next((why for one in value if (why := self.each.fault(one, limits))), None)
 
-    def nearest(self, value: Any, limits: Limits) -> Any:
+    def nearest(self, value: Any, limits: PlanLimits) -> Any:
         near = tuple([self.each.nearest(one, limits) for one in value[: self.most]])
         return NOTHING if NOTHING in near or (self.distinct and len(set(near)) < len(near)) else near
 
@@ -157,10 +157,10 @@ class Text:
 
     most: int = TEXT_MAX
 
-    def fault(self, value: Any, limits: Limits) -> str | None:
+    def fault(self, value: Any, limits: PlanLimits) -> str | None:
         return None if value is None or len(value) <= self.most else f"{self.most} characters at most"
 
-    def nearest(self, value: Any, limits: Limits) -> Any:
+    def nearest(self, value: Any, limits: PlanLimits) -> Any:
         return value[: self.most]
 
 
@@ -171,13 +171,13 @@ class Texts:
     each: Text = Text()
     most: int = PIECES_MAX
 
-    def fault(self, value: Any, limits: Limits) -> str | None:
+    def fault(self, value: Any, limits: PlanLimits) -> str | None:
         if len(value) > self.most:
             return f"{self.most} of them at most"
         texts = itertools.chain(value.keys(), value.values()) if isinstance(value, dict) else value
         return next((why for text in texts if (why := self.each.fault(text, limits))), None)
 
-    def nearest(self, value: Any, limits: Limits) -> Any:
+    def nearest(self, value: Any, limits: PlanLimits) -> Any:
         return NOTHING
 
 
@@ -185,12 +185,12 @@ class Texts:
 class Numbers:
     """Finite numbers by name."""
 
-    def fault(self, value: Any, limits: Limits) -> str | None:
+    def fault(self, value: Any, limits: PlanLimits) -> str | None:
         if len(value) > PIECES_MAX or any(len(name) > NAME_MAX for name in value):
             return f"{PIECES_MAX} of them at most, with names of {NAME_MAX} characters at most"
         return None if all(map(math.isfinite, value.values())) else "finite"
 
-    def nearest(self, value: Any, limits: Limits) -> Any:
+    def nearest(self, value: Any, limits: PlanLimits) -> Any:
         return NOTHING
 
 
@@ -198,7 +198,7 @@ class Numbers:
 class Intervals:
     """Spans of the model's vector: in order, none empty, none touching the next, all within the model."""
 
-    def fault(self, value: Any, limits: Limits) -> str | None:
+    def fault(self, value: Any, limits: PlanLimits) -> str | None:
         last = -1
         for start, stop in value:
             if not last < start < stop <= limits.element:
@@ -206,17 +206,17 @@ class Intervals:
             last = stop
         return None
 
-    def nearest(self, value: Any, limits: Limits) -> Any:
+    def nearest(self, value: Any, limits: PlanLimits) -> Any:
         return ()
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class LeasedPieces:
     """Pieces of leased epochs: epoch, start, stop. `one`: no more samples together than one contribution has."""
 
     one: bool = True
 
-    def fault(self, value: Any, limits: Limits) -> str | None:
+    def fault(self, value: Any, limits: PlanLimits) -> str | None:
         count = 0
         for epoch, start, stop in value:
             if not (0 <= epoch <= limits.epoch and 0 <= start < stop <= limits.place):
@@ -226,7 +226,7 @@ class Places:
             return f"{written(limits.samples)} samples together at most"
         return None
 
-    def nearest(self, value: Any, limits: Limits) -> Any:
+    def nearest(self, value: Any, limits: PlanLimits) -> Any:
         return ()
 
 
@@ -234,15 +234,15 @@ class Places:
 class Contributions:
     """What became of contributions: rank, fate and leased samples of each."""
 
-    def fault(self, value: Any, limits: Limits) -> str | None:
+    def fault(self, value: Any, limits: PlanLimits) -> str | None:
         for rank, fate, data in value:
             if not 0 <= rank <= limits.rank or len(fate) > NAME_MAX:
                 return f"of ranks up to {written(limits.rank)}"
-            if why := Places().fault(data, limits):
+            if why := LeasedPieces().fault(data, limits):
                 return why
         return None
 
-    def nearest(self, value: Any, limits: Limits) -> Any:
+    def nearest(self, value: Any, limits: PlanLimits) -> Any:
         return tuple([one for one in value if self.fault((one,), limits) is None])
 
 
@@ -250,11 +250,11 @@ class Contributions:
 class Groups:
     """Several groups of ranks, which have nobody in common."""
 
-    def fault(self, value: Any, limits: Limits) -> str | None:
-        ranks = Several(Who(0, "rank"), distinct=True)
+    def fault(self, value: Any, limits: PlanLimits) -> str | None:
+        ranks = Several(Identifier(0, "rank"), distinct=True)
         return ranks.fault(tuple(itertools.chain.from_iterable(value)), limits)
 
-    def nearest(self, value: Any, limits: Limits) -> Any:
+    def nearest(self, value: Any, limits: PlanLimits) -> Any:
         return NOTHING
 
 
@@ -272,10 +272,10 @@ class Checked:
 
     why: str
 
-    def fault(self, value: Any, limits: Limits) -> str | None:
+    def fault(self, value: Any, limits: PlanLimits) -> str | None:
         return None
 
-    def nearest(self, value: Any, limits: Limits) -> Any:
+    def nearest(self, value: Any, limits: PlanLimits) -> Any:
         return value
 
 
@@ -283,10 +283,10 @@ class Checked:
 class Length:
     """A vector that is as long as what the receiver holds. One of another length has no nearest."""
 
-    def fault(self, value: Any, limits: Limits) -> str | None:
+    def fault(self, value: Any, limits: PlanLimits) -> str | None:
         return None
 
-    def nearest(self, value: Any, limits: Limits) -> Any:
+    def nearest(self, value: Any, limits: PlanLimits) -> Any:
         return value
 
 
@@ -305,13 +305,13 @@ Speed = Annotated[float, Range(0.0, BYTES_MAX)]
 """Steps, samples or bytes a second."""
 Weight = Annotated[float, Range(0.0, "weight")]
 Real = Annotated[float, Range(-NUMBER_MAX, NUMBER_MAX)]
-Rank = Annotated[int, Who(0, "rank")]
-Ranks = Annotated[tuple[int, ...], Several(Who(0, "rank"), distinct=True)]
-Slice = Annotated[int, Who(0, "slice")]
-Elements = Annotated[int, Who(0, "element")]
+Rank = Annotated[int, Identifier(0, "rank")]
+Ranks = Annotated[tuple[int, ...], Several(Identifier(0, "rank"), distinct=True)]
+Slice = Annotated[int, Identifier(0, "slice")]
+Elements = Annotated[int, Identifier(0, "element")]
 Unused = Annotated[tuple[tuple[int, int], ...], Intervals()]
-Leased = Annotated[tuple[tuple[int, int, int], ...], Places()]
-LeasedByAll = Annotated[tuple[tuple[int, int, int], ...], Places(one=False)]
+Leased = Annotated[tuple[tuple[int, int, int], ...], LeasedPieces()]
+LeasedByAll = Annotated[tuple[tuple[int, int, int], ...], LeasedPieces(one=False)]
 Name = Annotated[str, Text(NAME_MAX)]
 LongText = Annotated[str, Text()]
 LongBytes = Annotated[bytes, Text()]
@@ -335,7 +335,6 @@ Loss = Annotated[float, Checked("it may be infinite or no number where training 
 VersionWanted = Annotated[int, Range(-1, COUNT_MAX)]
 Fates = Annotated[tuple[tuple[int, str, tuple[tuple[int, int, int], ...]], ...], Contributions()]
 HostGroups = Annotated[tuple[tuple[int, ...], ...], Groups()]
-Members = Annotated[tuple[int, ...], Several(Who(0, "rank"), distinct=True)]
 Amount = Annotated[int, Range(-(2.0**63), 2.0**63)]
 Whole = Annotated[Vector, Length()]
 """A vector of which each server gets just its slice."""

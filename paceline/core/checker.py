@@ -29,7 +29,7 @@ from paceline.core.bounds import (
     NUMBER_MAX,
     Bound,
     Length,
-    Limits,
+    PlanLimits,
     Range,
     Text,
     Ticks,
@@ -39,8 +39,6 @@ from paceline.core.bounds import (
 
 _BY_TYPE: dict[Any, Bound] = {int: Range(-NUMBER_MAX, NUMBER_MAX), float: Range(-NUMBER_MAX, NUMBER_MAX), str: Text()}
 """Of fields that declare none, as those of a scheme that is not ours may."""
-
-
 NEW_AHEAD = 2
 """A newcomer begins where another worker is, of whom something may still be on its way."""
 STRIKES = 3
@@ -50,9 +48,10 @@ STRIKES = 3
 class _Table:
     """What is checked of one class under given limits: ranges first, by far the most, then all else."""
 
-    __slots__ = ("begins_anew", "clock", "family", "others", "ranges", "repeated", "whole")
+    __slots__ = ("begins_anew", "bounds", "clock", "family", "others", "ranges", "repeated", "whole")
 
-    def __init__(self, cls: type, limits: Limits) -> None:
+    def __init__(self, cls: type, limits: PlanLimits) -> None:
+        self.bounds: dict[str, Bound] = {}  # of all these
         self.ranges: list[tuple[str, float, float]] = []
         self.others: list[tuple[str, Bound]] = []
         self.clock: tuple[str, Ticks] | None = None
@@ -61,13 +60,17 @@ class _Table:
         hints = get_type_hints(cls)
         for name, declared in bounds_of(cls).items():
             bound = declared or _BY_TYPE.get(hints[name])
+            if bound is None:
+                continue
             if isinstance(bound, Length):
                 self.whole.append(name)
-            elif isinstance(bound, Range):
+                continue
+            self.bounds[name] = bound
+            if isinstance(bound, Range):
                 self.ranges.append((name, bound.low, bound.top(limits)))
                 if isinstance(bound, Ticks):
                     self.clock = name, bound
-            elif bound is not None:
+            else:
                 self.others.append((name, bound))
         self.repeated = self.clock is not None and self.clock[1].repeats < COUNT_MAX
         # A message that derives from another one, such as a push to a new group, goes on with its clock.
@@ -94,7 +97,7 @@ class Checker:
     from_start: nobody has said anything to a receiver before this one, so who is new is about as far as the others.
     """
 
-    def __init__(self, limits: Limits, *, from_start: bool = False) -> None:
+    def __init__(self, limits: PlanLimits, *, from_start: bool = False) -> None:
         self.limits, self._from_start = limits, from_start
         self._tables: Callable[[type], _Table] = functools.cache(lambda cls: _Table(cls, limits))
         self._seen: dict[tuple[Any, Any, type], _Seen] = {}
@@ -134,9 +137,10 @@ class Checker:
         clock, key = getattr(message, name), (src, stream, table.family)
         seen = self._seen.get(key)
         if seen is None:
-            most = self._highest(stream, table.family)
-            if self._from_start and table.repeated and clock > most + NEW_AHEAD:
-                return _fault(cls, name, clock, f"at most {most + NEW_AHEAD} to begin with")
+            if self._from_start and table.repeated:
+                most = self._highest(stream, table.family) + NEW_AHEAD
+                if clock > most:
+                    return _fault(cls, name, clock, f"at most {most} to begin with")
             self._seen[key] = _Seen(clock)
             return None
         if clock == seen.clock + 1:
@@ -161,12 +165,10 @@ class Checker:
     def nearest(self, src: Any, message: Any, stream: Any = 0, length: int = 0) -> Any | None:
         """`message`, in which `check` has found something, within its bounds; None where it has to be dropped."""
         table, values = self._tables(type(message)), {}
-        bounds = bounds_of(type(message))
         if length and any(len(getattr(message, name)) != length for name in table.whole):
             return None
-        for name in [*(name for name, _, _ in table.ranges), *(name for name, _ in table.others)]:
+        for name, bound in table.bounds.items():
             value = getattr(message, name)
-            bound = bounds[name] or next(found for kind, found in _BY_TYPE.items() if isinstance(value, kind))
             near = value if bound.fault(value, self.limits) is None else bound.nearest(value, self.limits)
             if near is NOTHING:
                 return None

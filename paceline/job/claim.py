@@ -50,9 +50,7 @@ class Claim:
 
     def release(self) -> None:
         """Once."""
-        with contextlib.suppress(
-            OSError
-        ):  # a file system that has turned read-only; the kernel's lock goes all the same
+        with contextlib.suppress(OSError):  # the file system may have turned read-only; the kernel's lock goes anyway
             self._path.unlink(missing_ok=True)
         os.close(self._file)
 

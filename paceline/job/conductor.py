@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline import config as configuration
+from paceline.checkpoint.folder import MODEL
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.trace import Decision, Membership, Record
@@ -28,12 +29,11 @@ from paceline.job.growth import GROWS, asked_to_grow, grows
 from paceline.job.happenings import NOT_SAVED, Failure, Finished, Grow, Interrupted, Member, News, Started, Taken
 from paceline.job.ledger import Ledger
 from paceline.job.link import Link
-from paceline.job.lives import Lives
+from paceline.job.lives import PartyLives
 from paceline.job.recipe import Recipe
 from paceline.job.results import CURVE, Results
 from paceline.job.resuming import Start, find
 from paceline.job.seating import make_seats, overlap_note
-from paceline.job.sound import MODEL
 from paceline.job.standing import Standing
 from paceline.job.vault import Vault
 from paceline.live import party
@@ -101,7 +101,7 @@ class Conductor:
         cluster = config.cluster
         node = Node(self._transport, PlainMemory())
         self._vault = Vault(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")
-        self._lives = Lives(config, crew, lambda line: view.begin((line,)))
+        self._lives = PartyLives(config, crew, lambda line: view.begin((line,)))
         self._absent = [party.worker(rank) for rank in range(cluster.beginning, cluster.workers)]  # not asked for yet
         self._open_seats = open_seats
         self._link = link

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import runpy
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,12 +27,12 @@ def device_for(wanted: str, number: int, gpus: int) -> str:
     return f"cuda:{number}" if number < gpus else "cpu"
 
 
-def depend_on_gpus(config: Config, workers: Iterable[Placed]) -> bool:
+def depend_on_gpus(config: Config, workers: Sequence[Placed]) -> bool:
     """Returns True if these workers could not train on a host without a GPU."""
     return config.model.precision == "fp16" or any(config.device_of(rank).startswith("cuda") for rank, _ in workers)
 
 
-def check_devices(config: Config, workers: Iterable[Placed], gpus: int) -> None:
+def check_devices(config: Config, workers: Sequence[Placed], gpus: int) -> None:
     """Raises ConfigError where one of these workers cannot train on a host that has so many `gpus`."""
     for rank, number in workers:
         device = device_for(config.device_of(rank), number, gpus)
@@ -42,6 +42,17 @@ def check_devices(config: Config, workers: Iterable[Placed], gpus: int) -> None:
                 f"--precision fp16: worker {rank} would be on the CPU ({_found(gpus)}), and fp16 needs a GPU for every "
                 "worker; give --precision bf16 or fp32"
             )
+
+
+def check_without_gpus(config: Config, workers: Sequence[Placed]) -> None:
+    """Raises ConfigError where one of these workers needs a GPU and torch is built for none; at once, without torch."""
+    if depend_on_gpus(config, workers) and not torch_has_cuda():
+        check_devices(config, workers, 0)
+
+
+def all_workers(config: Config) -> list[Placed]:
+    """All workers of a run on one host."""
+    return [(rank, rank) for rank in range(config.cluster.workers)]
 
 
 def check_device(device: str, gpus: int) -> None:

@@ -28,6 +28,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import nn
 
+from paceline.checkpoint.folder import MODEL
 from paceline.config import Config
 from paceline.core.errors import Diverged, PacelineError, PeerLost, Undone
 from paceline.core.sharding import NOWHERE
@@ -41,7 +42,6 @@ from paceline.job.recipe import Recipe
 from paceline.job.resuming import open_at
 from paceline.job.saving import Keeper, not_saved, say_not_saved
 from paceline.job.seat import Seat
-from paceline.job.sound import MODEL
 from paceline.job.worker import build_model, load_data
 from paceline.live import control, party
 from paceline.live.answering import Answering, NoAnswer

@@ -14,7 +14,7 @@ from paceline.live.party import EVALUATOR, Party
 from paceline.live.recovery import LIVES_MAX
 
 
-class Lives:
+class PartyLives:
     """Told by the conductor; `joined` on the coordinator's thread, all else on the one that watches."""
 
     def __init__(self, config: Config, crew: Crew, say: Callable[[str], None]) -> None:

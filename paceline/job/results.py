@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from paceline.checkpoint.folder import MODEL
 from paceline.core.errors import PacelineError
 from paceline.job import fallback
-from paceline.job.sound import MODEL
 from paceline.observe.store import TRACE
 from paceline.observe.summary import SUMMARY
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from paceline.checkpoint.address import RUN, Address, is_store
-from paceline.checkpoint.folder import CHECKPOINTS, Folder
+from paceline.checkpoint.folder import CHECKPOINTS, MODEL, Folder
 from paceline.checkpoint.manifest import NOT_FINITE, Damaged, Entry, Manifest
 from paceline.checkpoint.store import Store
 from paceline.config import Config
@@ -26,7 +26,7 @@ from paceline.core.leases import Data
 from paceline.core.robust import CENTRED
 from paceline.engine.data.shares import parse_shares
 from paceline.job import sound
-from paceline.job.sound import MODEL, OPTIMIZER, worker_names
+from paceline.job.sound import OPTIMIZER, worker_names
 from paceline.observe.store import TRACE
 from paceline.observe.summary import FAILED, SUMMARY, Summary
 

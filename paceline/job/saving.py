@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from paceline.checkpoint.folder import CHECKPOINTS, Folder
+from paceline.checkpoint.folder import CHECKPOINTS, MODEL, Folder
 from paceline.checkpoint.shelf import Shelf
 from paceline.config import Config
 from paceline.core.effects import SERVERS
@@ -35,7 +35,7 @@ from paceline.job.capturing import WEIGHTS
 from paceline.job.diary import AT_ONCE
 from paceline.job.happenings import NOT_SAVED
 from paceline.job.resuming import identity, store_of, worker_files
-from paceline.job.sound import MODEL, OPTIMIZER
+from paceline.job.sound import OPTIMIZER
 from paceline.live import control, party
 from paceline.live.exhibits import STATE
 from paceline.live.session import Session

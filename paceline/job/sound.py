@@ -14,12 +14,13 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from paceline.checkpoint.facts import check as check_facts
 from paceline.checkpoint.facts import count, number, numbers
-from paceline.checkpoint.folder import Folder
+from paceline.checkpoint.folder import MODEL, Folder
 from paceline.checkpoint.manifest import Damaged, Entry, Manifest
 from paceline.checkpoint.strict import decoded
 
-MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
+OPTIMIZER = "optimizer.safetensors"
 JSON_BYTES_MAX = 1 << 24
 GENERATORS_MAX = 8
 RANDOM_VERSION = 3
@@ -70,15 +71,11 @@ def _check_header(folder: Folder, at: int, entry: Entry) -> None:
 
 def _facts_of_worker(found: Any) -> dict[str, Any]:
     """Raises ValueError."""
-    if not isinstance(found, dict):
-        raise ValueError("no table of names and values")
-    for name, fits in WORKER.items():
-        if name in found and not fits(found[name]):
-            raise ValueError(f"{name!r} is of the wrong kind or beyond its bounds")
-    missing = [name for name in ("entry", "counts") if name not in found]
+    facts = check_facts(found, WORKER)
+    missing = [name for name in ("entry", "counts") if name not in facts]
     if missing:
         raise ValueError(f"it has no {missing[0]!r}")
-    return found
+    return facts
 
 
 def _entry(v: Any) -> bool:

@@ -245,14 +245,6 @@ class SentAway(PacelineError):  # noqa: N818
     """The launcher is there, and closed the connection before it had let the caller in."""
 
 
-def dial(ticket: Path) -> tuple[SocketStream, Key, str]:
-    """Call the launcher that wrote `ticket`: the stream, what is to be proved, and this host's address on that way.
-
-    Raises ConfigError for a ticket that is none, PacelineError where nobody answers or somebody else does.
-    """
-    return call(_read(ticket))
-
-
 def _read(ticket: Path) -> str:
     """Raises ConfigError for what is no ticket, or could be another's."""
     try:
@@ -267,7 +259,10 @@ def _read(ticket: Path) -> str:
 
 
 def call(ticket: str) -> tuple[SocketStream, Key, str]:
-    """As `dial`, by the text of a ticket. Raises ValueError, KeyError and TypeError for one that is none."""
+    """Calls the launcher that wrote this text of a ticket: the stream, what is to be proved, this host's address there.
+
+    Raises PacelineError where nobody answers or somebody else does; ValueError, KeyError, TypeError for no ticket.
+    """
     told = json.loads(ticket)
     context = _context(ssl.PROTOCOL_TLS_CLIENT)
     context.verify_mode = ssl.CERT_REQUIRED

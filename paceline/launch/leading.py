@@ -38,6 +38,7 @@ from paceline.launch.words import Event, Lines, hang_up
 from paceline.live.addresses import is_loopback
 from paceline.live.party import Party
 from paceline.observe.progress import View, make_view
+from paceline.observe.text import left_text
 
 
 class HandCrew:
@@ -217,8 +218,7 @@ def led(hand: Hand, values: Mapping[str, Any], *, trains: bool) -> int:
         summary = conductor.run()
         steps = ", ".join(f"{worker.rank}: {worker.steps}" for worker in summary.workers)
         print(f"{summary.scheme}: {summary.seconds:.1f} s, {summary.samples} samples; steps by worker: {steps}")
-        for folder, names in conductor.left.items():
-            print(f"left in {folder}: {' '.join(names)}", flush=True)
+        print(left_text(conductor.left), flush=True)
         return 0
 
     try:

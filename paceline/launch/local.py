@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.paths import safe_join
 from paceline.engine.data.remote import TIMEOUT_S, is_remote
 from paceline.job.crew import Ended, how_ended
-from paceline.job.devices import Placed, check_devices, depend_on_gpus, torch_has_cuda
+from paceline.job.devices import Placed, all_workers, check_devices, check_without_gpus, depend_on_gpus
 from paceline.launch.environment import Environment
 from paceline.launch.interface import for_nccl
 from paceline.live.party import Party
@@ -125,16 +125,15 @@ class LocalCrew:
         self._change = threading.Condition()
         self._ending = False
 
-    def prepare(self, config: Config, workers: Iterable[Placed] | None = None) -> int:
+    def prepare(self, config: Config, workers: Sequence[Placed] | None = None) -> int:
         """Load the data. `workers` are those of this host, by default all; their devices are looked for.
 
         Returns the number of training samples. Raises ConfigError.
         """
         if workers is None:
-            workers = [(rank, rank) for rank in range(config.cluster.workers)]
+            workers = all_workers(config)
+        check_without_gpus(config, workers)
         gpus = depend_on_gpus(config, workers)
-        if gpus and not torch_has_cuda():
-            check_devices(config, workers, 0)  # at once, and not when torch has been imported
         self._host.ask(do="prepare", config=configuration.to_dict(config), gpus=gpus)
         answer = self._host.answer(prepare_seconds(config))
         if answer["event"] == "error":

@@ -39,7 +39,7 @@ def admit(lines: Lines[Event], key: Key, deadline: float) -> words.Hello | None:
     if not isinstance(knock, words.Knock) or len(knock.nonce) != NONCE_BYTES:
         return None
     said = key.certificate, knock.nonce, new_nonce()
-    lines.say(words.Challenge(nonce=said[-1], proof=proof_of(key.token, LISTENER, *said)))
+    lines.say(words.LauncherChallenge(nonce=said[-1], proof=proof_of(key.token, LISTENER, *said)))
     hello = lines.hear(deadline=deadline, bytes_max=HELLO_BYTES_MAX)
     if not isinstance(hello, words.Hello) or not is_proof(hello.proof, key.token, CALLER, *said):
         return None
@@ -51,7 +51,7 @@ def introduce(lines: Lines[Request], key: Key, hello: Callable[[], words.Hello],
     nonce = new_nonce()
     lines.say(words.Knock(nonce=nonce))
     challenge = lines.hear(math.inf, deadline=time.monotonic() + seconds, bytes_max=HELLO_BYTES_MAX)
-    if not isinstance(challenge, words.Challenge):
+    if not isinstance(challenge, words.LauncherChallenge):
         return False
     said = key.certificate, nonce, challenge.nonce
     if not is_proof(challenge.proof, key.token, LISTENER, *said):

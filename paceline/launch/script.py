@@ -18,7 +18,7 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.paths import safe_join
 from paceline.job.crew import Ended, how_ended
-from paceline.job.devices import check_devices, depend_on_gpus, torch_has_cuda
+from paceline.job.devices import all_workers, check_without_gpus
 from paceline.job.seat import Seat
 from paceline.launch.environment import Environment, environment_of
 from paceline.launch.forkserver import die_with_parent
@@ -49,9 +49,8 @@ class ScriptCrew:
 
     def prepare(self, config: Config) -> int:
         """The data are the script's own affair; so are its devices, where its Python is another one than this."""
-        workers = [(rank, rank) for rank in range(config.cluster.workers)]
-        if depend_on_gpus(config, workers) and self._is_of_this_python() and not torch_has_cuda():
-            check_devices(config, workers, 0)
+        if self._is_of_this_python():
+            check_without_gpus(config, all_workers(config))
         return 1
 
     def _is_of_this_python(self) -> bool:

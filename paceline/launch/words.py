@@ -50,7 +50,7 @@ class Beat(Word, frozen=True, kw_only=True, tag="beat"):
 
 
 # ---- what an agent is told ---------------------------------------------------------------------------------------
-class Challenge(Word, frozen=True, kw_only=True, tag="challenge"):
+class LauncherChallenge(Word, frozen=True, kw_only=True, tag="challenge"):
     """Before anything else, to whoever called back."""
 
     nonce: bytes
@@ -150,7 +150,7 @@ class Leaving(Word, frozen=True, kw_only=True, tag="leaving"):
     pass
 
 
-Request = Challenge | Refused | Begin | Prepare | Start | Kill | End | Beat
+Request = LauncherChallenge | Refused | Begin | Prepare | Start | Kill | End | Beat
 Event = Knock | Hello | Begun | Prepared | Refused | Said | Ended | Over | Leaving | Beat
 W = TypeVar("W")
 

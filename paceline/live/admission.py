@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from paceline.core.bounds import SAMPLES_MAX, Limits
+from paceline.core.bounds import SAMPLES_MAX, PlanLimits
 from paceline.core.checker import STRIKES, Checker, FalseClaims
 from paceline.live import control, party
 from paceline.live.hosted import Declined
@@ -30,9 +30,9 @@ Strike = Callable[[Party, str, int], None]
 """Hears whose message was beyond its bounds, in which way, and which strike of that sender it is."""
 
 
-def limits_of(plan: control.Plan, me: Party) -> Limits:
+def limits_of(plan: control.Plan, me: Party) -> PlanLimits:
     epochs = -(-plan.samples // plan.epoch_samples) + EPOCHS_AHEAD if plan.epoch_samples and plan.samples else 0
-    return Limits(
+    return PlanLimits(
         workers=plan.workers,
         servers=plan.servers,
         samples=plan.contribution or SAMPLES_MAX,
@@ -48,7 +48,7 @@ class Admission:
 
     def __init__(self, me: Party) -> None:
         self._me = me
-        self._checker = Checker(Limits(repeats=0))
+        self._checker = Checker(PlanLimits(repeats=0))
         self._claims = FalseClaims()
         self.strikes = self._claims.strikes
         self.on_strike: Strike = lambda src, why, strike: None

@@ -29,7 +29,7 @@ from paceline.live.party import Party
 from paceline.live.transport import Envelope, Kind
 
 NAMED_MAX = 40  # characters of a stranger's in a log
-NONCE_BYTES = PROOF_BYTES = 32
+NONCE_BYTES = 32  # and of a proof
 CALLER, LISTENER = "caller", "listener"
 M = TypeVar("M")
 Nonce = Annotated[bytes, bounds.Text(NONCE_BYTES)]
@@ -77,7 +77,7 @@ def _said(greeting: Greeting, nonce: bytes) -> tuple[Any, ...]:
 
 
 # ---- the listener ----------------------------------------------------------------------------------------
-class Answer:
+class ListenerSide:
     """The listener's side of one stream. certified: who the caller must be, by its certificate."""
 
     def __init__(self, me: Party, token: str, certified: Party | None) -> None:

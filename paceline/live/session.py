@@ -92,7 +92,8 @@ class Session:
     ) -> None:
         """Make this party known. `speeds`: bytes a second that a server updates, and how many it may be in truth.
 
-        Raises PeerLost when the coordinator cannot be reached."""
+        Raises PeerLost when the coordinator cannot be reached.
+        """
         self._transport.open(self)
         self._transport.connect(party.COORDINATOR, coordinator_address)
         hello = control.Hello(
@@ -322,8 +323,9 @@ class Session:
 
     # ---- on the transport's thread -----------------------------------------------------------------------
     def deliver(self, src: Party, envelope: Envelope) -> None:
-        """What a worker says to a server that cannot be is that worker's end: it is expelled. Elsewhere it is raised,
-        which ends the connection.
+        """Hears a message. A server has a worker expelled whose message cannot be.
+
+        Every other party raises ProtocolError for such a message, which ends the connection.
         """
         try:
             self._deliver(src, envelope)

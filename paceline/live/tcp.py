@@ -29,7 +29,7 @@ from paceline.live.accepting import BACKLOG, EVICTED, READ_AFTER, RETRY_SECONDS,
 from paceline.live.addresses import check_bind, is_loopback
 from paceline.live.connection import Connection
 from paceline.live.dialer import Dialer, stays_here, widen
-from paceline.live.handshake import Answer, Challenge, Greeting
+from paceline.live.handshake import Challenge, Greeting, ListenerSide
 from paceline.live.lanes import enough_for
 from paceline.live.loop import Loop
 from paceline.live.party import Party
@@ -216,7 +216,7 @@ class TcpTransport:
         """Callbacks look the peer up in `known`, which a stranger enters by its greeting."""
         peer = address_of(sock)
         known: list[Party] = [party] if party else []
-        answer = Answer(self.me, self._token, certified)
+        listening = ListenerSide(self.me, self._token, certified)
         assert self._handler is not None, "open() comes before connect()"
         handler = self._handler
 
@@ -224,7 +224,7 @@ class TcpTransport:
             if known:
                 handler.deliver(known[0], envelope)
             else:
-                match answer.hear(envelope.message):
+                match listening.hear(envelope.message):
                     case Challenge() as challenge:
                         connection.send(Envelope(Kind.CONTROL, challenge))
                     case caller, Greeting() as greeting:

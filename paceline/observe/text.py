@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from paceline.core.trace import Leased
 from paceline.observe.summary import Summary
@@ -86,3 +86,8 @@ def _label(summary: Summary, namesakes: Sequence[Summary]) -> str:
     if not differing:
         differing.append(f"#{next(i for i, other in enumerate(namesakes, start=1) if other is summary)}")
     return " ".join([summary.scheme, *differing])
+
+
+def left_text(left: Mapping[str, Sequence[str]]) -> str:
+    """What a run has left, by folder: a line for each."""
+    return "\n".join(f"left in {folder}: {' '.join(names)}" for folder, names in left.items())

@@ -23,8 +23,8 @@ from paceline.core.role import Role, Update
 from paceline.core.round import Round
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record, Span
+from paceline.sim.admission import admission_and_lies
 from paceline.sim.cluster import Cluster, uniform
-from paceline.sim.door import door_and_lies
 from paceline.sim.faults import schedule
 from paceline.sim.heap import Heap
 from paceline.sim.invariants import Invariants
@@ -96,7 +96,7 @@ class Simulation:
         self.steps = [0] * cluster.workers
         self.trace = trace
         self.heap = Heap()
-        self.door, self.lies = door_and_lies(self, leases.samples if leases else 0, batch_samples)
+        self.admission, self.lies = admission_and_lies(self, leases.samples if leases else 0, batch_samples)
         self.invariants = Invariants(self) if watched else None
         note = self._note if self.invariants else trace
         self.world = World(

@@ -8,8 +8,8 @@
     names        empty, long, another one
 
 Vectors stay as they are, for these are what the gate and robust means are for; types too, which are checked where bytes
-are decoded. A lie changes one field or two of one
-message; half of the lies that go to several servers tell each of them something else.
+are decoded. A lie changes one field or two of one message; half of the lies that go to several servers tell each of
+them something else.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from math import inf, nan, nextafter
 from random import Random
 from typing import Any, get_args, get_origin, get_type_hints
 
-from paceline.core.bounds import Limits, Range, bounds_of
+from paceline.core.bounds import PlanLimits, Range, bounds_of
 from paceline.core.message import scalar_fields, vector_fields
 
 INTEGERS = (0, -1, 1, 2, 7, 255, 2**31 - 1, 2**31, 2**53 + 1, 2**60, 2**63, 2**70, -(2**60))
@@ -59,7 +59,7 @@ def hostile(random: Random, value: Any, edges: Sequence[Any] = (), wide: int = 1
     return None
 
 
-def edges_of(cls: type, limits: Limits) -> dict[str, tuple[Any, ...]]:
+def edges_of(cls: type, limits: PlanLimits) -> dict[str, tuple[Any, ...]]:
     """The ends of the ranges of its fields, and what lies beyond them."""
     found: dict[str, tuple[Any, ...]] = {}
     kinds = get_type_hints(cls)
@@ -105,7 +105,7 @@ class Lying:
 class Lies:
     """Who of `workers` lies, and what. `told`: lies, by message and field."""
 
-    def __init__(self, seed: int, limits: Limits) -> None:
+    def __init__(self, seed: int, limits: PlanLimits) -> None:
         self._edges: Callable[[type], dict[str, tuple[Any, ...]]] = functools.cache(lambda cls: edges_of(cls, limits))
         self._random = Random(f"{seed}/lies")
         self._lying: dict[int, Lying] = {}

@@ -45,7 +45,7 @@ class Talk:
         # What the arrival of a message does. Bound once, for every message needs them.
         self.asked, self.answered, self.heard = self._asked, self._answered, self._heard
         self._post = sim.streams.post if sim.streams else self._post_directly
-        self._lies, self._door = sim.lies, sim.door
+        self._lies, self._admission = sim.lies, sim.admission
         self._twice = self._sim.members.servers is not None  # who asks again may be answered again
         self._several: dict[To, list[Party]] = {SERVERS: self._world.servers}
         if self._world.coordinator:
@@ -132,7 +132,10 @@ class Talk:
             self._sim.members.asked_in_vain(party, errand)
             return
         party.admit(errand)
-        if self._door is not None and (message := self._door.admitted(party, errand.life.party, message)) is None:
+        if (
+            self._admission is not None
+            and (message := self._admission.admitted(party, errand.life.party, message)) is None
+        ):
             return
         on = party.on
         for effect in on(self._sim.now + party.skew_s, errand.life.rank, message):
@@ -182,8 +185,8 @@ class Talk:
         self._reply(life.party, reply.to, reply.message)
 
     def _heard(self, party: Party, src: Party, message: Any) -> None:
-        if self._door is not None and party.hears:
-            message = self._door.admitted(party, src, message)
+        if self._admission is not None and party.hears:
+            message = self._admission.admitted(party, src, message)
         if party.hears and message is not None:
             self.say_all(party, party.on(self._sim.now + party.skew_s, src.me, message))
 

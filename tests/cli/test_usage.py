@@ -19,7 +19,7 @@ from paceline.cli.options import Parser, add_settings, config_of
 from paceline.config import settings
 from paceline.core.scheme import lookup, names
 from paceline.job import devices
-from paceline.launch import local, script
+from paceline.launch import local
 from tests.cli.conftest import Paceline, refused_here
 
 Capture = pytest.CaptureFixture[str]
@@ -70,8 +70,7 @@ def test_a_gpu_where_torch_has_no_cuda_is_refused_before_any_process_is_asked_fo
     words: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for module in (devices, local, script):
-        monkeypatch.setattr(module, "torch_has_cuda", lambda: False)
+    monkeypatch.setattr(devices, "torch_has_cuda", lambda: False)
     monkeypatch.setattr(local.LocalHost, "ask", lambda self, **request: asked.append(request["do"]))
     asked: list[str] = []
     line = refused_here(capsys, *words)

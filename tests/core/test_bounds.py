@@ -12,7 +12,7 @@ import pytest
 
 import paceline
 from paceline.core import bounds
-from paceline.core.bounds import Limits, bounds_of
+from paceline.core.bounds import PlanLimits, bounds_of
 from paceline.core.checker import Checker
 from paceline.core.clocked import Push
 from paceline.core.leave import Entered
@@ -20,7 +20,7 @@ from paceline.core.message import _types, scalar_fields
 from paceline.core.regroup import Move
 from paceline.core.vector import Ghost
 
-LIMITS = Limits(workers=4, servers=2, samples=32, length=100, epoch_samples=1000, epochs=3)
+LIMITS = PlanLimits(workers=4, servers=2, samples=32, length=100, epoch_samples=1000, epochs=3)
 
 
 def push(clock: int = 1, **claims: Any) -> Push:

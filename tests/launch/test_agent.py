@@ -20,8 +20,9 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.job.seat import Seat
 from paceline.launch import door as doors
 from paceline.launch import words
+from paceline.launch.agent import hello
 from paceline.launch.agents import RemoteHost
-from paceline.launch.door import Door, dial, enter
+from paceline.launch.door import Door, enter
 from paceline.launch.words import Event, Lines, SocketStream
 from tests.launch.processes import all_gone, descendants
 
@@ -223,7 +224,7 @@ def test_an_agent_talks_to_no_launcher_but_its_own(door: Door, tmp_path: Path) -
     (tmp_path / "ticket").touch(mode=0o600)
     (tmp_path / "ticket").write_text(json.dumps({**told, "port": json.loads(other.ticket)["port"]}))
     with pytest.raises(PacelineError, match="certificate verify failed"):
-        dial(tmp_path / "ticket")
+        enter(tmp_path / "ticket", hello)
     other.close()
 
 
@@ -231,7 +232,7 @@ def test_a_ticket_that_others_can_read_is_refused(door: Door, tmp_path: Path) ->
     (tmp_path / "ticket").write_text(door.ticket)
     (tmp_path / "ticket").chmod(0o644)
     with pytest.raises(ConfigError, match="can be read by others"):
-        dial(tmp_path / "ticket")
+        enter(tmp_path / "ticket", hello)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import errno
 import itertools
 import json
 import socket
@@ -20,7 +19,7 @@ pytest.importorskip("cryptography", reason="`make` installs what an authority ne
 from paceline.core.errors import PacelineError
 from paceline.launch import door as doors
 from paceline.launch import words
-from paceline.launch.door import Door, SentAway, dial, enter
+from paceline.launch.door import Door, SentAway, call, enter
 from paceline.launch.proofs import HELLO_BYTES_MAX, Key, admit, introduce
 from paceline.launch.words import Event, Lines, Request, SocketStream
 from tests.live.doubles import in_background
@@ -78,7 +77,7 @@ def test_those_who_say_nothing_are_evicted_oldest_first_and_keep_no_agent_out(
 
 
 def test_those_whose_handshake_is_finished_are_evicted_oldest_first_too(door: Door, ticket: Path) -> None:
-    silent = [dial(ticket)[0] for _ in range(6)]
+    silent = [call(ticket.read_text())[0] for _ in range(6)]
     assert is_let_in(door, ticket)
     assert [stream.read(20) for stream in silent[:4]] == [b""] * 4
     for stream in silent:
@@ -210,7 +209,7 @@ def test_one_that_was_let_in_is_evicted_no_more(door: Door, ticket: Path) -> Non
     lines, _ = enter(ticket, hello)
     caller = door.caller()
     assert caller is not None
-    late = [dial(ticket)[0] for _ in range(6)]
+    late = [call(ticket.read_text())[0] for _ in range(6)]
     caller[0].say(words.End(seconds=2.0))
     assert lines.hear(20) == words.End(seconds=2.0)
     for stream in late:
@@ -219,21 +218,15 @@ def test_one_that_was_let_in_is_evicted_no_more(door: Door, ticket: Path) -> Non
     words.hang_up(caller[0])
 
 
-def test_running_out_of_descriptors_does_not_end_it(door: Door, ticket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    accept, failures = socket.socket.accept, [OSError(errno.EMFILE, "Too many open files")] * 2
-
-    def exhausted(sock: socket.socket) -> Any:
-        if failures:
-            raise failures.pop()
-        return accept(sock)
-
-    monkeypatch.setattr(socket.socket, "accept", exhausted)
+def test_running_out_of_descriptors_does_not_end_it(
+    door: Door, ticket: Path, failures_to_accept: list[OSError]
+) -> None:
     assert is_let_in(door, ticket)
-    assert failures == []
+    assert failures_to_accept == []
 
 
 def test_a_hello_that_is_too_long_is_not_heard_out(door: Door, ticket: Path) -> None:
-    stream, _, _ = dial(ticket)
+    stream, _, _ = call(ticket.read_text())
     lines: Lines[Event] = Lines(stream, Event)
     with contextlib.suppress(OSError):
         stream.write(b"x" * (HELLO_BYTES_MAX + 70_000))

@@ -18,8 +18,8 @@ import pytest
 from paceline.config import Config, build
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.engine.data.remote import TIMEOUT_S
+from paceline.job import devices
 from paceline.job.seat import Seat
-from paceline.launch import local
 from paceline.launch.local import COMPILE_SECONDS, LocalHost, death, last_words, prepare_seconds
 from tests.launch.processes import alive, all_gone, comm, descendants, stat, within
 
@@ -47,7 +47,7 @@ def host() -> Iterator[LocalHost]:
 def test_a_gpu_that_is_not_there_is_refused_and_they_are_not_counted_by_who_forks(
     host: LocalHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "torch_has_cuda", lambda: True)
+    monkeypatch.setattr(devices, "torch_has_cuda", lambda: True)
     crew = host.crew()
     with pytest.raises(ConfigError, match="--device cuda:99: torch "):
         crew.prepare(config_for(Path("unused"), cluster={"workers": 1, "device": "cuda:99"}))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -143,18 +141,10 @@ def test_too_many_strangers_do_not_fill_the_house(
 
 
 def test_running_out_of_descriptors_does_not_end_it(
-    monkeypatch: pytest.MonkeyPatch, host: Someone, someone: Callable[..., Someone]
+    host: Someone, someone: Callable[..., Someone], failures_to_accept: list[OSError]
 ) -> None:
-    accept, failures = socket.socket.accept, [OSError(errno.EMFILE, "Too many open files")] * 2
-
-    def exhausted(sock: socket.socket) -> Any:
-        if failures:
-            raise failures.pop()
-        return accept(sock)
-
-    monkeypatch.setattr(socket.socket, "accept", exhausted)
     assert still_answers(host, someone)
-    assert failures == []
+    assert failures_to_accept == []
 
 
 def test_a_second_connection_of_one_party_is_refused_and_the_first_goes_on(

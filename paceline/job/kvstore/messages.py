@@ -117,7 +117,7 @@ class Who:
 
 @message
 class Ranks:
-    ranks: bounds.Members
+    ranks: bounds.Ranks
 
 
 @message

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from paceline import config as configuration
+from paceline.checkpoint.folder import MODEL
 from paceline.core.collective import PEERS
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.gate import Gate
@@ -27,7 +28,6 @@ from paceline.engine.robust import Sorting
 from paceline.engine.vector import norm
 from paceline.job.ledger import Ledger
 from paceline.job.results import CURVE, Results
-from paceline.job.sound import MODEL
 from paceline.job.virtual.encoding import Encoding, MeanEncoding
 from paceline.job.virtual.judge import Judge
 from paceline.job.virtual.lending import Dealt, Lending

@@ -186,17 +186,9 @@ def asked(page: http.client.HTTPConnection) -> int:
     return answer.status
 
 
-def test_when_there_are_descriptors_again_callers_are_let_in(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    accept, failures = socket.socket.accept, [OSError(errno.EMFILE, "Too many open files")] * 2
-
-    def exhausted(sock: socket.socket) -> Any:
-        if failures:
-            raise failures.pop()
-        return accept(sock)
-
-    monkeypatch.setattr(socket.socket, "accept", exhausted)
+def test_when_there_are_descriptors_again_callers_are_let_in(page: Page, failures_to_accept: list[OSError]) -> None:
     assert page.answers()
-    assert failures == []
+    assert failures_to_accept == []
 
 
 def test_the_page_ends_though_somebody_does_not_take_its_answer(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:

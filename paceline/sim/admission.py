@@ -1,4 +1,4 @@
-"""The door: whatever a worker says is checked where it arrives, before any role sees it, by the check of a live run.
+"""Admission of messages: what a worker says is checked where it arrives, before any role sees it, as in a live run.
 
 A message that is beyond its bounds is brought within them, or dropped where it has no nearest, and is a strike against
 the worker in either case.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from paceline.core.bounds import SAMPLES_MAX, Limits
+from paceline.core.bounds import SAMPLES_MAX, PlanLimits
 from paceline.core.checker import Checker, FalseClaims
 from paceline.sim.lies import Lies
 from paceline.sim.parties import Party
@@ -23,11 +23,11 @@ Process = tuple[str, int]
 class _Receiver:
     """What one process knows of those who talk to it."""
 
-    def __init__(self, limits: Limits, *, from_start: bool) -> None:
+    def __init__(self, limits: PlanLimits, *, from_start: bool) -> None:
         self.checker, self.claims = Checker(limits, from_start=from_start), FalseClaims()
 
 
-class Door:
+class SimulatedAdmission:
     """Of all parties of `sim`. Servers and the coordinator have a worker expelled; workers only refuse what it says."""
 
     def __init__(self, sim: Simulation, epoch_samples: int, batch_samples: int) -> None:
@@ -35,7 +35,7 @@ class Door:
         self._sim = sim
         cluster = sim.cluster
         most = sim.scheme.most_samples(batch_samples, cluster.workers)
-        self.limits = Limits(
+        self.limits = PlanLimits(
             workers=cluster.workers,
             servers=cluster.servers,
             samples=most or SAMPLES_MAX,
@@ -76,9 +76,11 @@ class Door:
         return receiver
 
 
-def door_and_lies(sim: Simulation, epoch_samples: int, batch_samples: int) -> tuple[Door | None, Lies | None]:
+def admission_and_lies(
+    sim: Simulation, epoch_samples: int, batch_samples: int
+) -> tuple[SimulatedAdmission | None, Lies | None]:
     """Of a cluster in which somebody lies; without liars a simulation is not made slower by a check."""
     if not any(fault.kind == "lie" for fault in sim.cluster.faults):
         return None, None
-    door = Door(sim, epoch_samples, batch_samples)
-    return door, Lies(sim.seed, door.limits)
+    admission = SimulatedAdmission(sim, epoch_samples, batch_samples)
+    return admission, Lies(sim.seed, admission.limits)
