@@ -47,7 +47,7 @@ P99_SECONDS_MAX = 0.020
 TOKEN = "the token of this run"
 
 
-@message
+@message("control_plane.Report")
 class Report:
     """What a worker says: a kilobyte of text, and a few numbers as reports have."""
 
@@ -56,7 +56,7 @@ class Report:
     text: str
 
 
-@message
+@message("control_plane.Orders")
 class Orders:
     """What it is told."""
 

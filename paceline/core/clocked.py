@@ -44,12 +44,12 @@ NAMED_MAX = 8
 GRADIENT, DELTA, WEIGHTS = "gradient", "delta", "weights"
 
 
-@message
+@message("clocked.Pull")
 class Pull:
     """Ask for the weights."""
 
 
-@message
+@message("clocked.Push")
 class Push:
     """What came of `samples` samples: `g` is their mean gradient, or what else the scheme's `payload` says.
 
@@ -66,7 +66,7 @@ class Push:
     unused: bounds.Unused = ()
 
 
-@message
+@message("clocked.Weights")
 class Weights:
     """`current`: False when other shards have answered earlier, so that their parts may be older.
 

@@ -32,7 +32,7 @@ class SliceState:
     facts: dict[str, Any]
 
 
-@message
+@message("copies.Copied", plane="state")
 class Copied:
     """One vector of a slice, the `slice`-th of the sender's."""
 
@@ -41,7 +41,7 @@ class Copied:
     v: Vector
 
 
-@message
+@message("copies.Complete", plane="state")
 class Complete:
     """All vectors of that slice have been sent; `facts`: JSON. `number` counts its copies."""
 
@@ -50,7 +50,7 @@ class Complete:
     facts: bounds.LongText
 
 
-@message
+@message("copies.Kept", plane="state")
 class Kept:
     slice: bounds.Slice
     number: bounds.Count

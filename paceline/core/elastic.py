@@ -29,7 +29,7 @@ from paceline.core.role import Place, Role
 from paceline.core.scheme import Scheme, parameter
 
 
-@message
+@message("elastic.Replica")
 class Replica:
     """Weights `x` of a worker after `samples` samples; `clock` counts its exchanges from 1. Answered by Centre."""
 
@@ -40,7 +40,7 @@ class Replica:
     samples: bounds.Samples
 
 
-@message
+@message("elastic.Centre")
 class Centre:
     carries: ClassVar[Nature] = STATE
 

@@ -21,7 +21,7 @@ from paceline.core.phases import Condition
 from paceline.core.role import Place
 
 
-@message
+@message("leave.Entered")
 class Entered:
     """What I say from now on belongs to `phase`. The coordinator and the servers answer whether that still lasts."""
 
@@ -30,7 +30,7 @@ class Entered:
     phase: bounds.Count
 
 
-@message
+@message("leave.GoOn")
 class GoOn:
     """May I begin exchange `number` of `phase`? Done in it so far: `steps` and `samples`.
 
@@ -44,7 +44,7 @@ class GoOn:
     meet: bool
 
 
-@message
+@message("leave.Answer")
 class Answer:
     go: bool
 

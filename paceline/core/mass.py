@@ -47,7 +47,7 @@ def whole(weight: float) -> float:
     return weight // QUANTUM * QUANTUM
 
 
-@message
+@message("mass.Share")
 class Share:
     """A model and what it counts; `round` is the sender's, where rounds matter."""
 
@@ -58,7 +58,7 @@ class Share:
     round: bounds.RoundNumber = 0
 
 
-@message
+@message("mass.Returned")
 class Returned:
     """A share that its receiver, who has left, could not use."""
 
@@ -67,7 +67,7 @@ class Returned:
     round: bounds.RoundNumber = 0
 
 
-@message
+@message("mass.Begin")
 class Begin:
     """A newcomer has no mass: give me half of yours. Answered by itself, behind the share."""
 

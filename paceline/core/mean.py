@@ -20,7 +20,7 @@ from paceline.core.role import Place, Role
 from paceline.core.vector import Vector
 
 
-@message
+@message("mean.Part")
 class Part:
     """One member's contribution to a mean."""
 
@@ -37,7 +37,7 @@ class Part:
         return cls(v=mean.v, among=mean.among, tag=str(mean.tag), weight=mean.weight, series=mean.series)
 
 
-@message
+@message("mean.Averaged")
 class Averaged:
     """Result of `Mean`: `v` = sum(weight_i v_i) / weight, `weight` = sum(weight_i)."""
 

@@ -25,7 +25,19 @@ STATE: Nature = "state"
 EXACT: Nature = "exact"
 """Vectors of which every bit counts."""
 
+Plane = Literal["control", "scheme", "state", "collective", "connection"]
+"""What a message is part of, which decides who may send it (`paceline.live.verbs`).
+
+control: between the coordinator and everybody: who takes part, when training starts and ends, what is reported.
+scheme: among workers, servers and the coordinator: the messages of the papers' boxes.
+state: what a process holds, read by another one past the scheme, and copies of it.
+collective: among workers that carry a mean themselves, and where they meet for it.
+connection: between the two ends of one connection; no role ever sees it.
+"""
+
 _types: dict[str, type] = {}
+_names: dict[type, str] = {}
+_planes: dict[type, Plane] = {}
 
 
 class _Fields(dict[type, tuple[str, ...]]):
@@ -48,18 +60,30 @@ scalar_fields: Callable[[type], tuple[str, ...]] = _Fields(vectors=False).__geti
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
-def message(cls: type[T]) -> type[T]:
-    """Class decorator: make `cls` a message and register it as `<module's last name>.<class name>`."""
-    made = keyword_record(cls)
-    name = name_of(made)
-    if name in _types and _types[name].__module__ != made.__module__:
-        raise ValueError(f"two messages are called {name}")
-    _types[name] = made
-    return made
+def message(name: str, *, plane: Plane = "scheme") -> Callable[[type[T]], type[T]]:
+    """Class decorator: make the class a message, called `name` on the wire, that only the senders of `plane` may send.
+
+    Raises ValueError when another class has the name.
+    """
+
+    def register(cls: type[T]) -> type[T]:
+        if name in _types:
+            raise ValueError(f"two messages are called {name}")
+        made = keyword_record(cls)
+        _types[name], _names[made], _planes[made] = made, name, plane
+        return made
+
+    return register
 
 
 def name_of(cls: type) -> str:
-    return f"{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}"
+    """What the message class is called on the wire."""
+    return _names[cls]
+
+
+def plane_of(cls: type) -> Plane:
+    """Which plane the message class belongs to, and so who may send it (`paceline.live.verbs`)."""
+    return _planes[cls]
 
 
 def named(name: str) -> type:

@@ -46,7 +46,7 @@ LOOK_FIRST = 3
 """Exchanges a worker before the first look at the speeds, where nobody measured them before the start."""
 
 
-@message
+@message("regroup.Timed")
 class Timed:
     """So many exchanges are `done`; a step of the last one took `seconds`, 0 when there was none yet."""
 
@@ -54,7 +54,7 @@ class Timed:
     seconds: bounds.Seconds
 
 
-@message
+@message("regroup.Grouped")
 class Grouped:
     """`group`: whom to meet from the next push on, () for the same as before; `number` grows with every regrouping."""
 
@@ -62,7 +62,7 @@ class Grouped:
     number: bounds.Count
 
 
-@message
+@message("regroup.Move")
 class Move(Push):
     """A push to a new group."""
 

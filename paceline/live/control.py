@@ -46,7 +46,7 @@ def finite(message: Any, *names: str) -> None:
                 raise ValueError(f"{name}: {number} is no finite number")
 
 
-@message
+@message("control.Hello", plane="control")
 class Hello:
     """`bytes_per_second`: how fast a server applies an update to its weights; 0 when nobody measured.
 
@@ -67,7 +67,7 @@ class Hello:
         finite(self, "bytes_per_second", "bytes_per_second_max")
 
 
-@message
+@message("control.Roster", plane="control")
 class Roster:
     """Addresses and hosts by party.
 
@@ -84,7 +84,7 @@ class Roster:
     view: int = 0
 
 
-@message
+@message("control.Ready", plane="control")
 class Ready:
     """`length` parameters; `fingerprint` of their names and shapes; `optimizer`: recipe as JSON, of rank 0.
 
@@ -111,7 +111,7 @@ class Ready:
         finite(self, "seconds_per_step", "links", "links_max", "peers")
 
 
-@message
+@message("control.Plan", plane="control")
 class Plan:
     """`seconds_per_step`, `devices` and `hosts` by rank, the first empty when unknown.
 
@@ -144,7 +144,7 @@ class Plan:
     epoch_samples: int = 0
 
 
-@message
+@message("control.Prepared", plane="control")
 class Prepared:
     """`number`: of the Restore that it answers; the server is at `version` now, `undone` behind what it was.
 
@@ -157,7 +157,7 @@ class Prepared:
     failed: bool = False
 
 
-@message
+@message("control.Go", plane="control")
 class Go:
     """For one who comes later: training started `at` seconds ago; all workers have trained `samples` since, and earlier
     lives of this one made `steps`.
@@ -168,7 +168,7 @@ class Go:
     steps: int = 0
 
 
-@message
+@message("control.Progress", plane="control")
 class Progress:
     """Sums since the start. `seconds_*` add up to the time the worker has been training, without `seconds_hidden`:
     those of communication that it did not wait for.
@@ -210,17 +210,17 @@ NOTHING = Progress(
 )
 
 
-@message
+@message("control.Beat", plane="control")
 class Beat:
     """From those who make no progress of their own, as often as workers report theirs."""
 
 
-@message
+@message("control.Explain", plane="control")
 class Explain:
     """To one whose loop seems to hang: write down where it is, on standard error, which is its log."""
 
 
-@message
+@message("control.Total", plane="control")
 class Total:
     """`epochs`: whole ones, of which every sample is in an update, where data is leased."""
 
@@ -228,14 +228,14 @@ class Total:
     epochs: int = 0
 
 
-@message
+@message("control.Records", plane="control")
 class Records:
     """`lines`: trace records, each a row of JSON on a line of its own."""
 
     lines: bounds.LongText
 
 
-@message
+@message("control.Ask", plane="control")
 class Ask:
     """For a quota of `samples`, or fewer where not so many are left, in mini-batches of `batch`."""
 
@@ -243,14 +243,14 @@ class Ask:
     batch: bounds.Samples
 
 
-@message
+@message("control.Quota", plane="control")
 class Quota:
     """So many samples more; 0 where none are left."""
 
     samples: int
 
 
-@message
+@message("control.Want", plane="control")
 class Want:
     """A lease: of an epoch of `samples`, all of which are cut into leases of `size`."""
 
@@ -258,7 +258,7 @@ class Want:
     size: bounds.Count
 
 
-@message
+@message("control.Lease", plane="control")
 class Lease:
     """Places `start` to `stop` in the order of that epoch."""
 
@@ -267,21 +267,21 @@ class Lease:
     stop: int
 
 
-@message
+@message("control.Past", plane="control")
 class Past:
     """Of the first `handed` samples that this life was leased nothing is under way to the servers, nor will be."""
 
     handed: bounds.Count
 
 
-@message
+@message("control.Settled", plane="control")
 class Settled:
     """From the first server: whose contributions, what became of them, and which samples were in each."""
 
     contributions: bounds.Fates
 
 
-@message
+@message("control.Fence", plane="control")
 class Fence:
     """To the first server, after Gone: what is in open rounds of that life of a worker?"""
 
@@ -289,7 +289,7 @@ class Fence:
     incarnation: int
 
 
-@message
+@message("control.Fenced", plane="control")
 class Fenced:
     """All that was not `pending` when this was said is in an earlier Settled, or nobody hears of it any more."""
 
@@ -298,14 +298,14 @@ class Fenced:
     pending: bounds.LeasedByAll
 
 
-@message
+@message("control.Restored", plane="control")
 class Restored:
     """From the first server, when it was made anew: just these samples are in its weights."""
 
     done: bounds.LeasedByAll
 
 
-@message
+@message("control.Judged", plane="control")
 class Judged:
     """The model as it was `at` seconds after the start, when the workers had reported `samples`.
 
@@ -322,12 +322,12 @@ class Judged:
         finite(self, "at", "accuracy", "seconds")
 
 
-@message
+@message("control.Stop", plane="control")
 class Stop:
     reason: str
 
 
-@message
+@message("control.Left", plane="control")
 class Left:
     """`home`: it would end at once. It may where the others can do without it: then it hears Exit, else Finish."""
 
@@ -335,7 +335,7 @@ class Left:
     home: bool = False
 
 
-@message
+@message("control.Rate", plane="control")
 class Rate:
     """From a worker to the servers: new numbers of its optimizer, for what it contributes from now on."""
 
@@ -349,7 +349,7 @@ class Rate:
     trust: bounds.Real = 0.001
 
 
-@message
+@message("control.Capture", plane="control")
 class Capture:
     """Keep the state of each slice as it is once it has reached `version`, for that purpose; below 0: forget it.
 
@@ -360,7 +360,7 @@ class Capture:
     purpose: bounds.Name = ""
 
 
-@message
+@message("control.Restore", plane="control")
 class Restore:
     """To servers, when one of them was lost: be what your slices were in what `source` has kept, and hear `view` alone.
 
@@ -377,7 +377,7 @@ class Restore:
     returned: tuple[int, ...] = ()
 
 
-@message
+@message("control.Resume", plane="control")
 class Resume:
     """To everybody: all servers are there again, some in the place of others.
 
@@ -390,7 +390,7 @@ class Resume:
     replaced: tuple[int, ...]
 
 
-@message
+@message("control.Gone", plane="control")
 class Gone:
     """`lost`: that life of it without a word, so that it cannot be asked for anything any more."""
 
@@ -399,7 +399,7 @@ class Gone:
     incarnation: int = 0
 
 
-@message
+@message("control.Unfit", plane="control")
 class Unfit:
     """Worker `rank` is to be put out of the run, for that reason."""
 
@@ -407,7 +407,7 @@ class Unfit:
     reason: bounds.Name
 
 
-@message
+@message("control.Came", plane="control")
 class Came:
     """From here on worker `rank` takes part, in that life, which is reached there; `view` counts such changes."""
 
@@ -418,14 +418,14 @@ class Came:
     host: str
 
 
-@message
+@message("control.Aware", plane="control")
 class Aware:
     """Of every change up to `view`."""
 
     view: bounds.Count
 
 
-@message
+@message("control.Finish", plane="control")
 class Finish:
     """To everybody; each answers Saved once it has what it wants of the last model, and has told all it noted.
 
@@ -437,17 +437,17 @@ class Finish:
     reason: str = ""
 
 
-@message
+@message("control.Saved", plane="control")
 class Saved:
     pass
 
 
-@message
+@message("control.Exit", plane="control")
 class Exit:
     pass
 
 
-@message
+@message("control.Failed", plane="control")
 class Failed:
     """`cause`: one line; `details`: a traceback or nothing."""
 

@@ -28,14 +28,14 @@ WAITED_FOR = frozenset({WEIGHTS, FINAL})
 Provider = Callable[[int], Any]
 
 
-@message
+@message("exhibits.Peek", plane="state")
 class Peek:
     """Ask for an exhibit of a party, or of one slice it holds; answered past its role, at once or once there is one."""
 
     what: bounds.Name
 
 
-@message
+@message("exhibits.Exhibit", plane="state")
 class Exhibit:
     """`weight`: what a model counts in a mean over the workers. `facts`: JSON, of a state or of what is common."""
 
@@ -44,7 +44,7 @@ class Exhibit:
     facts: bounds.LongText = ""
 
 
-@message
+@message("exhibits.Withdrawn", plane="state")
 class Withdrawn:
     """In place of an Exhibit that was kept for a while, and may have been for this asker."""
 

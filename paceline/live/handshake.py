@@ -35,7 +35,7 @@ M = TypeVar("M")
 Nonce = Annotated[bytes, bounds.Text(NONCE_BYTES)]
 
 
-@message
+@message("handshake.Greeting", plane="connection")
 class Greeting:
     """First frame of a stream. `lane`: a further stream of a connection."""
 
@@ -46,13 +46,13 @@ class Greeting:
     incarnation: bounds.Count = 0
 
 
-@message
+@message("handshake.Challenge", plane="connection")
 class Challenge:
     nonce: Nonce
     proof: Nonce
 
 
-@message
+@message("handshake.Proof", plane="connection")
 class Proof:
     proof: Nonce
 

@@ -40,7 +40,7 @@ class Carrier(Protocol):
     def begin(self, effect: Mean) -> Pending: ...
 
 
-@message
+@message("hosted.Declined", plane="state")
 class Declined:
     """In place of an answer: this worker has left."""
 

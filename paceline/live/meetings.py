@@ -34,7 +34,7 @@ class Adder(Arithmetic, Protocol):
         """Call `action` once the numbers of `v` are there: now, or later on any thread."""
 
 
-@message
+@message("meetings.Take", plane="collective")
 class Take:
     """What a mean is; to one that has left: take part in it, with weight zero. `coding`: of `paceline.codec.means`."""
 

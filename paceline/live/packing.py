@@ -22,7 +22,7 @@ from paceline.live.transport import Envelope, Transport
 _encode = msgspec.msgpack.Encoder().encode
 
 
-@message
+@message("packing.Packed")
 class Packed:
     """A message called `name` whose only vector, of `length` numbers, was packed into `v`; `how` is the packer's."""
 

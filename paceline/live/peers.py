@@ -40,7 +40,7 @@ STRIP_BITS, STEP_BITS = 16, 14
 CLOSED_MAX = 256  # means that are over and still known by name
 
 
-@message
+@message("peers.Piece", plane="collective")
 class Piece:
     """A part of a strip: the mean of what has been added up so far, its weight, and the length of the whole vector."""
 
@@ -49,7 +49,7 @@ class Piece:
     length: bounds.Elements
 
 
-@message
+@message("peers.Away", plane="collective")
 class Away:
     """This worker has left: it begins no mean any more."""
 

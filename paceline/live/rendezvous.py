@@ -32,7 +32,7 @@ WAITS_MAX = 16  # of one worker at a time
 TICK_SECONDS = 0.25
 
 
-@message
+@message("rendezvous.Put", plane="collective")
 class Put:
     """`instead_of`: only where the key has that value, or none and this is empty; for any where it is None."""
 
@@ -41,7 +41,7 @@ class Put:
     instead_of: bounds.MaybeBytes = None
 
 
-@message
+@message("rendezvous.Get", plane="collective")
 class Get:
     """`seconds`: how long to wait for a value; 0: answer at once with what there is."""
 
@@ -49,7 +49,7 @@ class Get:
     seconds: bounds.Seconds = 0.0
 
 
-@message
+@message("rendezvous.Add", plane="collective")
 class Add:
     """`amount` to the number that the key's value is, in decimal."""
 
@@ -57,19 +57,19 @@ class Add:
     amount: bounds.Amount
 
 
-@message
+@message("rendezvous.Forget", plane="collective")
 class Forget:
     key: bounds.LongText
 
 
-@message
+@message("rendezvous.Found", plane="collective")
 class Found:
     """What the key has now; of one that is forgotten, what it had."""
 
     value: bounds.MaybeBytes
 
 
-@message
+@message("rendezvous.Vain", plane="collective")
 class Vain:
     """`late`: it took too long; else somebody is lost."""
 

@@ -31,7 +31,7 @@ RETURN_SECONDS = 0.1
 BORROWED_BYTES_MAX = 1 << 40  # of address space, for all segments of one lender
 
 
-@message
+@message("sharing.Opened", plane="connection")
 class Opened:
     """The lender's segment `number` of `nbytes` bytes may be referred to; its descriptor came with this or before."""
 
@@ -39,14 +39,14 @@ class Opened:
     nbytes: bounds.Count
 
 
-@message
+@message("sharing.Closed", plane="connection")
 class Closed:
     """The lender has no use for these segments any more; the borrower keeps what it still reads."""
 
     numbers: bounds.Counts
 
 
-@message
+@message("sharing.Over", plane="connection")
 class Over:
     """Nothing but loans that are over, in the header."""
 

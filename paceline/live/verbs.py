@@ -1,11 +1,12 @@
 """Who may send what to whom: roles in rows, verbs in columns; whatever has no place in it is refused.
 
     control plane    a row for each message, below
-    schemes          TELL, CALL and REPLY of messages of schemes, among workers, servers and the coordinator
-    looks            CALL of a Peek, and its REPLY, as LOOKS below says
-    means            MEAN, among workers
-    where they meet  CALL of a question about a key, and its REPLY, between workers and the coordinator
+    scheme           TELL, CALL and REPLY of messages of schemes, among workers, servers and the coordinator
+    state            CALL of a Peek, and its REPLY, as LOOKS below says; copies of slices, TELL among servers
+    collective       MEAN, among workers; CALL of a question about a key, and its REPLY, from and to the coordinator
+    connection       nothing: these messages belong to the two ends of a connection
 
+The class of a message declares its plane (`paceline.core.message.Plane`).
 A party is what its certificate or its token lets it be; this says what it may do as that.
 """
 
@@ -15,11 +16,11 @@ import functools
 
 from paceline.core.copies import Complete, Copied, Kept
 from paceline.core.errors import ProtocolError
+from paceline.core.message import plane_of
 from paceline.live import control
 from paceline.live.exhibits import Exhibit, Peek, Withdrawn
-from paceline.live.meetings import Take
+from paceline.live.hosted import Declined
 from paceline.live.party import Party
-from paceline.live.peers import Away, Piece
 from paceline.live.rendezvous import ANSWERS, QUESTIONS
 from paceline.live.transport import Envelope, Kind
 
@@ -72,41 +73,51 @@ LOOKS: dict[str, frozenset[str]] = {
 """At whom each may look."""
 
 COPIES = (Copied, Complete, Kept)
-_MEANS = (Piece, Away, Take)
-_DECLINED = "paceline.live.hosted"  # a reply of who has left to whatever was asked
 
 
 @functools.cache
 def may_send(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
     """May a party of kind `sender` send one of kind `receiver` such a message? Default: no."""
+    match plane_of(cls):
+        case "control":
+            return kind == Kind.CONTROL and _may_control(sender, receiver, cls)
+        case "scheme":
+            return kind in (Kind.TELL, Kind.CALL, Kind.REPLY) and sender in _TRAINING and receiver in _TRAINING
+        case "state":
+            return _may_read_state(sender, receiver, kind, cls)
+        case "collective":
+            return _may_take_part(sender, receiver, kind, cls)
+        case "connection":
+            return False
+
+
+def _may_control(sender: str, receiver: str, cls: type) -> bool:
     if cls in CONTROL:
         senders, receivers = CONTROL[cls]
-        return kind == Kind.CONTROL and sender in senders and receiver in receivers
+        return sender in senders and receiver in receivers
+    # One that is new, until it has a row: nobody but the coordinator gives orders, or is told of anything.
+    return (sender == COORDINATOR) != (receiver == COORDINATOR)
+
+
+def _may_read_state(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
     match kind:
-        case Kind.CONTROL:
-            # One that is new, until it has a row: nobody but the coordinator gives orders, or is told of anything.
-            return cls.__module__ == control.__name__ and (sender == COORDINATOR) != (receiver == COORDINATOR)
-        case Kind.MEAN:
-            return sender == receiver == WORKER and cls in _MEANS
-        case Kind.TELL if cls in COPIES:
-            return sender == receiver == SERVER
-        case Kind.CALL if cls in QUESTIONS:
-            return (sender, receiver) == (WORKER, COORDINATOR)
-        case Kind.REPLY if cls in ANSWERS:
-            return (sender, receiver) == (COORDINATOR, WORKER)
-        case Kind.CALL if cls is Peek:
-            return receiver in LOOKS.get(sender, ())
-        case Kind.REPLY if cls in (Exhibit, Withdrawn):
-            return sender in LOOKS.get(receiver, ())
-        case Kind.REPLY if cls.__module__ == _DECLINED:
+        case Kind.TELL:
+            return cls in COPIES and sender == receiver == SERVER
+        case Kind.CALL:
+            return cls is Peek and receiver in LOOKS.get(sender, ())
+        case Kind.REPLY if cls is Declined:  # a reply of who has left, to whatever was asked
             return sender == WORKER and receiver in MEMBERS | {COORDINATOR}
-    return sender in _TRAINING and receiver in _TRAINING and not _is_ours(cls)
+        case Kind.REPLY:
+            return cls in (Exhibit, Withdrawn) and sender in LOOKS.get(receiver, ())
+    return False
 
 
-def _is_ours(cls: type) -> bool:
-    """Is it a message of the driver, and so none of a scheme? What is packed is one that another carries."""
-    ours = cls.__module__.startswith("paceline.live.") and cls.__module__ != "paceline.live.packing"
-    return ours or cls in COPIES
+def _may_take_part(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
+    if cls in QUESTIONS:
+        return kind == Kind.CALL and (sender, receiver) == (WORKER, COORDINATOR)
+    if cls in ANSWERS:
+        return kind == Kind.REPLY and (sender, receiver) == (COORDINATOR, WORKER)
+    return kind == Kind.MEAN and sender == receiver == WORKER
 
 
 def check(src: Party, me: Party, envelope: Envelope) -> None:

@@ -41,7 +41,7 @@ from paceline.core.topology import BIPARTITE, is_active, passive_beside
 from paceline.core.vector import Vector
 
 
-@message
+@message("adpsgd.Average")
 class Average:
     """Average with me: this is my model, and what it counts."""
 
@@ -51,7 +51,7 @@ class Average:
     weight: bounds.Weight
 
 
-@message
+@message("adpsgd.Moved")
 class Moved:
     """What the other one added to its model, times what that counts; you take it off yours."""
 
@@ -60,7 +60,7 @@ class Moved:
     d: Vector
 
 
-@message
+@message("adpsgd.Declined")
 class Declined:
     """I have left."""
 

@@ -38,7 +38,7 @@ from paceline.core.role import Place
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 
 
-@message
+@message("asyncdiloco.Delta")
 class Delta:
     """`delta` of `samples` samples; `speed`: steps a second; `clock` counts exchanges from 1. Answered by Outer."""
 
@@ -50,7 +50,7 @@ class Delta:
     speed: bounds.Speed
 
 
-@message
+@message("asyncdiloco.Outer")
 class Outer:
     """The global weights; `steps`: how many to make on them."""
 

@@ -58,14 +58,14 @@ SHORTEST_S = 1e-9
 """A step that took no time by the worker's clock counts so much, since 0 says that there is no time."""
 
 
-@message
+@message("esync.Entered")
 class Entered:
     """The sender begins `round`, with its first step."""
 
     round: bounds.RoundNumber
 
 
-@message
+@message("esync.Query")
 class Query:
     """`k` local steps done in `round`, `ahead` more under way. May another follow?
 
@@ -78,12 +78,12 @@ class Query:
     ahead: bounds.Count
 
 
-@message
+@message("esync.Verdict")
 class Verdict:
     train: bool
 
 
-@message
+@message("esync.LocalStepsDone")
 class LocalStepsDone:
     """The sender has made its last step of `round` and hands its work over. `c`: see Query."""
 

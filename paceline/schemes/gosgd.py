@@ -44,12 +44,12 @@ from paceline.core.role import Place
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 
 
-@message
+@message("gosgd.Offer")
 class Offer:
     """There is a share for you; say when you are ready."""
 
 
-@message
+@message("gosgd.ReadyForShare")
 class ReadyForShare:
     """I begin a step: send what you have offered."""
 

@@ -51,7 +51,7 @@ from paceline.core.trace import Decision
 from paceline.core.vector import Vector
 
 
-@message
+@message("hybrid.Ended")
 class Ended:
     """`phase` is over for me; its model as I know it, and what that counts."""
 
@@ -60,7 +60,7 @@ class Ended:
     weight: bounds.Weight
 
 
-@message
+@message("hybrid.Begin")
 class Begin:
     """The next phase begins, from `w`."""
 

@@ -48,7 +48,7 @@ from paceline.core.trace import Decision
 UNLIKE_MOST = 64  # a GPU's batch beside a CPU's; whatever is claimed beyond that is not believed
 
 
-@message
+@message("lbbsp.Report")
 class Report:
     """`round` rounds are finished; the last took `seconds` for `samples`, or is not to be counted (0 samples)."""
 
@@ -57,7 +57,7 @@ class Report:
     seconds: bounds.Seconds
 
 
-@message
+@message("lbbsp.Size")
 class Size:
     """The batch of the next round; 0: the worker's own."""
 

@@ -52,7 +52,7 @@ FOLLOWED = 0.1
 """How much of the distance to its own weight the mean weight goes each round."""
 
 
-@message
+@message("sgp.Sent")
 class Sent:
     """Have you sent your share of `round`? Answered by itself, once that is so."""
 

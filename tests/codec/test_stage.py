@@ -23,20 +23,20 @@ MEMORY = ArrayMemory(np.zeros(1, np.float32))
 N = 64
 
 
-@message
+@message("test_stage.Gradient")
 class Gradient:
     carries: ClassVar[Nature] = INCREMENT
     g: Vector
     clock: int = 1
 
 
-@message
+@message("test_stage.Model")
 class Model:
     carries: ClassVar[Nature] = STATE
     w: Vector
 
 
-@message
+@message("test_stage.Snapshot")
 class Snapshot:
     v: Vector
 

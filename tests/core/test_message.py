@@ -56,9 +56,13 @@ def test_two_messages_of_one_name_are_refused() -> None:
     class Impostor:
         x: int
 
-    Impostor.__qualname__, Impostor.__module__ = "Push", "elsewhere.clocked"
     with pytest.raises(ValueError, match=r"two messages are called clocked\.Push"):
-        message(Impostor)
+        message("clocked.Push")(Impostor)
+
+
+def test_a_message_is_called_what_its_class_declares_and_not_after_its_file() -> None:
+    moved = message("somewhere.Else")(type("Moved", (), {"__annotations__": {"x": int}, "__module__": "another.file"}))
+    assert (name_of(moved), named("somewhere.Else")) == ("somewhere.Else", moved)
 
 
 def test_a_vector_that_is_not_the_whole_model_is_cut_in_proportion() -> None:

@@ -24,13 +24,13 @@ SHARDS = LAYOUT.slices
 WHOLE = lay_out(10, 1)
 
 
-@message
+@message("stage.Ask")
 class Ask:
     v: Vector
     n: int
 
 
-@message
+@message("stage.Said")
 class Said:
     v: Vector
     n: int

@@ -27,7 +27,7 @@ W0, W1, S0 = worker(0), worker(1), server(0)
 EVERYBODY = (S0, W0, W1)
 
 
-@message
+@message("test_replica.Count")
 class Count:
     n: int
 

@@ -18,7 +18,7 @@ from paceline.live.streams import Streams
 from paceline.live.transport import Envelope, Kind
 
 
-@message
+@message("test_streams.Load")
 class Load:
     v: Vector
     n: int

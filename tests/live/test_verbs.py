@@ -22,12 +22,8 @@ from paceline.live.verbs import may_send
 
 ROLES = ("worker", "server", "evaluator", "coordinator", "stranger")
 REGISTERED = [cls for cls in message._types.values() if cls.__module__.startswith("paceline.")]
-CONTROL = [cls for cls in REGISTERED if cls.__module__ == control.__name__]
-OTHERS = [
-    cls
-    for cls in REGISTERED
-    if cls.__module__.startswith(("paceline.core.", "paceline.schemes.")) and cls not in verbs.COPIES
-]
+CONTROL = [cls for cls in REGISTERED if message.plane_of(cls) == "control"]
+OTHERS = [cls for cls in REGISTERED if message.plane_of(cls) == "scheme"]
 
 
 def pairs(cls: type, kind: Kind) -> set[tuple[str, str]]:
@@ -96,7 +92,18 @@ def test_means_are_among_workers() -> None:
 
 def test_a_stranger_may_nothing_and_what_belongs_to_a_connection_is_no_message() -> None:
     assert [cls for cls in REGISTERED for kind in Kind for pair in pairs(cls, kind) if "stranger" in pair] == []
-    assert [pairs(cls, kind) for cls in (Greeting, Challenge, Proof, Opened) for kind in Kind] == [set()] * 20
+    of_connections = {cls for cls in REGISTERED if message.plane_of(cls) == "connection"}
+    assert of_connections > {Greeting, Challenge, Proof, Opened}
+    assert [pairs(cls, kind) for cls in of_connections for kind in Kind] == [set()] * len(of_connections) * len(Kind)
+
+
+def test_the_plane_that_its_class_declares_decides_and_not_the_file_that_it_stands_in() -> None:
+    planes: tuple[tuple[message.Plane, set[Kind]], ...] = (("control", {Kind.CONTROL}), ("connection", set()))
+    for plane, allowed in planes:
+        moved = message.message(f"elsewhere.{plane}", plane=plane)(
+            type("Moved", (), {"__module__": "paceline.schemes.x"})
+        )
+        assert {kind for kind in Kind if pairs(moved, kind)} == allowed
 
 
 def test_what_may_not_be_sent_is_refused_by_name() -> None:

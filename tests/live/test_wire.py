@@ -267,7 +267,7 @@ def test_no_bytes_whatsoever_do_worse_than_a_protocol_error(data: bytes, body_by
             act()
 
 
-@message
+@message("test_wire.Picky")
 class Picky:
     share: float
 

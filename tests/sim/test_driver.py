@@ -23,12 +23,12 @@ from paceline.core.vector import Ghost, Vector
 from paceline.sim import Simulation, Steps
 
 
-@message
+@message("test_driver.Ask")
 class Ask:
     v: Vector
 
 
-@message
+@message("test_driver.Note")
 class Note:
     text: str
 

@@ -19,7 +19,7 @@ from paceline.core.message import EXACT, INCREMENT, Nature, message
 from paceline.core.vector import Vector
 
 
-@message
+@message("kvstore.Declare")
 class Declare:
     """`shape` and `dtype` of the whole value; `length` elements of it are here."""
 
@@ -29,36 +29,36 @@ class Declare:
     length: bounds.Integer
 
 
-@message
+@message("kvstore.Numbered")
 class Numbered:
     """The slice of this server that the key has from now on."""
 
     number: bounds.Count
 
 
-@message
+@message("kvstore.Refused")
 class Refused:
     """In place of any answer; one line that names the way out."""
 
     why: bounds.LongText
 
 
-@message
+@message("kvstore.Done")
 class Done:
     pass
 
 
-@message
+@message("kvstore.Begin")
 class Begin:
     v: Vector
 
 
-@message
+@message("kvstore.Await")
 class Await:
     pass
 
 
-@message
+@message("kvstore.Push")
 class Push:
     """`pull`: the answer is the new value."""
 
@@ -66,12 +66,12 @@ class Push:
     pull: bool
 
 
-@message
+@message("kvstore.Pull")
 class Pull:
     pass
 
 
-@message
+@message("kvstore.PullRows")
 class PullRows:
     """`rows`: their numbers, 32-bit integers bit for bit, rising; `width`: elements of a row."""
 
@@ -79,17 +79,17 @@ class PullRows:
     width: bounds.Integer
 
 
-@message
+@message("kvstore.Value")
 class Value:
     v: Vector
 
 
-@message
+@message("kvstore.Barrier")
 class Barrier:
     pass
 
 
-@message
+@message("kvstore.UseOptimizer")
 class UseOptimizer:
     """`nth`: which one this is, counted by each worker. `updater`: an `Updater` as JSON."""
 
@@ -97,35 +97,35 @@ class UseOptimizer:
     updater: bounds.LongText
 
 
-@message
+@message("kvstore.Rate")
 class Rate:
     nth: bounds.Count
     lr: bounds.Real
 
 
-@message
+@message("kvstore.Compress")
 class Compress:
     """`codec` as on a command line, or none."""
 
     codec: bounds.Name
 
 
-@message
+@message("kvstore.Who")
 class Who:
     number: bounds.Count
 
 
-@message
+@message("kvstore.Ranks")
 class Ranks:
     ranks: bounds.Ranks
 
 
-@message
+@message("kvstore.TakeState")
 class TakeState:
     pass
 
 
-@message
+@message("kvstore.State")
 class State:
     """Of the optimizer of one key: its single numbers, tensors of one number, and the names of all other tensors."""
 
@@ -134,12 +134,12 @@ class State:
     names: bounds.Names
 
 
-@message
+@message("kvstore.TakeTensor")
 class TakeTensor:
     name: bounds.Name
 
 
-@message
+@message("kvstore.PutTensor")
 class PutTensor:
     """One of those that the PutState after it names."""
 
@@ -147,7 +147,7 @@ class PutTensor:
     v: Vector
 
 
-@message
+@message("kvstore.PutState")
 class PutState:
     numbers: bounds.Scalars
     single: bounds.Scalars
