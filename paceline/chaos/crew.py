@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import queue
 import signal as signals
-from collections.abc import Callable
 from typing import Protocol
 
 from paceline.chaos.relay import Relays
@@ -26,7 +25,6 @@ class VulnerableCrew:
 
     def __init__(self, crew: LocalProcesses, relays: Relays | None) -> None:
         self._crew, self._relays = crew, relays
-        self.kill_coordinator: Callable[[], None] = lambda: None  # it is none of the crew
         self.ended: queue.SimpleQueue[Ended] = crew.ended
 
     def prepare(self, config: Config) -> int:
@@ -49,9 +47,6 @@ class VulnerableCrew:
 
     # ---- what is done to them ----------------------------------------------------------------------------
     def signal(self, who: Party, number: signals.Signals) -> None:
-        if who == party.COORDINATOR:
-            self.kill_coordinator()
-            return
         self._crew.signal(who, number)
 
     def cut_off(self, who: Party) -> None:

@@ -7,7 +7,6 @@
 | slow | a worker gets a fraction of its time, by turns of SIGSTOP and SIGCONT |
 | partition | nothing passes between one party, worker or server, and all others, for as long |
 | server | SIGKILL to a server |
-| coordinator | SIGKILL to the coordinator |
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from paceline.core.registry import nearest
 from paceline.live import party
 from paceline.live.party import Party
 
-KINDS = ("kill", "stop", "slow", "partition", "server", "coordinator")
-KILLS = ("kill", "server", "coordinator")
+KINDS = ("kill", "stop", "slow", "partition", "server")
+KILLS = ("kill", "server")
 SHARES_OF_DEATH = (0.2, 0.6, 1.5)
 """How long stops and partitions last, in units of the silence that counts as death."""
 SLOW_SECONDS = 3.0
@@ -74,7 +73,7 @@ def _fault(
 ) -> Fault:
     of_servers = [party.server(shard) for shard in range(servers)]
     of_workers = [party.worker(rank) for rank in range(workers)]
-    others = {"server": of_servers, "partition": of_workers + of_servers, "coordinator": [party.COORDINATOR]}
+    others = {"server": of_servers, "partition": of_workers + of_servers}
     among = others.get(kind, of_workers)
     whom = random.choice(among)
     length = random.choice(SHARES_OF_DEATH) * dead_after_s

@@ -38,14 +38,12 @@ a table and a verdict. Exits with 1 when the run failed, stood still for longer 
   slow       a worker gets a third or a tenth of its time, for 3 s
   partition  nothing passes between a worker or server and everybody else, for less or more than --dead-after
   server     SIGKILL to a server
-  coordinator  SIGKILL to the coordinator
 
 Any option of `paceline train` may follow. Other than there, the defaults are --scheme bsp, --servers 2,
---mean servers, --snapshot-every 2, --dead-after 2, --step-ms 10, --restarts without end, --coordinator
-process, and an end once all faults have settled. Nobody is struck twice at a time, nor in the second
-after it came back. With
-partition among the faults the parties talk over TCP, through relays in this process; whoever takes the
-place of one that was cut off and given up is reached.
+--mean servers, --snapshot-every 2, --dead-after 2, --step-ms 10, --restarts without end, and an
+end once all faults have settled. Nobody is struck twice at a time, nor in the second after it came
+back. With partition among the faults the parties talk over TCP, through relays in this process;
+whoever takes the place of one that was cut off and given up is reached.
 
 examples:
   paceline chaos --dry-run                                       what would happen
@@ -61,7 +59,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "snapshot_every": 2.0,
         "dead_after": 2.0,
         "restarts": 1_000_000,
-        "coordinator": "process",
         "step_ms": 10.0,
     },
 }
@@ -110,8 +107,6 @@ def planned(options: argparse.Namespace) -> tuple[Config, list[Fault], bool]:
         raise ConfigError("--workers 1: chaos needs two workers or more, as no run outlives its last")
     if "partition" in kinds and cluster.transport == "shm":
         raise ConfigError("--transport shm: shared memory cannot be cut; leave partition out of --faults")
-    if "coordinator" in kinds and cluster.coordinator != "process":
-        raise ConfigError("--coordinator thread: it cannot be killed alone; leave coordinator out of --faults")
     plan = draw(
         config.run.seed,
         kinds,
@@ -157,7 +152,6 @@ class Chaos:
         view = make_view(sys.stderr)
         cluster = self._config.cluster
         parties = [*map(party.worker, range(cluster.workers)), *map(party.server, range(cluster.servers))]
-        parties.append(party.COORDINATOR)
         with _relays(self._plan) as relays:
             crew = VulnerableCrew(self._host.crew(), relays)
             storm = Storm(self._plan, parties, crew, lambda line: view.begin((line,)))
@@ -168,7 +162,6 @@ class Chaos:
                 hooks=(storm.heard,),
                 around=lambda transport: detour(transport, relays) if relays else transport,
             )
-            crew.kill_coordinator = conductor.kill_coordinator
             storm.start(conductor.elapsed_s, lambda: conductor.stop(SETTLED) if self._sooner else None)
             try:
                 return run(conductor), storm, conductor.left

@@ -119,11 +119,6 @@ class Cluster:
     snapshot_every: float = option(
         30.0, "seconds between two snapshots that a lost server is replaced from; 0: a lost server ends the run", low=0
     )
-    coordinator: str = option(
-        "thread",
-        "process: one of its own, with a standby that takes over when it is lost; thread: in the command's",
-        choices=("process", "thread"),
-    )
 
     @property
     def beginning(self) -> int:

@@ -18,7 +18,6 @@ from paceline.checkpoint.folder import MODEL
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.trace import Decision, Membership, Record
-from paceline.job.apart import Apart
 from paceline.job.causes import root_of
 from paceline.job.claim import Claim, set_aside
 from paceline.job.coordinating import make_coordinator
@@ -28,7 +27,6 @@ from paceline.job.deadline import INTERRUPT_SECONDS, Deadline, RunFailed
 from paceline.job.growth import GROWS, asked_to_grow, grows
 from paceline.job.happenings import NOT_SAVED, Failure, Finished, Grow, Interrupted, Member, News, Started, Taken
 from paceline.job.ledger import Ledger
-from paceline.job.link import Link
 from paceline.job.lives import PartyLives
 from paceline.job.recipe import Recipe
 from paceline.job.results import CURVE, Results
@@ -38,7 +36,6 @@ from paceline.job.standing import Standing
 from paceline.job.vault import Vault
 from paceline.live import party
 from paceline.live.control import Hello, Plan, Progress
-from paceline.live.coordinator import Coordinator
 from paceline.live.node import Node
 from paceline.live.party import Party
 from paceline.live.phases import Phase
@@ -72,14 +69,14 @@ class Conductor:
         credentials: Credentials | None = None,
         hooks: Sequence[Hook] = (),
         store_password: str = "",
-        link: Link | None = None,
         open_seats: bool = False,
     ) -> None:
         """`transport` makes the coordinator's from the run's token and a place to report errors to.
 
         `credentials` of all parties, if connections are under TLS; they end with the run. `hooks` besides --hook.
-        `store_password` of --store. `link`: to a process that the coordinator is to have. `open_seats`: workers come
-        by themselves, also while training goes on. Raises ConfigError when the data, a hook or a store cannot be had.
+        `store_password` of --store. `open_seats`: workers come by themselves, also while training goes on.
+
+        Raises ConfigError when the data, a hook or a store cannot be had.
         """
         self._hooks = Hooks([*load(config.run.hook, config.run.out), *hooks])
         train_samples = crew.prepare(config)
@@ -104,9 +101,7 @@ class Conductor:
         self._lives = PartyLives(config, crew, lambda line: view.begin((line,)))
         self._absent = [party.worker(rank) for rank in range(cluster.beginning, cluster.workers)]  # not asked for yet
         self._open_seats = open_seats
-        self._link = link
-        make = functools.partial(Apart, link) if link else make_coordinator
-        self._coordinator: Apart | Coordinator = make(
+        self._coordinator = make_coordinator(
             *(self._transport, node, self, self._vault),
             config=config,
             train_samples=train_samples,
@@ -130,8 +125,6 @@ class Conductor:
         try:
             return self._run()
         finally:
-            if self._link is not None:
-                self._link.close()  # once more, where the run did not even begin
             self._claim.release()
 
     def _run(self) -> Summary:
@@ -189,8 +182,6 @@ class Conductor:
         if self._is_gone:
             return
         self._is_gone = True
-        if self._link is not None:
-            self._link.close()
         self._transport.close()
 
     def _write_summary(self, path: Path) -> None:
@@ -218,11 +209,6 @@ class Conductor:
         """End the training as its own limits would; from any thread."""
         self._coordinator.stop(reason)
 
-    def kill_coordinator(self) -> None:
-        """Its process, if it has one of its own: another one takes over."""
-        if isinstance(self._coordinator, Apart):
-            self._coordinator.kill()
-
     @property
     def interrupted(self) -> str:
         """The signal that ended the run, if one did."""
@@ -238,8 +224,6 @@ class Conductor:
         finished = False
         while not finished or self._crew.busy():
             event = self._next_event(SHOW_SECONDS)
-            if self._link is not None:
-                self._standing.heard(party.COORDINATOR, self._link.heard_at)
             self._standing.write(self._coordinator.phase.value)
             match event:
                 case None if self._coordinator.phase in (Phase.TRAINING, Phase.FINISHING):

@@ -24,7 +24,6 @@ from paceline.observe.summary import Summary
 if TYPE_CHECKING:
     from paceline.job.conductor import Conductor
     from paceline.job.crew import Crew
-    from paceline.job.link import Link
     from paceline.live.transport import Transport
     from paceline.observe.hooks import Hook
 
@@ -121,25 +120,14 @@ def conductor_of(
 
     `open_seats`: workers come by themselves, also while training goes on.
     """
-    from paceline.job.link import Link
-
-    link = Link(config.cluster.dead_after) if config.cluster.coordinator == "process" else None
     with removing_unused(config.run.out):
-        try:
-            return _conductor(
-                config, crew, view, link, evaluator=evaluator, hooks=hooks, around=around, open_seats=open_seats
-            )
-        except BaseException:
-            if link is not None:
-                link.close()
-            raise
+        return _conductor(config, crew, view, evaluator=evaluator, hooks=hooks, around=around, open_seats=open_seats)
 
 
 def _conductor(
     config: Config,
     crew: Crew,
     view: View,
-    link: Link | None,
     *,
     evaluator: bool,
     hooks: Sequence[Hook],
@@ -182,7 +170,6 @@ def _conductor(
         credentials=credentials,
         hooks=hooks,
         store_password=password,
-        link=link,
         open_seats=open_seats,
     )
 
