@@ -1,54 +1,34 @@
-"""Addresses of this machine: which one a name, an address or a network stands for.
-
-Standard library only: IPv4 addresses by the kernel's list of configured ones, IPv6 from /proc. Linux.
-"""
+"""Addresses of this machine: which one a name, an address or a network stands for."""
 
 from __future__ import annotations
 
-import array
 import contextlib
-import fcntl
 import ipaddress
 import socket
-import struct
-import sys
 from collections.abc import Mapping
-from pathlib import Path
+
+import psutil
 
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 
-SIOCGIFCONF = 0x8912
-_ENTRY_BYTES = 40  # of struct ifreq on 64-bit Linux: 16 of name, then the address
-_LINK_LOCAL_SCOPE = 0x20
 INTERFACE_OF_NCCL = "NCCL_SOCKET_IFNAME"
 
 
 def addresses() -> list[tuple[str, str]]:
-    """Interface and address, of every address of this machine but IPv6 ones that hold on one link only."""
-    if sys.platform != "linux":
-        raise ConfigError(f"interfaces are listed on Linux only, this is {sys.platform}: give an address")
-    return _four() + _six()
+    """Interface and address, of every address of this machine but IPv6 ones that hold on one link only; IPv4 first."""
+    found = [
+        (name, entry.address)
+        for family in (socket.AF_INET, socket.AF_INET6)
+        for name, entries in psutil.net_if_addrs().items()
+        for entry in entries
+        if entry.family == family
+    ]
+    return [(name, address) for name, address in found if not _is_of_one_link(address)]
 
 
-def _four() -> list[tuple[str, str]]:
-    room = array.array("B", bytes(_ENTRY_BYTES * 256))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        request = struct.pack("iL", len(room), room.buffer_info()[0])
-        used = struct.unpack("iL", fcntl.ioctl(sock, SIOCGIFCONF, request))[0]
-    data = room.tobytes()[:used]
-    entries = (data[at : at + _ENTRY_BYTES] for at in range(0, len(data), _ENTRY_BYTES))
-    return [(entry[:16].rstrip(b"\0").decode().partition(":")[0], socket.inet_ntoa(entry[20:24])) for entry in entries]
-
-
-def _six() -> list[tuple[str, str]]:
-    found = []
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/net/if_inet6").read_text(encoding="ascii").splitlines():
-            number, _, _, scope, _, name = line.split()
-            if int(scope, 16) != _LINK_LOCAL_SCOPE:
-                found.append((name, str(ipaddress.IPv6Address(int(number, 16)))))
-    return found
+def _is_of_one_link(address: str) -> bool:
+    return ":" in address and ipaddress.IPv6Address(address).is_link_local
 
 
 def resolve(wanted: str, flag: str = "--interface") -> str:
@@ -78,7 +58,7 @@ def for_nccl(address: str, environment: Mapping[str, str]) -> dict[str, str]:
 
     Nothing where somebody has said there already which one, or where none has it.
     """
-    if INTERFACE_OF_NCCL in environment or sys.platform != "linux":
+    if INTERFACE_OF_NCCL in environment:
         return {}
     known = "127.0.0.1" if ipaddress.ip_address(address).is_loopback else address
     name = next((name for name, its in addresses() if its == known), "")

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-import pytest
-
 from paceline.launch.interface import INTERFACE_OF_NCCL, addresses, for_nccl
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="interfaces are listed on Linux only")
 
 
 def test_nccl_takes_the_interface_of_the_address_that_was_asked_for() -> None:

@@ -1,4 +1,4 @@
-"""A run's state as Prometheus reads it: the text exposition format, version 0.0.4.
+"""A run's state as Prometheus reads it, in its text exposition format, which prometheus-client writes.
 
     metrics = Metrics(run="runs/a", scheme="ssp")
     for record in read_trace("runs/a/trace.jsonl"):
@@ -11,15 +11,20 @@ board over these names.
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+
+from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from paceline.core.trace import ARRIVALS, Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
 from paceline.observe.store import is_timed
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+__all__ = ["CONTENT_TYPE", "HELP", "STALENESS", "STALENESS_HELP", "Family", "Metrics"]
+
 STALENESS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 """Upper ends of the buckets of the histogram of staleness, in versions."""
 STALENESS_HELP = "Versions between a contribution's weights and its own update."
@@ -56,7 +61,7 @@ HELP = {
 }
 
 
-class Metrics:
+class Metrics(Collector):
     """Fed with records in any order; `text` may be asked for at any moment.
 
     families: by name, without the prefix. staleness: how many contributions to shard 0 were so many versions late.
@@ -99,14 +104,23 @@ class Metrics:
     def text(self, **labels: str) -> str:
         """The whole exposition, with `labels` besides those of all; ends with a line's end, as the format wants it."""
         self._labels |= labels
-        lines: list[str] = []
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        return generate_latest(registry).decode()
+
+    def describe(self) -> list[Metric]:
+        return []  # else `register` would call `collect`
+
+    def collect(self) -> Iterator[Metric]:
+        """The families that have a value, as prometheus-client has them."""
         for name, family in self.families.items():
             if family.values:
-                lines += _head(name, family.kind, family.help)
-                lines += [self._line(name, dict(labels), value) for labels, value in family.values.items()]
+                made = _FAMILIES[family.kind](f"paceline_{name}", family.help)
+                for labels, value in family.values.items():
+                    made.add_sample(f"paceline_{name}", {**self._labels, **dict(labels)}, value)
+                yield made
         if self.staleness:
-            lines += self._histogram()
-        return "\n".join(lines) + "\n"
+            yield self._histogram()
 
     def _span(self, span: Span) -> None:
         self._grow("seconds_total", span.seconds, rank=span.rank, activity=span.activity)
@@ -143,35 +157,16 @@ class Metrics:
     def _set(self, name: str, value: float, **labels: object) -> None:
         self.families[name].values[_sorted(labels)] = value
 
-    def _histogram(self) -> list[str]:
-        name = "staleness"
-        lines = _head(name, "histogram", STALENESS_HELP)
-        for end in STALENESS:
-            count = sum(n for late, n in self.staleness.items() if late <= end)
-            lines.append(self._line(f"{name}_bucket", {"le": str(end)}, count))
-        total = self.staleness.total()
-        lines.append(self._line(f"{name}_bucket", {"le": "+Inf"}, total))
-        lines.append(self._line(f"{name}_sum", {}, sum(late * n for late, n in self.staleness.items())))
-        return [*lines, self._line(f"{name}_count", {}, total)]
-
-    def _line(self, name: str, labels: Mapping[str, str], value: float) -> str:
-        told = ",".join(f'{key}="{_escaped(text)}"' for key, text in {**self._labels, **labels}.items())
-        return f"paceline_{name}{{{told}}} {_number(value)}" if told else f"paceline_{name} {_number(value)}"
+    def _histogram(self) -> Metric:
+        ends = [(str(end), float(sum(n for late, n in self.staleness.items() if late <= end))) for end in STALENESS]
+        made = HistogramMetricFamily("paceline_staleness", STALENESS_HELP, labels=[*self._labels])
+        total = float(sum(late * n for late, n in self.staleness.items()))
+        made.add_metric([*self._labels.values()], [*ends, ("+Inf", float(self.staleness.total()))], total)
+        return made
 
 
-def _head(name: str, kind: str, told: str) -> list[str]:
-    return [f"# HELP paceline_{name} {told}", f"# TYPE paceline_{name} {kind}"]
+_FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 
 
 def _sorted(labels: Mapping[str, object]) -> Labels:
     return tuple((key, str(value)) for key, value in labels.items())
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def _number(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    return ("+Inf" if value > 0 else "-Inf") if math.isinf(value) else f"{value:.15g}"

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from paceline.core.trace import Applied, Ended, Evaluated, Membership, Record, Span
 from paceline.observe.export.prometheus import HELP, Metrics
@@ -38,13 +39,13 @@ def exposed(name: str = "runs/a") -> str:
 
 def test_counters_grow_and_gauges_are_the_last() -> None:
     lines = exposed().splitlines()
-    assert 'paceline_steps_total{run="runs/a",rank="0"} 2' in lines
-    assert 'paceline_seconds_total{run="runs/a",rank="0",activity="computing"} 0.7' in lines
-    assert 'paceline_updates_total{run="runs/a",shard="0"} 2' in lines
-    assert 'paceline_contributions_dropped_total{run="runs/a",shard="0"} 1' in lines
-    assert 'paceline_workers{run="runs/a"} 1' in lines
+    assert 'paceline_steps_total{rank="0",run="runs/a"} 2.0' in lines
+    assert 'paceline_seconds_total{activity="computing",rank="0",run="runs/a"} 0.7' in lines
+    assert 'paceline_updates_total{run="runs/a",shard="0"} 2.0' in lines
+    assert 'paceline_contributions_dropped_total{run="runs/a",shard="0"} 1.0' in lines
+    assert 'paceline_workers{run="runs/a"} 1.0' in lines
     assert 'paceline_test_loss{run="runs/a"} NaN' in lines
-    assert 'paceline_run_seconds{run="runs/a"} 1' in lines
+    assert 'paceline_run_seconds{run="runs/a"} 1.0' in lines
 
 
 def test_a_worker_that_comes_back_is_one_of_the_workers_again() -> None:
@@ -52,20 +53,19 @@ def test_a_worker_that_comes_back_is_one_of_the_workers_again() -> None:
     metrics.add_all(TRACE)
     for event in ("lost", "returned"):  # lost once more, before it was back
         metrics.add(Membership(at=2.0, party="worker 1", event=event))
-    assert "paceline_workers 2" in metrics.text().splitlines()
+    assert "paceline_workers 2.0" in metrics.text().splitlines()
 
 
 def test_the_histogram_counts_every_contribution_and_its_buckets_hold_one_another() -> None:
-    counts = [int(n) for n in re.findall(r"paceline_staleness_bucket\{.*\} (\d+)", exposed())]
+    counts = [int(n) for n in re.findall(r"paceline_staleness_bucket\{.*\} (\d+)\.0", exposed())]
     assert counts == sorted(counts)
     assert (counts[0], counts[-1]) == (1, 4)
-    assert 'paceline_staleness_sum{run="runs/a"} 247' in exposed()
+    assert 'paceline_staleness_sum{run="runs/a"} 247.0' in exposed()
 
 
 def test_prometheus_own_parser_reads_it_back_whatever_the_names() -> None:
-    parser = pytest.importorskip("prometheus_client.parser", reason="prometheus-client is not installed")
     name = 'a "b"\\n\nc'
-    families = {f.name: f for f in parser.text_string_to_metric_families(exposed(name))}
+    families = {f.name: f for f in text_string_to_metric_families(exposed(name))}
     assert families["paceline_staleness"].type == "histogram"
     assert families["paceline_samples"].type == "counter"
     assert {s.labels["run"] for f in families.values() for s in f.samples} == {name}

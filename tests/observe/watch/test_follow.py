@@ -86,7 +86,7 @@ def test_of_a_folder_of_runs_the_newest_is_followed_and_nothing_of_the_one_befor
         assert reader.read()
         document = reader.picture(Query())
         assert (document["run"], document["samples"]) == (str(tmp_path / scheme), samples)
-        assert f'run="{tmp_path / scheme}",scheme="x",rank="0"}} {samples}\n' in reader.metrics("x")
+        assert f'{{rank="0",run="{tmp_path / scheme}",scheme="x"}} {samples}.0\n' in reader.metrics("x")
     os.utime(tmp_path / "bsp" / "trace.jsonl", (3e9, 3e9))  # that one goes on, too
     assert not reader.read()
     assert reader.run == tmp_path / "asp"
