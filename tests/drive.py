@@ -8,8 +8,7 @@ import numpy as np
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.clocked import Pull, Push
-from paceline.core.effects import Reply, Tell
-from paceline.core.leases import Data
+from paceline.core.effects import Data, Reply, Tell
 from paceline.core.role import Place, Role
 from paceline.core.scheme import Scheme, make
 from paceline.core.trace import Applied, Decision, Record

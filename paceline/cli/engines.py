@@ -14,7 +14,7 @@ from typing import Any
 
 from paceline import config as configuration
 from paceline.cli.running import Losses, ending_in_order, run_and_report, run_scripts
-from paceline.cli.watch import page
+from paceline.cli.watch_page import page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.job.standing import starting

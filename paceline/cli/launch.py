@@ -17,7 +17,7 @@ from paceline.cli.engines import ENGINES, over_engine
 from paceline.cli.kubernetes import over_kubernetes
 from paceline.cli.options import Parser, values_of
 from paceline.cli.running import Losses, ending_in_order, run_and_report, run_scripts
-from paceline.cli.watch import add_watch, page
+from paceline.cli.watch_page import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.job.standing import starting

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from paceline.cli.options import Parser, add_settings, config_of
 from paceline.cli.running import Interrupted, Runner, run
-from paceline.cli.watch import add_watch, page
+from paceline.cli.watch_page import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import lookup, names

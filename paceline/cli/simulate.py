@@ -9,7 +9,7 @@ from paceline.cli.options import Parser, add_settings, refuse_other_schemes
 from paceline.cli.race import chosen, race, with_folders
 from paceline.cli.running import Runner, run_and_report
 from paceline.cli.virtual import Scene, add_flags
-from paceline.cli.watch import add_watch, page
+from paceline.cli.watch_page import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.launch.run import new_folder, removing_unused

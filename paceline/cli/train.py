@@ -10,7 +10,7 @@ from typing import Any
 from paceline import config as configuration
 from paceline.cli.options import Parser, add_settings, config_of, values_of
 from paceline.cli.running import run_and_report
-from paceline.cli.watch import add_watch, page
+from paceline.cli.watch_page import add_watch, page
 from paceline.core.errors import ConfigError
 from paceline.launch.local import LocalHost, prepare_seconds
 from paceline.launch.run import conductor_of, new_folder

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from paceline.cli import catalogue
 from paceline.cli.options import Parser
+from paceline.cli.watch_page import OWNED
 from paceline.config import build, load
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import lookup
@@ -29,7 +28,6 @@ examples:
   paceline race --schemes bsp,asp,esync --watch         one page; it goes over to each run as it begins
   paceline watch runs/a --port 8123 --metrics-open      and Prometheus scrapes http://127.0.0.1:8123/metrics
 """
-OWNED = "--until-stdin-closes"
 NICENESS = 10
 
 
@@ -65,11 +63,6 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def add_watch(parser: Parser) -> None:
-    """`--watch`, for the verbs that run something."""
-    parser.add_argument("--watch", action="store_true", help="show the run on a page in the browser while it goes on")
-
-
 def check(run: Path) -> None:
     """Raises ConfigError where there is no run to be watched."""
     if (run / TRACE).is_file() or any(run.glob(f"*/{TRACE}")):
@@ -93,25 +86,3 @@ def about(run: Path) -> dict[str, Any]:
     told["parameters"] = {scheme: dict(of) for scheme, of in config.parameters.items()}
     told |= {"servers": config.cluster.servers, "target": config.stop.target_accuracy or None}
     return told | {"model": config.model.name, "data": config.data.name}
-
-
-@contextmanager
-def page(wanted: bool, run: str) -> Iterator[None]:
-    """The page of the run in that folder, in a process of its own, for as long as the context lasts."""
-    if not wanted:
-        yield
-        return
-    command = [sys.executable, "-m", "paceline", "watch", run, OWNED]
-    # A session of its own, so that Ctrl-C ends the run and not the page that shows how it ended.
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        # Said before a table is drawn that nobody else should write into.
-        print(process.stdout.readline().decode().rstrip() or "no page: it could not be started", file=sys.stderr)
-        yield
-    finally:
-        process.stdin.close()
-        print(f"`paceline watch {run}` shows the run again", file=sys.stderr)

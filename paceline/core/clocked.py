@@ -30,8 +30,8 @@ from typing import Any, ClassVar
 
 from paceline.core import bounds
 from paceline.core.clocks import Clocks
-from paceline.core.effects import Reply, Tell
-from paceline.core.leases import APPLIED, LATE, REFUSED, Data, Places
+from paceline.core.effects import Data, Reply, Tell
+from paceline.core.leases import APPLIED, LATE, REFUSED, Places
 from paceline.core.message import INCREMENT, STATE, Nature, message
 from paceline.core.role import Place, Role
 from paceline.core.round import MadeOf, Round

@@ -11,13 +11,15 @@ from collections.abc import Hashable
 from dataclasses import field
 from typing import Any, Literal
 
-from paceline.core.leases import Data
-from paceline.core.record import record
+from paceline.core.message import record
 from paceline.core.spans import Spans
 from paceline.core.vector import Vector
 
 SERVERS: Literal["servers"] = "servers"
 COORDINATOR: Literal["coordinator"] = "coordinator"
+Piece = tuple[int, int, int]
+"""Samples of an epoch: its number, and the places in its order from which to which (without it)."""
+Data = tuple[Piece, ...]
 To = int | Literal["servers", "coordinator"]
 """Whom a message goes to: every shard, the coordinator, or the worker of that rank."""
 

@@ -37,3 +37,8 @@ class ProtocolError(PacelineError):
 
 class Unexpected(ProtocolError, TypeError):  # noqa: N818  a message, not a fault of who reads it
     """A message for which the role that got it has no use."""
+
+
+def ends_well(error: BaseException | None) -> bool:
+    """Is it SystemExit with exit code 0?"""
+    return isinstance(error, SystemExit) and not error.code

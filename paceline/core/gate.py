@@ -66,9 +66,9 @@ class GatePolicy:
         shard: int,
         note: Callable[[Record], None] | None,
         expel: Callable[[int, str], None] | None = None,
-    ) -> Gate | None:
+    ) -> SliceGate | None:
         """The gate of one slice; None where everything passes. expel: takes a rank to put out of the run, and why."""
-        return None if self.mode == OFF else Gate(self, norm, workers, shard, note, expel)
+        return None if self.mode == OFF else SliceGate(self, norm, workers, shard, note, expel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ class Strikes:
         return f"bad numbers: {which} contributions were refused"
 
 
-class Gate:
-    """Of one slice, which the trace knows as `shard`."""
+class SliceGate:
+    """The gate of one slice, which the trace knows as `shard`."""
 
     def __init__(
         self,

@@ -15,11 +15,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
+from paceline.core.effects import Data, Piece
 from paceline.core.trace import Leased
-
-Piece = tuple[int, int, int]
-"""Epoch, start, stop."""
-Data = tuple[Piece, ...]
 
 APPLIED, LATE, REFUSED = "applied", "late", "refused"
 """What becomes of a contribution: part of an update, dropped by the scheme, refused by the gate."""

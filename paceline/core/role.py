@@ -9,10 +9,8 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from paceline.core.effects import Effect, Reply, Tell
+from paceline.core.effects import Data, Effect, Reply, Tell
 from paceline.core.errors import Unexpected
-from paceline.core.gate import Gate
-from paceline.core.leases import Data
 from paceline.core.trace import Record
 
 
@@ -32,6 +30,25 @@ class Remembering(Update, Protocol):
 
     def reset(self) -> None:
         """Remember nothing, as if it had never been called; the clock of the schedule goes on."""
+
+
+class Gate(Protocol):
+    """Says which contributions are fit to be used (`paceline.core.gate`)."""
+
+    def push(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
+        """Why what worker `rank` has pushed does not count, or None. onto: what it is about to be added to.
+
+        Raises Diverged once nobody's numbers are finite any more.
+        """
+
+    def part(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
+        """The same of a part of a mean."""
+
+    def gone(self, rank: int) -> None:
+        """Worker `rank` takes no further part."""
+
+    def came(self, rank: int) -> None:
+        """It takes part again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

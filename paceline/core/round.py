@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from paceline.core.leases import Data
+from paceline.core.effects import Data
 from paceline.core.mean import sum_of_two, weighted_mean
 from paceline.core.spans import Spans, common
 

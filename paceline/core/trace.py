@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from paceline.core.record import keyword_record
+from paceline.core.message import keyword_record
 
 
 @keyword_record
@@ -56,6 +56,10 @@ class Applied(Record):
     staleness: int
     weight: float
     samples: int
+
+
+NOT_SAVED = "not saved"
+"""The verdict of a Decision about a checkpoint that could not be written."""
 
 
 @keyword_record

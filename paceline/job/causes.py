@@ -16,8 +16,3 @@ def root_of(failures: Sequence[Failure]) -> str:
     details = next((f.details for f in ranked if f.who == root.who and f.details), "")
     own = next((f.cause for f in ranked if f.who == root.who and f.rank == 1), "")
     return "\n".join(part for part in (own or root.cause, details.rstrip()) if part)
-
-
-def ends_well(error: BaseException | None) -> bool:
-    """Is it SystemExit with exit code 0?"""
-    return isinstance(error, SystemExit) and not error.code

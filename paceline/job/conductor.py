@@ -17,7 +17,7 @@ from paceline import config as configuration
 from paceline.checkpoint.folder import MODEL
 from paceline.config import Config
 from paceline.core.errors import ConfigError
-from paceline.core.trace import Decision, Membership, Record
+from paceline.core.trace import NOT_SAVED, Decision, Membership, Record
 from paceline.job.causes import root_of
 from paceline.job.claim import Claim, set_aside
 from paceline.job.coordinating import make_coordinator
@@ -25,7 +25,7 @@ from paceline.job.credentials import Credentials, security_note
 from paceline.job.crew import Crew, Ended
 from paceline.job.deadline import INTERRUPT_SECONDS, Deadline, RunFailed
 from paceline.job.growth import GROWS, asked_to_grow, grows
-from paceline.job.happenings import NOT_SAVED, Failure, Finished, Grow, Interrupted, Member, News, Started, Taken
+from paceline.job.happenings import Failure, Finished, Grow, Interrupted, Member, News, Started, Taken
 from paceline.job.ledger import Ledger
 from paceline.job.lives import PartyLives
 from paceline.job.recipe import Recipe

@@ -6,7 +6,7 @@ import functools
 import math
 
 from paceline.config import Config
-from paceline.core.leases import Data
+from paceline.core.effects import Data
 from paceline.job.choosing import choose_mean
 from paceline.job.layout import lay_out
 from paceline.job.recipe import coordinator_role

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from paceline.live.party import Party
 
-NOT_SAVED = "not saved"  # the verdict on a checkpoint that could not be
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import queue
 
+from paceline.core.effects import Piece
 from paceline.core.errors import TimedOut
-from paceline.core.leases import Piece
 from paceline.job.samples import ByQuota
 from paceline.live import control
 from paceline.live.session import Session

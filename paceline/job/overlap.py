@@ -17,9 +17,8 @@ import time
 from collections.abc import Callable
 from typing import cast
 
-from paceline.core.effects import Compute, Computed, Train
+from paceline.core.effects import Compute, Computed, Data, Train
 from paceline.core.errors import ConfigError, Stopped
-from paceline.core.leases import Data
 from paceline.core.spans import Spans
 from paceline.core.vector import Arrival
 from paceline.engine.backward import WAY_OUT, Backward

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from paceline.config.contradictions import check_leases
-from paceline.core.effects import Compute, Train
-from paceline.core.errors import ConfigError, PacelineError, PeerLost, Stopped, Undone
-from paceline.core.leases import Data
+from paceline.core.effects import Compute, Data, Train
+from paceline.core.errors import ConfigError, PacelineError, PeerLost, Stopped, Undone, ends_well
 from paceline.engine.buffers import Buffers
 from paceline.engine.data.batches import Batches, MapStyle
 from paceline.engine.data.dataset import Dataset
@@ -28,7 +27,6 @@ from paceline.engine.data.shares import make_shares, parse_shares
 from paceline.engine.flatten import FlatModel
 from paceline.engine.unused import ZeroTensors
 from paceline.job.belongings import Belongings
-from paceline.job.causes import ends_well
 from paceline.job.counts import Behind, Counts
 from paceline.job.diary import Diary, Kept, set_generators
 from paceline.job.guard import LoopGuard

@@ -21,8 +21,8 @@ from paceline.checkpoint.folder import CHECKPOINTS, MODEL, Folder
 from paceline.checkpoint.manifest import NOT_FINITE, Damaged, Entry, Manifest
 from paceline.checkpoint.store import Store
 from paceline.config import Config
+from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
-from paceline.core.leases import Data
 from paceline.core.robust import CENTRED
 from paceline.engine.data.shares import parse_shares
 from paceline.job import sound

@@ -27,13 +27,12 @@ from paceline.config import Config
 from paceline.core.effects import SERVERS
 from paceline.core.errors import ConfigError, Diverged, PeerLost, TimedOut, Undone
 from paceline.core.sharding import Layout
-from paceline.core.trace import Decision
+from paceline.core.trace import NOT_SAVED, Decision
 from paceline.engine.flatten import FlatModel
 from paceline.engine.vector import Flat
 from paceline.job.belongings import by_round
 from paceline.job.capturing import WEIGHTS
 from paceline.job.diary import AT_ONCE
-from paceline.job.happenings import NOT_SAVED
 from paceline.job.resuming import identity, store_of, worker_files
 from paceline.job.sound import OPTIMIZER
 from paceline.live import control, party

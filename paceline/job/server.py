@@ -14,9 +14,9 @@ from typing import Any
 
 from paceline.core.clocked import ClockedServer
 from paceline.core.copies import SliceState, mark_of
+from paceline.core.effects import Data
 from paceline.core.errors import PeerLost
-from paceline.core.gate import OFF, Gate
-from paceline.core.leases import Data
+from paceline.core.gate import OFF, SliceGate
 from paceline.core.mean import Averaged, MeanServer
 from paceline.core.robust import NONE as NO_RULE
 from paceline.core.role import Place
@@ -125,8 +125,8 @@ class Shard:
     def _length(self, number: int) -> int:
         return int(self._parts[number].stop - self._parts[number].start)
 
-    def _make_gates(self) -> dict[int, Gate | None]:
-        def made(number: int) -> Gate | None:
+    def _make_gates(self) -> dict[int, SliceGate | None]:
+        def made(number: int) -> SliceGate | None:
             norm, note = Probe(self._length(number)), self._session.reports.note
             return self._recipe.gate.gate(norm, self._plan.workers, self._server, note, self._expel)
 

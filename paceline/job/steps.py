@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import torch
 
-from paceline.core.effects import KEEP, RESET, Compute, Computed, Train, Trained
-from paceline.core.leases import Data, joined
+from paceline.core.effects import KEEP, RESET, Compute, Computed, Data, Train, Trained
+from paceline.core.leases import joined
 from paceline.core.spans import Spans, common
 from paceline.engine.flatten import FlatModel
 from paceline.engine.memory import OptimizerMemory

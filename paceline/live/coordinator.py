@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from paceline.core.effects import Data
 from paceline.core.errors import ProtocolError
-from paceline.core.leases import Data
 from paceline.core.membership import Membership as Members
 from paceline.core.membership import Patience
 from paceline.core.role import Place, Role

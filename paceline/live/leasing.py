@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from paceline.core.effects import Data
 from paceline.core.errors import ProtocolError
-from paceline.core.leases import Data, Leases
+from paceline.core.leases import Leases
 from paceline.core.trace import Leased
 from paceline.live import control
 from paceline.live.party import Party, server, worker

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from paceline.core.effects import Data
 from paceline.core.errors import PeerLost
-from paceline.core.leases import Data
 from paceline.core.trace import Record, Row, from_row, to_row
 from paceline.live import control, party
 from paceline.live.party import Party

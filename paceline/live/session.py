@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from paceline.core.effects import Data
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
-from paceline.core.leases import Data
 from paceline.core.role import Role
 from paceline.core.sharding import Layout
 from paceline.live import control, party, verbs

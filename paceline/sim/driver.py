@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from paceline.core.effects import KEEP, RESET, Compute, Computed, Train, Trained
-from paceline.core.gate import Gate
+from paceline.core.gate import SliceGate
 from paceline.core.leases import Leases
 from paceline.core.role import Role, Update
 from paceline.core.round import Round
@@ -78,7 +78,7 @@ class Simulation:
         watched: bool = True,
         mean: str = "",
         passage: Passage | None = None,
-        gate: Callable[[int], Gate | None] = lambda shard: None,
+        gate: Callable[[int], SliceGate | None] = lambda shard: None,
         rounds: Callable[[Iterable[int]], Round] | None = None,
         coding: Coding | None = None,
         lender: Lender | None = None,

@@ -18,8 +18,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from paceline.core.clocked import ClockedServer, settles
-from paceline.core.effects import Compute, Computed, Train, Trained
-from paceline.core.leases import LATE, Data, Leases, Piece, joined
+from paceline.core.effects import Compute, Computed, Data, Piece, Train, Trained
+from paceline.core.leases import LATE, Leases, joined
 from paceline.sim.parties import Party
 from paceline.sim.recounts.samples import Samples
 from paceline.sim.workload import Workload

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-from paceline.core.effects import KEEP, Compute, Computed, Train, Trained
-from paceline.core.leases import Data
+from paceline.core.effects import KEEP, Compute, Computed, Data, Train, Trained
 from paceline.core.role import Update
 from paceline.core.vector import cut
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
-from paceline.core.gate import Gate
-from paceline.core.leases import Data
+from paceline.core.gate import SliceGate
 from paceline.core.mean import MeanServer, mean_model
 from paceline.core.role import Place, Role, Update
 from paceline.core.round import Round
@@ -43,7 +43,7 @@ class World:
         note: Callable[[Record], None] | None,
         *,
         by_peers: bool = False,
-        gate: Callable[[int], Gate | None] = lambda shard: None,
+        gate: Callable[[int], SliceGate | None] = lambda shard: None,
         rounds: Callable[[Iterable[int]], Round] | None = None,
         settled: Callable[[int, str, Data], None] | None = None,
         shards: Sequence[ModelShard] = (),

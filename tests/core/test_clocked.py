@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from paceline.core.clocked import ClockedServer, Pull, Push, Weights, among_others, settles, some
-from paceline.core.effects import SERVERS, Call, Compute, Computed, Train, Trained
+from paceline.core.effects import SERVERS, Call, Compute, Computed, Data, Train, Trained
 from paceline.core.gate import REJECT, GatePolicy
-from paceline.core.leases import Data
 from paceline.core.pushing import ClockedWorker
 from paceline.core.role import Place
 from paceline.core.scheme import make, names

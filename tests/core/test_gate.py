@@ -12,7 +12,7 @@ from paceline.core.clocked import ClockedServer
 from paceline.core.effects import Reply
 from paceline.core.elastic import Replica
 from paceline.core.errors import ConfigError, Diverged
-from paceline.core.gate import REFUSED_IN_A_ROW, Gate, GatePolicy
+from paceline.core.gate import REFUSED_IN_A_ROW, GatePolicy, SliceGate
 from paceline.core.mean import MeanServer, Part
 from paceline.core.role import Place
 from paceline.core.scheme import make, names
@@ -22,7 +22,7 @@ from tests.drive import ByHand, server
 CLOCKED = [name for name in names() if issubclass(make(name, {}).Server or object, ClockedServer)]
 
 
-def gate(mode: str = "warn", workers: int = 2, note: Any = None, **policy: Any) -> Gate:
+def gate(mode: str = "warn", workers: int = 2, note: Any = None, **policy: Any) -> SliceGate:
     made = GatePolicy(mode=mode, **policy).gate(lambda v, onto: float(np.linalg.norm(v)), workers, 0, note)
     assert made is not None
     return made

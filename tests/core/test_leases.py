@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from paceline.core.leases import APPLIED, LATE, REFUSED, Data, Leases, Piece, Places, difference, joined
+from paceline.core.effects import Data, Piece
+from paceline.core.leases import APPLIED, LATE, REFUSED, Leases, Places, difference, joined
 
 N = 40
 

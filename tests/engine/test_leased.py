@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from paceline.core.leases import Leases, Piece
+from paceline.core.effects import Piece
+from paceline.core.leases import Leases
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.leased import LeasedBatches
 

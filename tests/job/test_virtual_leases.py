@@ -11,8 +11,9 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.clocked import settles
+from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
-from paceline.core.leases import APPLIED, Data
+from paceline.core.leases import APPLIED
 from paceline.core.scheme import make, names
 from paceline.core.trace import Leased
 from paceline.job.virtual import run

@@ -14,7 +14,8 @@ from paceline.core import balance, mean
 from paceline.core.arrivals import ArrivalServer
 from paceline.core.clocked import ClockedServer
 from paceline.core.clocks import Clocks
-from paceline.core.leases import Data, Leases
+from paceline.core.effects import Data
+from paceline.core.leases import Leases
 from paceline.core.mass import Holder, Share
 from paceline.core.replacing import Replacing
 from paceline.core.round import Round

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
+from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
-from paceline.core.leases import Data
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.shares import Shares
 

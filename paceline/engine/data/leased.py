@@ -7,7 +7,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from paceline.core.leases import Data, Piece, joined
+from paceline.core.effects import Data, Piece
+from paceline.core.leases import joined
 from paceline.engine.data.batches import MapStyle, Stream
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.shares import epoch_order

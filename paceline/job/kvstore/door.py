@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from paceline.codec.codec import Codec, lookup
-from paceline.core.errors import ConfigError
-from paceline.job.causes import ends_well
+from paceline.core.errors import ConfigError, ends_well
 from paceline.job.kvstore.files import KeyStates, load_states, save_states
 from paceline.job.kvstore.places import Key
 from paceline.job.kvstore.updater import Updater, updater_of

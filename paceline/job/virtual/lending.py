@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from paceline.core.leases import LATE, Data, Leases, Piece, joined
+from paceline.core.effects import Data, Piece
+from paceline.core.leases import LATE, Leases, joined
 from paceline.core.trace import Leased
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.leased import LeasedBatches

@@ -16,7 +16,7 @@ from paceline import config as configuration
 from paceline.checkpoint.folder import MODEL
 from paceline.core.collective import PEERS
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.core.gate import Gate
+from paceline.core.gate import SliceGate
 from paceline.core.leases import Leases
 from paceline.core.sharding import lay_out, tensors_by_slice
 from paceline.core.trace import Ended, Evaluated, Membership, Record
@@ -292,7 +292,7 @@ class VirtualRun:
             limit=self._counted,
         )
 
-    def _gate(self, shard: int) -> Gate | None:
+    def _gate(self, shard: int) -> SliceGate | None:
         if self._setting.timing_only:
             return None
         return self._recipe.gate.gate(norm, self._setting.cluster.workers, shard, self._note, self._expel)

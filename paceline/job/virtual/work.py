@@ -12,8 +12,8 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from paceline.core.effects import Compute, Computed, Train, Trained
-from paceline.core.leases import Data, joined
+from paceline.core.effects import Compute, Computed, Data, Train, Trained
+from paceline.core.leases import joined
 from paceline.core.vector import Ghost
 from paceline.engine.buffers import Buffers
 from paceline.engine.data.batches import Stream

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.core.clocks import Clocks
-from paceline.core.leases import Data
+from paceline.core.effects import Data
 from paceline.core.trace import Applied
 from paceline.sim.recounts.promises import EVERYBODY, Promised
 

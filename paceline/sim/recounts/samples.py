@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from paceline.core.leases import Data, Leases, Piece
+from paceline.core.effects import Data, Piece
+from paceline.core.leases import Leases
 from paceline.sim.recounts.contributions import ShardRecount
 
 NOBODY = -1
