@@ -53,11 +53,12 @@ def made(cls: type) -> Any:
 
 def install(words: str) -> None:
     """Every transport of this process: `RANK Message.field`."""
-    from paceline.core.clocked import Push
-    from paceline.live import control, party
-    from paceline.live.hub import HubTransport
-    from paceline.live.tcp import TcpTransport
-    from paceline.live.transport import Envelope, Kind
+    from paceline.core.paramserver.gated_server import Push
+    from paceline.live import party
+    from paceline.live.net.inprocess_transport import HubTransport
+    from paceline.live.net.tcp_transport import TcpTransport
+    from paceline.live.protocol import control_messages as control
+    from paceline.live.protocol.transport import Envelope, Kind
 
     rank, _, what = words.partition(" ")
     name, _, field = what.partition(".")

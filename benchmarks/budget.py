@@ -19,12 +19,12 @@ from _verdict import verdict
 import paceline
 from paceline.config import Config, build
 from paceline.core.scheme import make, names
-from paceline.job.virtual.run import VirtualRun
-from paceline.job.virtual.setting import Setting, cluster_of
-from paceline.launch.local import LocalHost
-from paceline.launch.run import Silent
-from paceline.observe.summary import Summary
-from paceline.sim.cluster import Network
+from paceline.launch.local.launcher import LocalHost
+from paceline.launch.local.train import Silent
+from paceline.observe.runs.summary import Summary
+from paceline.runtime.simulated.setup import Setting, cluster_of
+from paceline.runtime.simulated.simulated_run import VirtualRun
+from paceline.sim.cluster.model import Network
 
 SLOWDOWN = (1, 1, 2, 8)
 SAMPLES, BATCH = 1437, 32  # of the digits

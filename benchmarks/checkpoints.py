@@ -17,7 +17,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from paceline.checkpoint.folder import Folder
+from paceline.checkpoint.folder_store import Folder
 
 
 def pieces(number: int, length: int) -> list[bytes]:

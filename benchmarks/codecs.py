@@ -16,8 +16,8 @@ import sys
 import torch
 
 from paceline.bench import codec
-from paceline.bench.figure import floats
 from paceline.bench.report import conditions, table, write
+from paceline.bench.result import floats
 from paceline.codec import encoders
 
 CLAIMED = {"2bit: encode": 1.5, "2bit: decode and add": 2.0}

@@ -34,13 +34,14 @@ from paceline.core.effects import Reply, Tell
 from paceline.core.errors import ProtocolError
 from paceline.core.message import message
 from paceline.core.role import Place, Role
-from paceline.live import party, wire
-from paceline.live.handshake import Greeting, greet, new_nonce
-from paceline.live.node import Node
+from paceline.live import party
+from paceline.live.net.tcp_transport import TcpTransport
+from paceline.live.node.node import Node
+from paceline.live.numpy_memory import PlainMemory
 from paceline.live.party import Party
-from paceline.live.plain import PlainMemory
-from paceline.live.tcp import TcpTransport
-from paceline.live.transport import Envelope, Kind
+from paceline.live.protocol import frames
+from paceline.live.protocol.transport import Envelope, Kind
+from paceline.live.security.handshake import Greeting, greet, new_nonce
 
 MESSAGES_PER_SECOND = 20_000
 P99_SECONDS_MAX = 0.020
@@ -141,7 +142,7 @@ class Worker:
 
     def ask(self) -> None:
         self.calls += 1
-        wire.PREFIX.pack_into(self.call, 0, *wire.PREFIX.unpack_from(self.call)[:5], self.calls, 0)
+        frames.PREFIX.pack_into(self.call, 0, *frames.PREFIX.unpack_from(self.call)[:5], self.calls, 0)
         self.missing, self.begun = self.answer_bytes, time.perf_counter()
         self.sock.sendall(self.tell)
         self.sock.sendall(self.call)
@@ -157,7 +158,7 @@ class Worker:
 
 
 def frame(envelope: Envelope) -> bytes:
-    return b"".join(wire.encode(envelope, PlainMemory()))
+    return b"".join(frames.encode(envelope, PlainMemory()))
 
 
 def work(address: str, connections: int, size: int, seconds: float) -> Figures:

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from paceline.bench import exchange
-from paceline.bench.figure import Figure, floats
 from paceline.bench.report import conditions, table, write
+from paceline.bench.result import Figure, floats
 
 BOUNDS = {"shm": 1.5, "tcp": 1.25}
 GATE_BOUND = 1.05

@@ -20,14 +20,14 @@ import torch
 from _verdict import verdict
 
 import paceline.schemes  # noqa: F401  enters the catalogue
-from paceline.core.clocked import Push
-from paceline.core.gate import GatePolicy
+from paceline.core.paramserver.gated_server import Push
+from paceline.core.paramserver.gradient_check import GatePolicy
 from paceline.core.role import Place, Role
 from paceline.core.scheme import make
-from paceline.engine.probe import Probe
-from paceline.engine.recipes import OptimizerRecipe
-from paceline.engine.rules import make_rule
-from paceline.engine.vector import Flat
+from paceline.engine.optim.optimizers import make_rule
+from paceline.engine.specs import OptimizerRecipe
+from paceline.engine.vectors.flat import Flat
+from paceline.engine.vectors.norm_probe import Probe
 
 
 def box(mode: str, length: int) -> Role:

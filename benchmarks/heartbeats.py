@@ -26,9 +26,9 @@ from _verdict import verdict
 
 from paceline import config as configuration
 from paceline.bench.report import conditions
-from paceline.launch.local import LocalHost
-from paceline.launch.run import Silent, conductor_of
-from paceline.live.coordinator import Coordinator
+from paceline.launch.local.launcher import LocalHost
+from paceline.launch.local.train import Silent, conductor_of
+from paceline.live.coordinator.coordinator import Coordinator
 
 DEAD_AFTER_SECONDS = 5.0
 

@@ -35,11 +35,12 @@ from pathlib import Path
 import msgspec
 from _processes import descendants, training, under_way
 
+from paceline.core.collective.mean_server import Part
 from paceline.core.errors import ProtocolError
-from paceline.core.mean import Part
-from paceline.engine.vector import Flat, FlatMemory
-from paceline.live import control, wire
-from paceline.live.transport import Envelope, Kind
+from paceline.engine.vectors.flat import Flat, FlatMemory
+from paceline.live.protocol import control_messages as control
+from paceline.live.protocol import frames as wire
+from paceline.live.protocol.transport import Envelope, Kind
 
 BODY_BYTES_MAX = 1 << 20
 SLOW = 50

@@ -49,13 +49,13 @@ class Party:
     """A server of a run that answers whoever says something."""
 
     def __init__(self, how: str, folder: Path) -> None:
-        import paceline.live.control  # noqa: F401  the words that are heard here
-        from paceline.job.authority import Authority
+        import paceline.live.protocol.control_messages  # noqa: F401  the words that are heard here
+        from paceline.live.net.tcp_transport import TcpTransport
+        from paceline.live.numpy_memory import PlainMemory
         from paceline.live.party import COORDINATOR, server, worker
-        from paceline.live.plain import PlainMemory
-        from paceline.live.segments import segments_for
-        from paceline.live.tcp import TcpTransport
-        from paceline.live.tls import Tls
+        from paceline.live.same_host.shared_memory import segments_for
+        from paceline.live.security.certificate_authority import Authority
+        from paceline.live.security.tls import Tls
 
         me = server(0)
         if how == "tls":
@@ -100,7 +100,7 @@ class Launcher:
     """Who waits for agents, and beats to those that came."""
 
     def __init__(self) -> None:
-        from paceline.launch.door import Door
+        from paceline.launch.remote.callback_listener import Door
 
         self._admission = Door("127.0.0.1")
         told = json.loads(self._admission.ticket)
@@ -108,7 +108,7 @@ class Launcher:
         threading.Thread(target=self._hear, daemon=True).start()
 
     def _hear(self) -> None:
-        from paceline.launch.words import Begun
+        from paceline.launch.remote.protocol import Begun
 
         while (caller := self._admission.caller()) is not None:
             caller[0].say(Begun(address=""))
@@ -121,7 +121,7 @@ class Page:
     """The live page of a run that has only begun."""
 
     def __init__(self, folder: Path) -> None:
-        from paceline.observe.watch.serve import serve
+        from paceline.observe.watch.server import serve
 
         (folder / "trace.jsonl").write_text("")
         said: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -229,13 +229,13 @@ def greet(address: str, a_second: int) -> None:
 
 # ---- who belongs there -------------------------------------------------------------------------------------------
 def party_call(kind: str, told: dict[str, Any], folder: Path) -> Callable[[], None]:
-    from paceline.live.control import Total
+    from paceline.live.net.tcp_transport import TcpTransport
+    from paceline.live.numpy_memory import PlainMemory
     from paceline.live.party import server, worker
-    from paceline.live.plain import PlainMemory
-    from paceline.live.segments import segments_for
-    from paceline.live.tcp import TcpTransport
-    from paceline.live.tls import Tls
-    from paceline.live.transport import Envelope, Kind
+    from paceline.live.protocol.control_messages import Total
+    from paceline.live.protocol.transport import Envelope, Kind
+    from paceline.live.same_host.shared_memory import segments_for
+    from paceline.live.security.tls import Tls
 
     ranks = itertools.count()
 
@@ -258,9 +258,9 @@ def party_call(kind: str, told: dict[str, Any], folder: Path) -> Callable[[], No
 
 
 def agent_call(told: dict[str, Any]) -> Callable[[], None]:
-    from paceline.launch.agent import hello
-    from paceline.launch.door import enter_once
-    from paceline.launch.words import hang_up
+    from paceline.launch.remote.agent import hello
+    from paceline.launch.remote.callback_listener import enter_once
+    from paceline.launch.remote.protocol import hang_up
 
     def call() -> None:
         lines, _ = enter_once(told["ticket"], hello)

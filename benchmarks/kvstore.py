@@ -35,7 +35,7 @@ from peers import kvstore  # noqa: E402
 from peers.door import Door  # noqa: E402
 
 from paceline.bench.exchange import Job, Running  # noqa: E402
-from paceline.bench.figure import floats  # noqa: E402
+from paceline.bench.result import floats  # noqa: E402
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

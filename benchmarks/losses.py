@@ -34,7 +34,7 @@ from safetensors.numpy import load_file
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.scheme import names
-from paceline.job.standing import read_status
+from paceline.runtime.run_folder.status_file import read_status
 
 WORKERS, KILLS, STOP_SECONDS = 3, 7, 8.0
 LATE_SECONDS = 5.0  # after --seconds; the bar

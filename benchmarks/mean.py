@@ -14,8 +14,8 @@ import sys
 from _verdict import verdict
 
 from paceline.bench import mean
-from paceline.bench.figure import floats
 from paceline.bench.report import conditions, table, write
+from paceline.bench.result import floats
 from paceline.core.collective import PEERS, Fabric, Link, choose
 
 BOUND = 1.0

@@ -1,6 +1,6 @@
 """Planted bugs, and how soon `paceline fuzz` sees each (docs/fuzzing.md).
 
-    python benchmarks/mutants.py                    all of tests/sim/planted.py; claim: each within 60 s
+    python benchmarks/mutants.py                    all of tests/sim/all_mutants.py; claim: each within 60 s
     python benchmarks/mutants.py --only lease       those whose name has that word
     python benchmarks/mutants.py --seconds 20       claim: each within so many
 
@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.scheme import names
-from paceline.sim.drawn import schemes_of
-from paceline.sim.fuzz import draw, play
-from tests.sim.planted import PLANTED
+from paceline.sim.fuzzing.fuzz import draw, play
+from paceline.sim.fuzzing.random_parameters import schemes_of
+from tests.sim.all_mutants import PLANTED
 
 
 def first_caught(mutant: Callable[[pytest.MonkeyPatch], None], seconds: float) -> tuple[int | None, float, str]:

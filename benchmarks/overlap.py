@@ -37,7 +37,7 @@ from _verdict import verdict
 
 from paceline.bench.report import conditions
 from paceline.engine.models import build
-from paceline.engine.recipes import ModelRecipe
+from paceline.engine.specs import ModelRecipe
 
 LINK = "link"
 NEVER_S = "1e6"  # --eval-every: the evaluator would take a core of the two

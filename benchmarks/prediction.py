@@ -26,12 +26,12 @@ import torch
 import paceline
 from paceline import config as configuration
 from paceline.config import Config
-from paceline.job.virtual import recorded
-from paceline.job.virtual.run import VirtualRun
-from paceline.job.virtual.setting import Setting, cluster_of
-from paceline.launch.local import LocalHost
-from paceline.launch.run import Silent
-from paceline.sim.cluster import Cluster, Network
+from paceline.launch.local.launcher import LocalHost
+from paceline.launch.local.train import Silent
+from paceline.runtime.simulated import cluster_from_trace as recorded
+from paceline.runtime.simulated.setup import Setting, cluster_of
+from paceline.runtime.simulated.simulated_run import VirtualRun
+from paceline.sim.cluster.model import Cluster, Network
 
 SCHEMES = "bsp,asp,ssp,gsp,esync,localsgd,easgd"
 JOB = {

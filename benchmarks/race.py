@@ -22,7 +22,7 @@ from pathlib import Path
 from _verdict import verdict
 
 import paceline
-from paceline.launch.local import LocalHost
+from paceline.launch.local.launcher import LocalHost
 
 SLOWDOWN = (1, 1, 2, 10)
 STEP_MS = 20

@@ -37,17 +37,17 @@ import torch
 from torch import nn
 
 from paceline.config import Config, build
-from paceline.engine.recipes import OptimizerRecipe
-from paceline.job.conductor import Conductor
-from paceline.job.crew import Ended
-from paceline.job.pace import Pace
-from paceline.job.party import take_part
-from paceline.job.recipe import Recipe
-from paceline.job.seat import Seat
-from paceline.launch.run import Silent
+from paceline.engine.specs import OptimizerRecipe
+from paceline.launch.local.train import Silent
 from paceline.live import party
-from paceline.live.plain import PlainMemory
-from paceline.live.tcp import TcpTransport
+from paceline.live.net.tcp_transport import TcpTransport
+from paceline.live.numpy_memory import PlainMemory
+from paceline.runtime.process_main import take_part
+from paceline.runtime.spec.job_spec import Recipe
+from paceline.runtime.spec.launcher import Ended
+from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.supervisor.supervisor import Conductor
+from paceline.runtime.worker.pace import Pace
 
 FACTOR = 1.3
 MIB = 2**20

@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 from _verdict import verdict
 
-from paceline.core.clocked import Push
-from paceline.job.authority import Authority
-from paceline.live.control import Total
+from paceline.core.paramserver.gated_server import Push
+from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.party import Party, server, worker
-from paceline.live.tcp import TcpTransport
-from paceline.live.tls import Tls
-from paceline.live.transport import Envelope, Kind
+from paceline.live.protocol.control_messages import Total
+from paceline.live.protocol.transport import Envelope, Kind
+from paceline.live.security.certificate_authority import Authority
+from paceline.live.security.tls import Tls
 
 SO_MAX_PACING_RATE = 47  # Linux: bytes a second
 LINK_BYTES_PER_SECOND = 125_000_000

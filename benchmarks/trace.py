@@ -34,12 +34,12 @@ from torch import nn
 from paceline.bench.report import conditions
 from paceline.core.trace import Applied, Decision, Record
 from paceline.engine import models
-from paceline.engine.recipes import ModelRecipe
+from paceline.engine.specs import ModelRecipe
+from paceline.live.control.reports import REPORT_SECONDS, Reports, records_of
+from paceline.live.coordinator.replayable import framed
 from paceline.live.party import Party, worker
-from paceline.live.replica import framed
-from paceline.live.reports import REPORT_SECONDS, Reports, records_of
-from paceline.live.transport import Envelope
-from paceline.observe.store import TraceWriter
+from paceline.live.protocol.transport import Envelope
+from paceline.observe.trace.trace_file import TraceWriter
 
 BOUND = 0.01
 BATCH = 32

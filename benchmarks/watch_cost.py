@@ -37,7 +37,7 @@ from paceline.bench.report import conditions
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
 from paceline.sim import Simulation, Steps
-from paceline.sim.cluster import Cluster, Device, Host
+from paceline.sim.cluster.model import Cluster, Device, Host
 
 FACTOR = 4
 BATCH = 32

@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
 
         return join
     if name == "train":
-        from paceline.launch.run import train
+        from paceline.launch.local.train import train
 
         return train
     raise AttributeError(f"module 'paceline' has no attribute {name!r}")

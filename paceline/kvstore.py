@@ -8,8 +8,8 @@ kv.pull("w", out=w)
 
 from __future__ import annotations
 
-from paceline.job.kvstore.door import KVStore
-from paceline.job.kvstore.values import shares_of
-from paceline.launch.kvstore import create
+from paceline.compat.mxnet.api import KVStore
+from paceline.compat.mxnet.arguments import shares_of
+from paceline.compat.mxnet.create import create
 
 __all__ = ["KVStore", "create", "shares_of"]

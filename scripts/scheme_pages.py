@@ -11,16 +11,16 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-from paceline.cli import catalogue
+from paceline.cli.support import scheme_catalogue
 from paceline.core.effects import Effect, Reply, Tell
 from paceline.core.role import Role
 from paceline.core.scheme import Scheme, lookup, make, names
 from paceline.core.trace import Record
 from paceline.core.vector import Ghost
-from paceline.observe import canvas
-from paceline.observe.timeline import Message, timeline_figure
+from paceline.observe.plots import style
+from paceline.observe.plots.timeline import Message, timeline_figure
 from paceline.sim import Simulation, Steps
-from paceline.sim.cluster import Cluster, Device, Host
+from paceline.sim.cluster.model import Cluster, Device, Host
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "schemes"
 MADE_BY = "make pages"
@@ -116,7 +116,7 @@ def draw(name: str) -> None:
     from PIL import Image
 
     path = FOLDER / f"{name}.png"
-    canvas.save(figure(name), path)
+    style.save(figure(name), path)
     with Image.open(path) as image:  # a picture of few colours is a third as large with a palette of its own
         image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
 
@@ -144,9 +144,9 @@ def page(name: str) -> str:
         [
             f"<!-- Made by `{MADE_BY}` from paceline/schemes/{name}.py; edit that file, not this one. -->",
             f"# {name}",
-            catalogue.description(name),
+            scheme_catalogue.description(name),
             f"## Ten seconds of it\n\n{figure_text(name)}",
-            f"## What it needs\n\n{table(('', ''), catalogue.needs(name).items())}",
+            f"## What it needs\n\n{table(('', ''), scheme_catalogue.needs(name).items())}",
             f"## Parameters\n\n{parameters(name)}",
             f"## Citation\n\n{link}; `paceline cite {name}` prints\n\n```bibtex\n{paper.bibtex()}\n```",
             "[All schemes](README.md) · [How to choose](../choose.md)\n",
@@ -181,7 +181,7 @@ def table(head: tuple[str, ...], rows: Any) -> str:
 def parameters(name: str) -> str:
     rows = [
         (f"`{p.flag}`", p.type, f"`{p.default}`" if p.default else "", p.limits, p.help.replace("|", "\\|"))
-        for p in catalogue.parameters(name)
+        for p in scheme_catalogue.parameters(name)
     ]
     return table(("flag", "type", "default", "limits", "meaning"), rows) if rows else "None."
 
@@ -193,7 +193,7 @@ def index() -> str:
         "One page each: the paper's box, when to use it and when not, ten seconds of it in a picture, what it needs,\n"
         "its parameters, how to cite it. [How to choose](../choose.md) compares them.",
     ]
-    for family, members in catalogue.families().items():
+    for family, members in scheme_catalogue.families().items():
         rows = [(f"[{name}]({name}.md)", lookup(name).summary, lookup(name).paper.short()) for name in members]
         if rows:
             parts.append(f"## {family}\n\n{table(('scheme', 'what it does', 'paper'), rows)}")

@@ -24,7 +24,7 @@ from typing import Any
 
 from paceline.cli.main import main as paceline
 from tests.lab.lab import missing, opened
-from tests.lab.launched import Launched
+from tests.lab.launch_run import Launched
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 FOUR = "simulate --scheme bsp --slowdown 1,1,1,4 --step-ms 20 --seconds 12 --epochs 0"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.launch.warm import Warm
+from tests.launch.forked_cli import Warm
 
 # Threads of OpenMP that wait for work shall sleep: by default they spin, and take the time from those who have work.
 # Before torch is imported, here and in whatever a test starts.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import graphlib
+import re
 import statistics
 import subprocess
 import sys
@@ -26,19 +28,22 @@ MAY_IMPORT: dict[str, set[str]] = {
     "checkpoint": {"core", "checkpoint"},
     "observe": {"core.trace", "core.errors", "observe"},
     "config": BELOW_CONFIG | {"config"},
-    "job": BELOW_CONFIG | {"config", "job"},
-    "chaos": BELOW_CONFIG | {"config", "job", "chaos"},
-    "launch": BELOW_CONFIG | {"config", "job", "launch"},
-    "bench": BELOW_CONFIG | {"config", "job", "launch", "bench"},
-    "kvstore": {"job", "launch"},
-    "compat": BELOW_CONFIG | {"config", "job", "launch", "cli", "compat"},
-    "cli": BELOW_CONFIG | {"config", "job", "launch", "compat", "bench", "chaos", "cli"},
+    "runtime": BELOW_CONFIG | {"config", "runtime"},
+    "chaos": BELOW_CONFIG | {"config", "runtime", "chaos"},
+    "launch": BELOW_CONFIG | {"config", "runtime", "launch"},
+    "bench": BELOW_CONFIG | {"config", "runtime", "launch", "bench"},
+    "compat": BELOW_CONFIG | {"config", "runtime", "launch", "compat"},
+    "kvstore": {"compat"},
+    "cli": BELOW_CONFIG | {"config", "runtime", "launch", "compat", "bench", "chaos", "cli"},
 }
 """What each part of the package may import of the package; `core.trace` is that module only."""
 
 STANDARD_LIBRARY_ONLY = {"core", "schemes", "sim"}
-TORCH_AT_MODULE_LEVEL = {"engine", "job", "bench"}
+TORCH_AT_MODULE_LEVEL = {"engine", "runtime", "bench", "compat"}
 MAY_NAME_A_SCHEME = {"cli", "compat"}
+FILES_IN_A_FOLDER_MAX = 12
+"""Besides its `__init__.py`. A folder of many of one kind may have more: one file a scheme, one a verb."""
+MANY_OF_ONE_KIND = {"schemes", "cli/commands"}
 BANNED_MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}
 BANNED_CALLS = {"eval", "exec", "torch.load", "yaml.load", "time.sleep"}
 
@@ -100,7 +105,7 @@ def within(target: str, names: set[str]) -> bool:
 
 
 def test_every_part_of_the_package_has_its_place() -> None:
-    parts = {path.stem for path in PACKAGE.iterdir() if path.is_dir() or path.suffix == ".py"}
+    parts = {file.relative_to(PACKAGE).parts[0].removesuffix(".py") for file in FILES}
     assert parts - {"__init__", "__main__", "__pycache__"} <= set(MAY_IMPORT)
 
 
@@ -150,6 +155,60 @@ def test_nothing_that_runs_what_it_reads_is_used() -> None:
                 if renamed.get(called, called) in BANNED_CALLS:
                     wrong.append(f"{file.relative_to(ROOT)}:{node.lineno} calls {called}")
     assert wrong == []
+
+
+def folder_of(module: str) -> str:
+    """`paceline/core` for paceline.core and for paceline.core.effects."""
+    path = Path(*module.split("."))
+    return str(path if (ROOT / path).is_dir() else path.parent)
+
+
+def needed_while_it_runs(file: Path) -> Iterator[str]:
+    """The modules of the package that `file` imports, not counting imports for the type checker alone."""
+    for node in ast.walk(TREES[file]):
+        if isinstance(node, ast.Import | ast.ImportFrom) and node not in FOR_TYPES[file]:
+            yield from (target for target in targets(file, node) if target in MODULES)
+
+
+FOR_TYPES = {
+    file: {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for inner in ast.walk(node)
+    }
+    for file, tree in TREES.items()
+}
+
+
+def test_folders_need_one_another_in_one_order_sub_folders_too() -> None:
+    needs: dict[str, set[str]] = {}
+    for file in FILES:
+        own = str(file.parent.relative_to(ROOT))
+        if file.name != "__init__.py" and file.parent != PACKAGE:  # which offer what lies in the folders below
+            others = {folder_of(target) for target in needed_while_it_runs(file)}
+            needs.setdefault(own, set()).update(others - {own, "paceline"})
+    try:
+        order = list(graphlib.TopologicalSorter(needs).static_order())
+    except graphlib.CycleError as error:
+        pytest.fail(f"folders that need one another: {' -> '.join(error.args[1])}")
+    assert order.index("paceline/core") < order.index("paceline/schemes") < order.index("paceline/cli/commands")
+
+
+def test_no_folder_is_a_heap() -> None:
+    folders = {file.parent for file in FILES}
+    sizes = {str(f.relative_to(PACKAGE)): len([x for x in f.glob("*.py") if x.name != "__init__.py"]) for f in folders}
+    crowded = {name: size for name, size in sizes.items() if size > FILES_IN_A_FOLDER_MAX}
+    assert {name for name in crowded if name not in MANY_OF_ONE_KIND} == set(), crowded
+
+
+def test_every_folder_says_what_lives_there_what_to_read_first_and_what_it_may_import() -> None:
+    silent = []
+    for folder in {file.parent for file in FILES} - {PACKAGE}:
+        told = ast.get_docstring(TREES[folder / "__init__.py"]) or ""
+        if not (2 <= len(told.splitlines()) <= 12 and "Read `" in told and re.search(r"May\simport|Imports", told)):
+            silent.append(str(folder.relative_to(ROOT)))
+    assert silent == []
 
 
 def test_files_are_short() -> None:

@@ -21,11 +21,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from paceline import config as configuration
-from paceline.job.virtual.run import VirtualRun
-from paceline.job.virtual.setting import Setting
-from paceline.launch.run import Silent
-from paceline.observe.canvas import LINES
-from paceline.observe.summary import Summary
+from paceline.launch.local.train import Silent
+from paceline.observe.plots.style import LINES
+from paceline.observe.runs.summary import Summary
+from paceline.runtime.simulated.setup import Setting
+from paceline.runtime.simulated.simulated_run import VirtualRun
 from paceline.sim import Cluster
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "papers"

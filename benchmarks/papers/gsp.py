@@ -29,7 +29,7 @@ from common import (
 )
 
 from paceline.sim import Cluster
-from paceline.sim.cluster import Device, Host, Network
+from paceline.sim.cluster.model import Device, Host, Network
 
 KINDS = {1.0: 2, 2.0: 4, 4.0: 6}
 """How many times slower: how many such workers. Two, four and six are the groups of the authors' example file."""

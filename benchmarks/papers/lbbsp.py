@@ -30,7 +30,7 @@ from common import (
 )
 
 from paceline.sim import Cluster
-from paceline.sim.cluster import Bursts, Device, Host
+from paceline.sim.cluster.model import Bursts, Device, Host
 
 BSP = Side(name="BSP", scheme="bsp")
 LBBSP = Side(name="LB-BSP", scheme="lbbsp")

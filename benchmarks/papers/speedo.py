@@ -29,9 +29,9 @@ from common import (
     whole_numbers,
 )
 
-from paceline.observe.canvas import LINES, MARKS
+from paceline.observe.plots.style import LINES, MARKS
 from paceline.sim import Cluster
-from paceline.sim.cluster import Device, Host, Network
+from paceline.sim.cluster.model import Device, Host, Network
 
 STEP_S = 1.0
 JITTER = 0.15

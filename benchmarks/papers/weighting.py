@@ -13,9 +13,9 @@ import sys
 
 from common import Job, Page, Side, Sweep, Trial, axes_of, conditions, options_of, sweep, table, whole_numbers
 
-from paceline.observe.canvas import LINES
+from paceline.observe.plots.style import LINES
 from paceline.sim import Cluster
-from paceline.sim.cluster import Device, Host
+from paceline.sim.cluster.model import Device, Host
 
 JITTER = 0.1
 SLOW = 4.0

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paceline.bench.figure import Figure, Note, say_nothing, timed
+from paceline.bench.result import Figure, Note, say_nothing, timed
 from paceline.codec import Codec, Memory, read
-from paceline.codec.codec import Bytes
+from paceline.codec.base import Bytes
 
 LIMIT = "r += g"
 PARTS = ("encode", "decode", "decode and add")
@@ -61,7 +61,7 @@ def _of(name: str, codec: Codec, g: np.ndarray, rounds: int) -> Iterator[Figure]
 
 def measure_on_gpu(names: Sequence[str], length: int, rounds: int) -> Iterator[Figure]:
     """The same where the gradient lies on a GPU, of the codecs that have kernels for it. Raises ImportError."""
-    from paceline.codec import gpu
+    from paceline.codec.kernels import gpu
 
     numbers = np.random.default_rng(1).standard_normal(length).astype(np.float32)
     g = torch.tensor(numbers, device="cuda")

@@ -23,22 +23,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.bench.child import Child, Children, Talk
-from paceline.bench.figure import FLOAT_BYTES, Figure, Note, say_nothing
-from paceline.bench.limits import RawSockets, update_limit
-from paceline.bench.parties import Ears, keys, open_party, way_of
+from paceline.bench.bare_party import Ears, keys, open_party, way_of
+from paceline.bench.hardware_limits import RawSockets, update_limit
+from paceline.bench.result import FLOAT_BYTES, Figure, Note, say_nothing
+from paceline.bench.subprocess_job import Child, Children, Talk
 from paceline.core.effects import Computed
-from paceline.core.gate import WARN, GatePolicy
+from paceline.core.paramserver.gradient_check import WARN, GatePolicy
 from paceline.core.role import Place
 from paceline.core.scheme import make
 from paceline.core.sharding import Layout, lay_out
-from paceline.engine.pool import spare
-from paceline.engine.probe import Probe
-from paceline.engine.recipes import OptimizerRecipe
-from paceline.engine.rules import make_rule
-from paceline.engine.vector import Flat
+from paceline.engine.optim.optimizers import make_rule
+from paceline.engine.specs import OptimizerRecipe
+from paceline.engine.vectors.buffer_pool import spare
+from paceline.engine.vectors.flat import Flat
+from paceline.engine.vectors.norm_probe import Probe
 from paceline.live import party
-from paceline.live.hosted import Hosted
+from paceline.live.node.hosted_slice import Hosted
 
 WARM_ROUNDS = 3
 SLICES_MB = {"shm": 0.0, "tcp": 4.0}

@@ -1,4 +1,4 @@
-"""How long the way to another machine is, as workers measure it before training (`paceline/live/links.py`).
+"""How long the way to another machine is, as workers measure it before training (`live/control/link_probe.py`).
 
 Two processes, each with the credentials of one party that both derive from the same secret, speak as a worker and a
 server of a run do between hosts: one TCP connection under TLS 1.3, more streams where one does not fill the link.
@@ -13,20 +13,20 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from paceline.bench.figure import FLOAT_BYTES, Figure, Note, timed
+from paceline.bench.bare_party import TIMEOUT_S, Ears
 from paceline.bench.links import TRIES, Seconds
-from paceline.bench.parties import TIMEOUT_S, Ears
+from paceline.bench.result import FLOAT_BYTES, Figure, Note, timed
 from paceline.core.errors import ConfigError, PeerLost
-from paceline.engine.vector import FlatMemory
-from paceline.job.authority import Authority, derived
+from paceline.engine.vectors.flat import FlatMemory
 from paceline.live import party
-from paceline.live.dialer import CONNECT_SECONDS
-from paceline.live.exhibits import FREIGHT_LENGTH
-from paceline.live.links import timed_looks
-from paceline.live.node import Node
+from paceline.live.control.link_probe import timed_looks
+from paceline.live.net.dialer import CONNECT_SECONDS
+from paceline.live.net.tcp_transport import TcpTransport
+from paceline.live.node.node import Node
+from paceline.live.node.published_state import FREIGHT_LENGTH
 from paceline.live.party import Party
-from paceline.live.tcp import TcpTransport
-from paceline.live.tls import Tls
+from paceline.live.security.certificate_authority import Authority, derived
+from paceline.live.security.tls import Tls
 
 SHOWS, ASKS = party.server(0), party.worker(0)
 FREIGHT_BYTES = FLOAT_BYTES * FREIGHT_LENGTH

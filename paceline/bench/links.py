@@ -1,7 +1,7 @@
 """How long the way between two processes of this machine is, by each transport: latency, and bytes a second.
 
 One process asks another for nothing and for a megabyte, as a worker does that measures its links before training
-(`paceline/live/links.py`), and waits for the answer on a thread of its own. What bounds it:
+(`paceline/live/control/link_probe.py`), and waits for the answer on a thread of its own. What bounds it:
 
 - nothing: one byte there and one back by a plain socket: by a Unix stream where memory is shared, else by TCP over the
   loopback address.
@@ -24,13 +24,13 @@ from typing import Any
 
 import torch
 
-from paceline.bench.child import Children, Talk
-from paceline.bench.figure import FLOAT_BYTES, Figure, Note, say_nothing, timed
-from paceline.bench.limits import RawSockets
-from paceline.bench.parties import Ears, keys, open_party, way_of
+from paceline.bench.bare_party import Ears, keys, open_party, way_of
+from paceline.bench.hardware_limits import RawSockets
+from paceline.bench.result import FLOAT_BYTES, Figure, Note, say_nothing, timed
+from paceline.bench.subprocess_job import Children, Talk
 from paceline.live import party
-from paceline.live.exhibits import FREIGHT_LENGTH
-from paceline.live.links import timed_looks
+from paceline.live.control.link_probe import timed_looks
+from paceline.live.node.published_state import FREIGHT_LENGTH
 
 FREIGHT_BYTES = FLOAT_BYTES * FREIGHT_LENGTH
 TRIES = 3

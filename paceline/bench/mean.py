@@ -24,15 +24,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from paceline.bench.child import Child, Children, Talk
-from paceline.bench.figure import FLOAT_BYTES, Figure, Note, say_nothing, timed
-from paceline.bench.limits import RawSockets
-from paceline.bench.parties import TIMEOUT_S, Ears, keys, open_party, way_of
+from paceline.bench.bare_party import TIMEOUT_S, Ears, keys, open_party, way_of
+from paceline.bench.hardware_limits import RawSockets
+from paceline.bench.result import FLOAT_BYTES, Figure, Note, say_nothing, timed
+from paceline.bench.subprocess_job import Child, Children, Talk
 from paceline.core.effects import Mean
 from paceline.engine.adder import FlatAdder
-from paceline.engine.vector import FlatMemory
+from paceline.engine.vectors.flat import FlatMemory
 from paceline.live import party
-from paceline.live.peers import PeerCarrier
+from paceline.live.collectives.peer_backend import PeerCarrier
 
 GLOO, ADD = "gloo", "add"
 WARM_ROUNDS = 2

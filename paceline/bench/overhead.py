@@ -22,11 +22,11 @@ import torch
 from torch import nn
 
 import paceline
-from paceline.bench.child import PATIENCE_S, ROOT
-from paceline.bench.figure import FLOAT_BYTES, Figure, Note, say_nothing
+from paceline.bench.result import FLOAT_BYTES, Figure, Note, say_nothing
+from paceline.bench.subprocess_job import PATIENCE_S, ROOT
 from paceline.core.errors import PacelineError, TimedOut
 from paceline.engine import data, models
-from paceline.engine.recipes import DataRecipe, ModelRecipe
+from paceline.engine.specs import DataRecipe, ModelRecipe
 
 LIMIT = "the plain PyTorch loop"
 BATCHES = 4

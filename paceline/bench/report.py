@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from paceline.bench.figure import Figure
+from paceline.bench.result import Figure
 from paceline.core.errors import ConfigError
 
 WIDTH = 100

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from paceline.chaos.plan import KINDS
-from paceline.chaos.storm import Outcome
+from paceline.chaos.runner import Outcome
 from paceline.core.trace import Applied, Ended, Record, Span
-from paceline.observe.columns import columns
+from paceline.observe.terminal.columns import columns
 
 Pause = tuple[float, float]  # from, to
 HEADINGS = ("fault", "times", "given up", "back", "back p50", "back max", "pause p50", "pause max")

@@ -1,1 +1,5 @@
-"""Checkpoints on disk: files that are whole or absent, and a manifest, written last, that is the checkpoint."""
+"""Checkpoints, on disk or in Redis: files that are whole or absent, and a manifest that is
+written last.
+
+Read `folder_store.py` first, then `manifest.py`. May import `core/`.
+"""

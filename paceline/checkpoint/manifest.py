@@ -8,8 +8,8 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.checkpoint import facts as kinds
-from paceline.checkpoint import strict
+from paceline.checkpoint import manifest_facts as kinds
+from paceline.checkpoint import strict_json
 from paceline.core.errors import PacelineError
 
 BYTES_MAX = 1 << 22
@@ -56,7 +56,7 @@ class Manifest:
     @classmethod
     def _checked(cls, text: bytes) -> Manifest:
         """Raises ValueError."""
-        found = strict.decoded(text)
+        found = strict_json.decoded(text)
         if not isinstance(found, dict) or found.keys() != {"files", "finite", "facts"}:
             raise ValueError("it has not just files, finite and facts")
         if type(found["finite"]) is not bool:

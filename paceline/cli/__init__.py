@@ -1,5 +1,5 @@
-"""The command line: one verb a file.
+"""The command line.
 
-main     picks the verb, turns errors into one line and an exit code
-options  flags from the configuration
+Read `main.py` first: it picks the verb of `commands/`, turns errors into one line and an exit code.
+May import everything.
 """

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 
 from paceline import __version__
-from paceline.cli.output import dropping_output, replacing_unprintable
+from paceline.cli.support.output import dropping_output, replacing_unprintable
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.registry import nearest
-from paceline.observe.streams import discard
+from paceline.observe.terminal.streams import discard
 
 VERBS = {
     "train": "train one model on this machine under one scheme",
@@ -113,6 +113,6 @@ def _dispatch(words: list[str]) -> int:
     if words[0] not in VERBS:
         raise ConfigError(f"unknown verb {words[0]!r}{nearest(words[0], VERBS)}")
     try:
-        return int(importlib.import_module(f"paceline.cli.{words[0]}").main(words[1:]))
+        return int(importlib.import_module(f"paceline.cli.commands.{words[0]}").main(words[1:]))
     except SystemExit as end:  # argparse after --help
         return int(end.code or 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.codec.codec import BYTES_MAX_PER_NUMBER
+from paceline.codec.base import BYTES_MAX_PER_NUMBER
 from paceline.core.errors import ProtocolError
 
 WHOLE = "float32"
@@ -18,7 +18,7 @@ class Encoded:
 
     row: which of the sender's rows of vectors the receiver is to remember this one of; 0: of none. base: 0 for the
     vector itself, which begins the row anew; n for the difference to its n-th one. exact: so many parts of it are as
-    they were, at the end (`paceline.codec.small`).
+    they were, at the end (`paceline.codec.small_tensors`).
     """
 
     codec: str

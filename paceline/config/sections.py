@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.codec import read
-from paceline.codec.policy import EXACT_BELOW
+from paceline.codec.pipeline.policy import EXACT_BELOW
 from paceline.core.collective import PEERS
-from paceline.core.gate import OFF, REJECT, STRIKES_OF, WARN
-from paceline.core.robust import NONE, RULES
+from paceline.core.paramserver.gradient_check import OFF, REJECT, STRIKES_OF, WARN
+from paceline.core.paramserver.robust_mean import NONE, RULES
 from paceline.core.scheme import Limits, lookup
 from paceline.core.sharding import parse_shards
-from paceline.engine import recipes
-from paceline.engine.data.shares import parse_shares
+from paceline.engine import specs
+from paceline.engine.data.partition_plan import parse_shares
 from paceline.live.addresses import is_loopback
 
 
@@ -142,7 +142,7 @@ class Compression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    name: str = option("digits", "data set", flag="data", choices=recipes.DATASETS)
+    name: str = option("digits", "data set", flag="data", choices=specs.DATASETS)
     directory: str = option(
         "",
         "folder of the files of mnist or fashion-mnist, or its address (s3://..., webhdfs://...) (default: download)",
@@ -159,20 +159,20 @@ class Data:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    name: str = option("mlp", "network", flag="model", choices=recipes.MODELS)
+    name: str = option("mlp", "network", flag="model", choices=specs.MODELS)
     width: float = option(1.0, "multiplies the network's channels or hidden units", low=1e-3, high=64)
     dropout: float = option(0.0, "part of the last layer's inputs that is dropped while training", low=0, high=0.99)
     buffers: str = option("average", "batch-norm statistics of the workers' models", choices=("average", "local"))
     precision: str = option(
         "fp32",
         "of forward and backward; weights and what is exchanged stay fp32; fp16 needs GPUs",
-        choices=recipes.PRECISIONS,
+        choices=specs.PRECISIONS,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
-    name: str = option("sgd", "optimizer", flag="optimizer", choices=recipes.OPTIMIZERS)
+    name: str = option("sgd", "optimizer", flag="optimizer", choices=specs.OPTIMIZERS)
     lr: float = option(0.15, "learning rate on the mean loss", low=0)
     momentum: float = option(0.0, "momentum of SGD and LARS; the others have beta1", low=0, high=1)
     nesterov: bool = option(False, "SGD with Nesterov's momentum")
@@ -188,7 +188,7 @@ class Optimizer:
 class Schedule:
     """Lengths in epochs: passes over the training set by all workers together."""
 
-    name: str = option("constant", "learning-rate schedule", flag="schedule", choices=recipes.SCHEDULES)
+    name: str = option("constant", "learning-rate schedule", flag="schedule", choices=specs.SCHEDULES)
     warmup: float = option(0.0, "epochs of linear warm-up", low=0)
     every: float = option(30.0, "step: epochs between two reductions", flag="schedule-every", low=1e-6)
     factor: float = option(0.1, "step: what each reduction multiplies by", flag="schedule-factor", low=0, high=1)

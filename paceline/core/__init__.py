@@ -1,8 +1,5 @@
-"""The vocabulary of a scheme: standard library only, no torch, no clock, no socket.
+"""The vocabulary of schemes: what a role may ask for, what a message and a scheme are. Standard library only.
 
-effects    what a role may ask its driver for          scheme     name, paper, parameters, boxes; the registry
-role       the loop box and the "upon receiving" box    clocked    the clock-gated server many schemes share
-message    records that travel                          mean       the server's side of `Mean`
-vector     what may be done with a slice of the model   staleness  weights of late contributions
-clocks     the slowest worker in O(1)                   trace      typed records of what happened
+Read `effects.py` first, then `role.py` and `scheme.py`. The sub-folders hold what several schemes share. May import
+nothing else of the package; knows no torch, no clock and no socket.
 """

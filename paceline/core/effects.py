@@ -127,8 +127,8 @@ EVERY_BIT = -1
 class Mean:
     """Average of `v` over the ranks in `among`, weighted by `weight`; a rendezvous of equals.
 
-    Result: `paceline.core.mean.Averaged`. `tag` tells one rendezvous from the next; every member yields the
-    same `among` and `tag`. Who carries it (servers, all-reduce, ...) is the driver's affair.
+    Result: `paceline.core.collective.mean_server.Averaged`. `tag` tells one rendezvous from the next; every member
+    yields the same `among` and `tag`. Who carries it (servers, all-reduce, ...) is the driver's affair.
 
     series: means of one thing, one after the other, have one number: what a codec leaves out of one it may add to the
     next. EVERY_BIT for a mean that no codec may touch.

@@ -45,7 +45,7 @@ EXACT: Nature = "exact"
 """Vectors of which every bit counts."""
 
 Plane = Literal["control", "scheme", "state", "collective", "connection"]
-"""What a message is part of, which decides who may send it (`paceline.live.verbs`).
+"""What a message is part of, which decides who may send it (`paceline.live.control.permissions`).
 
 control: between the coordinator and everybody: who takes part, when training starts and ends, what is reported.
 scheme: among workers, servers and the coordinator: the messages of the papers' boxes.
@@ -101,7 +101,7 @@ def name_of(cls: type) -> str:
 
 
 def plane_of(cls: type) -> Plane:
-    """Which plane the message class belongs to, and so who may send it (`paceline.live.verbs`)."""
+    """Which plane the message class belongs to, and so who may send it (`paceline.live.control.permissions`)."""
     return _planes[cls]
 
 

@@ -33,7 +33,7 @@ class Remembering(Update, Protocol):
 
 
 class Gate(Protocol):
-    """Says which contributions are fit to be used (`paceline.core.gate`)."""
+    """Says which contributions are fit to be used (`paceline.core.paramserver.gradient_check`)."""
 
     def push(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
         """Why what worker `rank` has pushed does not count, or None. onto: what it is about to be added to.

@@ -1,7 +1,7 @@
 """What a scheme may do with a slice of the model.
 
 A vector is a value: arithmetic gives a new one and nothing changes afterwards. A scheme writes arithmetic on
-whatever it is given: a `paceline.engine.vector.Flat` (a torch buffer), a numpy array, or a `Ghost`.
+whatever it is given: a `paceline.engine.vectors.flat.Flat` (a torch buffer), a numpy array, or a `Ghost`.
 """
 
 from __future__ import annotations

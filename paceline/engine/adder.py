@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 
-from paceline.engine.rope import Rope
-from paceline.engine.sparse import AnyFlat, SparseFlat
-from paceline.engine.vector import Flat, on_host
+from paceline.engine.sparse.sparse_vector import AnyFlat, SparseFlat
+from paceline.engine.vectors.chunked import Rope
+from paceline.engine.vectors.flat import Flat, on_host
 
 
 class FlatAdder:

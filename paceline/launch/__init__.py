@@ -1,5 +1,5 @@
-"""How the processes of a run are started and ended: one environment a file.
+"""How the processes of a run are started and ended.
 
-forkserver   a warm process that the others are forked from      local   the crew of a run on this machine
-script       somebody's own training script, several times       agents  the crew of a run on several machines
+Read `local/launcher.py` first, then `remote/launcher.py`. `join.py` is how a script's own loop becomes a worker. May
+import `runtime/` and everything below it.
 """

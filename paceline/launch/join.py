@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline import schemes  # noqa: F401  enters the catalogue
 from paceline.codec import read
-from paceline.codec.policy import Codecs
+from paceline.codec.pipeline.policy import Codecs
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import make
-from paceline.engine.rules import recipe_of
-from paceline.engine.trained import trained_of
-from paceline.job.alone import sit_alone
-from paceline.job.generators import differ
-from paceline.job.pace import Pace
-from paceline.job.party import check_device_of
-from paceline.job.recipe import Recipe
-from paceline.job.seat import Seat
-from paceline.launch.environment import seat_from
-from paceline.launch.exits import Exit, say_nothing_of_lost_peers
-from paceline.launch.starters import by_hand
-from paceline.live.session import Session
+from paceline.engine.model.trainable import trained_of
+from paceline.engine.optim.optimizers import recipe_of
+from paceline.launch.exit_hook import Exit, say_nothing_of_lost_peers
+from paceline.launch.external.detect import by_hand
+from paceline.launch.local.environment import seat_from
+from paceline.live.control.session import Session
+from paceline.runtime.process_main import check_device_of
+from paceline.runtime.spec.job_spec import Recipe
+from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.worker.pace import Pace
+from paceline.runtime.worker.single_process import sit_alone
+from paceline.runtime.worker.steps.random_generators import differ
 
 if TYPE_CHECKING:
     import torch
@@ -131,7 +131,7 @@ def find_seat() -> tuple[Seat | None, Exit | None]:
         return seat, Exit()
     if by_hand(os.environ) is None:
         return None, None
-    from paceline.launch.byhand import find_place
+    from paceline.launch.external.follower import find_place
 
     place = find_place()
     if place is None:

@@ -1,6 +1,5 @@
-"""What a run leaves behind and how it is shown. Reads traces and summaries; no scheme, driver or model in here.
+"""What a run leaves behind and how it is shown: traces, summaries, tables, figures, the live page.
 
-store     trace.jsonl: written while the run goes on, read back lazily      text      numbers as people read them
-summary   summary.json: one run in a few numbers, per worker                figures   curve of one run, race of several
-progress  what a terminal, or a log file, shows during a run                race      which scheme won, and why
+Read `trace/trace_file.py` first, then `runs/summary.py`. Reads what lies in a run's folder: no scheme, driver or model.
+May import `core/trace` and `core/errors` alone.
 """

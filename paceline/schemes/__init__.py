@@ -1,4 +1,7 @@
-"""The catalogue. Importing this package enters every scheme into the registry: one file, one paper."""
+"""The catalogue: one file, one paper. Importing this package enters every scheme into the registry.
+
+Read `bsp.py` first, then `esync.py`. May import `core/` alone.
+"""
 
 import importlib
 import pkgutil

@@ -31,13 +31,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any, ClassVar
 
-from paceline.core import bounds
 from paceline.core.effects import KEEP, RESET, Compute, Effect, Reply, Tell
 from paceline.core.errors import PeerLost
-from paceline.core.mass import Holder
+from paceline.core.local.push_sum import Holder
+from paceline.core.local.topology import BIPARTITE, is_active, passive_beside
 from paceline.core.message import INCREMENT, STATE, Nature, message
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
-from paceline.core.topology import BIPARTITE, is_active, passive_beside
+from paceline.core.validation import bounds
 from paceline.core.vector import Vector
 
 

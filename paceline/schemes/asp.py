@@ -16,9 +16,9 @@ late gradients then do harm (see `weighting`, and GSP).
 
 from __future__ import annotations
 
-from paceline.core.clocked import ClockedServer
-from paceline.core.exchange import Payload, Weighted
-from paceline.core.pushing import ClockedWorker
+from paceline.core.paramserver.gated_server import ClockedServer
+from paceline.core.paramserver.gated_worker import ClockedWorker
+from paceline.core.paramserver.options import Payload, Weighted
 from paceline.core.scheme import Paper, scheme
 
 

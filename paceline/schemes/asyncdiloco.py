@@ -26,16 +26,16 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any, ClassVar
 
-from paceline.core import bounds
-from paceline.core.arrivals import ArrivalServer
-from paceline.core.clocked import Pull
+from paceline.core.adaptive.step_times import Ranked
 from paceline.core.effects import KEEP, RESET, SERVERS, Call, Effect, Reply, Tell
 from paceline.core.errors import ConfigError
-from paceline.core.estimates import Ranked
-from paceline.core.local import Trainer
+from paceline.core.local.local_sgd import Trainer
 from paceline.core.message import INCREMENT, STATE, Nature, message
+from paceline.core.paramserver.async_server import ArrivalServer
+from paceline.core.paramserver.gated_server import Pull
 from paceline.core.role import Place
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
+from paceline.core.validation import bounds
 
 
 @message("asyncdiloco.Delta")

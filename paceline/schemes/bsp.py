@@ -22,10 +22,10 @@ import dataclasses
 from collections.abc import Generator
 from typing import Any
 
-from paceline.core.clocked import ClockedServer
 from paceline.core.effects import Compute, Effect, Mean, Train
-from paceline.core.exchange import Delta
-from paceline.core.pushing import ClockedWorker
+from paceline.core.paramserver.gated_server import ClockedServer
+from paceline.core.paramserver.gated_worker import ClockedWorker
+from paceline.core.paramserver.options import Delta
 from paceline.core.role import Role
 from paceline.core.scheme import Paper, parameter, scheme
 from paceline.core.spans import updated

@@ -27,10 +27,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from paceline.core.clocked import ClockedServer, Weights
 from paceline.core.effects import Reply, Tell
-from paceline.core.exchange import Clocked
-from paceline.core.pushing import ClockedWorker
+from paceline.core.paramserver.gated_server import ClockedServer, Weights
+from paceline.core.paramserver.gated_worker import ClockedWorker
+from paceline.core.paramserver.options import Clocked
 from paceline.core.role import Place
 from paceline.core.scheme import Paper, parameter, scheme
 

@@ -32,7 +32,7 @@ from typing import Any
 
 from paceline.core.effects import Effect, Start, Wait
 from paceline.core.errors import ConfigError
-from paceline.core.local import AVERAGE, Trainer, memory_parameter
+from paceline.core.local.local_sgd import AVERAGE, Trainer, memory_parameter
 from paceline.core.role import Place
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.vector import cut, splice

@@ -29,11 +29,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from paceline.core.clocked import ClockedServer, some
 from paceline.core.effects import Reply, Tell
 from paceline.core.errors import ConfigError
-from paceline.core.exchange import Weighted
-from paceline.core.pushing import ClockedWorker
+from paceline.core.paramserver.gated_server import ClockedServer, some
+from paceline.core.paramserver.gated_worker import ClockedWorker
+from paceline.core.paramserver.options import Weighted
 from paceline.core.role import Place
 from paceline.core.scheme import Paper, parameter, scheme
 

@@ -22,7 +22,7 @@ from collections.abc import Generator
 from typing import Any
 
 from paceline.core.effects import Compute, Effect, Trained
-from paceline.core.elastic import Elastic, ElasticWorker, SynchronousWorker
+from paceline.core.local.elastic_averaging import Elastic, ElasticWorker, SynchronousWorker
 from paceline.core.scheme import Paper, parameter, scheme
 from paceline.core.spans import updated
 

@@ -24,7 +24,7 @@ centre follows by alpha an exchange. A larger alpha ties closer; a smaller one e
 
 from __future__ import annotations
 
-from paceline.core.elastic import Elastic, ElasticWorker, SynchronousWorker
+from paceline.core.local.elastic_averaging import Elastic, ElasticWorker, SynchronousWorker
 from paceline.core.scheme import Paper, scheme
 
 

@@ -40,14 +40,14 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from paceline.core import bounds
+from paceline.core.adaptive.step_times import Estimates, Ranked, Smoothing
 from paceline.core.effects import COORDINATOR, Call, Effect, Reply, Start, Tell, Trained, Wait
-from paceline.core.estimates import Estimates, Ranked, Smoothing
-from paceline.core.local import Trainer, memory_parameter
+from paceline.core.local.local_sgd import Trainer, memory_parameter
 from paceline.core.message import message
 from paceline.core.role import Place, Role
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.trace import Decision
+from paceline.core.validation import bounds
 
 VARIANTS = ("journal", "preprint")
 

@@ -38,7 +38,7 @@ from typing import Any
 
 from paceline.core.effects import KEEP, RESET, Effect, Reply, Tell, Train
 from paceline.core.errors import PeerLost
-from paceline.core.mass import Holder, whole
+from paceline.core.local.push_sum import Holder, whole
 from paceline.core.message import message
 from paceline.core.role import Place
 from paceline.core.scheme import Paper, Scheme, parameter, scheme

@@ -12,11 +12,11 @@ multiplies the mean gradient before momentum and weight decay. Staleness is coun
 versions, from the weights the gradient was computed on.
 
 Groups are written down (`groups`, also `file:PATH` of MXNet-G's `groups` file; `labels`, one for each rank), or found:
-clusters of measured step times (see paceline.core.grouping). The coordinator looks again every `regroup` exchanges a
-worker, and regroups when another grouping describes the speeds better by `hysteresis`, or makes the rounds of a worker
-shorter by more than `ratio`: one slow worker among many would hold up its whole group. Regrouping is ours. It takes
-effect between two rounds of a group, for all its members alike; a worker's first push in its new group names the
-group's members, so that every shard makes the same rounds, in whatever order pushes reach it.
+clusters of measured step times (see paceline.core.adaptive.grouping). The coordinator looks again every `regroup`
+exchanges a worker, and regroups when another grouping describes the speeds better by `hysteresis`, or makes the rounds
+of a worker shorter by more than `ratio`: one slow worker among many would hold up its whole group. Regrouping is ours.
+It takes effect between two rounds of a group, for all its members alike; a worker's first push in its new group names
+the group's members, so that every shard makes the same rounds, in whatever order pushes reach it.
 
 Use it on clusters made of a few kinds of machine. Not when every machine has its own speed (that is ASP), nor when
 the slow group holds data nobody else has: its updates count little.
@@ -26,14 +26,14 @@ from __future__ import annotations
 
 import itertools
 
+from paceline.core.adaptive.grouping import Groups, parse_groups, parse_labels
+from paceline.core.adaptive.regrouping import GroupedServer, GroupedWorker, GroupingCoordinator
 from paceline.core.errors import ConfigError
-from paceline.core.exchange import Weighted
-from paceline.core.grouping import Groups, parse_groups, parse_labels
-from paceline.core.pushing import ClockedWorker
-from paceline.core.regroup import GroupedServer, GroupedWorker, GroupingCoordinator
+from paceline.core.paramserver.gated_worker import ClockedWorker
+from paceline.core.paramserver.options import Weighted
+from paceline.core.paramserver.staleness import Weighting
 from paceline.core.role import Role
 from paceline.core.scheme import Paper, parameter, scheme
-from paceline.core.staleness import Weighting
 
 
 def _check_groups(text: str) -> None:

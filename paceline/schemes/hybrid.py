@@ -37,17 +37,17 @@ import itertools
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
-from paceline.core import bounds
+from paceline.core.collective.mean_server import weighted_mean
 from paceline.core.effects import EVERY_BIT, SERVERS, Call, Effect, Mean, Reply, Tell
 from paceline.core.errors import ConfigError
-from paceline.core.inner import Inner
-from paceline.core.leave import Answer, Asking, Entered, GoOn, Granting
-from paceline.core.mean import weighted_mean
 from paceline.core.message import STATE, Nature, message
-from paceline.core.phases import Phase, parse
+from paceline.core.phases.grammar import Phase, parse
+from paceline.core.phases.phase_end import Answer, Asking, Entered, GoOn, Granting
+from paceline.core.phases.phase_role import Inner
 from paceline.core.role import Place, Remembering, Role
 from paceline.core.scheme import ModelOf, Paper, Scheme, make, parameter, scheme
 from paceline.core.trace import Decision
+from paceline.core.validation import bounds
 from paceline.core.vector import Vector
 
 

@@ -34,12 +34,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.core.clocked import ClockedServer
 from paceline.core.errors import ConfigError
-from paceline.core.exchange import Clocked
-from paceline.core.pushing import ClockedWorker
+from paceline.core.paramserver.gated_server import ClockedServer
+from paceline.core.paramserver.gated_worker import ClockedWorker
+from paceline.core.paramserver.options import Clocked
+from paceline.core.paramserver.round import Round
 from paceline.core.role import Place
-from paceline.core.round import Round
 from paceline.core.scheme import Paper, parameter, scheme
 
 

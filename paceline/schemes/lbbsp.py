@@ -33,17 +33,17 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from paceline.core import bounds
-from paceline.core.balance import Balance
-from paceline.core.clocked import ClockedServer, Pull, Push, Weights
+from paceline.core.adaptive.batch_sizes import Balance
+from paceline.core.adaptive.step_times import Estimates, Smoothing
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Compute, Computed, Effect, Mean, Reply, Start, Tell, Wait
 from paceline.core.errors import ConfigError
-from paceline.core.estimates import Estimates, Smoothing
 from paceline.core.message import message
+from paceline.core.paramserver.gated_server import ClockedServer, Pull, Push, Weights
 from paceline.core.role import Place, Role
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.spans import updated
 from paceline.core.trace import Decision
+from paceline.core.validation import bounds
 
 UNLIKE_MOST = 64  # a GPU's batch beside a CPU's; whatever is claimed beyond that is not believed
 

@@ -17,7 +17,7 @@ Use it where messages are dear and machines are alike. Not where one worker is s
 
 from __future__ import annotations
 
-from paceline.core.local import LocalWorker, memory_parameter
+from paceline.core.local.local_sgd import LocalWorker, memory_parameter
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 
 

@@ -18,7 +18,7 @@ Use it for large batches, where local SGD from the start costs accuracy. Before 
 
 from __future__ import annotations
 
-from paceline.core.local import LocalWorker, memory_parameter
+from paceline.core.local.local_sgd import LocalWorker, memory_parameter
 from paceline.core.role import Role
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 

@@ -39,14 +39,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
-from paceline.core import bounds
 from paceline.core.effects import KEEP, RESET, Call, Compute, Computed, Effect, Reply, Start, Tell, Wait
 from paceline.core.errors import PeerLost
-from paceline.core.mass import Holder
+from paceline.core.local.push_sum import Holder
+from paceline.core.local.topology import DIRECTED, hears_from, sends_to
 from paceline.core.message import message
 from paceline.core.role import Place
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
-from paceline.core.topology import DIRECTED, hears_from, sends_to
+from paceline.core.validation import bounds
 
 FOLLOWED = 0.1
 """How much of the distance to its own weight the mean weight goes each round."""

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.core.local import LocalWorker, memory_parameter
-from paceline.core.mean import Averaged
+from paceline.core.collective.mean_server import Averaged
+from paceline.core.local.local_sgd import LocalWorker, memory_parameter
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 
 

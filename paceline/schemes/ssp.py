@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from paceline.core.clocked import ClockedServer, some
-from paceline.core.exchange import Weighted
-from paceline.core.pushing import ClockedWorker
+from paceline.core.paramserver.gated_server import ClockedServer, some
+from paceline.core.paramserver.gated_worker import ClockedWorker
+from paceline.core.paramserver.options import Weighted
 from paceline.core.role import Place
 from paceline.core.scheme import Paper, parameter, scheme
 

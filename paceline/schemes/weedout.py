@@ -27,10 +27,10 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any
 
-from paceline.core.clocked import ClockedServer
 from paceline.core.effects import Reply, Tell
-from paceline.core.exchange import Payload
-from paceline.core.pushing import ClockedWorker
+from paceline.core.paramserver.gated_server import ClockedServer
+from paceline.core.paramserver.gated_worker import ClockedWorker
+from paceline.core.paramserver.options import Payload
 from paceline.core.role import Place
 from paceline.core.scheme import Paper, parameter, scheme
 

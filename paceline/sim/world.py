@@ -7,20 +7,20 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from paceline.core.collective.mean_server import MeanServer, mean_model
 from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
-from paceline.core.gate import SliceGate
-from paceline.core.mean import MeanServer, mean_model
+from paceline.core.paramserver.gradient_check import SliceGate
+from paceline.core.paramserver.round import Round
 from paceline.core.role import Place, Role, Update
-from paceline.core.round import Round
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
-from paceline.sim.cluster import Cluster, Seat
-from paceline.sim.memory import memory_for
-from paceline.sim.network import Card, Network
-from paceline.sim.parties import Party
-from paceline.sim.speed import speed_of
-from paceline.sim.workload import ModelShard, equal_shards
+from paceline.sim.cluster.model import Cluster, Seat
+from paceline.sim.cluster.network import Card, Network
+from paceline.sim.cluster.step_times import speed_of
+from paceline.sim.kernel.processes import Party
+from paceline.sim.kernel.vectors import memory_for
+from paceline.sim.kernel.workload import ModelShard, equal_shards
 
 
 class World:

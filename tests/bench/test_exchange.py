@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.bench import exchange
-from paceline.live.segments import Segments
+from paceline.live.same_host.shared_memory import Segments
 
 
 @pytest.mark.skipif(not Segments.available(), reason="memory is shared on Linux only")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paceline.chaos.plan import Fault
-from paceline.chaos.storm import Outcome
+from paceline.chaos.runner import Outcome
 from paceline.chaos.verdict import Verdict, longest, pauses
 from paceline.core.trace import Applied, Ended, Record, Span
 from paceline.live import party

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.checkpoint.address import Address
-from paceline.checkpoint.store import connect
+from paceline.checkpoint.redis_store import connect
+from paceline.checkpoint.redis_url import Address
 
 PASSWORD = "hush"
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from paceline import __version__
-from paceline.cli import catalogue
 from paceline.cli.main import VERBS, main
-from paceline.cli.options import Parser, add_settings, config_of
+from paceline.cli.support import scheme_catalogue
+from paceline.cli.support.options import Parser, add_settings, config_of
 from paceline.config import settings
 from paceline.core.scheme import lookup, names
-from paceline.job import devices
-from paceline.launch import local
+from paceline.launch.local import launcher
+from paceline.runtime.spec import devices
 from tests.cli.conftest import Paceline, refused_here
 
 Capture = pytest.CaptureFixture[str]
@@ -71,7 +71,7 @@ def test_a_gpu_where_torch_has_no_cuda_is_refused_before_any_process_is_asked_fo
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(devices, "torch_has_cuda", lambda: False)
-    monkeypatch.setattr(local.LocalHost, "ask", lambda self, **request: asked.append(request["do"]))
+    monkeypatch.setattr(launcher.LocalHost, "ask", lambda self, **request: asked.append(request["do"]))
     asked: list[str] = []
     line = refused_here(capsys, *words)
     assert "torch was built without CUDA here" in line
@@ -86,7 +86,7 @@ def test_an_interrupt_before_a_run_has_begun_is_told_in_one_line(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("paceline.launch.local.LocalHost.__init__", interrupted)
+    monkeypatch.setattr("paceline.launch.local.launcher.LocalHost.__init__", interrupted)
     monkeypatch.chdir(tmp_path)
     assert main(["train", "--scheme", "bsp"]) == 130
     assert capsys.readouterr().err == "paceline: interrupted\n"
@@ -273,15 +273,15 @@ def test_the_table_has_every_scheme_with_its_parameters(paceline: Paceline) -> N
 @pytest.mark.parametrize(
     ("family", "members"),
     [
-        (catalogue.TOGETHER, {"bsp", "lbbsp"}),
-        (catalogue.AS_THEY_COME, {"asp", "ssp", "gsp", "ksync"}),
-        (catalogue.LOCALLY, {"esync", "localsgd", "easgd", "eamsgd"}),
-        (catalogue.GOSSIP, {"gosgd", "adpsgd", "sgp"}),
+        (scheme_catalogue.TOGETHER, {"bsp", "lbbsp"}),
+        (scheme_catalogue.AS_THEY_COME, {"asp", "ssp", "gsp", "ksync"}),
+        (scheme_catalogue.LOCALLY, {"esync", "localsgd", "easgd", "eamsgd"}),
+        (scheme_catalogue.GOSSIP, {"gosgd", "adpsgd", "sgp"}),
     ],
 )
 def test_a_scheme_stands_with_those_of_its_kind(family: str, members: set[str]) -> None:
-    assert members <= set(catalogue.families()[family])
-    assert sorted(name for family in catalogue.families().values() for name in family) == names()
+    assert members <= set(scheme_catalogue.families()[family])
+    assert sorted(name for family in scheme_catalogue.families().values() for name in family) == names()
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_a_scheme_stands_with_those_of_its_kind(family: str, members: set[str]) 
     ],
 )
 def test_what_a_scheme_runs_on_is_told(name: str, words: str) -> None:
-    assert catalogue.needs(name)["runs on"] == words
+    assert scheme_catalogue.needs(name)["runs on"] == words
 
 
 @pytest.mark.parametrize("name", names())

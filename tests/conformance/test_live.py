@@ -15,7 +15,7 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.trace import Applied, Ended, Membership
-from tests.conformance.table import CASES, OPTIMUM, SAMPLE, W0, Case, distance, labels
+from tests.conformance.schemes_table import CASES, OPTIMUM, SAMPLE, W0, Case, distance, labels
 from tests.conformance.threads import SECONDS, Fabric, ThreadRun, hub, tcp, unix
 
 on_every_transport = pytest.mark.parametrize("fabric", [hub, tcp])

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.core.collective.mean_server import mean_model
 from paceline.core.effects import Effect, Tell
-from paceline.core.mass import Holder, Share
-from paceline.core.mean import mean_model
+from paceline.core.local.push_sum import Holder, Share
 from paceline.sim import Simulation, Steps, plain_sgd
-from tests.conformance.table import CASES, DIMENSION, Case
+from tests.conformance.schemes_table import CASES, DIMENSION, Case
 from tests.conformance.test_sim import uneven, watch
 
 CASES_OF_PEERS = [case for case in CASES if issubclass(case.make().worker(0), Holder)]

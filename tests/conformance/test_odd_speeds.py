@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from paceline.core.scheme import make
-from paceline.sim.cluster import Fault, uniform
+from paceline.sim.cluster.model import Fault, uniform
 from tests.conformance.throughput import Throughput
 
 CHANGE_S = 90.0

@@ -17,7 +17,7 @@ from paceline.core.scheme import names
 from paceline.core.trace import Record
 from paceline.core.vector import Ghost
 from paceline.sim import Simulation, Steps, plain_sgd
-from tests.conformance.table import (
+from tests.conformance.schemes_table import (
     CASES,
     DIMENSION,
     LABELS,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conformance.table import CASES, Case
+from tests.conformance.schemes_table import CASES, Case
 from tests.conformance.throughput import Stalls, Throughput
 
 SECONDS = (0.5, 0.5, 1.0, 2.0)

@@ -1,6 +1,6 @@
 """The live driver with all its parties as threads of one process and numpy vectors: the product without torch.
 
-Workers and servers join and leave as those of `paceline.job` do; a step is a gradient of the table's problem and a
+Workers and servers join and leave as those of `paceline.runtime` do; a step is a gradient of the table's problem and a
 short wait, so that speeds differ.
 """
 
@@ -16,30 +16,31 @@ from random import Random
 from typing import Any, Protocol
 
 from paceline.core.collective.choice import Choice
+from paceline.core.collective.mean_server import Averaged, MeanServer, Part
 from paceline.core.effects import Compute, Computed, Mean, Train, Trained
 from paceline.core.errors import Stopped
-from paceline.core.mean import Averaged, MeanServer, Part
 from paceline.core.role import Place, Role
 from paceline.core.scheme import Scheme
 from paceline.core.sharding import lay_out
 from paceline.core.trace import Record
-from paceline.live import control, party
-from paceline.live.coordinator import Coordinator
-from paceline.live.hosted import Hosted
-from paceline.live.hub import Hub
-from paceline.live.models import final_model
-from paceline.live.newcomer import come_late
-from paceline.live.node import Node
+from paceline.live import party
+from paceline.live.control.session import Session
+from paceline.live.coordinator.coordinator import Coordinator
+from paceline.live.coordinator.lifecycle import StopRule
+from paceline.live.net.inprocess_transport import Hub
+from paceline.live.net.tcp_transport import TcpTransport
+from paceline.live.node.hosted_slice import Hosted
+from paceline.live.node.node import Node
 from paceline.live.party import Party
-from paceline.live.pending import Pending
-from paceline.live.phases import StopRule
-from paceline.live.segments import Segments
-from paceline.live.session import Session
-from paceline.live.tcp import TcpTransport
-from paceline.live.transport import Transport
+from paceline.live.protocol import control_messages as control
+from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.transport import Transport
+from paceline.live.same_host.shared_memory import Segments
+from paceline.live.state.current_model import final_model
+from paceline.live.state.late_join import come_late
 from paceline.sim import Steps, plain_sgd
-from tests.conformance.table import DIMENSION, W0, Case, gradient
-from tests.live.doubles import NumpyMemory
+from tests.conformance.schemes_table import DIMENSION, W0, Case, gradient
+from tests.live.fakes import NumpyMemory
 
 INITIAL = "initial weights"
 DEADLINE_SECONDS = 20.0

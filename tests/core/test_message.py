@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.core.clocked import Pull, Push, Weights
 from paceline.core.message import gather, message, name_of, named, scalar_fields, scatter, size, vector_fields
+from paceline.core.paramserver.gated_server import Pull, Push, Weights
 from paceline.core.vector import Ghost, Vector, cut
-from paceline.sim.memory import memory_for
+from paceline.sim.kernel.vectors import memory_for
 
 
 def test_vectors_are_cut_and_scalars_are_copied() -> None:

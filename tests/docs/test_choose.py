@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from paceline.cli import catalogue
+from paceline.cli.support import scheme_catalogue
 from paceline.core.scheme import names
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "choose.md"
@@ -22,7 +22,7 @@ def test_every_row_says_when_when_not_what_it_needs_and_what_it_costs() -> None:
 
 def test_what_a_row_says_of_needs_is_what_the_scheme_declares() -> None:
     for (link, _, _, needs, *_), name in zip(ROWS, names(), strict=True):
-        declared = catalogue.needs(name)["runs on"]
+        declared = scheme_catalogue.needs(name)["runs on"]
         if name == "hybrid":
             continue  # its phases decide
         assert ("connections between workers" in needs) == declared.startswith("workers that reach"), link

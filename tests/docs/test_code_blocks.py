@@ -16,8 +16,8 @@ from torch.utils.data import TensorDataset
 
 import paceline
 import paceline.kvstore
-from paceline.launch.environment import PREFIX
-from tests.job.loops import toy_data, toy_model
+from paceline.launch.local.environment import PREFIX
+from tests.runtime.own_loops import toy_data, toy_model
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCED = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
@@ -133,7 +133,7 @@ import sys, types
 module = types.ModuleType("paceline.schemes.saasgd")
 sys.modules[module.__name__] = module
 exec({scheme!r}, module.__dict__)
-from tests.conformance.table import Case
+from tests.conformance.schemes_table import Case
 assert eval({row!r}.strip())[0].scheme == "saasgd"
 test = {{}}
 exec({paper_test!r}, test)

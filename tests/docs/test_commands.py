@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paceline.cli import main as cli
-from paceline.cli.options import Parser
+from paceline.cli.support.options import Parser
 from scripts.readme_commands import INTERRUPTED, PASSED_OVER, Command, commands, filled_in, hosts_file
 
 ROOT = Path(__file__).resolve().parents[2]

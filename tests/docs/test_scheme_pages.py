@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from paceline.cli import catalogue
+from paceline.cli.support import scheme_catalogue
 from paceline.core.scheme import limits_of, lookup, names
 from scripts import scheme_pages
 
@@ -39,7 +39,7 @@ def test_no_page_or_figure_is_left_of_a_scheme_that_is_gone() -> None:
 @pytest.mark.parametrize("name", names())
 def test_a_page_has_the_papers_box_every_parameter_and_the_citation(name: str) -> None:
     page = scheme_pages.page(name)
-    assert catalogue.description(name) in page
+    assert scheme_catalogue.description(name) in page
     assert re.search(r"^    .*worker [a-z]:", page, re.MULTILINE)
     assert lookup(name).paper.bibtex() in page
     for key in limits_of(lookup(name)):
@@ -49,7 +49,7 @@ def test_a_page_has_the_papers_box_every_parameter_and_the_citation(name: str) -
 @pytest.mark.parametrize("name", names())
 def test_a_docstring_read_as_markdown_is_paragraphs_and_boxes_and_nothing_else(name: str) -> None:
     """No letter of a paper's box or a formula in the text turns into emphasis, a list or a link."""
-    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(catalogue.description(name))
+    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(scheme_catalogue.description(name))
     inside = [child for token in tokens for child in token.children or ()]
     assert {token.type for token in tokens} == {"paragraph_open", "inline", "paragraph_close", "code_block"}
     assert [child.content for child in inside if child.type not in ("text", "softbreak", "code_inline")] == []

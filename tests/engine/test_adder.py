@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from paceline.engine.adder import FlatAdder
-from paceline.engine.rope import Parts
-from paceline.engine.vector import Flat
+from paceline.engine.vectors.chunked import Parts
+from paceline.engine.vectors.flat import Flat
 
 
 def flat(*numbers: float) -> Flat:

@@ -18,7 +18,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.launch.processes import alive, within
+from tests.launch.process_tree import alive, within
 
 PROGRAMS = ("ip", "tc", "nsenter", "unshare", "ssh", "ssh-keygen", "rsync")
 SSHD = "/usr/sbin/sshd"

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.lab.lab import Lab
-from tests.launch.processes import within
+from tests.launch.process_tree import within
 
 PORT = 26379
 HEALTH = {f"RAY_health_check_{name}": n for name, n in {"period_ms": "1000", "timeout_ms": "3000"}.items()}

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.lab.lab import INSTALL, Lab
-from tests.launch.processes import within
+from tests.launch.process_tree import within
 
 SHARED, PROGRAMS = Path("/usr/share/gridengine"), Path("/usr/lib/gridengine")
 VERSION = (str(PROGRAMS / "sge_shepherd"), "-help")

@@ -16,11 +16,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from paceline.job.standing import STATUS, read_status
+from paceline.runtime.run_folder.status_file import STATUS, read_status
 from tests.lab.engines import ENGINES
 from tests.lab.lab import Lab, missing, opened
-from tests.lab.launched import Launched
-from tests.launch.processes import within
+from tests.lab.launch_run import Launched
+from tests.launch.process_tree import within
 
 TRAIN = [
     "paceline",

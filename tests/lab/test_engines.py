@@ -15,8 +15,8 @@ import pytest
 
 from tests.lab.engines import ENGINES
 from tests.lab.lab import Lab, missing, opened
-from tests.lab.launched import Launched
-from tests.launch.processes import all_gone, descendants, within
+from tests.lab.launch_run import Launched
+from tests.launch.process_tree import all_gone, descendants, within
 
 WHY_NOT = missing()
 pytestmark = [pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT), pytest.mark.timeout(400)]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.lab.lab import CPU, Lab, missing, opened
-from tests.lab.launched import Launched
-from tests.launch.processes import all_gone, descendants, within
+from tests.lab.launch_run import Launched
+from tests.launch.process_tree import all_gone, descendants, within
 
 WHY_NOT = missing()
 pytestmark = [pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]

@@ -12,9 +12,9 @@ import pytest
 
 from tests.lab import ray_cluster
 from tests.lab.lab import Lab, missing, not_asked, opened
-from tests.lab.launched import Launched
+from tests.lab.launch_run import Launched
 from tests.lab.test_engines import left
-from tests.launch.processes import within
+from tests.launch.process_tree import within
 
 WHY_NOT = not_asked() or missing() or ray_cluster.missing()
 pytestmark = [pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT), pytest.mark.timeout(300)]
@@ -32,7 +32,7 @@ def test_an_agent_that_dies_comes_back_and_a_node_that_joins_later_takes_the_pla
         words = ["--launcher", "ray", "-n", "2", "--launcher-args", placed, *TRAIN.split()]
         launched = Launched(lab, *words, RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled")
         assert launched.says("accuracy", 120), launched.said
-        agent = next(pid for pid in lab.pids("h2") if b"paceline.launch.agent" in _command(pid))
+        agent = next(pid for pid in lab.pids("h2") if b"paceline.launch.remote.agent" in _command(pid))
         os.kill(agent, signal.SIGKILL)
         assert launched.says("is started again: it ended with -9", 30), launched.said
         assert launched.says("is back", 60), launched.said

@@ -14,9 +14,9 @@ import pytest
 
 from tests.lab import slurm
 from tests.lab.lab import Lab, missing, not_asked, opened
-from tests.lab.launched import Launched, path
+from tests.lab.launch_run import Launched, path
 from tests.lab.test_engines import left
-from tests.launch.processes import within
+from tests.launch.process_tree import within
 
 WHY_NOT = not_asked() or missing() or slurm.missing()
 pytestmark = [pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT), pytest.mark.timeout(300)]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from paceline.observe.summary import read_summary
-from tests.launch.mounts import can_mount, make_read_only
-from tests.launch.processes import within
-from tests.launch.warm import Command, Warm
+from paceline.observe.runs.summary import read_summary
+from tests.launch.file_systems import can_mount, make_read_only
+from tests.launch.forked_cli import Command, Warm
+from tests.launch.process_tree import within
 
 pytestmark = pytest.mark.skipif(not can_mount(), reason="this user may not mount anything here")
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.live import doubles
-from tests.live.company import Company
-from tests.live.someone import Someone, all_go
-from tests.live.stage import Stage
+from tests.live import fakes
+from tests.live.bare_transport import Someone, all_go
+from tests.live.node_fixture import Stage
+from tests.live.scripted_parties import Company
 
 
 @pytest.fixture(autouse=True)
 def _only_threads_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doubles, "others", set(threading.enumerate()))
+    monkeypatch.setattr(fakes, "others", set(threading.enumerate()))
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def stage() -> Iterator[Stage]:
     yield stage
     stage.close()
     assert stage.failures() == []
-    assert doubles.net_threads() == []
+    assert fakes.net_threads() == []
 
 
 @pytest.fixture

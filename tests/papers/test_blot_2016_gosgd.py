@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paceline.core.mass import Holder
+from paceline.core.local.push_sum import Holder
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
 from paceline.schemes import gosgd

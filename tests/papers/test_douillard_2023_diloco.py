@@ -9,8 +9,8 @@ from paceline.core.scheme import make
 from paceline.schemes import asyncdiloco, diloco
 from paceline.schemes.asyncdiloco import Delta
 from paceline.sim import Simulation, Steps
-from tests.drive import ByHand
 from tests.papers.sentences import says
+from tests.role_driver import ByHand
 
 
 def run(rounds: int, **parameters: Any) -> Simulation:

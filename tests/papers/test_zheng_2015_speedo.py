@@ -6,8 +6,8 @@ from paceline.core.trace import Applied, Record
 from paceline.core.vector import Ghost
 from paceline.schemes import partial, weedout
 from paceline.sim import Simulation, Steps
-from tests.drive import server
 from tests.papers.sentences import says
+from tests.role_driver import server
 
 
 def test_the_slowest_is_not_made_to_catch_up() -> None:

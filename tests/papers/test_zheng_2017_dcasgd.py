@@ -8,8 +8,8 @@ import pytest
 from paceline.core.scheme import make
 from paceline.schemes import dcasgd
 from paceline.sim import Simulation, Steps, plain_sgd
-from tests.drive import server
 from tests.papers.sentences import says
+from tests.role_driver import server
 
 
 def test_the_correction_is_the_taylor_term_where_the_hessian_is_the_squared_gradient() -> None:

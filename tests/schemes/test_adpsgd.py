@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from paceline.core.effects import Compute, Computed, Effect, Tell
-from paceline.core.mass import Share
+from paceline.core.local.push_sum import Share
+from paceline.core.local.topology import is_active
 from paceline.core.role import Place
 from paceline.core.scheme import make
-from paceline.core.topology import is_active
 from paceline.core.vector import Ghost
 from paceline.schemes.adpsgd import Average, Declined, Moved
 from paceline.sim import Simulation, Steps

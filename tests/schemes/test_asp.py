@@ -4,7 +4,7 @@ from paceline.core.scheme import make
 from paceline.core.trace import Applied, Record
 from paceline.core.vector import Ghost
 from paceline.sim import Simulation, Steps
-from tests.drive import server
+from tests.role_driver import server
 
 
 def test_every_push_is_applied_and_answered_at_once() -> None:

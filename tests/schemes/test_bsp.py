@@ -4,7 +4,7 @@ import pytest
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
 from paceline.sim import Simulation, Steps, plain_sgd
-from tests.drive import server
+from tests.role_driver import server
 
 GOALS = np.random.default_rng(0).normal(size=(4, 12))
 SAMPLES = (8, 1, 3, 8)

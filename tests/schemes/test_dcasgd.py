@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from paceline.core.clocked import Push
+from paceline.core.paramserver.gated_server import Push
 from paceline.core.vector import Ghost
-from tests.drive import ByHand, server
+from tests.role_driver import ByHand, server
 
 G = np.array([2.0, -1.0])
 

@@ -13,8 +13,8 @@ from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
 from paceline.schemes.asyncdiloco import Delta
 from paceline.sim import Simulation, Steps
-from tests.conformance.table import watched
-from tests.drive import ByHand
+from tests.conformance.schemes_table import watched
+from tests.role_driver import ByHand
 
 GOALS = np.array([[1.0, 0.0, 2.0, 4.0], [5.0, 2.0, -2.0, 0.0]])
 

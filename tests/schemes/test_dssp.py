@@ -9,7 +9,7 @@ from paceline.core.scheme import make
 from paceline.core.vector import Ghost
 from paceline.schemes.dssp import controller
 from paceline.sim import Simulation, Steps
-from tests.drive import ByHand, server
+from tests.role_driver import ByHand, server
 
 
 def push(dssp: ByHand, src: int, clock: int, now: float) -> set[int]:

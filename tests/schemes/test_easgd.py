@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
-from paceline.core.clocked import Pull
-from paceline.core.elastic import Replica
 from paceline.core.errors import ConfigError
+from paceline.core.local.elastic_averaging import Replica
+from paceline.core.paramserver.gated_server import Pull
 from paceline.core.scheme import make
 from paceline.sim import Simulation, Steps, plain_sgd
-from tests.drive import ByHand
+from tests.role_driver import ByHand
 
 GOALS = np.array([1.0, 5.0, -3.0])
 

@@ -11,7 +11,7 @@ from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
 from paceline.schemes.esync import Entered, ESync, Query
 from paceline.sim import Simulation, Steps
-from tests.drive import ByHand
+from tests.role_driver import ByHand
 
 
 class Rounds(Steps):

@@ -11,7 +11,7 @@ from paceline.core.scheme import make
 from paceline.core.vector import Ghost
 from paceline.schemes.esync import Entered, ESync, LocalStepsDone, Query
 from paceline.sim import Simulation, Steps
-from tests.drive import ByHand
+from tests.role_driver import ByHand
 
 SECONDS = (0.05, 0.05, 0.1, 0.4)
 VARIED = [

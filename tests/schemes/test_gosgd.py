@@ -7,7 +7,7 @@ import pytest
 
 from paceline.core.effects import Call, Tell, Train, Trained
 from paceline.core.errors import ConfigError, PeerLost
-from paceline.core.mass import QUANTUM, Holder, Returned, Share
+from paceline.core.local.push_sum import QUANTUM, Holder, Returned, Share
 from paceline.core.role import Place
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 from paceline.config import build
+from paceline.core.adaptive.grouping import parse_groups
 from paceline.core.errors import ConfigError
-from paceline.core.grouping import parse_groups
 from paceline.core.scheme import make
 from paceline.core.trace import Applied, Decision, Record
 from paceline.core.vector import Ghost
 from paceline.sim import Simulation, Steps
-from tests.drive import server
+from tests.role_driver import server
 
 GOALS = np.random.default_rng(1).normal(size=(6, 5))
 

@@ -10,7 +10,7 @@ import pytest
 
 from paceline.config import build, load, save
 from paceline.core.errors import ConfigError
-from paceline.core.leave import GoOn
+from paceline.core.phases.phase_end import GoOn
 from paceline.core.role import Place
 from paceline.core.scheme import Scheme, make
 from paceline.core.trace import Applied, Decision, Record

@@ -5,7 +5,7 @@ from paceline.core.scheme import make
 from paceline.core.trace import Applied, Record
 from paceline.core.vector import Ghost
 from paceline.sim import Simulation, Steps
-from tests.drive import server
+from tests.role_driver import server
 
 
 def test_the_first_k_make_the_update_and_the_rest_is_dropped() -> None:

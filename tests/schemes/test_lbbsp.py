@@ -9,7 +9,7 @@ import pytest
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import make
 from paceline.schemes.lbbsp import LBBSP, Report, Size
-from tests.drive import ByHand
+from tests.role_driver import ByHand
 
 
 def coordinator(workers: int = 2, **parameters: Any) -> ByHand:

@@ -5,7 +5,7 @@ import numpy as np
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
 from paceline.sim import Simulation, Steps
-from tests.drive import server
+from tests.role_driver import server
 
 
 def test_who_reports_while_somebody_is_too_far_ahead_is_held_until_all_have_reported() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
+from paceline.core.local.topology import sends_to
 from paceline.core.scheme import make
-from paceline.core.topology import sends_to
 from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
 from paceline.sim import Simulation, Steps, plain_sgd

@@ -7,7 +7,7 @@ from paceline.core.effects import Compute, Computed
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
 from paceline.sim import Simulation, Steps
-from tests.drive import server
+from tests.role_driver import server
 
 
 class Watched(Steps):

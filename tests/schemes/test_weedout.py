@@ -4,12 +4,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from paceline.core.clocked import Push
+from paceline.core.paramserver.gated_server import Push
 from paceline.core.scheme import make
 from paceline.core.trace import Decision, Record
 from paceline.core.vector import Ghost
 from paceline.sim import Simulation, Steps
-from tests.drive import server
+from tests.role_driver import server
 
 
 def test_what_comes_from_a_worker_not_among_the_last_senders_is_dropped() -> None:

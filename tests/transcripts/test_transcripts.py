@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.transcripts.story import Scene, told
+from tests.transcripts.transcript import Scene, told
 
 HERE = Path(__file__).resolve().parent
 

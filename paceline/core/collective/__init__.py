@@ -1,16 +1,16 @@
 """Who sends what to whom in which step, for a mean that the members carry among themselves.
 
-A schedule is data: built by name (`schedule_for`), checked by itself, executed by `Part` over whatever brings its
-pieces, timed by `cost`, and chosen by `choice`. What cannot be added up on its way is gathered along the same
-transfers.
+Read `schedule.py` first: a schedule is data, built by name (`algorithms.py`), executed by `member.py`, timed by
+`cost_model.py` and chosen by `choice.py`. What cannot be added up on its way is gathered (`allgather.py`). The servers'
+way is `mean_server.py`. May import `core/` and `core/validation`.
 """
 
+from paceline.core.collective.algorithms import PEERS, Groups, schedule_for
+from paceline.core.collective.allgather import Share, gathering_for
 from paceline.core.collective.choice import Choice, Fabric, Link, choose, homes_of
-from paceline.core.collective.cost import Cost, Path, cost_of, groups
-from paceline.core.collective.gather import Share, gathering_for
-from paceline.core.collective.part import Arithmetic, Outgoing, Part
+from paceline.core.collective.cost_model import Cost, Path, cost_of, groups
+from paceline.core.collective.member import Arithmetic, Outgoing, Part
 from paceline.core.collective.schedule import Schedule, Transfer
-from paceline.core.collective.schedules import PEERS, Groups, schedule_for
 
 __all__ = [
     "PEERS",

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paceline.core.collective.cost import Cost, Path, cost_of, groups, of_servers
+from paceline.core.collective.cost_model import Cost, Path, cost_of, groups, of_servers
 
 BY_PREFERENCE = ("pairwise", "blocks", "ring", "hierarchical", "butterfly")
 """Of equals the first: pieces that are passed on by nobody are read the soonest."""

@@ -1,11 +1,7 @@
 """Samples, who gets which of them, and in which batches.
 
-load       the named data sets                     shares     which rank gets which samples, epoch by epoch
-dataset    `Dataset`, `Splits`                     batches    a worker's stream of mini-batches over its share
-digits, idx, synthetic    one source each          partition  the arithmetic behind shares
-download, remote, part    files from elsewhere, kept in a cache
-
-Nothing heavy is imported here, so that `shares` can be checked before torch is loaded.
+Read `partition_plan.py` first (which rank gets which samples), then `batches.py`. Nothing heavy is imported here, so
+that the plan can be checked before torch is loaded. May import `core/`.
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
-from paceline.engine.recipes import DATASETS, DataRecipe
+from paceline.engine.specs import DATASETS, DataRecipe
 
 if TYPE_CHECKING:
     from paceline.engine.data.dataset import Splits
@@ -35,9 +31,9 @@ def load(recipe: DataRecipe) -> Splits:
 
             return digits.load()
         case "mnist" | "fashion-mnist":
-            from paceline.engine.data import idx
+            from paceline.engine.data import mnist
 
-            return idx.load(recipe.name, recipe.directory)
+            return mnist.load(recipe.name, recipe.directory)
         case "synthetic":
             from paceline.engine.data import synthetic
 

@@ -14,7 +14,7 @@ from torch.utils.data import default_collate
 from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
 from paceline.engine.data.dataset import Dataset
-from paceline.engine.data.shares import Shares
+from paceline.engine.data.partition_plan import Shares
 
 
 class MapStyle(Protocol):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from paceline.core.errors import ConfigError
-from paceline.engine.data.part import part_of
+from paceline.engine.data.partial_file import part_of
 
 CACHE = Path("~/.cache/paceline")
 TIMEOUT_S = 30.0

@@ -25,7 +25,7 @@ from typing import Any
 
 from paceline.core.errors import ConfigError
 from paceline.engine.data.download import BYTES_MAX, CACHE
-from paceline.engine.data.part import part_of
+from paceline.engine.data.partial_file import part_of
 
 TIMEOUT_S = 600.0
 MARKS = ("ETag", "etag", "md5Hash", "LastModified", "modificationTime", "mtime")

@@ -1,4 +1,7 @@
-"""The networks a run can name; one file a family. Each maps float32 [n, c, h, w] to logits [n, classes]."""
+"""The networks a run can name; one file a family. Each maps float32 [n, c, h, w] to logits [n, classes].
+
+Read `lenet.py` first. May import `core/`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from paceline.engine.models.cnn import cnn
 from paceline.engine.models.lenet import lenet
 from paceline.engine.models.mlp import mlp
 from paceline.engine.models.resnet import resnet18
-from paceline.engine.recipes import ModelRecipe
+from paceline.engine.specs import ModelRecipe
 from paceline.engine.torch_generator import torch_generator
 
 __all__ = ["build"]

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span, to_dict
-from paceline.observe.store import is_timed
-from paceline.observe.summary import WorkerSummary
-from paceline.observe.timeline import bars
+from paceline.observe.plots.timeline import bars
+from paceline.observe.runs.summary import WorkerSummary
+from paceline.observe.trace.trace_file import is_timed
 
 RUN, WORKERS, SERVERS = 1, 2, 3
 """Process ids: what is of all, the workers, the servers."""

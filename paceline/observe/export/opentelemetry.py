@@ -27,9 +27,9 @@ from typing import Any
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.trace import ARRIVALS, Decision, Ended, Evaluated, Gated, Membership, Record, Span, to_dict
 from paceline.observe.export.prometheus import STALENESS, STALENESS_HELP, Family, Metrics
-from paceline.observe.store import is_timed
-from paceline.observe.thinning import WINDOW_S, Thinner
-from paceline.observe.timeline import bars
+from paceline.observe.plots.timeline import bars
+from paceline.observe.trace.compaction import WINDOW_S, Thinner
+from paceline.observe.trace.trace_file import is_timed
 
 INSTALL = "OpenTelemetry's SDK is not installed; pip install 'paceline[otel]'"
 SCOPE = "paceline"

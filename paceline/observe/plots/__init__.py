@@ -1,1 +1,4 @@
-"""The figures of `paceline plot`: several runs against each other, by group; one kind of figure a file."""
+"""Figures of runs: the curve of one, several against each other, by group; one kind of figure a file.
+
+Read `catalogue.py` first; `style.py` has sizes, colours and axes of all. May import `observe/runs` and `observe/trace`.
+"""

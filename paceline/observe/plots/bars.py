@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from paceline.observe import canvas
-from paceline.observe.canvas import FAINT, INK, TYPE
-from paceline.observe.comparison import rate
+from paceline.observe.plots import style
 from paceline.observe.plots.digest import Entry
-from paceline.observe.spread import Spread, baseline, standings
-from paceline.observe.summary import Summary
-from paceline.observe.text import count_text, megabytes, seconds_text
+from paceline.observe.plots.style import FAINT, INK, TYPE
+from paceline.observe.runs.seed_statistics import Spread, baseline, standings
+from paceline.observe.runs.summary import Summary
+from paceline.observe.terminal.comparison import rate
+from paceline.observe.terminal.number_format import count_text, megabytes, seconds_text
 
 THICK = 0.62
 UP, DOWN = "#0072B2", "#56B4E9"
@@ -63,7 +63,7 @@ def traffic(entries: Sequence[Entry]) -> Any | None:
             _bar(axes, place + shift, 0.36, colour, spread, rates, end, name if not place else "")
     _named(axes, measured)
     axes.set_xlabel("megabytes a second, measured, all workers together", fontsize=TYPE["label"], color=INK)
-    canvas.legend_above(axes)
+    style.legend_above(axes)
     return figure
 
 
@@ -72,8 +72,8 @@ def megabytes_a_second(bytes_a_second: float | None) -> float:
 
 
 def _rows(count: int, tall: float = 0.48) -> tuple[Any, Any]:
-    figure, [axes] = canvas.empty([1.0], inches=(canvas.WIDE, 1.4 + tall * count))
-    canvas.plain_axes(axes, grid="x")
+    figure, [axes] = style.empty([1.0], inches=(style.WIDE, 1.4 + tall * count))
+    style.plain_axes(axes, grid="x")
     return figure, axes
 
 
@@ -88,7 +88,7 @@ def _bars(
         values = [v for v in map(value, entry.group.summaries) if v is not None]
         spread = Spread.of(values) or Spread(0.0, 0.0, 1)
         end = spread.text(shown) + (told or {}).get(entry.name, "")
-        _bar(axes, place, THICK, canvas.look(entry.index)["color"], spread, values, end)
+        _bar(axes, place, THICK, style.look(entry.index)["color"], spread, values, end)
     _named(axes, entries)
 
 
@@ -105,7 +105,7 @@ def _bar(
 
 
 def _named(axes: Any, entries: Sequence[Entry]) -> None:
-    axes.set_yticks(range(len(entries)), [canvas.words(entry.name) for entry in entries])
+    axes.set_yticks(range(len(entries)), [style.words(entry.name) for entry in entries])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(entries) - 0.45, -0.55)
     axes.set_xlim(0, 1.38 * max(axes.get_xlim()[1], 1e-9))  # room for the words at the ends

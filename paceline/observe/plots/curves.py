@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.core.trace import Evaluated
-from paceline.observe import canvas
-from paceline.observe.canvas import FAINT, INK, TYPE
+from paceline.observe.plots import style
 from paceline.observe.plots.digest import Digest, Entry
+from paceline.observe.plots.style import FAINT, INK, TYPE
 
 SHARES = re.compile(r" shares=\S+")
 POINTS = 200
@@ -33,7 +33,7 @@ def accuracy(entries: Sequence[Entry], by: str) -> Any | None:
     if not drawn:
         return None
     kinds = list(dict.fromkeys(entry.group.runs[0].shares for entry in drawn))
-    figure, panels = canvas.beside(len(kinds))
+    figure, panels = style.beside(len(kinds))
     if len(kinds) > 1:
         drawn = _alike(drawn)
     panels[0].set_ylim(_heights(drawn))  # of all panels
@@ -55,7 +55,7 @@ def _alike(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _panel(axes: Any, entries: Sequence[Entry], place: Place) -> None:
-    canvas.plain_axes(axes, grid="y")
+    style.plain_axes(axes, grid="y")
     labels = []
     for entry in entries:
         lines = [[(place(d, e), e.accuracy) for e in d.evaluations] for d in entry.digests if d.evaluations]
@@ -66,7 +66,7 @@ def _panel(axes: Any, entries: Sequence[Entry], place: Place) -> None:
         where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
         axes.annotate(f"target {target:g}", (0, target), xytext=(3, 3), **where, fontsize=TYPE["small"], color=FAINT)
     axes.set_xlim(left=0)
-    canvas.end_labels(axes, labels)
+    style.end_labels(axes, labels)
 
 
 def _targets(entries: Sequence[Entry]) -> set[float]:
@@ -81,13 +81,13 @@ def _heights(entries: Sequence[Entry]) -> tuple[float, float]:
 
 
 def _one(axes: Any, entry: Entry, line: Line) -> tuple[float, float]:
-    axes.plot(*zip(*line, strict=True), **canvas.look(entry.index), linewidth=2.4)
+    axes.plot(*zip(*line, strict=True), **style.look(entry.index), linewidth=2.4)
     return line[-1]
 
 
 def _several(axes: Any, entry: Entry, lines: Sequence[Line]) -> tuple[float, float]:
     """Each run thin, to its own end; the mean and its band as far as all of them go."""
-    look = canvas.look(entry.index)
+    look = style.look(entry.index)
     for line in lines:
         axes.plot(*zip(*line, strict=True), **look, linewidth=0.8, alpha=0.45)
     xs, means, deviations = mean_line(lines)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from paceline.core.errors import PacelineError
 from paceline.core.trace import Applied, Evaluated, Span
-from paceline.observe.runs import Group, Run
-from paceline.observe.summary import Summary
+from paceline.observe.runs.run_folders import Group, Run
+from paceline.observe.runs.summary import Summary
 
 STEPS_SHOWN = 8
 """Of the slowest worker, in a timeline."""

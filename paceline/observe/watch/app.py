@@ -28,8 +28,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paceline.observe.export import prometheus
+from paceline.observe.watch.page_data import ROWS_MAX, Query
 from paceline.observe.watch.reader import Reader
-from paceline.observe.watch.view import ROWS_MAX, Query
 
 PAGE = Path(__file__).parent / "page"
 FILES = {"/": "index.html"} | {f"/{name}": name for name in ("watch.css", "watch.js", "charts.js", "icon.svg")}

@@ -10,10 +10,10 @@ from typing import Any
 
 from paceline.core.errors import PacelineError
 from paceline.observe.export.prometheus import Metrics
-from paceline.observe.store import TRACE
-from paceline.observe.watch.follow import Follower
+from paceline.observe.trace.trace_file import TRACE
+from paceline.observe.watch.page_data import Query, picture
 from paceline.observe.watch.state import State
-from paceline.observe.watch.view import Query, picture
+from paceline.observe.watch.trace_tail import Follower
 
 LOOK_S = 0.25
 BATCH = 2000

@@ -15,11 +15,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paceline.core.trace import ARRIVALS, Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
-from paceline.observe.store import is_timed
-from paceline.observe.watch.bins import Bins
+from paceline.observe.trace.trace_file import is_timed
 from paceline.observe.watch.evaluations import Evaluations
-from paceline.observe.watch.holdup import Holdup, Rider, holdup
-from paceline.observe.watch.pace import ACTIVITIES, Pace
+from paceline.observe.watch.straggler import Holdup, Rider, holdup
+from paceline.observe.watch.time_bins import Bins
+from paceline.observe.watch.worker_rates import ACTIVITIES, Pace
 
 STRIP_S = 120.0
 STEPS_SHOWN = 30

@@ -14,8 +14,8 @@ import pytest
 from paceline.cli.main import main
 from paceline.core.trace import Applied, Decision, Ended, Evaluated, Membership, Record, Span
 from paceline.observe.export import chrome
-from paceline.observe.store import TraceWriter
-from tests.observe.made_up import worker
+from paceline.observe.trace.trace_file import TraceWriter
+from tests.observe.fake_runs import worker
 
 FIELDS = {
     "M": {"name", "pid", "tid", "args"},

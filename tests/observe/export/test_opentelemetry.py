@@ -15,7 +15,7 @@ import pytest
 from paceline.cli.main import main
 from paceline.core.trace import Applied, Decision, Ended, Evaluated, Membership, Record, Span
 from paceline.observe.export.opentelemetry import Telemetry
-from paceline.observe.store import TraceWriter
+from paceline.observe.trace.trace_file import TraceWriter
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="OpenTelemetry's SDK is not installed")
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -218,7 +218,8 @@ def test_as_a_hook_it_sends_while_the_run_goes_on(
 
 # ---- without it ----------------------------------------------------------------------------------------------
 def test_what_is_not_asked_for_is_not_imported() -> None:
-    look = "import sys, paceline.cli.export, paceline.observe.hooks; sys.exit('opentelemetry' in sys.modules)"
+    imports = "paceline.cli.commands.export, paceline.observe.trace.hooks"
+    look = f"import sys, {imports}; sys.exit('opentelemetry' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", look], check=False).returncode == 0
 
 

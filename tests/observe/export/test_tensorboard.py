@@ -9,8 +9,8 @@ import pytest
 from paceline.cli.main import main
 from paceline.core.trace import Applied, Span
 from paceline.observe.export.tensorboard import points
-from paceline.observe.store import TraceWriter
-from tests.observe.made_up import evaluations
+from paceline.observe.trace.trace_file import TraceWriter
+from tests.observe.fake_runs import evaluations
 
 SPANS = [
     Span(at=0.6, rank=0, activity="computing", seconds=0.3, steps=1, samples=32),

@@ -17,7 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
 from starlette.types import ASGIApp
 
 from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
-from paceline.observe.store import TraceWriter
+from paceline.observe.trace.trace_file import TraceWriter
 from paceline.observe.watch.app import FILES, HEADERS, PAGE, make_app
 from paceline.observe.watch.reader import Reader
 

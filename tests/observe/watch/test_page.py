@@ -14,7 +14,7 @@ import pytest
 
 from paceline.cli.main import main
 from paceline.core.trace import Ended, Evaluated, Membership, Record, Span
-from paceline.observe.store import TraceWriter
+from paceline.observe.trace.trace_file import TraceWriter
 from scripts.screenshots import chromium, served
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: see make page-test")

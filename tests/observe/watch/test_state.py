@@ -10,10 +10,10 @@ import paceline.schemes  # noqa: F401  enters the catalogue
 from paceline.core.scheme import make
 from paceline.core.trace import Applied, Decision, Ended, Membership, Record, Span
 from paceline.core.vector import Ghost
+from paceline.observe.watch.page_data import Query, picture
 from paceline.observe.watch.state import State
-from paceline.observe.watch.view import Query, picture
 from paceline.sim import Simulation, Steps
-from paceline.sim.cluster import Cluster, Device, Fault, Host
+from paceline.sim.cluster.model import Cluster, Device, Fault, Host
 
 STEP_S = 0.02
 BATCH = 32

@@ -1,0 +1,136 @@
+"""The other processes of a measurement: each does one job, and talks with its parent in lines of JSON.
+
+`python -m paceline.bench.subprocess_job MODULE.FUNCTION JOB` calls that function of this package. Parent and child take
+turns: a child says something, is told something, and so on, until its input ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+from paceline.core.errors import PacelineError, PeerLost, TimedOut
+
+PATIENCE_S = 120.0
+ROOT = Path(__file__).resolve().parents[2]
+FAILED = "failed"
+
+
+class Talk:
+    """The child's end."""
+
+    def __init__(self, lines: TextIO, out: TextIO) -> None:
+        self._lines, self._out = lines, out
+
+    def tell(self, what: Any) -> None:
+        print(json.dumps(what), file=self._out, flush=True)
+
+    def hear(self) -> Any:
+        """Raises EOFError when the parent wants nothing more, or is gone."""
+        line = self._lines.readline()
+        if not line:
+            raise EOFError
+        return json.loads(line)
+
+
+class Child:
+    """The parent's end. What `hear` and `tell` raise names `role`."""
+
+    def __init__(self, role: str, job: dict[str, Any]) -> None:
+        """role: MODULE.FUNCTION of this package, which is called with `job` and a Talk."""
+        self._role = role
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "paceline.bench.subprocess_job", role, json.dumps(job)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,  # Ctrl-C is for the parent, which ends its children
+        )
+
+    def tell(self, what: Any) -> None:
+        """Raises PeerLost when the child has ended."""
+        assert self._process.stdin is not None
+        try:
+            print(json.dumps(what), file=self._process.stdin, flush=True)
+        except OSError:
+            raise self._ended() from None
+
+    def hear(self, patience_s: float = PATIENCE_S) -> Any:
+        """Its next line. Raises PeerLost when it has ended, TimedOut, or PacelineError with what it said went wrong."""
+        out = self._process.stdout
+        assert out is not None
+        if not select.select([out], [], [], patience_s)[0]:
+            raise TimedOut(f"waited {patience_s:.0f} s for {self._role}, which is being measured")
+        line = out.readline()
+        if not line:
+            raise self._ended()
+        said = json.loads(line)
+        if isinstance(said, dict) and FAILED in said:
+            raise PacelineError(said[FAILED])
+        return said
+
+    def end(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _ended(self) -> PeerLost:
+        return PeerLost(f"{self._role}, which was being measured, ended with code {self._process.wait()}")
+
+
+class Children:
+    """A context manager that ends what was started in it, the last first."""
+
+    def __init__(self) -> None:
+        self._all: list[Child] = []
+
+    def start(self, role: str, job: dict[str, Any]) -> Child:
+        self._all.append(Child(role, job))
+        return self._all[-1]
+
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._all:
+            self._all.pop().end()
+
+
+def main(role: str, job: str) -> None:
+    """Ends the process, with whatever threads it has."""
+    talk = Talk(sys.stdin, os.fdopen(os.dup(1), "w"))
+    os.dup2(2, 1)  # what is printed by others must not come between
+    module, _, function = role.partition(".")
+    code = 0
+    try:
+        gc.disable()  # what is imported stays, and looking through it again and again takes half a second
+        work = getattr(importlib.import_module(f"paceline.bench.{module}"), function)
+        gc.freeze()
+        gc.enable()
+        work(json.loads(job), talk)
+    except (EOFError, BrokenPipeError):
+        pass
+    except PacelineError as error:
+        talk.tell({FAILED: str(error)})
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

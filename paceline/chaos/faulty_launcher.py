@@ -1,0 +1,58 @@
+"""The crew of a run on this machine, whose parties can be hurt."""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+import signal as signals
+from typing import Protocol
+
+from paceline.chaos.proxy import Relays
+from paceline.config import Config
+from paceline.live import party
+from paceline.live.party import Party
+from paceline.runtime.spec.launcher import Crew, Ended
+from paceline.runtime.spec.process_spec import Seat
+
+
+class LocalProcesses(Crew, Protocol):
+    def signal(self, who: Party, number: signals.Signals) -> None:
+        """To its present process, if there is one."""
+
+
+class VulnerableCrew:
+    """`crew`, whose parties reach the coordinator by `relays` where there are any."""
+
+    def __init__(self, crew: LocalProcesses, relays: Relays | None) -> None:
+        self._crew, self._relays = crew, relays
+        self.ended: queue.SimpleQueue[Ended] = crew.ended
+
+    def prepare(self, config: Config) -> int:
+        return self._crew.prepare(config)
+
+    def start(self, config: Config, seat: Seat) -> None:
+        if self._relays is not None:
+            way = self._relays.way(seat.who, party.COORDINATOR, seat.coordinator)
+            seat = dataclasses.replace(seat, coordinator=way)
+        self._crew.start(config, seat)
+
+    def busy(self) -> bool:
+        return self._crew.busy()
+
+    def kill(self, who: Party) -> None:
+        self._crew.kill(who)
+
+    def end(self, seconds: float) -> None:
+        self._crew.end(seconds)
+
+    # ---- what is done to them ----------------------------------------------------------------------------
+    def signal(self, who: Party, number: signals.Signals) -> None:
+        self._crew.signal(who, number)
+
+    def cut_off(self, who: Party) -> None:
+        assert self._relays is not None
+        self._relays.cut_off(who)
+
+    def let_through(self, who: Party) -> None:
+        assert self._relays is not None
+        self._relays.let_through(who)

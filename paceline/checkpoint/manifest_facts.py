@@ -1,0 +1,109 @@
+"""What a manifest says of a run: every name that somebody reads, of which kind it is and within which bounds.
+
+Names that are not in the table may be anything. What depends on the configuration of the run that goes on from it is
+checked in `paceline.runtime.checkpointing.checkpoint_validation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+COUNT_MAX = 2**48
+RANK_MAX = 2**20
+EPOCH_MAX = 2**20
+NUMBER_MAX = 2.0**1023
+
+
+def _whole(low: int, high: int) -> Callable[[Any], bool]:
+    return lambda v: type(v) is int and low <= v <= high
+
+
+def number(v: Any) -> bool:
+    """JSON that was read strictly has no others."""
+    return type(v) in (int, float) and abs(v) <= NUMBER_MAX
+
+
+def numbers(v: Any) -> bool:
+    return isinstance(v, dict) and all(map(number, v.values()))
+
+
+def _optional(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda v: v is None or of(v)
+
+
+def _rows(*columns: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """A list of lists, each as long as `columns`."""
+    return lambda v: (
+        isinstance(v, list)
+        and all(
+            isinstance(row, list)
+            and len(row) == len(columns)
+            and all(of(x) for of, x in zip(columns, row, strict=True))
+            for row in v
+        )
+    )
+
+
+def _flag(v: Any) -> bool:
+    return type(v) is bool
+
+
+def _accuracy(v: Any) -> bool:
+    return number(v) and 0.0 <= v <= 1.0
+
+
+def _identity(v: Any) -> bool:
+    return isinstance(v, dict) and isinstance(v.get("data", []), list)
+
+
+count, rank = _whole(0, COUNT_MAX), _whole(0, RANK_MAX)
+_shift = _optional(_whole(-COUNT_MAX, COUNT_MAX))
+_pieces = _rows(_whole(0, EPOCH_MAX), count, count)
+
+
+def _done(v: Any) -> bool:
+    return _pieces(v) and all(start < stop for _, start, stop in v)
+
+
+TABLES: Mapping[str, Callable[[Any], bool]] = {
+    "version": count,
+    "clocks": _rows(rank, count),
+    "seen": _rows(rank, count),
+    "shift": _rows(rank, _shift),
+}
+"""Of a server that has any: all of these. Then there may be `done` and `samples_seen`."""
+
+
+def _tables(v: Any) -> bool:
+    if v is None or v == {}:
+        return True
+    whole = isinstance(v, dict) and all(name in v and of(v[name]) for name, of in TABLES.items())
+    return whole and _done(v.get("done", [])) and _samples_seen(v.get("samples_seen", 0))
+
+
+def _samples_seen(v: Any) -> bool:
+    return number(v) and 0 <= v <= COUNT_MAX
+
+
+FACTS: Mapping[str, Callable[[Any], bool]] = {
+    "samples": count,
+    "version": count,
+    "accuracy": _accuracy,
+    "lead": rank,
+    "lock_step": _flag,
+    "aligned": _flag,
+    "numbers": numbers,
+    "tables": _tables,
+    "identity": _identity,
+}
+
+
+def check(facts: Any, kinds: Mapping[str, Callable[[Any], bool]] = FACTS) -> dict[str, Any]:
+    """`facts`. Raises ValueError, naming the first of `kinds` that is not what it has to be."""
+    if not isinstance(facts, dict):
+        raise ValueError("its facts are no table of names and values")
+    for name, fits in kinds.items():
+        if name in facts and not fits(facts[name]):
+            raise ValueError(f"{name!r} is of the wrong kind or beyond its bounds")
+    return facts

@@ -1,0 +1,166 @@
+"""Checkpoints in Redis, so that a run can be taken up on another machine.
+
+    paceline:RUN:checkpoints        the numbers of those there are, in order
+    paceline:RUN:N:manifest         as in a folder, with sizes and checksums of all files
+    paceline:RUN:N:pieces           the keys of all pieces
+    paceline:RUN:N:FILE:K           piece K of a file; a string of Redis holds 512 MiB at most
+
+Pieces come first and vanish by themselves after a day; one transaction lets them stay, writes the manifest and
+enters the number. A writer that is killed at any instant leaves the old checkpoint or the new one.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from paceline.checkpoint.base_store import Contents, Shelf
+from paceline.checkpoint.manifest import BYTES_MAX, Damaged, Entry, Manifest
+from paceline.checkpoint.redis_url import WAY, Address
+from paceline.core.errors import ConfigError
+
+PIECE_BYTES = 1 << 24
+PIECES_MAX = 1 << 20
+UNFINISHED_S = 24 * 3600
+TIMEOUT_S = 10.0
+NUMBER = re.compile(rb"[0-9]{1,15}")
+T = TypeVar("T")
+
+
+class Store(Shelf):
+    """The checkpoints of the run that `address` names."""
+
+    def __init__(self, address: Address, password: str = "", *, piece_bytes: int = PIECE_BYTES) -> None:
+        """Raises ConfigError where the library is missing or the server cannot be reached."""
+        self.address, self._piece_bytes = address, piece_bytes
+        self._redis, self._error = connect(address, password)
+
+    def __str__(self) -> str:
+        return str(self.address)
+
+    def numbers(self) -> list[int]:
+        """Raises OSError when the server is gone."""
+        found = self._carried_out(lambda: self._redis.zrange(self._key("checkpoints"), 0, -1))
+        return sorted(int(number) for number in found if NUMBER.fullmatch(number))
+
+    def name(self, number: int, file: str = "") -> str:
+        return f"{self.address}, checkpoint {number}{f', {file}' if file else ''}"
+
+    def save(self, number: int, contents: Contents, *, finite: bool, **facts: Any) -> Manifest:
+        """Raises OSError when the server does not take it; then there is no such one."""
+        keys: list[str] = []
+
+        def act() -> Manifest:
+            entries = tuple(self._write(number, file, pieces, keys) for file, pieces in contents.items())
+            manifest = Manifest(files=entries, finite=finite, facts=facts)
+            with self._redis.pipeline(transaction=True) as whole:
+                for key in keys:
+                    whole.persist(key)
+                whole.sadd(self._key(number, "pieces"), *keys)
+                whole.set(self._key(number, "manifest"), manifest.to_bytes())
+                whole.zadd(self._key("checkpoints"), {str(number): number})
+                whole.execute()
+            return manifest
+
+        self.delete(number)
+        return self._carried_out(act)
+
+    def _write(self, number: int, file: str, chunks: Iterable[bytes], keys: list[str]) -> Entry:
+        size = checksum = count = 0
+        for piece in _cut(chunks, self._piece_bytes):
+            keys.append(self._key(number, file, count))
+            self._redis.set(keys[-1], piece, ex=UNFINISHED_S)
+            size, checksum, count = size + len(piece), zlib.crc32(piece, checksum), count + 1
+        self._redis.unlink(self._key(number, file, count))  # a longer one may have been broken off: here it ends
+        return Entry(name=file, size=size, crc32=checksum)
+
+    def delete(self, number: int) -> None:
+        """Raises OSError when the server is gone."""
+
+        def act() -> None:
+            pieces = self._key(number, "pieces")
+            keys = self._redis.smembers(pieces)
+            with self._redis.pipeline(transaction=True) as whole:  # what is cut short between leaves pieces for ever
+                whole.zrem(self._key("checkpoints"), str(number))
+                whole.delete(self._key(number, "manifest"))
+                whole.unlink(pieces, *keys)
+                whole.execute()
+
+        self._carried_out(act)
+
+    def _manifest(self, number: int) -> bytes:
+        key = self._key(number, "manifest")
+        if self._read(lambda: self._redis.strlen(key)) > BYTES_MAX:
+            raise Damaged(f"{self.name(number, 'manifest')}: longer than {BYTES_MAX} bytes")
+        found: bytes | None = self._read(lambda: self._redis.get(key))
+        if found is None:
+            raise Damaged(f"{self.name(number, 'manifest')} is missing")
+        return found
+
+    def _pieces(self, number: int, file: str) -> Iterator[bytes]:
+        for at in range(PIECES_MAX):
+            key = self._key(number, file, at)
+            piece: bytes | None = self._read(functools.partial(self._redis.get, key))
+            if piece is None:
+                return
+            yield piece
+
+    def _read(self, act: Callable[[], T]) -> T:
+        try:
+            return self._carried_out(act)
+        except OSError as error:
+            raise Damaged(str(error)) from None
+
+    def _carried_out(self, act: Callable[[], T]) -> T:
+        try:
+            return act()
+        except self._error as error:
+            raise OSError(0, f"{self.address}: {_plainly(error)}") from None
+
+    def _key(self, *parts: object) -> str:
+        return ":".join(map(str, ("paceline", self.address.run, *parts)))
+
+
+def _cut(chunks: Iterable[bytes], length: int) -> Iterator[memoryview]:
+    for chunk in chunks:
+        whole = memoryview(chunk)
+        yield from (whole[at : at + length] for at in range(0, len(whole), length))
+
+
+def connect(address: Address, password: str) -> tuple[Any, type[Exception]]:
+    """A client, and what it raises. Raises ConfigError in one line that names the way out."""
+    try:
+        import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+    except ImportError:
+        raise ConfigError(
+            f"{address} needs the library redis: pip install 'paceline[redis]', or leave --store out"
+        ) from None
+    client = redis.Redis(
+        host=address.host,
+        port=address.port,
+        db=address.db,
+        username=address.user or None,
+        password=password or None,
+        ssl=address.tls,
+        ssl_check_hostname=address.tls,
+        retry=Retry(NoBackoff(), 1),
+        socket_timeout=TIMEOUT_S,
+        socket_connect_timeout=TIMEOUT_S,
+    )
+    try:
+        client.ping()
+    except redis.AuthenticationError:
+        raise ConfigError(f"{address} wants a password, or another one: {WAY}") from None
+    except redis.RedisError as error:
+        raise ConfigError(f"{address}: {_plainly(error)}; is a redis-server running there?") from None
+    return client, redis.RedisError
+
+
+def _plainly(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -1,0 +1,71 @@
+"""`paceline advise`: which scheme suits a cluster, and why; what is known of it, and what is not."""
+
+from __future__ import annotations
+
+import sys
+
+from paceline.cli.commands.race import chosen
+from paceline.cli.support.options import Parser, add_settings
+from paceline.cli.support.simulation_flags import Scene, add_flags
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.launch.local.train import Silent
+from paceline.observe.terminal.advice import Prospect, advice_text
+from paceline.observe.terminal.progress import make_view
+
+EPILOG = """Every scheme is simulated on the cluster, with messages of the model's size. How many samples a
+second reach the model is known then. How many samples the model needs is not. With
+--target-accuracy the model given by --model and --data is trained in virtual time under each
+scheme, and the advice goes by the time to that accuracy.
+
+examples:
+  paceline advise --cluster two-generations --parameters 25000000
+  paceline advise --cluster mine.toml --schemes bsp,ssp,esync --model resnet18 --data fashion-mnist
+  paceline advise --slowdown 1,1,2,8 --step-ms 20 --target-accuracy 0.9
+  paceline advise --from runs/20260101-120000-bsp
+"""
+
+
+def main(arguments: list[str]) -> int:
+    parser = Parser(prog="paceline advise", description=__doc__, epilog=EPILOG)
+    parser.add_argument("--schemes", default="all", help="names separated by commas, or all (default: all)")
+    add_settings(parser, leave_out=("scheme", "out"))
+    add_flags(parser)
+    namespace = parser.parse_all(arguments)
+    names = chosen(namespace.schemes)
+    scene = Scene(namespace)
+    trained = bool(scene.values.get("stop", {}).get("target_accuracy"))
+    if trained and namespace.parameters:
+        raise ConfigError("--target-accuracy trains --model; --parameters is the size of one that is not at hand")
+    scene.check(timing_only=not trained)
+    outlook = Outlook()
+    try:
+        outlook.look_at_all(scene, names, trained)
+    except KeyboardInterrupt:
+        if outlook.prospects:
+            print(advice_text(outlook.prospects, outlook.refused))
+        print("paceline: interrupted", file=sys.stderr)
+        return 130
+    if not outlook.prospects:
+        raise ConfigError(outlook.refused[0][1])
+    print(advice_text(outlook.prospects, outlook.refused))
+    return 0
+
+
+class Outlook:
+    """What was seen of each scheme, and why the others were left out."""
+
+    def __init__(self) -> None:
+        self.prospects: list[Prospect] = []
+        self.refused: list[tuple[str, str]] = []
+
+    def look_at_all(self, scene: Scene, names: list[str], trained: bool) -> None:
+        from paceline.runtime.simulated.estimate import look
+
+        for number, name in enumerate(names, 1):
+            print(f"[{number}/{len(names)}] {name}", file=sys.stderr)
+            view = make_view(sys.stderr) if trained or sys.stderr.isatty() else Silent()
+            try:
+                setting = scene.setting(scene.config(scheme=name), timing_only=not trained)
+                self.prospects.append(look(setting, view))
+            except PacelineError as error:
+                self.refused.append((name, str(error)))

@@ -1,0 +1,194 @@
+"""`paceline chaos`: a real training run under real faults, and what it made of them."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline import config as configuration
+from paceline.chaos.faulty_launcher import VulnerableCrew
+from paceline.chaos.plan import KINDS, Fault, draw, kinds_of
+from paceline.chaos.proxy import Relays, detour
+from paceline.chaos.runner import Storm
+from paceline.chaos.verdict import Verdict, pauses
+from paceline.cli.support.options import Parser, add_settings, values_of
+from paceline.cli.support.run_and_report import Interrupted, report, run
+from paceline.config import Config
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.launch.local.launcher import LocalHost
+from paceline.launch.local.train import conductor_of, new_folder
+from paceline.live import party
+from paceline.observe.runs.summary import Summary
+from paceline.observe.terminal.progress import make_view
+from paceline.observe.trace.trace_file import TRACE, read_trace
+
+EPILOG = """The plan is drawn from --seed and printed first. While the run goes on there is a line for each
+fault once it is over: after how long the party was given up, and after how long it was back. At the end
+a table and a verdict. Exits with 1 when the run failed, stood still for longer than --hang, or, with
+--baseline, lost more than --points of accuracy.
+
+  kill       SIGKILL to a worker
+  stop       SIGSTOP to a worker, for less or more than --dead-after, then SIGCONT
+  slow       a worker gets a third or a tenth of its time, for 3 s
+  partition  nothing passes between a worker or server and everybody else, for less or more than --dead-after
+  server     SIGKILL to a server
+
+Any option of `paceline train` may follow. Other than there, the defaults are --scheme bsp, --servers 2,
+--mean servers, --snapshot-every 2, --dead-after 2, --step-ms 10, --restarts without end, and an
+end once all faults have settled. Nobody is struck twice at a time, nor in the second after it came
+back. With partition among the faults the parties talk over TCP, through relays in this process;
+whoever takes the place of one that was cut off and given up is reached.
+
+examples:
+  paceline chaos --dry-run                                       what would happen
+  paceline chaos --faults kill,stop --count 10 --scheme ssp
+  paceline chaos --count 200 --ack replica --baseline            and the same training without faults
+"""
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "run": {"scheme": "bsp"},
+    "cluster": {
+        "servers": 2,
+        "mean": "servers",
+        "snapshot_every": 2.0,
+        "dead_after": 2.0,
+        "restarts": 1_000_000,
+        "step_ms": 10.0,
+    },
+}
+LATE_SECONDS = 30.0  # after the last fault was due: for those that come late, and for returns; then it ends anyhow
+
+SETTLED = "all faults have settled"
+
+
+def main(arguments: list[str]) -> int:
+    parser = Parser(prog="paceline chaos", description=__doc__, epilog=EPILOG)
+    own = parser.add_argument_group("faults")
+    own.add_argument("--faults", default=",".join(KINDS), help=f"kinds with commas (default: {','.join(KINDS)})")
+    own.add_argument("--every", type=float, default=2.0, help="seconds between two (default: 2)")
+    own.add_argument("--count", type=int, default=20, help="how many (default: 20)")
+    own.add_argument("--dry-run", action="store_true", help="print the plan and do nothing")
+    own.add_argument("--baseline", action="store_true", help="afterwards train the same samples without faults")
+    own.add_argument("--hang", type=float, default=10.0, help="seconds that training may stand still (default: 10)")
+    own.add_argument("--points", type=float, default=2.0, help="of accuracy that faults may cost (default: 2)")
+    add_settings(parser)
+    options = parser.parse_all(arguments)
+    config, plan, sooner = planned(options)
+    print("\n".join(map(str, plan)), flush=True)
+    if options.dry_run:
+        return 0
+    config = new_folder(config)
+    with LocalHost() as host:
+        return Chaos(config, plan, host, options, sooner=sooner).run()
+
+
+def planned(options: argparse.Namespace) -> tuple[Config, list[Fault], bool]:
+    """The run, its faults, and whether it ends once they have settled: where nobody said when. Raises ConfigError."""
+    for name, least in (("every", 0.1), ("count", 1), ("hang", 0.1), ("points", 0.0)):
+        if not least <= getattr(options, name) < math.inf:
+            raise ConfigError(f"--{name} {getattr(options, name)}: must be finite, and {least} or more")
+    kinds = kinds_of(options.faults)
+    values = values_of(options)
+    length = {"epochs": 0.0, "seconds": options.count * options.every + LATE_SECONDS}
+    sooner = not {"epochs", "seconds", "steps"} & set(values.get("stop", {}))
+    for section, defaults in {**DEFAULTS, "stop": length if sooner else {}}.items():
+        values[section] = {**defaults, **values.get(section, {})}
+    config = configuration.build(values)
+    cluster = config.cluster
+    if not cluster.servers or cluster.mean not in ("auto", "servers"):
+        raise ConfigError("chaos needs servers that carry the means, as without them no run outlives a worker")
+    if cluster.workers < 2:
+        raise ConfigError("--workers 1: chaos needs two workers or more, as no run outlives its last")
+    if "partition" in kinds and cluster.transport == "shm":
+        raise ConfigError("--transport shm: shared memory cannot be cut; leave partition out of --faults")
+    plan = draw(
+        config.run.seed,
+        kinds,
+        count=options.count,
+        every_s=options.every,
+        workers=cluster.workers,
+        servers=cluster.servers,
+        dead_after_s=cluster.dead_after,
+    )
+    return config, plan, sooner
+
+
+class Chaos:
+    """The run with the faults, and the quiet one."""
+
+    def __init__(
+        self, config: Config, plan: list[Fault], host: LocalHost, options: argparse.Namespace, *, sooner: bool
+    ) -> None:
+        self._config, self._plan, self._host, self._options = config, plan, host, options
+        self._sooner = sooner
+
+    def run(self) -> int:
+        try:
+            summary, storm, left = self._with_faults()
+            quiet = self._quiet(summary) if self._options.baseline else None
+        except Interrupted as end:
+            print("paceline: interrupted", file=sys.stderr)
+            return end.exit_code
+        verdict = Verdict(
+            outcomes=storm.outcomes,
+            planned=len(self._plan),
+            unasked=len(storm.unasked),
+            pauses=pauses(read_trace(Path(self._config.run.out) / TRACE)),
+            accuracy=summary.test_accuracy,
+            quiet=quiet.test_accuracy if quiet else None,
+            hang_s=self._options.hang,
+            points=self._options.points,
+        )
+        print(f"{report(summary, left)}\n\n{verdict.table()}\n{verdict}")
+        return 1 if verdict.broken() else 0
+
+    def _with_faults(self) -> tuple[Summary, Storm, Mapping[str, Sequence[str]]]:
+        view = make_view(sys.stderr)
+        cluster = self._config.cluster
+        parties = [*map(party.worker, range(cluster.workers)), *map(party.server, range(cluster.servers))]
+        with _relays(self._plan) as relays:
+            crew = VulnerableCrew(self._host.crew(), relays)
+            storm = Storm(self._plan, parties, crew, lambda line: view.begin((line,)))
+            conductor = conductor_of(
+                self._config,
+                crew,
+                view,
+                hooks=(storm.heard,),
+                around=lambda transport: detour(transport, relays) if relays else transport,
+            )
+            storm.start(conductor.elapsed_s, lambda: conductor.stop(SETTLED) if self._sooner else None)
+            try:
+                return run(conductor), storm, conductor.left
+            except PacelineError as error:
+                struck = storm.outcomes[-1] if storm.outcomes else "any"
+                raise PacelineError(f"the run did not outlive {struck}\n{error}") from None
+            finally:
+                storm.end()
+
+    def _quiet(self, summary: Summary) -> Summary:
+        """As many samples, without faults."""
+        samples = self._host.crew().prepare(self._config)
+        stop = dataclasses.replace(self._config.stop, epochs=summary.samples / samples, seconds=0.0, steps=0)
+        out = str(Path(self._config.run.out) / "quiet")
+        config = dataclasses.replace(self._config, stop=stop, run=dataclasses.replace(self._config.run, out=out))
+        print("the same without faults", file=sys.stderr)
+        return run(conductor_of(new_folder(config), self._host.crew(), make_view(sys.stderr)))
+
+
+@contextlib.contextmanager
+def _relays(plan: list[Fault]) -> Iterator[Relays | None]:
+    """Where the plan cuts somebody off."""
+    if all(fault.kind != "partition" for fault in plan):
+        yield None
+        return
+    relays = Relays()
+    try:
+        yield relays
+    finally:
+        relays.close()

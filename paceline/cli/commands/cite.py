@@ -1,0 +1,14 @@
+"""`paceline cite NAME`: how to cite a scheme, as BibTeX."""
+
+from __future__ import annotations
+
+from paceline import schemes  # noqa: F401  enters the catalogue
+from paceline.cli.support.options import Parser
+from paceline.core.scheme import lookup
+
+
+def main(arguments: list[str]) -> int:
+    parser = Parser(prog="paceline cite", usage="paceline cite NAME", description=__doc__)
+    parser.add_argument("name", help="a scheme; see `paceline schemes`")
+    print(lookup(parser.parse_all(arguments).name).paper.bibtex())
+    return 0

@@ -1,0 +1,127 @@
+"""`paceline export RUN --to FORMAT PATH`: a run's trace for other tools."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TextIO
+
+from paceline.cli.support.options import Parser
+from paceline.compat.esync.log_reader import esync_run
+from paceline.core.errors import ConfigError
+from paceline.core.registry import nearest
+from paceline.observe.export import chrome, csv_files, opentelemetry, prometheus, tensorboard
+from paceline.observe.runs.run_folders import Run, find
+from paceline.observe.terminal.number_format import counted
+from paceline.observe.trace.trace_file import TRACE
+
+EPILOG = """formats:
+  chrome       a FILE for https://ui.perfetto.dev or chrome://tracing (both look at it on your machine only): a
+               track for each worker and server, membership and decisions as marks, accuracy as a counter
+  prometheus   a FILE in the text format of /metrics: counters of steps, samples, seconds by activity, a histogram of
+               staleness; docs/grafana.json is a board for it
+  opentelemetry  to the OTLP receiver at the ADDRESS http://HOST:4318: a trace of spans (the run, its workers, what they
+               were at) and the same metrics; needs `pip install 'paceline[otel]'`
+  tensorboard  a FOLDER for `tensorboard --logdir FOLDER`; needs `pip install tensorboard`
+  csv          a FOLDER with span.csv, applied.csv, evaluated.csv, ...: a row for each record
+
+examples:
+  paceline export runs/a --to chrome a.json
+  paceline export runs/a --to csv a-csv
+  paceline export runs/a --to tensorboard logs/a && tensorboard --logdir logs
+  paceline export runs/a --to prometheus -
+  paceline export runs/a --to opentelemetry http://localhost:4318
+
+RUN may still be going on, or have been killed. PATH - is the standard output, for what is one file.
+"""
+
+
+def main(arguments: list[str]) -> int:
+    parser = Parser(
+        prog="paceline export", usage="paceline export RUN --to FORMAT PATH", description=__doc__, epilog=EPILOG
+    )
+    parser.add_argument("run", metavar="RUN", help="folder of one run")
+    parser.add_argument("--to", required=True, metavar="FORMAT", help=", ".join(FORMATS))
+    parser.add_argument("path", metavar="PATH", help="where to")
+    options = parser.parse_all(arguments)
+    if options.to not in FORMATS:
+        raise ConfigError(f"--to {options.to}: no such format{nearest(options.to, FORMATS)}")
+    run = one_run(options.run)
+    try:
+        told = FORMATS[options.to](run, options.path)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"{options.path}: cannot be written ({error.strerror})") from None
+    print(f"paceline: {told}", file=sys.stderr)
+    return 0
+
+
+def one_run(path: str) -> Run:
+    """Raises ConfigError unless there is exactly one."""
+    runs, _ = find([path], others=[esync_run])
+    if len(runs) != 1:
+        raise ConfigError(f"{path} holds {len(runs)} runs: name one, such as {runs[0].path}")
+    return runs[0]
+
+
+def to_chrome(run: Run, path: str) -> str:
+    with opened(path) as out:
+        count = chrome.write(out, run.records(), run.summary.workers, title=str(run.path))
+    return f"{counted(count, 'event')} in {path}; open it at https://ui.perfetto.dev"
+
+
+def to_prometheus(run: Run, path: str) -> str:
+    metrics = prometheus.Metrics(run=str(run.path), scheme=run.summary.scheme)
+    metrics.add_all(run.records())
+    with opened(path) as out:
+        out.write(metrics.text())
+    return f"metrics in {path}"
+
+
+def to_opentelemetry(run: Run, path: str) -> str:
+    if not path.startswith(("http://", "https://")):
+        raise ConfigError(f"--to opentelemetry {path}: name an OTLP receiver, such as http://localhost:4318")
+    about = {"run": str(run.path), "scheme": run.summary.scheme}
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # not every attempt, of which there are several
+    try:
+        count = opentelemetry.send(path, run.records(), about, begun_at(run))
+    except opentelemetry.RefusedError:
+        raise ConfigError(f"--to opentelemetry {path}: no OTLP receiver is there, or it refuses") from None
+    return f"{counted(count, 'span')} and metrics to {path}"
+
+
+def to_tensorboard(run: Run, path: str) -> str:
+    count = tensorboard.write(Path(path), run.records(), begun_at(run))
+    return f"{counted(count, 'point')} in {path}; look at them with: tensorboard --logdir {path}"
+
+
+def to_csv(run: Run, path: str) -> str:
+    return f"in {path}: {' '.join(csv_files.write(Path(path), run.records()))}"
+
+
+def begun_at(run: Run) -> float:
+    """The wall clock when training began, in seconds since 1970, as far as one can tell from when it ended."""
+    trace = run.path / TRACE
+    return max(0.0, (trace.stat().st_mtime if trace.is_file() else 0.0) - run.summary.seconds)
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[TextIO]:
+    if path == "-":
+        yield sys.stdout
+        return
+    with Path(path).open("w", encoding="utf-8") as file:
+        yield file
+
+
+FORMATS: dict[str, Callable[[Run, str], str]] = {
+    "chrome": to_chrome,
+    "csv": to_csv,
+    "opentelemetry": to_opentelemetry,
+    "prometheus": to_prometheus,
+    "tensorboard": to_tensorboard,
+}

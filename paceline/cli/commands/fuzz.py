@@ -1,0 +1,132 @@
+"""`paceline fuzz`: everything that can go wrong, in virtual time, until something goes wrong that must not."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from paceline.cli.commands.race import chosen
+from paceline.cli.support.options import Parser
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.scheme import make
+from paceline.sim.checking.invariants import InvariantBroken
+from paceline.sim.fuzzing.fuzz import Plan, draw, play
+from paceline.sim.fuzzing.random_parameters import schemes_of
+
+EPILOG = """The schemes are the same code as in a live run. A seed draws one of them, with parameters such
+that a short run comes by all that it does; a cluster of 2 to 6 workers and 0 to 3 servers; links
+that lose, repeat, delay and reorder messages; and faults: crashes, restarts, pauses and one-way cuts
+(some so long that a worker is declared dead that lives), resets, torn writes, full disks, clocks
+that jump, workers that leave. Invariants watch every event; when the faults are over everybody must
+go on. Some seeds also slow a worker down for a while: throughput must come back. docs/fuzzing.md
+says what is injected and what is watched.
+
+examples:
+  paceline fuzz                                   for 60 seconds
+  paceline fuzz --seeds 20000 --first 1000        seeds 1000 to 20999
+  paceline fuzz --schemes hybrid --seconds 10     phases of drawn schemes
+  paceline fuzz --schemes bsp,ssp --defaults      these schemes, with their default parameters
+  paceline fuzz --seed 4711                       one seed, with what it drew and the hash of its trace
+
+Ends at the first violation, with the seed and the command that plays it again. The same command
+gives the same hash on every machine."""
+
+PROGRESS_EVERY_S = 2.0
+
+
+def main(arguments: list[str]) -> int:
+    parser = Parser(prog="paceline fuzz", description=__doc__, epilog=EPILOG)
+    parser.add_argument("--seconds", type=float, help="how long (default: 60)")
+    parser.add_argument("--seeds", type=int, help="how many, instead of --seconds")
+    parser.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
+    parser.add_argument("--seed", type=int, help="this one, with what it means")
+    parser.add_argument("--schemes", default="all", help="names separated by commas, or all (default: all)")
+    parser.add_argument("--defaults", action="store_true", help="default parameters of the schemes, not drawn ones")
+    options = parser.parse_all(arguments)
+    if (options.seconds is not None) + (options.seeds is not None) + (options.seed is not None) > 1:
+        raise ConfigError("--seconds, --seeds and --seed: give one of them")
+    for name in ("seconds", "seeds", "first", "seed"):
+        if (getattr(options, name) or 0) < 0:
+            raise ConfigError(f"--{name} {getattr(options, name)}: must be 0 or more")
+    names = chosen(options.schemes)
+    again = "" if options.schemes == "all" else f" --schemes {options.schemes}"
+    if options.defaults:
+        defaults = [make(name, {}) for name in names]
+        return _run(options, lambda seed: draw(seed, defaults), f"{again} --defaults")
+    return _run(options, lambda seed: draw(seed, schemes_of(seed, names)), again)
+
+
+def _run(options: Namespace, plan_of: Callable[[int], Plan], again: str) -> int:
+    if options.seed is not None:
+        return _show(plan_of(options.seed))
+    last = None if options.seeds is None else options.first + options.seeds
+    deadline = None if last is not None else time.monotonic() + (60.0 if options.seconds is None else options.seconds)
+    return Campaign(plan_of, again).run(_seeds(options.first, last, deadline))
+
+
+def _show(plan: Plan) -> int:
+    print(f"seed {plan.seed}: {plan}")
+    try:
+        outcome = play(plan)
+    except (InvariantBroken, PacelineError) as error:
+        print(f"VIOLATION: {error}")
+        return 1
+    print(f"{outcome.events} events, {outcome.seconds:.1f} simulated seconds; {_listed(outcome.faults)}")
+    print(f"trace {outcome.digest}; no violation")
+    return 0
+
+
+def _seeds(first: int, last: int | None, deadline: float | None) -> Iterable[int]:
+    seed = first
+    while (last is None or seed < last) and (deadline is None or time.monotonic() < deadline):
+        yield seed
+        seed += 1
+
+
+def _listed(faults: Counter[str]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in faults.most_common()) or "no faults"
+
+
+class Campaign:
+    """Many seeds; what came of them so far."""
+
+    def __init__(self, plan_of: Callable[[int], Plan], again: str) -> None:
+        self._plan_of, self._again = plan_of, again
+        self._began = self._told = time.monotonic()
+        self.seeds = self.events = 0
+        self.simulated_s = 0.0
+        self.faults: Counter[str] = Counter()
+
+    def run(self, seeds: Iterable[int]) -> int:
+        """The exit code."""
+        for seed in seeds:
+            plan = self._plan_of(seed)
+            try:
+                outcome = play(plan)
+            except Exception as error:  # a bug may show as any exception, and the seed is worth more than its kind
+                print(f"VIOLATION at seed {seed}: {plan}\n{type(error).__name__}: {error}")
+                print(f"again: paceline fuzz --seed {seed}{self._again}")
+                return 1
+            self.seeds += 1
+            self.events += outcome.events
+            self.simulated_s += outcome.seconds
+            self.faults += outcome.faults
+            self._progress()
+        print(self.summary())
+        return 0
+
+    def _progress(self) -> None:
+        now = time.monotonic()
+        if now - self._told >= PROGRESS_EVERY_S:
+            self._told = now
+            print(self.summary(), file=sys.stderr)
+
+    def summary(self) -> str:
+        rate = self.seeds / max(time.monotonic() - self._began, 1e-9)
+        return (
+            f"{self.seeds} seeds ({rate:.0f}/s), {self.events} events, {self.simulated_s / 3600:.1f} simulated hours, "
+            f"{self.faults.total()} faults ({_listed(self.faults)}): no violation"
+        )

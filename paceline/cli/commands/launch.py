@@ -1,0 +1,276 @@
+"""`paceline launch`: your own training script, or `paceline train`, on this machine or on several."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline import config as configuration
+from paceline.cli.commands import train
+from paceline.cli.support.engine_launch import ENGINES, over_engine
+from paceline.cli.support.kubernetes_launch import over_kubernetes
+from paceline.cli.support.options import Parser, values_of
+from paceline.cli.support.run_and_report import Losses, ending_in_order, run_and_report, run_scripts
+from paceline.cli.support.watch_page import add_watch, page
+from paceline.config import Config
+from paceline.core.errors import ConfigError
+from paceline.launch.engines import kubernetes, slurm
+from paceline.launch.local.environment import split_environment
+from paceline.launch.local.interfaces import address_towards, planned_towards, resolve
+from paceline.launch.local.launcher import LocalHost
+from paceline.launch.local.script_launcher import Output, ScriptCrew, programs_path
+from paceline.launch.local.train import conductor_of, new_folder, removing_unused
+from paceline.launch.remote.hostfile import Host, parse_hosts, slots_of
+from paceline.launch.remote.launcher import RemoteCrew, begin
+from paceline.launch.remote.placement import Placement, place
+from paceline.launch.remote.ssh import Ssh, logins, sync
+from paceline.live.addresses import is_loopback
+from paceline.observe.terminal.number_format import counted
+from paceline.observe.terminal.progress import make_view
+from paceline.runtime.run_folder.status_file import starting
+
+EPILOG = """The script joins with
+
+    pace = paceline.join(model, optimizer, scheme="esync")
+
+and finds its place in the environment. Everything after the options is the command:
+
+  paceline launch -n 4 -s 1 python my_train.py --lr 0.1
+  paceline launch -n 4 --slowdown 1,1,2,8 --step-ms 20 python my_train.py
+  paceline launch -n 4 -s 2 -H hosts paceline train --data digits --scheme gsp
+  paceline launch -H hosts --sync-dir /tmp/mine --dry-run python my_train.py
+
+A hosts file names a machine a line: gpu1 slots=2 gpus=0,1 group=a (docs/launch.md). Leaves trace.jsonl and
+summary.json in --out. Ctrl-C ends every process, everywhere.
+"""
+SETTINGS = (
+    "slice-mb",
+    "shards",
+    "slowdown",
+    "step-ms",
+    "device",
+    "threads",
+    "transport",
+    "bind",
+    "tls",
+    "mean",
+    "timeout",
+    "dead-after",
+    "stuck-after",
+    "restarts",
+    "min-workers",
+    "out",
+)
+LAUNCHERS = ("local", "ssh", *ENGINES, kubernetes.NAME)
+
+
+def main(arguments: list[str]) -> int:
+    options = _parser().parse_all(arguments)
+    options.words = arguments  # for who writes them down
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        raise ConfigError("launch what? e.g. `paceline launch -n 4 python my_train.py`")
+    trains = command[0] == "paceline"
+    if trains and command[1:2] != ["train"]:
+        raise ConfigError("of Paceline's own commands `paceline train` can be launched, or a script of yours")
+    hosts = _hosts(options.hosts)
+    if (options.launcher or "ssh") == "local" and hosts:
+        raise ConfigError("--launcher local is this machine: leave --hosts out, or take --launcher ssh")
+    values = _values(options, command[2:] if trains else None, hosts)
+    if options.write and options.launcher != slurm.NAME:
+        raise ConfigError("--write is for --launcher slurm: the file is a script for sbatch")
+    if options.launcher == kubernetes.NAME:
+        return over_kubernetes(options, configuration.build(values), _settings_given(options))
+    if options.launcher in ENGINES:
+        return over_engine(options, [] if trains else command, hosts, values)
+    if hosts or options.launcher == "ssh":
+        return _over_ssh(options, [] if trains else command, hosts, values)
+    return _here(options, [] if trains else command, values)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="paceline launch", usage="paceline launch [options] COMMAND ...", description=__doc__, epilog=EPILOG
+    )
+    add = parser.add_argument
+    add("-n", "--workers", metavar="N", help="number of workers (default: the slots of the hosts file, or 2)")
+    add("-s", "--servers", metavar="S", help="number of server shards (default: 1)")
+    add("-H", "--hosts", metavar="FILE", help="the machines, one a line; without it: this one")
+    add("--launcher", choices=LAUNCHERS, help="how processes are started (default: ssh with --hosts, or else local)")
+    add("-i", "--interface", metavar="WHICH", help="where to listen: eth0, 10.0.0.5 or 10.0.0.0/8, here and there")
+    add("--env", metavar="K[=V]", action="append", default=[], help="a variable for all; worker:K=V for workers")
+    add("--sync-dir", metavar="DIR", help="send this folder to DIR on every host first, by rsync, and run there")
+    add("--sync-exclude", metavar="PATTERN", action="append", default=[], help="what is not sent")
+    add("--python", metavar="FILE", default=sys.executable, help="the interpreter on the hosts (default: as here)")
+    add("--ssh-config", metavar="FILE", help="configuration for ssh -F (default: $PACELINE_SSH, or ssh's own)")
+    add("--launcher-args", metavar="WORDS", default="", help="more options for mpirun, srun, ..., in one word")
+    add("--start-timeout", metavar="S", default="600", help="seconds that a queue may take to start everybody")
+    add("--dry-run", action="store_true", help="print what would be executed where, and end")
+    add("--write", metavar="FILE", help="--launcher slurm: write a script for sbatch that does all this, and end")
+    for flag in SETTINGS:
+        setting = next(s for s in configuration.settings() if s.flag == flag)
+        parser.add_argument(f"--{flag}", help=setting.limits.help)
+    add_watch(parser)
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="what to start")
+    return parser
+
+
+def _hosts(path: str | None) -> tuple[Host, ...]:
+    if path is None:
+        return ()
+    try:
+        return parse_hosts(Path(path).read_text(encoding="utf-8"), path)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "is no text"
+        raise ConfigError(f"--hosts {path}: {why}") from None
+
+
+def _values(options: argparse.Namespace, of_train: Sequence[str] | None, hosts: tuple[Host, ...]) -> dict[str, Any]:
+    """Settings by section and key: those of `paceline train`, over which our own flags have the last word."""
+    if of_train is None:
+        values: dict[str, Any] = {"run": {"scheme": "bsp"}, "cluster": {"workers": 2}}
+        if hosts:
+            values["cluster"]["workers"] = slots_of(hosts)
+    else:
+        given = train.parse([*of_train])
+        options.watch |= given.watch
+        values = values_of(given)
+        cluster = values.setdefault("cluster", {})
+        if hosts:
+            cluster.setdefault("workers", slots_of(hosts))
+    for setting in configuration.settings():
+        text = getattr(options, setting.flag.replace("-", "_"), None)
+        if text is not None and setting.section in ("cluster", "run"):
+            values.setdefault(setting.section, {})[setting.key] = setting.parse(text)
+    return values
+
+
+def _settings_given(options: argparse.Namespace) -> list[str]:
+    """Flags of our own that are settings of a run, but the numbers of parties, as they were written."""
+    given = ((flag, getattr(options, flag.replace("-", "_"))) for flag in SETTINGS)
+    return [word for flag, value in given if value is not None for word in (f"--{flag}", value)]
+
+
+# ---- here ------------------------------------------------------------------------------------------------
+def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, Any]) -> int:
+    if script and shutil.which(script[0], path=programs_path()) is None:
+        raise ConfigError(f"{script[0]}: no such program")
+    for flag in ("sync_dir", "sync_exclude", "ssh_config"):
+        if getattr(options, flag):
+            raise ConfigError(f"--{flag.replace('_', '-')} is for other machines: name them with --hosts FILE")
+    if options.interface:
+        values.setdefault("cluster", {})["bind"] = resolve(options.interface)
+    everybody, by_role = split_environment(options.env, os.environ)
+    config = configuration.build(values)
+    if options.dry_run:
+        parties = counted(config.cluster.servers, "server"), counted(config.cluster.workers, "worker")
+        print(f"here: {', '.join(parties)}, coordinator")
+        print(f"  {shlex.join(script) or 'workers of paceline train'}")
+        return 0
+    os.environ.update(everybody)
+    config = new_folder(config, "launch" if script else "")
+    with page(options.watch, config.run.out), LocalHost() as host:
+        local = host.crew(by_role, warm=not script or config.cluster.servers > 0)
+        if not script:
+            return run_and_report(conductor_of(config, local, make_view(sys.stderr)))
+        crew = ScriptCrew(script, local, Output(config.run.out), by_role)
+        return run_scripts(conductor_of(config, crew, Losses(), evaluator=False))
+
+
+# ---- on other machines -----------------------------------------------------------------------------------
+def _over_ssh(
+    options: argparse.Namespace, script: Sequence[str], hosts: tuple[Host, ...], values: dict[str, Any]
+) -> int:
+    if not hosts:
+        raise ConfigError("--launcher ssh needs --hosts FILE: one machine a line, such as gpu1 slots=2")
+    everybody, by_role = split_environment(options.env, os.environ)
+    ssh = Ssh(
+        folder=options.sync_dir or os.getcwd(),
+        python=options.python,
+        path=everybody.get("PYTHONPATH", ""),
+        config=options.ssh_config or os.environ.get("PACELINE_SSH", ""),
+    )
+    defaults = Config().cluster
+    cluster = values.setdefault("cluster", {})
+    workers, servers = (cluster.get(key, getattr(defaults, key)) for key in ("workers", "servers"))
+    placement = _only_used(place(hosts, workers, servers), workers, servers)
+    _fit(values, placement, _listens_on(options, ssh, placement, cluster))
+    config = configuration.build(values)
+    if options.dry_run:
+        print("\n".join(_plan(options, ssh, placement, config, script)))
+        return 0
+    config = new_folder(config, "launch" if script else "")
+    with removing_unused(config.run.out), ending_in_order(), starting(config.run.out, config.run.scheme):
+        if options.sync_dir:
+            sync(ssh, placement.hosts, options.sync_exclude)
+        with page(options.watch, config.run.out), logins(ssh, placement.hosts) as there, LocalHost() as here:
+            bind = "" if _is_address(options.interface) else options.interface or ""
+            local = here.crew(by_role, warm=not script)
+            begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
+            crew = RemoteCrew(there, placement, local, scripts=bool(script), said=Output(config.run.out))
+            if script:
+                return run_scripts(conductor_of(config, crew, Losses(), evaluator=False))
+            return run_and_report(conductor_of(config, crew, make_view(sys.stderr)))
+
+
+def _only_used(placed: Placement, workers: int, servers: int) -> Placement:
+    """Nobody logs in where there is nothing to do."""
+    hosts = tuple(placed.hosts[number] for number in placed.used())
+    number = {old: new for new, old in enumerate(placed.used())}
+    return Placement(
+        hosts=hosts,
+        workers=tuple(number[host] for host in placed.workers),
+        slots=placed.slots,
+        servers=tuple(number[host] for host in placed.servers),
+    )
+
+
+def _listens_on(options: argparse.Namespace, ssh: Ssh, placement: Placement, cluster: dict[str, Any]) -> str:
+    """The address of this machine by which the hosts reach it; for a dry run perhaps in words."""
+    if options.interface:
+        return resolve(options.interface)
+    if "bind" in cluster:
+        return str(cluster["bind"])
+    for host in placement.hosts:
+        asks_ssh = not options.dry_run or shutil.which("ssh") is not None
+        if not is_loopback(address := ssh.address_of(host) if asks_ssh else host.name):
+            return planned_towards(address) if options.dry_run else address_towards(address)
+    return "127.0.0.1"
+
+
+def _is_address(text: str | None) -> bool:
+    return text is not None and "/" not in text and any(sign in text for sign in ".:")
+
+
+def _fit(values: dict[str, Any], placement: Placement, bind: str) -> None:
+    """What the hosts file says becomes settings, where the user has not said otherwise."""
+    cluster = values["cluster"]
+    cluster["bind"] = bind
+    ranks = range(len(placement.workers))
+    if "device" not in cluster and any(host.gpus for host in placement.hosts):
+        cluster["device"] = ",".join(placement.device_of(rank) for rank in ranks)
+    written = {"groups", "labels"} & set(values.get("gsp", {}))
+    if placement.groups() and not written:
+        values.setdefault("gsp", {})["groups"] = placement.groups()
+
+
+def _plan(
+    options: argparse.Namespace, ssh: Ssh, placement: Placement, config: Config, script: Sequence[str]
+) -> Iterator[str]:
+    """What would be executed where."""
+    evaluator = "" if script else ", evaluator"
+    tls = "TLS" if config.cluster.secured else "no TLS"
+    yield f"here: coordinator{evaluator}; listens on {config.cluster.bind} ({tls})"
+    for number, host in enumerate(placement.hosts):
+        yield f"{host}: {', '.join(map(str, placement.parties_of(number)))}"
+        if options.sync_dir:
+            yield f"  here:  {shlex.join(ssh.rsync(host, options.sync_exclude))}"
+        yield f"  here:  {shlex.join(ssh.agent(host))}"
+        if script and number in placement.workers:
+            yield f"  there: {shlex.join(script)}"

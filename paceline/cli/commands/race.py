@@ -1,0 +1,103 @@
+"""`paceline race`: the same model and cluster under several schemes in turn; which one wins, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from paceline.cli.support.options import Parser, add_settings, config_of
+from paceline.cli.support.run_and_report import Interrupted, Runner, run
+from paceline.cli.support.watch_page import add_watch, page
+from paceline.config import Config
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.scheme import lookup, names
+from paceline.launch.local.launcher import LocalHost
+from paceline.launch.local.train import conductor_of, new_folder, removing_unused
+from paceline.observe.runs.summary import Summary
+from paceline.observe.terminal.progress import make_view
+
+EPILOG = """examples:
+  paceline race                                               every scheme, 4 uneven workers, handwritten digits
+  paceline race --schemes bsp,asp,gsp,esync --workers 4 --slowdown 1,1,2,10 --step-ms 20 --target-accuracy 0.9
+
+Leaves one folder a scheme, race.json (their summaries) and race.png in --out. Exits with 1 if a run failed.
+"""
+
+
+def main(arguments: list[str]) -> int:
+    parser = Parser(prog="paceline race", description=__doc__, epilog=EPILOG)
+    parser.add_argument("--schemes", default="all", help="names separated by commas, or all (default: all)")
+    add_settings(parser, leave_out=("scheme",))
+    add_watch(parser)
+    namespace = parser.parse_all(arguments)
+    # All are checked before the first one starts.
+    configs, out = with_folders([config_of(namespace, scheme=name) for name in chosen(namespace.schemes)], "race")
+    with removing_unused(out), page(namespace.watch, out), LocalHost() as host:
+        return race(configs, Path(out), lambda config: conductor_of(config, host.crew(), make_view(sys.stderr)))
+
+
+def chosen(schemes: str) -> list[str]:
+    """The names in `a,b,c` or `all`. Raises ConfigError when one comes twice or is unknown."""
+    words = names() if schemes == "all" else [word.strip() for word in schemes.split(",")]
+    if len(set(words)) != len(words):
+        raise ConfigError(f"--schemes {schemes}: name each scheme once")
+    for word in words:
+        lookup(word)
+    return words
+
+
+def with_folders(configs: Sequence[Config], what: str) -> tuple[list[Config], str]:
+    """`configs`, each with a folder of its own below that of the race; and that folder, new and named after `what`.
+
+    Raises ConfigError when the folder that was asked for holds something.
+    """
+    out = new_folder(configs[0], what).run.out
+    runs = [dataclasses.replace(config.run, out=str(Path(out) / config.run.scheme)) for config in configs]
+    return [dataclasses.replace(config, run=run) for config, run in zip(configs, runs, strict=True)], out
+
+
+def race(configs: Sequence[Config], out: Path, start: Callable[[Config], Runner]) -> int:
+    """One run after the other; the exit code."""
+    summaries: list[Summary] = []
+    failed = False
+    for number, config in enumerate(configs, 1):
+        print(f"[{number}/{len(configs)}] {config.run.scheme}", file=sys.stderr)
+        try:
+            summaries.append(run(start(new_folder(config))))
+        except Interrupted as end:
+            summaries += [end.summary] if end.summary else []
+            _leave_behind(summaries, out)
+            print("paceline: interrupted", file=sys.stderr)
+            return end.exit_code
+        except ConfigError:
+            raise
+        except PacelineError as error:
+            failed = True
+            print(f"paceline: {config.run.scheme}: {error}", file=sys.stderr)
+    _leave_behind(summaries, out)
+    return 1 if failed else 0
+
+
+def _leave_behind(summaries: list[Summary], out: Path) -> None:
+    """race.json, race.png and the table."""
+    if not summaries:
+        return
+    from rich.console import Console
+
+    from paceline.observe.plots import run_figures
+    from paceline.observe.terminal.race import race_table, race_text
+    from paceline.observe.trace import trace_file
+
+    document = [json.loads(summary.to_json()) for summary in summaries]
+    (out / "race.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    run_figures.race(
+        [(s, trace_file.read_trace(out / s.scheme / trace_file.TRACE)) for s in summaries], out / "race.png"
+    )
+    if sys.stdout.isatty():
+        Console().print(race_table(summaries))
+    else:
+        print(race_text(summaries))
+    print(f"left in {out}: race.json race.png and a folder for each scheme")

@@ -1,0 +1,82 @@
+"""`paceline status`: how a run stands: its state, who takes part and where, what was heard of them last."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path
+
+import msgspec
+
+from paceline.cli.support.find_run import add_run, elsewhere, found, who_leads
+from paceline.cli.support.options import Parser
+from paceline.observe.terminal.columns import columns
+from paceline.observe.terminal.number_format import counted, seconds_text
+from paceline.runtime.run_folder.status_file import PartyStatus, Status, read_status
+
+EPILOG = """examples:
+  paceline status                     the newest run below runs/
+  paceline status runs/a
+  paceline status a --json            for a program
+
+RUN is the folder that --out named, or its name below runs/. `heard` is how long ago something came of a party: of a
+worker its progress, of a server an update. The exit code is 0 while a run goes on or when it ended well, 1 when it
+failed or its process was killed.
+"""
+GONE = "gone"
+HEADINGS = ("party", "state", "host", "pid", "device", "life", "steps", "heard")
+
+
+def main(arguments: list[str]) -> int:
+    parser = Parser(prog="paceline status", usage="paceline status [RUN] [--json]", description=__doc__, epilog=EPILOG)
+    add_run(parser)
+    parser.add_argument("--json", action="store_true", help="all of it, as one JSON document")
+    options = parser.parse_all(arguments)
+    folder = found(options.run)
+    status = read_status(folder)
+    state = state_of(status)
+    if options.json:
+        print(msgspec.json.encode({"folder": str(folder), "now": state, **msgspec.to_builtins(status)}).decode())
+    else:
+        print("\n".join(text(folder, status, time.time())))
+    return 1 if state in ("failed", GONE) else 0
+
+
+def state_of(status: Status) -> str:
+    """What it says itself, unless it has gone without a word."""
+    return GONE if not (status.ended or status.here or elsewhere(status)) else status.state
+
+
+def text(folder: Path, status: Status, now: float) -> list[str]:
+    """`now`: seconds since 1970."""
+    state, age = state_of(status), max(0.0, now - status.written)
+    begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(status.started))
+    lines = [
+        f"{folder}: {status.scheme}, {_told(status, state, age)}",
+        f"started {begun} by {who_leads(status)}: {shlex.join(status.command)}",
+    ]
+    if status.parties:
+        over = status.ended or state == GONE
+        rows = [_row(party, None if over else age) for party in status.parties]
+        lines.append(columns(HEADINGS, rows, last=">", words=("state", "host", "device")))
+    return lines
+
+
+def _told(status: Status, state: str, age: float) -> str:
+    if state == GONE:
+        return (
+            f"gone: process {status.pid} was ended without a word, {seconds_text(age)} ago or less after {status.state}"
+        )
+    if status.ended:
+        ago = f"{seconds_text(age)} ago"
+        return f"{state} {ago}" + (f": {status.reason}" if status.reason else "")
+    far = f"; led from {status.host}, which this machine cannot see" if elsewhere(status) else ""
+    return f"{state}, {counted(len(status.parties), 'process')}{far}"
+
+
+def _row(party: PartyStatus, age: float | None) -> tuple[str, ...]:
+    """`age`: seconds since it was written; None for a run that is over, whose parties are silent anyway."""
+    heard = "" if age is None else f"{seconds_text(party.heard_s + age)} ago"
+    steps = str(party.steps) if party.party.startswith("worker") else ""
+    life = str(party.life + 1)
+    return (party.party, party.state, party.host, str(party.pid), party.device, life, steps, heard)

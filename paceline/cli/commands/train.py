@@ -1,0 +1,66 @@
+"""`paceline train`: one model, one scheme, uneven workers, this machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from paceline import config as configuration
+from paceline.cli.support.options import Parser, add_settings, config_of, values_of
+from paceline.cli.support.run_and_report import run_and_report
+from paceline.cli.support.watch_page import add_watch, page
+from paceline.core.errors import ConfigError
+from paceline.launch.external.detect import SCHEDULER, Hand, by_hand
+from paceline.launch.local.launcher import LocalHost, prepare_seconds
+from paceline.launch.local.train import conductor_of, new_folder
+from paceline.observe.terminal.progress import make_view
+
+EPILOG = """examples:
+  paceline train                                              4 workers, handwritten digits, ESync
+  paceline train --scheme ssp --ssp.staleness 3 --slowdown 1,1,2,8 --step-ms 20
+  paceline train --data fashion-mnist --data-dir DIR --model lenet --target-accuracy 0.8
+  paceline train --scheme bsp --servers 0                     workers average instead of servers; see --mean
+
+  paceline train --scheme bsp --slowdown 1,1,1,4 --step-ms 20 --watch         and a page that shows who holds whom up
+
+  paceline train --out runs/a --checkpoint-every 60           a checkpoint a minute, and one at the end or at Ctrl-C
+  paceline train --config runs/a/config.toml --out runs/a --resume auto       goes on after a crash
+
+The run leaves config.toml, trace.jsonl, summary.json, model.safetensors, curve.png and checkpoints in --out; --config
+reads such a config.toml again. Ctrl-C ends the run and keeps what there is; once more ends it at once.
+"""
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Raises ConfigError."""
+    parser = Parser(prog="paceline train", description=__doc__, epilog=EPILOG)
+    add_settings(parser)
+    add_watch(parser)
+    return parser.parse_all(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    namespace = parse(arguments)
+    if (hand := by_hand(os.environ)) is not None:
+        if namespace.watch:
+            raise ConfigError("--watch: run `paceline watch` where the run is led; this is one process of several")
+        return _by_hand(hand, values_of(namespace))
+    config = new_folder(config_of(namespace))
+    with page(namespace.watch, config.run.out), LocalHost() as host:
+        return run_and_report(conductor_of(config, host.crew(), make_view(sys.stderr)))
+
+
+def _by_hand(hand: Hand, values: dict[str, dict[str, Any]]) -> int:
+    """One party of a run, whose processes torchrun, Slurm, MPI or somebody's hand starts."""
+    from paceline.launch.external import follower, rendezvous
+    from paceline.launch.external import leader as leading
+
+    hand = rendezvous.with_job(hand)
+    # A mistake is told by all, and before anybody waits.
+    config = configuration.build(leading.with_numbers(hand, values))
+    if hand.kind == SCHEDULER:
+        return leading.lead(hand, values, trains=True, run=run_and_report, view=make_view(sys.stderr))
+    leader = follower.start_leader(hand, values, trains=True) if hand.leads else None
+    return follower.take_part(follower.come(hand, leader, prepare_s=prepare_seconds(config)))

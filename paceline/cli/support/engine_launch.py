@@ -1,0 +1,241 @@
+"""`paceline launch --launcher mpi|slurm|sge|ray|...`: the engine starts an agent a worker; all else is as over ssh."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline import config as configuration
+from paceline.cli.support.run_and_report import Losses, ending_in_order, run_and_report, run_scripts
+from paceline.cli.support.watch_page import page
+from paceline.config import Config
+from paceline.core.errors import ConfigError
+from paceline.launch.engines import mpi, ray, sge, slurm, torchrun, yarn
+from paceline.launch.engines.callback_agents import Engine, called, listening_address, placed_on, plan
+from paceline.launch.engines.restarted_agents import Returning
+from paceline.launch.local.environment import split_environment
+from paceline.launch.local.interfaces import address_towards, addresses, planned_towards, resolve
+from paceline.launch.local.launcher import LocalHost
+from paceline.launch.local.script_launcher import Output
+from paceline.launch.local.train import conductor_of, new_folder, removing_unused
+from paceline.launch.remote.hostfile import Host
+from paceline.launch.remote.launcher import RemoteCrew, begin
+from paceline.live.addresses import is_loopback
+from paceline.observe.terminal.number_format import counted
+from paceline.observe.terminal.progress import make_view
+from paceline.runtime.run_folder.status_file import starting
+
+RETURN_SECONDS = 120.0  # Ray takes a minute to know of a dead node, and an autoscaler more to have another
+TAKEN = (
+    "{} takes all hosts of this run away (SIGTERM to each agent): preempted, queued again, cancelled, or out of time; "
+    "the run ends in order"
+)
+ENGINES = (mpi.NAME, slurm.NAME, sge.NAME, ray.NAME, torchrun.NAME, yarn.NAME)
+
+
+def over_engine(
+    options: argparse.Namespace, script: Sequence[str], hosts: tuple[Host, ...], values: dict[str, Any]
+) -> int:
+    for flag in ("sync_dir", "sync_exclude", "ssh_config"):
+        if getattr(options, flag):
+            raise ConfigError(
+                f"--{flag.replace('_', '-')} is for --launcher ssh: {options.launcher} needs shared folders"
+            )
+    everybody, by_role = split_environment(options.env, os.environ)
+    address = _listens_on(options, hosts)
+    values.setdefault("cluster", {})["bind"] = address
+    run = values.setdefault("run", {})
+    if options.launcher == slurm.NAME and not script and run.get("out") and slurm.has_come_back(os.environ):
+        values.setdefault("checkpoint", {}).setdefault("resume", "auto")
+        values["cluster"].pop("begin_with", None)  # it goes on with all workers
+    config = configuration.build(values)
+    if options.write:
+        return _write(options, config, trains=not script)
+    with tempfile.TemporaryDirectory(prefix="paceline-engine-") as folder:
+        engine = _engine(options, hosts, Path(folder), everybody.get("PYTHONPATH", ""), config)
+        if options.dry_run:
+            print(_plan(engine, options, config, script))
+            return 0
+        config = new_folder(config, "launch" if script else "")
+        with removing_unused(config.run.out), ending_in_order(), starting(config.run.out, config.run.scheme):
+
+            def go() -> int:
+                return _run(engine, options, config, script, everybody, by_role)
+
+            return slurm.until_notice(os.environ, go) if isinstance(engine, slurm.Slurm) and engine.inside else go()
+
+
+def _run(
+    engine: Engine,
+    options: argparse.Namespace,
+    config: Config,
+    script: Sequence[str],
+    everybody: dict[str, str],
+    by_role: Any,
+) -> int:
+    out, patience = Path(config.run.out), _seconds(options.start_timeout)
+    apart = _apart(engine)
+    returning = Returning() if isinstance(engine, ray.Ray) else None
+    count = config.cluster.workers + apart
+    agents = counted(count, "agent")
+    print(f"paceline: {engine.name} starts {agents}, calling {config.cluster.bind}", file=sys.stderr)
+    with (
+        page(options.watch, config.run.out),
+        called(
+            engine,
+            count,
+            address=config.cluster.bind,
+            python=options.python,
+            folder=out,
+            seconds=patience,
+            late=returning.come if returning else None,
+        ) as callers,
+        LocalHost() as here,
+    ):
+        found = [(hello.host, hello.gpus) for hello, _ in callers]
+        placement = placed_on(found, config.cluster.servers, apart=apart)
+        there = [host for _, host in callers]
+        bind = options.interface if "/" in (options.interface or "") else ""
+        local = here.crew(by_role, warm=not script)
+        ready = functools.partial(begin, command=script, environment=everybody, by_role=by_role, bind=bind)
+        ready(there, placement)
+        said, patience_s = Output(config.run.out), RETURN_SECONDS if returning else 0.0
+        crew = RemoteCrew(there, placement, local, scripts=bool(script), said=said, patience_s=patience_s)
+        if returning:
+            returning.join(crew, lambda host, number: ready([host], placement, first=number))
+        view = Losses() if script else make_view(sys.stderr)
+        conductor = conductor_of(config, crew, view, evaluator=not script)
+        if not returning:  # Ray brings agents back
+            crew.when_taken(lambda: conductor.taken(TAKEN.format(engine.name)))
+        return (run_scripts if script else run_and_report)(conductor)
+
+
+def _extra(options: argparse.Namespace) -> tuple[str, ...]:
+    """The words of --launcher-args. Raises ConfigError."""
+    try:
+        return tuple(shlex.split(options.launcher_args))
+    except ValueError as error:
+        raise ConfigError(f"--launcher-args: {error}") from None
+
+
+def _engine(options: argparse.Namespace, hosts: tuple[Host, ...], folder: Path, path: str, config: Config) -> Engine:
+    extra = _extra(options)
+    match options.launcher:
+        case mpi.NAME:
+            hostfile = folder / "hosts"
+            if hosts:
+                mpi.write_hostfile(hosts, hostfile)
+            exported = ("-x", f"PYTHONPATH={path}") if path else ()
+            return mpi.Mpi(hostfile=str(hostfile) if hosts else "", extra=(*exported, *extra))
+        case slurm.NAME:
+            engine = slurm.Slurm(hosts=hosts, inside=slurm.inside(os.environ), extra=extra)
+            return slurm.in_groups(engine, os.environ, config.cluster.workers, config.cluster.servers)
+        case ray.NAME:
+            if hosts:
+                raise ConfigError("--hosts: Ray chooses hosts itself; say by --launcher-args 'GPU=1' what workers need")
+            return ray.configured(extra, config.cluster.servers)
+        case yarn.NAME:
+            if hosts:
+                raise ConfigError("--hosts: YARN chooses hosts itself; --launcher-args 'queue=...' tells it which")
+            return yarn.configured(extra, path)
+        case torchrun.NAME:
+            if hosts:
+                raise ConfigError(
+                    "--hosts: torchrun starts processes here; start it on each host by hand (docs/launch.md)"
+                )
+            return torchrun.Torchrun(extra=extra)
+        case _:
+            if hosts:
+                raise ConfigError(
+                    "--hosts: Grid Engine chooses hosts itself; --launcher-args '-l h=...' tells it which"
+                )
+            return sge.GridEngine(logs=str(folder), path=path, extra=extra)
+
+
+def _apart(engine: Engine) -> int:
+    """How many agents are for servers only."""
+    return engine.apart if isinstance(engine, slurm.Slurm | ray.Ray) else 0
+
+
+def _listens_on(options: argparse.Namespace, hosts: tuple[Host, ...]) -> str:
+    """The address of this machine that agents can call; for a dry run perhaps in words."""
+    if options.interface:
+        return resolve(options.interface)
+    if options.bind:
+        return str(options.bind)
+    if options.launcher == torchrun.NAME:
+        return "127.0.0.1"
+    if options.launcher == mpi.NAME:
+        towards = planned_towards if options.dry_run else address_towards
+        others = [address for host in hosts if not is_loopback(address := towards(host.name))]
+        return others[0] if others else "127.0.0.1"
+    return listening_address(addresses())
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e8:
+        raise ConfigError(f"--start-timeout {text}: a number of seconds above 0")
+    return seconds
+
+
+def _write(options: argparse.Namespace, config: Config, *, trains: bool) -> int:
+    """A script for sbatch. Raises ConfigError."""
+    path = Path(options.write)
+    try:
+        path.write_text(_script(options, config, trains=trains), encoding="utf-8")
+        path.chmod(0o755)
+    except OSError as error:
+        raise ConfigError(f"--write {path}: {error.strerror}") from None
+    print(f"written: sbatch {path}")
+    return 0
+
+
+def _script(options: argparse.Namespace, config: Config, *, trains: bool) -> str:
+    """What was typed, but the options for Slurm, which the job itself has."""
+    words = options.words[: len(options.words) - len(options.command)]
+    kept: list[str] = []
+    skipped = 0
+    for word in words:
+        flag, joined, _ = word.partition("=")
+        if skipped or flag in ("--dry-run", "--write", "--launcher-args"):
+            skipped = not skipped and not joined and flag != "--dry-run"
+            continue
+        kept.append(word)
+    own = [*kept, *options.command] if trains else kept
+    return slurm.script(
+        ["paceline", "launch", *kept, *options.command],
+        placed=any(word.partition("=")[0] == "--out" for word in own),
+        workers=config.cluster.workers,
+        servers=max(1, config.cluster.servers),
+        settings=_extra(options),
+        trains=trains,
+    )
+
+
+def _plan(engine: Engine, options: argparse.Namespace, config: Config, script: Sequence[str]) -> str:
+    ticket = Path(config.run.out or "runs/NEW").absolute() / "ticket"
+    apart = _apart(engine)
+    tls = "TLS" if config.cluster.secured else "no TLS"
+    servers = counted(config.cluster.servers, "server")
+    lines = [
+        f"here: coordinator{'' if script else ', evaluator'}; listens on {config.cluster.bind} ({tls})",
+        f"  {plan(engine, config.cluster.workers + apart, options.python, ticket)}",
+        f"there: {counted(config.cluster.workers, 'agent')}, a worker on each; "
+        + (f"{apart} for {servers}" if apart else f"{servers} among them"),
+    ]
+    if script:
+        lines.append(f"  {shlex.join(script)}")
+    if isinstance(engine, slurm.Slurm) and not engine.inside:
+        lines += ["or as a job of its own, by sbatch (--write FILE):", _script(options, config, trains=not script)]
+    return "\n".join(lines)

@@ -1,0 +1,78 @@
+"""Which run is meant by RUN, for the verbs that look after one that was started: status, kill, logs."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from paceline.cli.support.options import Parser
+from paceline.core.errors import ConfigError
+from paceline.core.registry import nearest
+from paceline.core.safe_path import shown_path
+from paceline.observe.trace.trace_file import TRACE
+from paceline.runtime.run_folder.status_file import STATUS, Status, read_status
+
+RUNS = Path("runs")
+HELP = "folder of a run, or its name below runs/ (default: the newest there)"
+
+
+def add_run(parser: Parser) -> None:
+    parser.add_argument("run", nargs="?", metavar="RUN", help=HELP)
+
+
+def found(run: str | None) -> Path:
+    """The folder of the run that is meant. Raises ConfigError."""
+    if run is None:
+        there = _below(RUNS)
+        if not there:
+            raise ConfigError("no run below runs/ in this folder: name the folder that --out of a run named")
+        return max(there, key=lambda folder: read_status(folder).started)
+    folder = next((path for path in (Path(run), RUNS / run) if path.is_dir()), None)
+    if folder is None:
+        names = [str(path.relative_to(RUNS)) for path in _below(RUNS)]
+        raise ConfigError(f"{run}: no such folder, nor below runs/{nearest(run, names) if names else ''}")
+    if (folder / STATUS).is_file():
+        return folder
+    if several := _below(folder):
+        raise ConfigError(f"{folder} holds several runs: name one of them, e.g. {several[0]}")
+    if (folder / TRACE).is_file():
+        raise ConfigError(f"{folder}: a simulated run, or one of an older Paceline; see `paceline summary {folder}`")
+    raise ConfigError(f"{folder}: no run is there; name the folder that --out of a run named")
+
+
+def _below(folder: Path) -> list[Path]:
+    """Runs, and those of races."""
+    return sorted(path.parent for pattern in ("*", "*/*") for path in folder.glob(f"{pattern}/{STATUS}"))
+
+
+def who_leads(status: Status) -> str:
+    return f"pid {status.pid} on {status.host}"
+
+
+def elsewhere(status: Status) -> bool:
+    """Is it led from another machine, as far as its name tells?"""
+    return status.host != socket.gethostname()
+
+
+def leader_of(folder: Path, status: Status, verb: str) -> int:
+    """The process that leads the run, as a descriptor: that never becomes another's; for `verb`. Raises ConfigError."""
+    if status.ended:
+        raise ConfigError(f"{folder} has ended already: {status.state}{f', {status.reason}' if status.reason else ''}")
+    if status.folder != shown_path(folder.resolve()):
+        raise ConfigError(f"{folder} is a copy of {status.folder}: that is the folder of the run; name it")
+    if elsewhere(status):
+        raise ConfigError(f"{folder} is led by {who_leads(status)}: run `paceline {verb}` there")
+    if not hasattr(os, "pidfd_open"):
+        raise ConfigError(f"{folder} is led by {who_leads(status)}: this system cannot tell it apart")
+    gone = ConfigError(f"{folder} is gone already: its process {status.pid} was ended without a word")
+    try:
+        leader = os.pidfd_open(status.pid)
+    except ProcessLookupError:
+        raise gone from None
+    if not status.here or not status.listens:
+        os.close(leader)
+        if status.here:
+            raise ConfigError(f"{folder} is part of a program, {who_leads(status)}, that does not heed signals")
+        raise gone
+    return leader

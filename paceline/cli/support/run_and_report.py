@@ -1,0 +1,178 @@
+"""What the verbs that run something share: signals, and the exit codes they lead to."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from paceline.checkpoint.folder_store import MODEL
+from paceline.core.errors import PacelineError
+from paceline.observe.runs.summary import Summary
+from paceline.observe.terminal import number_format
+from paceline.observe.terminal.progress import Lines, Snapshot
+
+EXIT_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
+WILD_SHARE = 0.1
+
+
+class Runner(Protocol):
+    """One run that has not begun, live or in virtual time."""
+
+    def run(self) -> Summary: ...
+
+    def interrupt(self, signal: str) -> None:
+        """Called from a signal handler. First: stop, keep what there is. Second: end at once."""
+
+    @property
+    def interrupted(self) -> str:
+        """The signal that ended the run, if one did."""
+
+    @property
+    def left(self) -> Mapping[str, Sequence[str]]:
+        """The names of the files that the run has left, by folder."""
+
+
+class Interrupted(Exception):  # noqa: N818  not a fault
+    """A signal ended the run; `summary` is what there is of it, if anything."""
+
+    def __init__(self, signal: str, summary: Summary | None) -> None:
+        super().__init__(signal)
+        self.exit_code = EXIT_CODES[signal]
+        self.summary = summary
+
+
+def run(runner: Runner) -> Summary:
+    """One run. Raises PacelineError with the first cause, Interrupted after Ctrl-C, SIGTERM or SIGHUP."""
+    with _signals(runner.interrupt):
+        try:
+            summary = runner.run()
+        except PacelineError:
+            if runner.interrupted:
+                raise Interrupted(runner.interrupted, None) from None
+            raise
+        except KeyboardInterrupt:
+            raise Interrupted(runner.interrupted or "SIGINT", None) from None
+    if runner.interrupted:
+        raise Interrupted(runner.interrupted, summary)
+    return summary
+
+
+def run_and_report(runner: Runner) -> int:
+    """One run and what it came to; the exit code, which is 1 where its model could not be saved anywhere."""
+    try:
+        summary = run(runner)
+    except Interrupted as end:
+        if end.summary:
+            print(report(end.summary, runner.left))
+        print("paceline: interrupted", file=sys.stderr)
+        return end.exit_code
+    left = runner.left
+    print(report(summary, left))
+    if summary.test_accuracy is None or any(MODEL in names for names in left.values()):
+        return 0
+    print(f"paceline: {MODEL} could not be saved anywhere", file=sys.stderr)
+    return 1
+
+
+class Losses:
+    """The view of a run whose output is the scripts' own: says who was lost, and nothing else."""
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._lines = Lines(sys.stderr)
+
+    def begin(self, lines: Sequence[str]) -> None:
+        self._lines.say(*(f"paceline: {line}" for line in lines if self._begun))
+        self._begun = True
+
+    def show(self, snapshot: Snapshot) -> None: ...
+    def close(self) -> None: ...
+
+
+def run_scripts(runner: Runner) -> int:
+    """One run of somebody's own scripts, and what it came to in two lines; the exit code."""
+    try:
+        summary = run(runner)
+    except Interrupted as end:
+        print("paceline: interrupted", file=sys.stderr)
+        return end.exit_code
+    steps = ", ".join(f"{worker.rank}: {worker.steps}" for worker in summary.workers)
+    print(f"{summary.scheme}: {summary.seconds:.1f} s, {summary.samples} samples; steps by worker: {steps}")
+    print(number_format.left_text(runner.left))
+    return 0
+
+
+def report(s: Summary, left: Mapping[str, Sequence[str]]) -> str:
+    """Three lines: how it ended, where the time went, what it left; and one for each worker with bad numbers."""
+    accuracy = (
+        "no evaluation" if s.test_accuracy is None else f"test accuracy {number_format.accuracy_text(s.test_accuracy)}"
+    )
+    reached = ""
+    if s.target_accuracy is not None:
+        reached = (
+            f", target {s.target_accuracy:g} missed"
+            if s.seconds_to_target is None
+            else f", target {s.target_accuracy:g} reached after {number_format.seconds_text(s.seconds_to_target)}"
+        )
+    shares = s.shares
+    hidden = "" if s.hidden is None else f" ({number_format.percent(s.hidden)} of it hidden)"
+    faults = "".join(f"{line}\n" for line in faults_of(s))
+    return (
+        f"{s.scheme}: {accuracy}{reached}; {number_format.seconds_text(s.seconds)}, {s.samples} samples, "
+        f"{s.samples_per_second:.0f} samples/s (ended by: {s.reason})\n"
+        f"time of the workers: computing {number_format.percent(shares.computing)}, "
+        f"waiting {number_format.percent(shares.waiting)}, "
+        f"communicating {number_format.percent(shares.communicating)}{hidden}\n"
+        f"{faults}{number_format.left_text(left)}"
+    )
+
+
+def faults_of(s: Summary) -> Iterator[str]:
+    """A line for each worker of which the servers refused something, or found one push in ten wild."""
+    for w in s.workers:
+        of = f"worker {w.rank} ({w.device}): of {number_format.counted(w.exchanges, 'exchange')} the servers"
+        if w.refused:
+            yield f"{of} refused {w.refused}, for bad numbers or false claims; the reasons are in trace.jsonl"
+        elif w.wild > WILD_SHARE * w.exchanges:
+            yield f"{of} found {w.wild} far longer than most, and used them; --gate reject would not"
+
+
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """Until a run begins: SIGTERM and SIGHUP end this process as Ctrl-C would, so that nothing it started is left.
+
+    The first of them only: a second would cut short what the first one ends. What is ignored, as SIGHUP is under nohup,
+    stays so.
+    """
+    before: dict[signal.Signals, Any] = {}
+
+    def end(number: int, _frame: object) -> None:
+        for one in before:
+            signal.signal(one, signal.SIG_IGN)
+        sys.exit(EXIT_CODES[signal.Signals(number).name])
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _signals(interrupt: Callable[[str], None]) -> Iterator[None]:
+    """Ctrl-C, SIGTERM and the loss of the terminal go to `interrupt`."""
+    numbers = [getattr(signal, name) for name in EXIT_CODES]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup
+        numbers.remove(signal.SIGHUP)
+    before = [signal.signal(number, lambda got, _frame: interrupt(signal.Signals(got).name)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,80 @@
+"""What other schemes would give on the machines of a run, by the simulator: in the background of the live page.
+
+Timing only and without torch: every worker's steps take what its latest took, and an exchange costs what it costs the
+one who loses least with it now, whatever the scheme exchanges. Schemes have the run's own parameters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from paceline import schemes  # noqa: F401  enters the catalogue
+from paceline.cli.support import scheme_catalogue
+from paceline.core.errors import PacelineError
+from paceline.core.scheme import Scheme, lookup, make
+from paceline.core.vector import Ghost
+from paceline.observe.watch.reader import Foretold, Measured
+from paceline.schemes.gsp import GSP
+from paceline.sim import Cluster, Simulation, Steps
+from paceline.sim.cluster.model import Device, Host, Network
+
+SCHEMES = ("bsp", "ssp", "asp", "gsp", "esync", "localsgd", "adpsgd")
+"""One of each kind; the run's own comes first."""
+ROUNDS = 20
+EVENTS_MAX = 100_000
+WORKERS_MAX = 2000
+
+
+def outlook_of(measured: Sequence[Measured], about: dict[str, Any]) -> list[Foretold]:
+    """Samples a second under each scheme that can run there, the most first; nothing for too many workers."""
+    if not 2 <= len(measured) <= WORKERS_MAX:
+        return []
+    names = dict.fromkeys(filter(None, (about["scheme"], *SCHEMES)))
+    found = [foretold for name in names if (foretold := _under(name, measured, about))]
+    return sorted(found, key=lambda foretold: -foretold.rate)
+
+
+def _under(name: str, measured: Sequence[Measured], about: dict[str, Any]) -> Foretold | None:
+    servers = min(1, about["servers"])  # an exchange takes as long with one, and fewer events
+    slowest, cluster = max(worker.step_s for worker in measured), cluster_of(measured, servers)
+    try:
+        work = Steps(lambda rank, rng: cluster.step_s, samples=lambda rank: round(measured[rank].samples))
+        scheme = _scheme(name, about.get("parameters", {}).get(name, {}), [worker.rank for worker in measured])
+        sim = Simulation(scheme, Ghost(max(servers, 1)), work, cluster=cluster, watched=False)
+        sim.run(until=ROUNDS * slowest, max_events=EVENTS_MAX)
+    except PacelineError:
+        return None  # not on such a cluster
+    samples = sum(steps * measured[rank].samples for rank, steps in enumerate(sim.steps))
+    return Foretold(scheme=name, rate=samples / sim.now, kind=scheme_catalogue.family_of(lookup(name)))
+
+
+def _scheme(name: str, parameters: dict[str, Any], ranks: Sequence[int]) -> Scheme:
+    """As the run has it. Raises PacelineError.
+
+    Groups that were written down are of those who are here, `ranks`, who in the simulation are 0, 1, ...
+    """
+    scheme = make(name, parameters)
+    if not isinstance(scheme, GSP) or not (written := scheme.written()):
+        return scheme
+    number = {rank: at for at, rank in enumerate(ranks)}
+    here = [[number[rank] for rank in group if rank in number] for group in written]
+    return dataclasses.replace(scheme, labels="", groups=";".join(",".join(map(str, group)) for group in here if group))
+
+
+def cluster_of(measured: Sequence[Measured], servers: int) -> Cluster:
+    """Every worker on a host of its own."""
+    latency_s = min(worker.exchange_s for worker in measured) / 2
+    hosts = [
+        Host(name=f"worker-{rank}", devices=(Device(seconds=worker.step_s, jitter=_jitter(worker)),))
+        for rank, worker in enumerate(measured)
+    ]
+    if servers:
+        hosts.append(Host(name="servers", count=servers, servers=1))
+    return Cluster(hosts=tuple(hosts), step_s=min(w.step_s for w in measured), network=Network(latency_s=latency_s))
+
+
+def _jitter(worker: Measured) -> float:
+    """The sigma of a log-normal factor is about the coefficient of variation, while that is small."""
+    return min(worker.spread_s / worker.step_s, 1.0)

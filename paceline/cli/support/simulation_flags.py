@@ -1,0 +1,143 @@
+"""What `simulate` and `advise` share: the flags of a cluster that need not exist, and what they come to."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paceline import config as configuration
+from paceline.cli.support.options import values_of
+from paceline.config import Config
+from paceline.core.errors import ConfigError
+from paceline.sim import Cluster, examples, load
+from paceline.sim.cluster.model import Network
+
+if TYPE_CHECKING:
+    from paceline.runtime.simulated.setup import Setting
+
+PLACES = ("workers", "begin-with", "slowdown", "latency-ms", "bandwidth-gbps")
+CLUSTERS = "ready clusters: " + ", ".join(examples())
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("virtual time")
+    group.add_argument("--cluster", metavar="FILE|NAME", dest="cluster_file", help=f"a cluster file; {CLUSTERS}")
+    group.add_argument(
+        "--from", metavar="RUN", dest="from_run", help="folder of a run: its step times, sizes and link speeds"
+    )
+    group.add_argument(
+        "--parameters", metavar="N", help="size of a model that is not at hand, in place of --model: nothing is trained"
+    )
+    group.add_argument("--latency-ms", metavar="MS", help="one way between two hosts, without --cluster (default: 0.1)")
+    group.add_argument("--bandwidth-gbps", metavar="G", help="of each host's card, without --cluster (default: 10)")
+
+
+class Scene:
+    """The settings by section, and the cluster they are played on. Raises ConfigError for flags that do not agree."""
+
+    def __init__(self, namespace: argparse.Namespace) -> None:
+        self._given = namespace
+        if namespace.cluster_file and namespace.from_run:
+            raise ConfigError("--cluster and --from both say what the cluster is: give one of them")
+        if namespace.from_run and not namespace.config:
+            namespace.config = _config_of(namespace.from_run)
+        self.values = values_of(namespace)
+        self.parameters = int(_number(namespace, "parameters", 1, whole=True) or 0)
+        self._cluster: Cluster | None = None
+        if namespace.cluster_file:
+            self._cluster = self._of_file(load(namespace.cluster_file))
+        elif not namespace.from_run:
+            latency_ms = _number(namespace, "latency_ms", 0)
+            self.network = Network(
+                latency_s=(0.1 if latency_ms is None else latency_ms) / 1000,
+                bandwidth_gbps=_number(namespace, "bandwidth_gbps", 1e-6) or 10.0,
+            )
+        else:
+            self._refuse("--from", *PLACES, "servers", "step-ms", "parameters")
+
+    def check(self, *, timing_only: bool) -> None:
+        """Raises ConfigError where flags are about a model that is not the one which is simulated."""
+        if timing_only and (self.parameters or self._given.from_run):
+            self._refuse("--parameters" if self.parameters else "--from", "model", "width")
+
+    def end_as_asked(self) -> None:
+        """Where nothing is trained, `--seconds` and `--steps` are not cut short by the default of `--epochs`."""
+        stop = self.values.setdefault("stop", {})
+        if stop.get("seconds") or stop.get("steps"):
+            stop.setdefault("epochs", 0.0)
+
+    def config(self, **run: Any) -> Config:
+        return configuration.build({**self.values, "run": {**self.values.get("run", {}), **run}})
+
+    def setting(self, config: Config, *, timing_only: bool) -> Setting:
+        """Torch is loaded here, and what is to be measured is measured, once."""
+        from paceline.runtime.simulated import cluster_from_trace
+        from paceline.runtime.simulated import setup as setting
+
+        length = self.parameters
+        if self._given.from_run and self._cluster is None:
+            self._cluster, length = cluster_from_trace.cluster(Path(self._given.from_run))
+            length = length if timing_only else 0
+        if self._cluster is None:
+            if self.parameters and not config.cluster.step_ms:
+                raise ConfigError("--parameters: say how long a step of that model takes, with --step-ms or --cluster")
+            setting.check(config)  # before anything is measured
+            setting.check_end(config, timing_only=timing_only)
+            self._cluster = setting.cluster_of(config, self.network, lambda: _measured(setting.measure_step(config)))
+        return setting.Setting(config=config, cluster=self._cluster, timing_only=timing_only, model_length=length)
+
+    def _of_file(self, cluster: Cluster) -> Cluster:
+        self._refuse("--cluster", *PLACES)
+        section = self.values.setdefault("cluster", {})
+        if "servers" in section and section["servers"] != cluster.servers and self._has("servers"):
+            if section["servers"] != 0:
+                raise ConfigError(
+                    f"--servers {section['servers']}: the cluster file has {cluster.servers}; 0 is for none"
+                )
+            cluster = cluster.without_servers()
+        if self._has("step-ms") and section["step_ms"]:
+            cluster = dataclasses.replace(cluster, step_s=section["step_ms"] / 1000)
+        section.update(workers=cluster.workers, servers=cluster.servers, slowdown=[], step_ms=cluster.step_s * 1000)
+        return cluster
+
+    def _has(self, flag: str) -> bool:
+        """Was it given on the command line, not in a file?"""
+        settings = [f"{setting.section}.{setting.key}" for setting in configuration.settings() if setting.flag == flag]
+        return any(getattr(self._given, name, None) is not None for name in (flag.replace("-", "_"), *settings))
+
+    def _refuse(self, for_: str, *flags: str) -> None:
+        for flag in flags:
+            if self._has(flag):
+                raise ConfigError(f"--{flag}: {for_} says that already; leave it out")
+
+
+def _config_of(run: str) -> str:
+    path = Path(run) / "config.toml"
+    if not path.is_file():
+        raise ConfigError(f"--from {run}: no run is there, for want of {path.name}; name the folder that a run left")
+    return str(path)
+
+
+def _measured(seconds: float) -> float:
+    print(
+        f"a step was measured on this machine: {seconds * 1000:.2f} ms; with --step-ms the run is the same everywhere",
+        file=sys.stderr,
+    )
+    return seconds
+
+
+def _number(namespace: argparse.Namespace, name: str, low: float, *, whole: bool = False) -> float | None:
+    text = getattr(namespace, name)
+    if text is None:
+        return None
+    try:
+        value = int(text) if whole else float(text)
+    except ValueError:
+        value = -1
+    if not low <= value < 1e15:
+        what = "whole number" if whole else "number"
+        raise ConfigError(f"--{name.replace('_', '-')} {text}: must be a {what} of at least {low:g}")
+    return value

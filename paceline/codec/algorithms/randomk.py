@@ -1,0 +1,58 @@
+"""k numbers drawn at random, and a residual.
+
+    r <- r + g;  bytes <- the values of r at k places drawn anew;  r <- 0 there         4 bytes a number sent, and 8
+
+100 times smaller at one in a hundred: the places are not sent but drawn again by the receiver, one in each of k equal
+stretches. The draw depends on `seed` and on the number of the exchange, so that workers of a synchronous scheme send
+the same places. Cheaper to encode than topk and worse at what matters: use it to see what topk's choice is worth,
+or where all numbers matter alike. Of weights it sends the differences to what the receiver holds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.codec.algorithms import indexed_values
+from paceline.codec.base import Bytes, Codec, Floats, Memory, codec, whole
+from paceline.core.scheme import parameter
+
+SEED_BYTES = 8
+
+
+@codec(
+    "randomk",
+    summary="numbers drawn at random, and a residual: 100 times smaller at 1 %",
+    paper=indexed_values.PAPER,
+)
+class RandomK(Codec):
+    ratio: float = parameter(0.01, "share of the numbers that is sent", low=1e-6, high=0.5)
+    seed: int = parameter(0, "seeds the draw", low=0, high=2**31)
+
+    def size(self, length: int, nth: int = 0) -> int:
+        return SEED_BYTES + 4 * indexed_values.chosen(self.ratio, length)
+
+    def encode(self, g: Floats, memory: Memory | None = None) -> Bytes | None:
+        from paceline.codec.kernels import cpu
+
+        if memory is None:
+            memory = Memory.of(len(g))
+        data = np.empty(self.size(len(g)), np.uint8)
+        data[:SEED_BYTES].view(np.uint64)[0] = self.seed << 32 | memory.count & 0xFFFFFFFF
+        memory.count += 1
+        cpu.add(g, memory.left)
+        values = data[SEED_BYTES:].view(np.float32)
+        cpu.take(memory.left, self._places(data, len(g)), values)
+        return data if np.isfinite(values).all() else None
+
+    def decode(self, data: Bytes, out: Floats) -> None:
+        whole(data, self.size(len(out)))
+        out[:] = 0
+        out[self._places(data, len(out))] = data[SEED_BYTES:].view(np.float32)
+
+    def _places(self, data: Bytes, length: int) -> NDArray[np.int64]:
+        from paceline.codec.kernels import cpu
+
+        where = np.empty(indexed_values.chosen(self.ratio, length), np.int64)
+        cpu.draw(data[:SEED_BYTES].view(np.uint64)[0], length, where)
+        return where

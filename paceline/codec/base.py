@@ -1,0 +1,177 @@
+"""A codec: a name, a source, a few parameters, and how a vector becomes bytes and back; and the registry of all.
+
+    encode     r <- r + g;  bytes <- what of r is sent;  r <- r - what those bytes decode to
+    decode     bytes -> vector
+
+r is the residual: what is not sent now is sent later, so that nothing is lost for ever (error feedback). The caller
+keeps it (`Memory`), one for each row of vectors that follow one another from the same sender to the same receiver.
+
+@codec("2bit", summary="...", paper=Paper(...))
+class TwoBit(Codec):
+    threshold: float = parameter(0.5, "what a bit stands for", low=1e-30)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.core.errors import ConfigError
+from paceline.core.parameter_syntax import parameters_in, with_parameters
+from paceline.core.registry import Registry
+from paceline.core.scheme import Paper, limits_of, parameter, types_of
+
+Floats = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
+C = TypeVar("C", bound="type[Codec]")
+
+BYTES_MAX_PER_NUMBER = 8
+"""No codec needs more: what claims to be longer is not read."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a sender remembers of one row of vectors: the residual, how many it encoded, and what else a codec needs."""
+
+    left: Floats
+    count: int = 0
+    more: dict[str, Floats] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, length: int) -> Memory:
+        return cls(np.zeros(length, np.float32))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Codec:
+    """Base of all codecs. Its fields are its parameters; raises ConfigError for a value out of range.
+
+    weights: what it does to weights, which are not sums over time as gradients are: it encodes them as they are, or
+    encodes the difference to what the receiver is known to hold, or must not be used on them.
+    gradients_only: it is of use on the way of gradients to the servers alone.
+    for_means: it neither encodes nor decodes, but has means taken of something smaller; what carries means does that.
+    adds_up: the type of torch's in which vectors may be added up while they are encoded, where that loses no more than
+    encoding does; such a codec keeps no residual, and encodes what it decodes to without loss.
+    """
+
+    name: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    paper: ClassVar[Paper | None] = None
+    weights: ClassVar[Literal["as they are", "by difference", "never"]] = "by difference"
+    gradients_only: ClassVar[bool] = False
+    for_means: ClassVar[bool] = False
+    adds_up: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        for name, limits in limits_of(type(self)).items():
+            refused = limits.refuse(getattr(self, name))
+            if refused:
+                raise ConfigError(f"codec {self.name}: {name} = {getattr(self, name)!r}: {refused}")
+
+    @property
+    def feedback(self) -> bool:
+        """Does the sender keep a residual?"""
+        return True
+
+    def check(self, momentum: float, *, local: bool) -> None:
+        """Raise ConfigError, naming the way out, where a run does not go with this codec.
+
+        `momentum` is the optimizer's; `local`: the scheme trains locally.
+        """
+
+    def size(self, length: int, nth: int = 0) -> int:
+        """Bytes of the `nth` vector of a row, from 0."""
+        raise NotImplementedError
+
+    def encode(self, g: Floats, memory: Memory | None = None) -> Bytes | None:
+        """`g`, and what `memory` has left of earlier vectors, as bytes; `memory` then has what is left now.
+
+        Without a memory whatever is not sent is lost. None when there are infinite numbers or NaN among them.
+        """
+        raise NotImplementedError
+
+    def decode(self, data: Bytes, out: Floats) -> None:
+        """Write the vector that `data` stands for over `out`. Raises ValueError when it cannot be of that length."""
+        raise NotImplementedError
+
+    def warm_up(self) -> None:
+        """Have everything compiled that encoding and decoding need."""
+        g = np.linspace(-1, 1, 64, dtype=np.float32)
+        g.flags.writeable = False
+        for memory in (Memory.of(len(g)), None):
+            data = self.encode(g, memory)
+            assert data is not None
+            data.flags.writeable = False
+            self.decode(data, np.empty(len(g), np.float32))
+
+    def parameters(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    def __str__(self) -> str:
+        """As it is written on a command line, defaults left out."""
+        given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        usual = {f.name: f.default for f in dataclasses.fields(self)}
+        return with_parameters(self.name, {key: value for key, value in given.items() if value != usual[key]})
+
+
+def whole(data: Bytes, size: int) -> None:
+    """Raises ValueError unless `data` has `size` bytes."""
+    if len(data) != size:
+        raise ValueError(f"{len(data)} bytes where {size} belong")
+
+
+# ---- the registry ------------------------------------------------------------------------------------------------
+_registry: Registry[Codec] = Registry("codec")
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(parameter,))
+def codec(name: str, *, summary: str, paper: Paper | None = None) -> Callable[[C], C]:
+    """Class decorator: make the class a frozen dataclass and enter it into the registry under `name`."""
+
+    def enter(cls: C) -> C:
+        return _registry.enter(cls, name, summary, paper)  # type: ignore[no-any-return]
+
+    return enter
+
+
+def names() -> list[str]:
+    return _registry.names()
+
+
+def encoders() -> list[str]:
+    """Those that encode vectors; the others have means taken of something smaller."""
+    return [name for name in names() if not lookup(name).for_means]
+
+
+def lookup(name: str) -> type[Codec]:
+    """Raises ConfigError with the nearest name when there is no such codec."""
+    return _registry.lookup(name)
+
+
+NONE = "none"
+_TEXT = re.compile(r'\s*(?P<name>[\w-]+)\s*(?:\((?P<in>(?:[^()"]|"[^"]*")*)\))?\s*')
+
+
+def read(text: str) -> Codec | None:
+    """The codec written as `2bit` or `topk(ratio=0.01)`; None for `none`. Raises ConfigError."""
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        raise ConfigError(f"cannot read {text!r}; write a codec as 'topk' or 'topk(ratio=0.01)'")
+    name, inside = found["name"], found["in"]
+    if name == NONE:
+        if inside:
+            raise ConfigError(f"{NONE} has no parameters")
+        return None
+    cls = _registry.lookup(name, NONE)
+    try:
+        return cls(**parameters_in(inside or "", f"codec {name}", types_of(cls)))
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(str(error)) from None

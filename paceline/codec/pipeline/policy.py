@@ -1,0 +1,134 @@
+"""Which codec goes with which scheme, and the stage of a party that takes part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline.codec.algorithms.powersgd import PowerSGD
+from paceline.codec.base import NONE, Codec, read
+from paceline.codec.pipeline.collective import MeanCoder
+from paceline.codec.pipeline.stage import Stage
+from paceline.codec.small_tensors import parts_of
+from paceline.core.errors import ConfigError
+from paceline.core.message import STATE, Nature
+from paceline.core.scheme import Scheme
+from paceline.core.vector import Memory
+
+EXACT_BELOW = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codecs:
+    """Of a run, as text: `up` for what workers send, `down` for what servers send.
+
+    exact_below: vectors, and tensors within a gradient, of fewer numbers travel as they are.
+    """
+
+    up: str = NONE
+    down: str = NONE
+    exact_below: int = EXACT_BELOW
+
+    @property
+    def any(self) -> bool:
+        return read(self.up) is not None or read(self.down) is not None
+
+    @property
+    def in_messages(self) -> bool:
+        """Are vectors of messages encoded?"""
+        return read(self.down) is not None or (read(self.up) is not None and not self.low_rank)
+
+    @property
+    def low_rank(self) -> int:
+        """The columns of the factors that means are made of; 0 where they are not."""
+        up = read(self.up)
+        return up.rank if isinstance(up, PowerSGD) else 0
+
+    @property
+    def gathers(self) -> bool:
+        """Do workers that carry means themselves pass encoded vectors on to all?"""
+        up = read(self.up)
+        return up is not None and not up.for_means and not up.adds_up
+
+    def bytes_of_mean(self, length: int) -> int:
+        """What a worker hands in to a mean of `length` numbers that workers carry, about."""
+        up = read(self.up)
+        return 4 * length if up is None or up.for_means or length < self.exact_below else up.size(length)
+
+    def check(self, scheme: Scheme, servers: int, momentum: float, mean: str = "auto") -> None:
+        """Raise ConfigError, naming the way out, for a codec that is unknown or does not go with the scheme.
+
+        `momentum` is the optimizer's; `mean`: who is asked to carry means.
+        """
+        up, down = read(self.up), read(self.down)
+        ups, downs = scheme.natures(servers)
+        if isinstance(up, PowerSGD):
+            _check_means_only(up, scheme, servers)
+        elif up is not None:
+            up.check(momentum, local=scheme.trains_locally)
+            _check_natures("--codec", up, scheme, ups)
+        if down is not None and not downs:
+            raise ConfigError(f"--codec-down {down}: no server sends anything here; leave it out")
+        if down is not None:
+            if down.gradients_only or down.for_means:
+                raise ConfigError(f"--codec-down {down}: {down.name} is for what workers send; give --codec {down}")
+            _check_natures("--codec-down", down, scheme, downs)
+        if down is not None and scheme.server(servers) is None and (not servers or mean not in ("auto", "servers")):
+            raise ConfigError(
+                f"--codec-down {down}: the workers carry the means of {scheme.name} themselves, and no server sends "
+                "anything; leave it out, or give --servers 1 or more and leave out --mean"
+            )
+
+    def stage(
+        self,
+        memory: Memory,
+        scheme: Scheme,
+        *,
+        of_server: bool = False,
+        tensors: Sequence[int] = (),
+        slices: Sequence[slice] = (),
+    ) -> Stage:
+        """Of one party. A worker knows the lengths of the model's `tensors`, and how it is cut into `slices`."""
+        return Stage(
+            memory,
+            scheme.nature,
+            up=None if self.low_rank else read(self.up),
+            down=read(self.down),
+            of_server=of_server,
+            exact_below=self.exact_below,
+            small=parts_of(tensors, slices, self.exact_below),
+        )
+
+    def coder(self, memory: Memory, scheme: Scheme, tensors: Sequence[int]) -> MeanCoder | None:
+        """For the means that a worker carries with others; None where they are exact. `tensors`: as of `stage`."""
+        up, length = read(self.up), sum(tensors)
+        if up is None or up.for_means:
+            return None
+        small = parts_of(tensors, (slice(0, length),), self.exact_below).get(0, ())
+        return MeanCoder(memory, scheme.nature, up, exact_below=self.exact_below, length=length, small=small)
+
+    def warm_up(self) -> None:
+        """Have everything compiled that the codecs need, so that no party waits for that."""
+        for codec in filter(None, (read(self.up), read(self.down))):
+            codec.warm_up()
+
+
+def _check_means_only(codec: PowerSGD, scheme: Scheme, servers: int) -> None:
+    if scheme.server(servers) is not None or scheme.needs_peers or not scheme.uses_mean(servers):
+        without = "; or --servers 0" if servers and not scheme.needs_peers and scheme.uses_mean(0) else ""
+        raise ConfigError(
+            f"--codec {codec}: {codec.name} factors means over the workers, and {scheme.name} takes none here; take "
+            f"topk or sign{without}"
+        )
+
+
+def _check_natures(flag: str, codec: Codec, scheme: Scheme, natures: set[Nature]) -> None:
+    if STATE in natures and codec.weights == "never":
+        raise ConfigError(
+            f"{flag} {codec}: weights travel that way under {scheme.name}, and {codec.name} is for sums such as "
+            f"gradients; take {' or '.join(_for_weights())}"
+        )
+
+
+def _for_weights() -> Sequence[str]:
+    return ("fp16", "bf16", "int8", "topk", "sign")

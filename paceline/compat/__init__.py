@@ -1,0 +1,4 @@
+"""Front doors from older systems: their calls and files, on Paceline's parts.
+
+Read `mxnet/api.py` first: `mxnet/` has MXNet's key-value store, `esync/` reads the logs of ESync. May import everything below the command line.
+"""

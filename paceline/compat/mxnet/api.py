@@ -1,0 +1,262 @@
+"""What a script calls: the methods of MXNet's KVStore, on tensors of torch. How they are carried out is below.
+
+Sums, never means. A worker's requests about a key take effect in the order in which it made them: a pull after a push
+of the same worker sees that push. Nothing is promised about the order of different keys or workers.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.codec.base import Codec, lookup
+from paceline.compat.mxnet.arguments import (
+    AnyVector,
+    Keys,
+    dense_tensors_of,
+    grouped,
+    keys_of,
+    paired,
+    row_numbers,
+    spread,
+    tensors_of,
+    total,
+    vectors_of,
+    write,
+)
+from paceline.compat.mxnet.state_files import KeyStates, load_states, save_states
+from paceline.core.errors import ConfigError, ends_well
+from paceline.runtime.kvstore.optimizers import Updater, updater_of
+from paceline.runtime.kvstore.placement import Key
+
+Shape = tuple[int, ...]
+
+
+class KVStore(ABC):
+    """Values by key, kept in float32; float16 and bfloat16 are taken and given, too.
+
+    All methods raise ConfigError for wrong use, and those that wait TimedOut, naming for whom.
+    """
+
+    rank = 0
+    num_workers = 1
+
+    def __init__(self, type: str) -> None:
+        self.type = type
+        self._on_device = "device" in type
+        self._shapes: dict[Key, Shape] = {}
+        self._kinds: dict[Key, torch.dtype] = {}
+        self._updater: Updater | None = None
+        self._codec: Codec | None = None
+
+    @property
+    def num_dead_nodes(self) -> int:
+        """Workers that went away without a good-bye."""
+        return 0
+
+    # ---- values ------------------------------------------------------------------------------------------
+    def init(self, key: Keys, value: Any) -> None:
+        """Once for each key, before anything else, on all workers. Rank 0's value counts; returns when it is there."""
+        firsts = {}
+        for one, given in paired(key, value, "value"):
+            if one in firsts:
+                raise ConfigError(f"key {one!r} is in the list twice: it has one first value")
+            if one in self._shapes:
+                raise ConfigError(f"key {one!r} has its first value already: init comes once, push changes it")
+            first = tensors_of(one, given)[0].detach()
+            firsts[one] = first if first.layout == torch.strided else first.to_dense()
+        self._begin(firsts)
+        self._shapes.update({one: tuple(first.shape) for one, first in firsts.items()})
+        self._kinds.update({one: first.dtype for one, first in firsts.items()})
+
+    def push(self, key: Keys, value: Any, priority: int = 0) -> None:
+        """Add `value` to the key's next update; several tensors (one a device) are summed up first. Does not wait.
+
+        Without an optimizer the sum of all workers takes the value's place. `priority` is taken and has no effect, here
+        and in all calls, as between machines in MXNet: requests leave in the order of the calls.
+        """
+        self._push(self._vectors(key, value))
+
+    def pull(self, key: Keys, out: Any = None, priority: int = 0) -> Any:
+        """The value, after this worker's pushes of the key: written into `out`, or returned where there is none."""
+        keys = list(dict.fromkeys(self._known(key)))
+        return self._handed_out(key, dict(zip(keys, self._pull(keys), strict=True)), out)
+
+    def pushpull(self, key: Keys, value: Any, out: Any = None, priority: int = 0) -> None:
+        """Both in one message; without `out` the result is written over `value`."""
+        targets = value if out is None else out
+        vectors = self._vectors(key, value)
+        paired(key, targets, "out")
+        self._handed_out(key, dict(zip(vectors, self._pushpull(vectors), strict=True)), targets)
+
+    def broadcast(self, key: Keys, value: Any, out: Any, priority: int = 0) -> None:
+        """`init`, then `pull`: rank 0's value everywhere."""
+        self.init(key, value)
+        self.pull(key, out)
+
+    def row_sparse_pull(self, key: Keys, out: Any = None, priority: int = 0, *, row_ids: Any) -> Any:
+        """Only these rows of a table, each once: written into those rows of `out`, or returned as a sparse tensor.
+
+        With several keys, or several tensors for `out`, `row_ids` is one tensor for all or a list of as many.
+        """
+        keys, several = self._known(key), isinstance(key, list | tuple)
+        outs = [None] * len(keys) if out is None else [given for _, given in paired(key, out, "out")]
+        of_each = spread(row_ids, len(keys), "row_ids") if several else [row_ids]
+        pulled = [self._rows_into(*one) for one in zip(keys, outs, of_each, strict=True)]
+        return None if out is not None else pulled if several else pulled[0]
+
+    def _rows_into(self, key: Key, out: Any, row_ids: Any) -> Tensor | None:
+        """Of one key; returned where `out` is None."""
+        shape = self._shapes[key]
+        if len(shape) != 2:
+            raise ConfigError(f"key {key!r} has the shape {shape}: only tables, of two dimensions, have rows")
+        if out is None:
+            rows = row_numbers(key, row_ids, shape[0])
+            values = self._pull_rows(key, rows).view(-1, shape[1]).to(self._kinds[key], copy=True)
+            return torch.sparse_coo_tensor(rows[None], values, shape, is_coalesced=True, check_invariants=False)
+        targets = dense_tensors_of(key, out, shape)
+        of_each = [row_numbers(key, ids, shape[0]) for ids in spread(row_ids, len(targets), "row_ids")]
+        for target, rows in zip(targets, of_each, strict=True):
+            with torch.no_grad():
+                target[rows.to(target.device)] = self._pull_rows(key, rows).view(-1, shape[1]).to(target)
+        return None
+
+    # ---- what holds for all keys -------------------------------------------------------------------------
+    def set_optimizer(self, optimizer: Any, *, rescale_grad: float = 1.0, **numbers: Any) -> None:
+        """From the next update on: by name and numbers ("sgd", lr=0.1), or an optimizer of torch's, read for its own.
+
+        It lives where the values are. `rescale_grad` is multiplied with each sum: 1 / (batch size, num_workers times).
+        """
+        updater = updater_of(optimizer, numbers, rescale_grad=rescale_grad)
+        if self._codec is not None:
+            self._codec.check(_momentum_of(updater), local=False)
+        self._use(updater)
+        self._updater = updater
+
+    def set_learning_rate(self, lr: float) -> None:
+        """Of the optimizer, from the next update on; rank 0's counts."""
+        if self._updater is None:
+            raise ConfigError("there is no optimizer that has a learning rate: call set_optimizer first")
+        if not isinstance(lr, int | float) or not 0 <= lr < math.inf:
+            raise ConfigError(f"lr = {lr!r}: must be a number, 0 or more")
+        self._set_rate(float(lr))
+
+    def set_gradient_compression(self, compression: Mapping[str, Any]) -> None:
+        """`{"type": "2bit", "threshold": 0.5}`, or any other codec with its parameters; before the first `init`."""
+        if not isinstance(compression, Mapping) or not compression.get("type"):
+            raise ConfigError(f'compression = {compression!r}: give the name of a codec, as {{"type": "2bit"}}')
+        numbers = dict(compression)
+        name = str(numbers.pop("type"))
+        if self.type == "local":
+            raise ConfigError("a local store sends nothing that could be compressed: use device or a dist_* store")
+        if self._shapes:
+            raise ConfigError("set_gradient_compression comes before the first init")
+        try:
+            codec = lookup(name)(**numbers)
+        except TypeError:
+            raise ConfigError(f"codec {name} has no such parameters: {', '.join(numbers)}") from None
+        if codec.for_means:
+            raise ConfigError(f"{name} needs means of matrices, which a store does not take: try topk or 2bit")
+        codec.check(_momentum_of(self._updater), local=False)
+        self._compress(str(codec))
+        self._codec = codec
+
+    def save_optimizer_states(self, fname: str | Path) -> None:
+        """Into a safetensors file; rank 0 writes it, other ranks do nothing. It fits any number of servers."""
+        if self.rank == 0:
+            save_states(Path(fname), self._needs_updater(), {key: self._states(key) for key in self._shapes})
+
+    def load_optimizer_states(self, fname: str | Path) -> None:
+        """From `save_optimizer_states`, once the same keys are there; rank 0 loads it, other ranks do nothing."""
+        if self.rank == 0:
+            for key, states in load_states(Path(fname), self._needs_updater(), list(self._shapes)).items():
+                self._load_states(key, states)
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """Returns when all workers have come here. Says nothing about their pushes."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Take no further part."""
+
+    def __enter__(self) -> KVStore:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if kind is None or ends_well(error):
+            self.close()
+        else:
+            self.abandon(f"worker {self.rank}: {error if str(error) else kind.__name__}")
+
+    @abstractmethod
+    def abandon(self, cause: str) -> None:
+        """Tell the others that this worker failed."""
+
+    # ---- checks ------------------------------------------------------------------------------------------
+    def _known(self, key: Keys) -> list[Key]:
+        keys = keys_of(key)
+        for one in keys:
+            if one not in self._shapes:
+                raise ConfigError(f"key {one!r} has no value yet: call init for it first, on all workers")
+        return keys
+
+    def _vectors(self, key: Keys, value: Any) -> dict[Key, list[AnyVector]]:
+        self._known(key)
+        given = grouped(key, value, "value")
+        return {one: vectors_of(one, v, self._shapes[one], on_device=self._on_device) for one, v in given.items()}
+
+    def _summed(self, vectors: dict[Key, list[AnyVector]]) -> dict[Key, AnyVector]:
+        return {key: total(given) for key, given in vectors.items()}
+
+    def _handed_out(self, key: Keys, values: Mapping[Key, Tensor], out: Any) -> Any:
+        shaped = {one: v.view(self._shapes[one]) for one, v in values.items()}
+        if out is None:
+            copies = [shaped[one].to(self._kinds[one], copy=True) for one in keys_of(key)]
+            return copies if isinstance(key, list | tuple) else copies[0]
+        for one, target in grouped(key, out, "out").items():
+            write(one, target, shaped[one])
+        return None
+
+    def _needs_updater(self) -> Updater:
+        if self._updater is None:
+            raise ConfigError("there is no optimizer whose states could be saved or loaded: call set_optimizer first")
+        return self._updater
+
+    # ---- how it is carried out ---------------------------------------------------------------------------
+    @abstractmethod
+    def _begin(self, firsts: Mapping[Key, Tensor]) -> None: ...
+    @abstractmethod
+    def _push(self, vectors: dict[Key, list[AnyVector]]) -> None: ...
+    @abstractmethod
+    def _pull(self, keys: Sequence[Key]) -> list[Tensor]:
+        """Flat; nobody may change them."""
+
+    @abstractmethod
+    def _pushpull(self, vectors: dict[Key, list[AnyVector]]) -> list[Tensor]: ...
+    @abstractmethod
+    def _pull_rows(self, key: Key, rows: Tensor) -> Tensor:
+        """`rows` rise, and are there."""
+
+    @abstractmethod
+    def _use(self, updater: Updater) -> None: ...
+    @abstractmethod
+    def _set_rate(self, lr: float) -> None: ...
+    @abstractmethod
+    def _compress(self, codec: str) -> None: ...
+    @abstractmethod
+    def _states(self, key: Key) -> KeyStates: ...
+    @abstractmethod
+    def _load_states(self, key: Key, states: KeyStates) -> None: ...
+
+
+def _momentum_of(updater: Updater | None) -> float:
+    momentum = updater.numbers.get("momentum") if updater is not None else None
+    return float(momentum) if isinstance(momentum, int | float) else 0.0

@@ -1,0 +1,149 @@
+"""What callers give and take: keys, one or a list of them, and tensors, one or a list (one a device)."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.core.errors import ConfigError
+from paceline.engine.sparse.sparse_vector import SparseFlat
+from paceline.engine.vectors.flat import Flat
+from paceline.runtime.kvstore.placement import Key
+from paceline.runtime.kvstore.rows import gradient
+
+Keys = Key | Sequence[Key]
+KINDS = (torch.float32, torch.float16, torch.bfloat16)
+AnyVector = Flat | SparseFlat
+
+
+def keys_of(key: Keys) -> list[Key]:
+    """As they are given. Raises ConfigError for what is no key."""
+    keys: list[Any] = list(key) if isinstance(key, list | tuple) else [key]
+    for one in keys:
+        if isinstance(one, bool) or not isinstance(one, int | str):
+            raise ConfigError(f"key {one!r}: a key is an int or a str")
+    return keys
+
+
+def paired(key: Keys, values: Any, what: str) -> list[tuple[Key, Any]]:
+    """Each key and its value. A list of keys needs a list of as many values."""
+    keys = keys_of(key)
+    if not isinstance(key, list | tuple):
+        return [(keys[0], values)]
+    if not isinstance(values, list | tuple) or len(values) != len(keys):
+        count = len(values) if isinstance(values, list | tuple) else 1
+        raise ConfigError(f"{len(keys)} keys and {count} for {what}: give a list with one for each key")
+    return list(zip(keys, values, strict=True))
+
+
+def grouped(key: Keys, values: Any, what: str) -> dict[Key, Any]:
+    """By key. Of a key that is there several times, all values as one list, as if they were of several devices."""
+    found: dict[Key, Any] = {}
+    for one, given in paired(key, values, what):
+        found[one] = [*_listed(found[one]), *_listed(given)] if one in found else given
+    return found
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def tensors_of(key: Key, value: Any, shape: Sequence[int] | None = None) -> list[Tensor]:
+    """One a device. Raises ConfigError for what is no tensor of KINDS (and of that shape)."""
+    tensors = _listed(value)
+    if not tensors:
+        raise ConfigError(f"key {key!r}: an empty list: give a tensor, or one for each device")
+    expected = tuple(shape) if shape is not None else None
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise ConfigError(f"key {key!r}: {type(tensor).__name__} is no torch.Tensor: torch.as_tensor makes one")
+        if tensor.dtype not in KINDS:
+            raise ConfigError(
+                f"key {key!r}: a store keeps float32, which {tensor.dtype} may not fit into: convert with .float()"
+            )
+        expected = tuple(tensor.shape) if expected is None else expected
+        if tuple(tensor.shape) != expected:
+            raise ConfigError(f"key {key!r} has the shape {expected}, not {tuple(tensor.shape)}")
+    return tensors
+
+
+def vectors_of(key: Key, value: Any, shape: Sequence[int], *, on_device: bool) -> list[AnyVector]:
+    """float32 copies, one a device; rows of a sparse tensor (COO, of rows) stay rows. On the host, or where they are.
+
+    Raises ConfigError as `tensors_of` does.
+    """
+    return [_vector(tensor.detach(), on_device) for tensor in tensors_of(key, value, shape)]
+
+
+def total(vectors: Sequence[AnyVector]) -> AnyVector:
+    """A sum, never a mean, in the order of the devices."""
+    result: AnyVector = functools.reduce(operator.add, vectors)
+    return result
+
+
+def _vector(tensor: Tensor, on_device: bool) -> AnyVector:
+    if tensor.is_sparse and tensor.dim() == 2 and tensor.sparse_dim() == 1:
+        tensor = tensor.coalesce()
+        height, width = tensor.shape
+        return gradient(height, width, tensor.indices()[0], tensor.values().to(torch.float32, copy=True))
+    dense = tensor if tensor.layout == torch.strided else tensor.to_dense()
+    return Flat.copy_of(dense if on_device else dense.cpu())
+
+
+def dense_tensors_of(key: Key, out: Any, shape: Sequence[int]) -> list[Tensor]:
+    """To write into, one a device. Raises ConfigError as `tensors_of` does, and for sparse ones."""
+    tensors = tensors_of(key, out, shape)
+    if any(tensor.layout != torch.strided for tensor in tensors):
+        raise ConfigError(
+            f"key {key!r}: out is a sparse tensor: give a dense one; row_sparse_pull without out returns a sparse one"
+        )
+    return tensors
+
+
+def write(key: Key, out: Any, value: Tensor) -> None:
+    """Over `out`, a tensor or one for each device, of any of KINDS. Raises ConfigError for those of another shape."""
+    with torch.no_grad():
+        for tensor in dense_tensors_of(key, out, value.shape):
+            tensor.copy_(value)
+
+
+def spread(values: Any, count: int, what: str) -> list[Any]:
+    """A list of tensors, one for each of `count`; anything else is the same for all. Raises ConfigError."""
+    several = isinstance(values, list | tuple) and all(isinstance(one, Tensor | list | tuple) for one in values)
+    if not several or not values:
+        return [values] * count
+    if len(values) != count:
+        raise ConfigError(f"{count} tensors or keys and {len(values)} for {what}: give one for all, or one for each")
+    return list(values)
+
+
+def row_numbers(key: Key, row_ids: Any, height: int) -> Tensor:
+    """Rising, each once. Raises ConfigError for some that a table of `height` rows does not have."""
+    rows: Tensor = torch.unique(torch.as_tensor(row_ids).detach().cpu().to(torch.int64))
+    if len(rows) and not 0 <= int(rows[0]) <= int(rows[-1]) < height:
+        raise ConfigError(f"key {key!r}: its rows go from 0 to {height - 1}")
+    return rows
+
+
+def shares_of(samples: int, work_load_list: Sequence[float]) -> list[slice]:
+    """Where each device's part of one worker's batch lies: n_i = round(w_i samples / sum of w).
+
+    A shortfall goes to the last device, an excess is taken from the last (MXNet's `work_load_list`). Gradients are
+    summed, so that samples count alike wherever they are. Raises ConfigError where a device would have none.
+    """
+    whole = sum(work_load_list)
+    if not work_load_list or min(work_load_list) <= 0:
+        raise ConfigError(f"work_load_list = {list(work_load_list)}: a positive number for each device")
+    edges = [0]
+    for load in work_load_list[:-1]:
+        edges.append(min(samples, edges[-1] + round(load * samples / whole)))
+    edges.append(samples)
+    if any(a == b for a, b in itertools.pairwise(edges)):
+        raise ConfigError(f"{samples} samples are too few for work_load_list = {list(work_load_list)}: larger batches")
+    return [slice(a, b) for a, b in itertools.pairwise(edges)]

@@ -1,0 +1,70 @@
+"""`paceline.kvstore.create`: a key-value store by its type, wherever its servers are."""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+from collections.abc import Sequence
+
+from paceline import schemes  # noqa: F401  enters the catalogue
+from paceline.compat.mxnet.api import KVStore
+from paceline.compat.mxnet.distributed import DistributedStore
+from paceline.compat.mxnet.local import LocalStore
+from paceline.core.errors import ConfigError
+from paceline.core.registry import nearest
+from paceline.launch.join import find_seat, leave
+from paceline.runtime.kvstore.store_spec import BOUND, SCHEMES, Store
+from paceline.runtime.spec.job_spec import Recipe
+from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.worker.single_process import sit_alone
+
+LOCAL = ("local", "device")
+
+
+def create(
+    type: str = "local",
+    *,
+    staleness: int = 0,
+    groups: Sequence[Sequence[int]] = (),
+    bigarray_bound: int = BOUND,
+    timeout_s: float = 0.0,
+) -> KVStore:
+    """A store of this type: local, device, dist_sync, dist_device_sync, dist_async, dist_ssync or dist_gsync.
+
+    `local` and `device` live in this process. The others take this process's part in a run, whose place is read from
+    the environment that `paceline launch` sets; without one this process is the only worker, and a thread its server.
+
+    staleness: of dist_ssync: how many pushes of a key a worker may be ahead of the slowest when it pulls that key.
+    groups: of dist_gsync: the ranks of each group; all in one by default. bigarray_bound: elements from which on a key
+    is cut over all servers. timeout_s: bound of every wait; 0 for that of the run (600).
+
+    Raises ConfigError for an unknown type, with the nearest one, and for options that do not go with it.
+    """
+    if type not in (*LOCAL, *SCHEMES):
+        raise ConfigError(f"unknown type of store {type!r}{nearest(str(type), [*LOCAL, *SCHEMES])}")
+    if timeout_s < 0:
+        raise ConfigError(f"timeout_s = {timeout_s}: must be 0 or more seconds")
+    if type in LOCAL:
+        if staleness or groups:
+            raise ConfigError(f"staleness and groups are for stores of several workers: leave them out of {type}")
+        return LocalStore(type)
+    store = Store(type=type, staleness=staleness, groups=tuple(map(tuple, groups)), bound=bigarray_bound)
+    seat, end = find_seat()
+    made = _distributed(seat, store, timeout_s)
+    atexit.register(leave, made, end)
+    return made
+
+
+def _distributed(seat: Seat | None, store: Store, timeout_s: float) -> DistributedStore:
+    store.check(seat.workers if seat else 1, seat.servers if seat else 1)
+    if seat is None:
+        seat, session = sit_alone(Recipe(scheme=store.scheme).make_scheme(), device="cpu", servers=1)
+    else:
+        seat = dataclasses.replace(seat, device="cpu")  # where what arrives is put; `pull` brings it to where `out` is
+        session = seat.session(seat.transport())
+        session.hello(seat.coordinator, seat.device)
+    try:
+        return DistributedStore(seat, session, store, timeout_s=timeout_s or seat.timeout_s)
+    except BaseException:
+        session.close()  # a script that goes on without us shall keep no thread or socket of ours
+        raise

@@ -1,0 +1,78 @@
+"""Everything that decides what a run does, in one value."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, get_type_hints
+
+from paceline import schemes  # noqa: F401  enters the catalogue
+from paceline.codec.pipeline.policy import Codecs
+from paceline.config import validation
+from paceline.config.sections import (
+    Checkpoint,
+    Cluster,
+    Compression,
+    Data,
+    Evaluation,
+    Gate,
+    Model,
+    Optimizer,
+    Robust,
+    Run,
+    Schedule,
+    Stop,
+)
+from paceline.core.paramserver.gradient_check import GatePolicy
+from paceline.core.paramserver.robust_mean import RobustPolicy
+from paceline.core.scheme import Scheme, make
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Everything that decides what a run does. `parameters`: section of each scheme, by scheme and parameter."""
+
+    run: Run = field(default_factory=Run)
+    cluster: Cluster = field(default_factory=Cluster)
+    compression: Compression = field(default_factory=Compression)
+    data: Data = field(default_factory=Data)
+    model: Model = field(default_factory=Model)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    schedule: Schedule = field(default_factory=Schedule)
+    gate: Gate = field(default_factory=Gate)
+    robust: Robust = field(default_factory=Robust)
+    stop: Stop = field(default_factory=Stop)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def scheme(self) -> Scheme:
+        own = make(self.run.scheme, self.parameters.get(self.run.scheme, {}))
+        own = own.completed(self.parameters, 0)
+        return own.with_whole_updates() if self.optimizer.clip_norm and self.cluster.servers > 1 else own
+
+    def codecs(self) -> Codecs:
+        return Codecs(**dataclasses.asdict(self.compression))
+
+    def gate_policy(self) -> GatePolicy:
+        return GatePolicy(**dataclasses.asdict(self.gate))
+
+    def robust_policy(self) -> RobustPolicy:
+        return RobustPolicy(**dataclasses.asdict(self.robust))
+
+    def slowdown_of(self, rank: int) -> float:
+        return self.cluster.slowdown[rank] if self.cluster.slowdown else 1.0
+
+    def device_of(self, rank: int) -> str:
+        devices = self.cluster.device.split(",")
+        return devices[rank] if len(devices) > 1 else devices[0]
+
+    def check(self) -> Config:
+        """Raises ConfigError for settings that contradict one another; returns itself."""
+        validation.check(self)
+        return self
+
+
+SECTIONS: dict[str, Any] = {
+    name: hint for name, hint in get_type_hints(Config).items() if dataclasses.is_dataclass(hint)
+}

@@ -1,0 +1,109 @@
+"""Settings: what each key of the configuration is called, and how a value of it is read and checked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from paceline.config.config import SECTIONS
+from paceline.config.parsing import convert, described, parse, shown
+from paceline.core.errors import ConfigError
+from paceline.core.registry import nearest
+from paceline.core.scheme import Limits, limits_of, lookup, names, types_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One key of the configuration: where it is kept, its flag, type, default and limits."""
+
+    section: str
+    key: str
+    flag: str
+    type: Any
+    default: Any
+    limits: Limits
+
+    def parse(self, text: str) -> Any:
+        """The value written as `text` on a command line. Raises ConfigError."""
+        try:
+            return self.check(parse(text, self.type))
+        except ValueError as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(f"--{self.flag} {shown(text)}: must be {described(self.type)}") from None
+
+    def check(self, value: Any) -> Any:
+        """`value` in the type of this setting. Raises ConfigError when it does not fit."""
+        try:
+            value = convert(value, self.type)
+        except ValueError:
+            raise ConfigError(f"--{self.flag} {shown(value)}: must be {described(self.type)}") from None
+        if self.limits.file and value.startswith("file:"):
+            value = self._contents(Path(value.removeprefix("file:")))
+        for single in value if isinstance(value, tuple) else (value,):
+            refused = self.limits.refuse(single)
+            if refused:
+                raise ConfigError(f"--{self.flag} {shown(single)}: {refused}{self._hint(single)}")
+        return value
+
+    def _contents(self, path: Path) -> str:
+        """Read here, where the run is configured: its other machines need no copy, and the run keeps one."""
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "is no text"
+            raise ConfigError(f"--{self.flag} file:{shown(str(path))}: {why}") from None
+
+    def _hint(self, value: Any) -> str:
+        listed = bool(self.limits.choices) and isinstance(value, str)
+        return nearest(value, self.limits.choices, listed=True) if listed else ""
+
+
+def settings() -> Iterator[Setting]:
+    """Every setting there is, those of all schemes included."""
+    for section, cls in SECTIONS.items():
+        yield from _of_section(section, cls)
+    for name in names():
+        yield from scheme_settings(name)
+
+
+def scheme_settings(name: str) -> tuple[Setting, ...]:
+    cls: Any = lookup(name)
+    return _of_scheme(name, cls)
+
+
+@cache
+def _of_section(section: str, cls: Any) -> tuple[Setting, ...]:
+    hints = get_type_hints(cls)
+    return tuple(
+        Setting(
+            section=section,
+            key=f.name,
+            flag=f.metadata["flag"] or f.name.replace("_", "-"),
+            type=hints[f.name],
+            default=f.default,
+            limits=f.metadata["limits"],
+        )
+        for f in dataclasses.fields(cls)
+    )
+
+
+@cache
+def _of_scheme(name: str, cls: Any) -> tuple[Setting, ...]:
+    defaults = {f.name: f.default for f in dataclasses.fields(cls)}
+    hints = types_of(cls)
+    return tuple(
+        Setting(
+            section=name,
+            key=key,
+            flag=f"{name}.{key.replace('_', '-')}",
+            type=hints[key],
+            default=defaults[key],
+            limits=limits,
+        )
+        for key, limits in limits_of(cls).items()
+    )

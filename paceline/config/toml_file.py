@@ -1,0 +1,80 @@
+"""Configurations from values and TOML files, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from paceline.config.config import SECTIONS, Config
+from paceline.config.flags import Setting, settings
+from paceline.config.parsing import shown
+from paceline.core.errors import ConfigError
+from paceline.core.registry import nearest
+from paceline.core.scheme import names
+
+
+def build(values: Mapping[str, Mapping[str, Any]]) -> Config:
+    """A checked configuration from values by section and key, such as a parsed TOML file.
+
+    Raises ConfigError for unknown sections and keys, naming the nearest one, and for values that do not fit.
+    """
+    known: dict[str, dict[str, Setting]] = {}
+    for setting in settings():
+        known.setdefault(setting.section, {})[setting.key] = setting
+    known.update({name: {} for name in names() if name not in known})
+    checked: dict[str, dict[str, Any]] = {}
+    for section, entries in values.items():
+        if not isinstance(entries, Mapping):
+            raise ConfigError(f"{shown(section)} = {entries!r} stands outside a section{_section_with(section, known)}")
+        if section not in known:
+            raise ConfigError(f"unknown section [{shown(section)}]{nearest(section, known)}")
+        for key, value in entries.items():
+            if key not in known[section]:
+                raise ConfigError(f"unknown key {key!r} in [{section}]{nearest(key, known[section])}")
+            checked.setdefault(section, {})[key] = known[section][key].check(value)
+    sections = {name: cls(**checked.get(name, {})) for name, cls in SECTIONS.items()}
+    parameters = {name: checked[name] for name in names() if name in checked}
+    return Config(**sections, parameters=parameters).check()
+
+
+def _section_with(word: str, known: Mapping[str, Mapping[str, Setting]]) -> str:
+    """The end of an error message about `word`, a key that stands before any section: where it belongs."""
+    for section, entries in known.items():
+        for key, setting in entries.items():
+            if word in (key, setting.flag):
+                return f"; write it as {key} below [{section}]"
+    return nearest(word, known)
+
+
+def load(path: str | Path) -> dict[str, dict[str, Any]]:
+    """The values of a TOML file. Raises ConfigError when it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def to_dict(config: Config) -> dict[str, dict[str, Any]]:
+    """Values by section and key, every default written out; `build` gives the same configuration back."""
+    values: dict[str, dict[str, Any]] = {name: dataclasses.asdict(getattr(config, name)) for name in SECTIONS}
+    for section in values.values():
+        section.update({key: list(value) for key, value in section.items() if isinstance(value, tuple)})
+    used = config.scheme()
+    values[config.run.scheme] = used.parameters()
+    values.update({name: dict(entries) for name, entries in config.parameters.items() if name != config.run.scheme})
+    return {name: entries for name, entries in values.items() if entries}
+
+
+def save(config: Config, path: Path) -> None:
+    import tomli_w
+
+    values = to_dict(config)
+    values["run"].pop("out")  # read again, it is another run with a folder of its own
+    values["checkpoint"].pop("resume")
+    path.write_text(tomli_w.dumps(values), encoding="utf-8", errors="surrogateescape")  # as the names are on disk

@@ -1,0 +1,187 @@
+"""Settings that contradict one another, each refused with the way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paceline.checkpoint.redis_url import Address, is_store
+from paceline.config.parsing import shown
+from paceline.core.errors import ConfigError
+from paceline.core.paramserver.gated_server import settles
+from paceline.core.paramserver.gradient_check import REJECT
+from paceline.core.paramserver.robust_mean import NONE
+from paceline.core.scheme import Scheme
+from paceline.core.sharding import parse_shards
+from paceline.engine import specs
+from paceline.engine.data.partition import read_sharding
+from paceline.engine.data.partition_plan import parse_shares
+from paceline.engine.data.remote import is_remote
+from paceline.live.addresses import check_bind
+from paceline.live.same_host.shared_memory import segments_for
+
+if TYPE_CHECKING:
+    from paceline.config.config import Config
+
+
+def check(config: Config) -> None:
+    """Raises ConfigError for settings that contradict one another."""
+    workers, stop = config.cluster.workers, config.stop
+    for flag, entries in (("slowdown", config.cluster.slowdown), ("device", config.cluster.device.split(","))):
+        if len(entries) > 1 and len(entries) != workers:
+            raise ConfigError(f"--{flag} names {len(entries)} workers, --workers says {workers}")
+    if config.cluster.slowdown and len(config.cluster.slowdown) != workers:
+        raise ConfigError(f"--slowdown names {len(config.cluster.slowdown)} workers, --workers says {workers}")
+    if config.cluster.min_workers > workers:
+        raise ConfigError(f"--min-workers {config.cluster.min_workers}: --workers says {workers}")
+    _check_beginning(config)
+    if config.cluster.slowdown and not config.cluster.step_ms:
+        raise ConfigError("--slowdown multiplies --step-ms: give that too, e.g. --step-ms 20")
+    if not (stop.epochs or stop.seconds or stop.steps or stop.target_accuracy):
+        raise ConfigError("nothing would end the run: give --epochs, --seconds, --steps or --target-accuracy")
+    _check_optimizer(config)
+    _check_data(config)
+    _check_mean(config)
+    _check_precision(config)
+    _check_gate(config)
+    _check_robust(config)
+    _check_store(config)
+    fractions = parse_shards(config.cluster.shards)
+    if fractions and len(fractions) != config.cluster.servers:
+        raise ConfigError(f"--shards names {len(fractions)} servers, --servers says {config.cluster.servers}")
+    if config.cluster.ack == "replica" and config.cluster.servers < 2:
+        raise ConfigError(
+            f"--ack replica needs another server to keep the copies, --servers says {config.cluster.servers}: "
+            "give --servers 2 or more, or --ack memory"
+        )
+    segments_for(config.cluster.transport)
+    check_bind(config.cluster.bind, config.cluster.secured)
+    config.scheme().check(workers, config.cluster.servers)
+    momentum = config.optimizer.momentum if config.optimizer.name == "sgd" else 0.0
+    config.codecs().check(config.scheme(), config.cluster.servers, momentum, config.cluster.mean)
+
+
+def _check_beginning(config: Config) -> None:
+    """Can workers come while training goes on?"""
+    cluster = config.cluster
+    begin, how = cluster.begin_with, f"--begin-with {cluster.begin_with}"
+    if begin > cluster.workers:
+        raise ConfigError(f"{how}: --workers says {cluster.workers}, and is how many there can be at most")
+    if cluster.beginning == cluster.workers:
+        return
+    if cluster.min_workers > begin:
+        raise ConfigError(f"{how}: --min-workers {cluster.min_workers} would not be there; give at most {begin}")
+    if not cluster.servers or cluster.mean not in ("auto", "servers"):
+        asked = f"--mean {cluster.mean}" if cluster.servers else "--servers 0"
+        raise ConfigError(
+            f"{how}: with {asked} the workers average among themselves, and nobody can come late; "
+            "give --servers 1 or more and leave --mean out"
+        )
+    if config.codecs().low_rank:
+        raise ConfigError(f"{how}: one who comes late would not know the factors of powersgd; leave --begin-with out")
+    if config.checkpoint.resume != "never":
+        raise ConfigError(f"{how}: a run that goes on from a checkpoint begins with all workers; leave one of them out")
+
+
+def _check_optimizer(config: Config) -> None:
+    optimizer, schedule, epochs = config.optimizer, config.schedule, config.stop.epochs
+    if optimizer.name != "sgd" and optimizer.nesterov:
+        instead = "--momentum" if optimizer.name in specs.MOMENTUM else "--beta1"
+        raise ConfigError(f"--nesterov is SGD's; {optimizer.name} has {instead} instead")
+    if optimizer.nesterov and not optimizer.momentum:
+        raise ConfigError("--nesterov needs --momentum above 0")
+    scheme, servers = config.scheme(), config.cluster.servers
+    if optimizer.clip_norm and servers > 1 and scheme.computes and scheme.server(servers) is not None:
+        raise ConfigError(
+            f"--clip-norm needs the norm of the whole gradient, and each of {servers} servers sees a part of it: "
+            "give --servers 1, or a scheme whose workers make the updates, such as bsp or esync"
+        )
+    if max(optimizer.beta1, optimizer.beta2) >= 1:
+        raise ConfigError("--beta1 and --beta2 must be below 1")
+    if schedule.name == "step" and not schedule.factor:
+        raise ConfigError("--schedule-factor must be above 0")
+    if schedule.name == "cosine" and not epochs:
+        raise ConfigError("--schedule cosine needs --epochs, to know where it ends")
+    if schedule.name == "cosine" and schedule.warmup >= epochs:
+        raise ConfigError(f"--schedule cosine needs more --epochs than the {schedule.warmup:g} of its --warmup")
+
+
+def _check_data(config: Config) -> None:
+    workers = config.cluster.workers
+    if config.data.directory and not is_remote(config.data.directory) and not Path(config.data.directory).is_dir():
+        raise ConfigError(f"--data-dir {shown(config.data.directory)}: no such folder")
+    shares = parse_shares(config.data.shares)
+    if shares.weights and len(shares.weights) != workers:
+        raise ConfigError(f"--shares names {len(shares.weights)} fractions, --workers says {workers}")
+    if shares.leased:
+        check_leases(config.data.shares, config.scheme(), config.cluster.servers)
+    if shares.path:
+        read_sharding(Path(shares.path), workers)
+
+
+def check_leases(shares: str, scheme: Scheme, servers: int) -> None:
+    """Raises ConfigError where nobody can say which samples came into an update."""
+    if not settles(scheme, servers):
+        raise ConfigError(
+            f"--shares {shares}: under {scheme.name} with --servers {servers} no server hears which samples came into "
+            "an update; give --shares uniform, or a scheme whose workers push gradients or deltas to servers, such as "
+            "bsp, ssp or asp"
+        )
+
+
+def _check_precision(config: Config) -> None:
+    if config.model.precision == "fp16" and "cpu" in config.cluster.device:
+        raise ConfigError("--precision fp16 needs a GPU for every worker: give --precision bf16, or other --device")
+
+
+def _check_gate(config: Config) -> None:
+    scheme, servers = config.scheme(), config.cluster.servers
+    if config.gate.mode == REJECT and scheme.server(servers) is None:
+        raise ConfigError(
+            f"--gate reject: nothing is pushed to servers under {scheme.name} with --servers {servers}; "
+            "take --gate warn, or a scheme whose workers push, such as asp"
+        )
+
+
+def _check_robust(config: Config) -> None:
+    scheme, rule = config.scheme(), config.robust.rule
+    if rule == NONE:
+        return
+    if not scheme.whole_rounds:
+        raise ConfigError(
+            f"--robust {rule}: under {scheme.name} no server has one contribution of each worker, all computed on the "
+            "same weights, which is what it compares; give --scheme bsp, or --robust none"
+        )
+    if scheme.server(config.cluster.servers) is None:
+        raise ConfigError(
+            f"--robust {rule}: with --servers 0 gradients are summed on their way, and nobody sees a single one; "
+            "give --servers 1"
+        )
+    config.robust_policy().check(config.cluster.workers)
+
+
+def _check_store(config: Config) -> None:
+    checkpoint = config.checkpoint
+    for flag, address in (("store", checkpoint.store), ("resume", checkpoint.resume)):
+        try:
+            if address and (flag == "store" or is_store(address)):
+                found = Address.parse(address)
+                if flag == "resume" and not found.run:
+                    raise ValueError(f"{found} names no run: give redis://host:port/db/RUN")
+        except ValueError as error:
+            raise ConfigError(f"--{flag}: {error}") from None
+    if checkpoint.store and not checkpoint.every:
+        raise ConfigError("--store keeps checkpoints, and --checkpoint-every 0 makes none: leave one of them out")
+
+
+def _check_mean(config: Config) -> None:
+    mean, servers = config.cluster.mean, config.cluster.servers
+    if mean == "servers" and not servers:
+        raise ConfigError("--mean servers needs --servers 1 or more")
+    if mean == "nccl" and "cpu" in config.cluster.device:
+        raise ConfigError("--mean nccl needs a GPU of its own for every worker: give --device cuda:0,cuda:1,...")
+    if mean not in ("auto", "servers") and servers and not config.scheme().uses_mean(servers):
+        raise ConfigError(
+            f"--mean {mean}: with servers, the workers of {config.run.scheme} average nothing among themselves; "
+            "give --servers 0 where it can do without, or leave --mean out"
+        )

@@ -1,0 +1,75 @@
+"""Dealing out a whole number of samples so that workers of unlike speeds are done at once."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from paceline.core.adaptive.step_times import Estimates
+
+
+class Balance:
+    """The present `sizes` by rank, which sum to `total` wherever the bounds allow; `high` = 0 is none.
+
+    `v` estimates every worker's speed in samples/s; until then `seconds_per_step`, if known, tells them apart. Sizes
+    stay as they are until others would save more than `hysteresis` of the step.
+    """
+
+    def __init__(
+        self, v: Estimates, seconds_per_step: Sequence[float], total: int, low: int, high: int, hysteresis: float
+    ) -> None:
+        self.v, self.seconds_per_step = v, seconds_per_step
+        self.total, self.low, self.high, self.hysteresis = total, low, high, hysteresis
+        self.sizes: dict[int, int] = {}
+
+    def settle(self, ranks: Iterable[int]) -> Iterator[tuple[int, int, str]]:
+        """New sizes for `ranks`, if those are worth it: who gets what, and why."""
+        v, before = self._speeds(sorted(ranks)), self.sizes
+        new = apportion(self.total, v, self.low, self.high or self.total)
+        if self._will_do(before, new, v):
+            return
+        self.sizes = new
+        for rank, size in new.items():
+            if size != before.get(rank):
+                yield rank, size, f"it makes {v[rank]:.1f} of {sum(v.values()):.1f} samples/s"
+
+    def _speeds(self, ranks: Sequence[int]) -> dict[int, float]:
+        """One of whom nothing is known counts as the mean of the others."""
+        known = {rank: self.v[rank] for rank in ranks if rank not in self.v.unknown}
+        if not known and self.seconds_per_step:
+            return {rank: 1.0 / self.seconds_per_step[rank] for rank in ranks}
+        mean = sum(known.values()) / len(known) if known else 1.0
+        return {rank: known.get(rank, mean) for rank in ranks}
+
+    def _will_do(self, old: Mapping[int, int], new: Mapping[int, int], v: Mapping[int, float]) -> bool:
+        if old.keys() != new.keys() or sum(old.values()) != sum(new.values()):
+            return False
+        if not all(self.low <= size <= (self.high or size) for size in old.values()):
+            return False
+        seconds_old, seconds_new = (max(sizes[rank] / v[rank] for rank in v) for sizes in (old, new))
+        return seconds_new >= seconds_old * (1 - self.hysteresis)
+
+
+def apportion(total: int, speed: Mapping[int, float], low: int, high: int) -> dict[int, int]:
+    """Whole numbers within low..high such that the largest of size / speed is smallest.
+
+    They sum to `total`, or to what comes nearest to it within the bounds.
+    """
+    total = max(low * len(speed), min(total, high * len(speed)))
+
+    def within(seconds: float) -> dict[int, int]:
+        return {rank: max(low, min(high, int(seconds * v))) for rank, v in speed.items()}
+
+    fits, too_long = 0.0, (total + 1) / min(speed.values())
+    for _ in range(48):
+        middle = (fits + too_long) / 2
+        fits, too_long = (middle, too_long) if sum(within(middle).values()) <= total else (fits, middle)
+    sizes = within(fits)
+    next_one = [((sizes[rank] + 1) / v, rank) for rank, v in speed.items() if sizes[rank] < high]
+    heapq.heapify(next_one)
+    for _ in range(total - sum(sizes.values())):
+        _, rank = heapq.heappop(next_one)
+        sizes[rank] += 1
+        if sizes[rank] < high:
+            heapq.heappush(next_one, ((sizes[rank] + 1) / speed[rank], rank))
+    return sizes

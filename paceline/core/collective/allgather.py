@@ -1,0 +1,68 @@
+"""Everybody's vector to everybody, as it is: for those that cannot be added up on their way, such as encoded ones.
+
+A gathering follows the transfers of a schedule, in which whatever a member knows reaches all others: a transfer passes
+on every share that the sender has and the receiver lacks. It is a schedule itself, of as many pieces as there are
+members: piece i is the share of member i, nothing is added, and every share comes to every member once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+from paceline.core.collective.algorithms import Groups, pairwise, schedule_for
+from paceline.core.collective.member import Outgoing
+from paceline.core.collective.schedule import Schedule, Step, Transfer
+
+
+@functools.lru_cache(maxsize=256)
+def gathering_for(name: str, n: int, hosts: Groups = ()) -> Schedule:
+    """The gathering along the schedule of that name for n members (see `schedule_for`)."""
+    return Schedule(name, n, n, tuple(_steps(schedule_for(name, n, hosts), straight=name == pairwise.__name__)))
+
+
+def _steps(schedule: Schedule, *, straight: bool) -> Iterator[Step]:
+    """`straight`: from its owner only, passed on by nobody."""
+    known = [{member} for member in range(schedule.workers)]
+    for step in schedule.steps:
+        before = [frozenset(shares) for shares in known]
+        transfers = []
+        for t in step:
+            new = (before[t.src] & {t.src} if straight else before[t.src]) - known[t.dst]
+            known[t.dst] |= new
+            transfers += [Transfer(t.src, t.dst, share, share + 1, False) for share in sorted(new)]
+        if transfers:
+            yield tuple(transfers)
+
+
+class Share:
+    """One member's part in passing on the share of `owner`, which has it already: what is given is to be sent."""
+
+    def __init__(self, gathering: Schedule, me: int, owner: int, v: object = None, weight: float = 0.0) -> None:
+        tasks = gathering.tasks[me]
+        self._onward = [send for sends in tasks.sends for send in sends if send.first == owner]
+        self._comes = {(r.step, r.src) for r in tasks.receives if r.first == owner}
+        self.v, self.weight = v, weight
+
+    @property
+    def done(self) -> bool:
+        return not self._comes
+
+    def begin(self) -> Iterator[Outgoing]:
+        """Comes before any `take`."""
+        return self._send() if self.done else iter(())
+
+    def take(self, step: int, src: int, v: object, weight: float) -> Iterator[Outgoing]:
+        """From member `src`. Raises ValueError for what is not of this schedule."""
+        if (step, src) not in self._comes:
+            raise ValueError(f"member {src} sent a share in step {step}")
+        self._comes.clear()
+        self.v, self.weight = v, weight
+        yield from self._send()
+
+    def room(self, step: int, src: int) -> None:
+        """As of `Part`: none is known before the share is there."""
+
+    def _send(self) -> Iterator[Outgoing]:
+        for send in self._onward:
+            yield Outgoing(send.dst, send.step, self.v, self.weight)

@@ -1,0 +1,252 @@
+"""Who takes part: the coordinator's record of lives, and what it decides when one ends or begins.
+
+    absent --hello--> joining --ready--> coming --all others know--> training --left--> left
+       ^                 |                 |                            |                 |
+       +-- hello of a later incarnation -- lost <----- reset, silence, no progress -------+
+
+A member is a worker, a server, or whoever else there is; it may be named by anything hashable. Each life of it has an
+incarnation, a number that only grows: to evict a member is to burn its incarnation, so that nothing which that life
+still says is heard (it may wake up after its eviction). The view counts the changes that others have to know.
+
+The machine has no clock and sends nothing: it is told what happened and when, on one monotonic clock, and returns
+decisions with their reasons. The live coordinator runs it (`live/coordinator/elasticity.py`). The simulator does not:
+it has a membership of its own, by the same rules (`sim/faults/membership.py`, `sim/faults/confirmed_membership.py`), so
+fuzzing says nothing about this file.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+Who = TypeVar("Who", bound=Hashable)
+
+FIRST_STEP = 6.0
+"""The first step of a life may take so many times as long: it compiles, and loads what later ones find loaded."""
+
+
+class State(enum.Enum):
+    ABSENT = "absent"
+    JOINING = "joining"  # it said hello; nobody else reckons with it
+    COMING = "coming"  # the others are being told
+    TRAINING = "training"
+    LOST = "lost"
+    LEFT = "left"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """dead_s: silence that counts as death. stuck_s: so long a member that waits for nobody may go without a step, or
+    for `stuck_steps` of its usual ones, whichever is longer; infinite for ever. join_s: from hello to ready.
+    """
+
+    dead_s: float = 5.0
+    stuck_s: float = 10.0
+    stuck_steps: float = 10.0
+    join_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evict(Generic[Who]):
+    """`incarnation` of `who` is burnt. `known`: the others reckoned with it, so they have to hear of `view`."""
+
+    who: Who
+    incarnation: int
+    view: int
+    reason: str
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Announce(Generic[Who]):
+    """Tell everybody that `who` comes; each of them says that it has heard (`acknowledged`)."""
+
+    who: Who
+    incarnation: int
+    view: int
+
+
+@dataclass(frozen=True, slots=True)
+class Enter(Generic[Who]):
+    """Everybody knows: what begins from now on reckons with `who`."""
+
+    who: Who
+    incarnation: int
+    view: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse(Generic[Who]):
+    """This life of `who` is not let in."""
+
+    who: Who
+    incarnation: int
+    reason: str
+
+
+Decision = Evict[Who] | Announce[Who] | Enter[Who] | Refuse[Who]
+
+
+@dataclass(slots=True)
+class Member(Generic[Who]):
+    """`burnt`: the highest incarnation that may not come back. `unaware`: who has not heard yet that it comes."""
+
+    state: State = State.ABSENT
+    incarnation: int = 0
+    burnt: int = -1
+    view: int = 0
+    since: float = 0.0
+    heard: float = 0.0
+    progressed: float = 0.0
+    steps: int = 0
+    step_s: float = 0.0
+    unaware: set[Who] = field(default_factory=set)
+
+
+HERE = (State.COMING, State.TRAINING)
+
+
+class Membership(Generic[Who]):
+    """`view` is the number of the present generation; it grows with every change that others hear of."""
+
+    def __init__(self, patience: Patience | None = None) -> None:
+        self.patience = patience or Patience()
+        self.view = 0
+        self._members: dict[Who, Member[Who]] = {}
+        self._ticked: float | None = None
+
+    # ---- looking at it -----------------------------------------------------------------------------------
+    def state(self, who: Who) -> State:
+        return self._members[who].state if who in self._members else State.ABSENT
+
+    def incarnation(self, who: Who) -> int:
+        """Of its present life, or its last one."""
+        return self._members[who].incarnation if who in self._members else 0
+
+    def here(self) -> list[Who]:
+        """Those that the others reckon with, in the order of their first hello."""
+        return [who for who, member in self._members.items() if member.state in HERE]
+
+    # ---- coming ------------------------------------------------------------------------------------------
+    def hello(self, now: float, who: Who, incarnation: int) -> list[Decision[Who]]:
+        """A life says hello. An earlier one that is still here is evicted for it; a burnt one is refused."""
+        member = self._members.setdefault(who, Member())
+        if incarnation <= member.burnt:
+            return [Refuse(who, incarnation, f"life {incarnation} of {who} is over: {member.burnt} are burnt")]
+        decisions = self.lost(now, who, member.incarnation, "came back") if incarnation > member.incarnation else []
+        member.state, member.incarnation, member.since = State.JOINING, incarnation, now
+        member.heard = member.progressed = now
+        member.steps, member.step_s = 0, 0.0
+        return decisions
+
+    def begin(self, now: float) -> None:
+        """The run begins with all that are joining; nobody has to be told of anybody."""
+        self.view += 1
+        for member in self._members.values():
+            if member.state is State.JOINING:
+                self._enters(now, member)
+
+    def ready(self, now: float, who: Who) -> list[Decision[Who]]:
+        """A newcomer has what it needs; it enters when all that are here have heard of it."""
+        member = self._members[who]
+        if member.state is not State.JOINING:
+            return []
+        self.view += 1
+        member.unaware = set(self.here())
+        member.state, member.view = State.COMING, self.view
+        return [Announce(who, member.incarnation, self.view), *self._entering(now)]
+
+    def acknowledged(self, now: float, who: Who, view: int) -> list[Decision[Who]]:
+        """`who` has heard of every change up to `view`."""
+        for member in self._members.values():
+            if member.view <= view:
+                member.unaware.discard(who)
+        return self._entering(now)
+
+    def _entering(self, now: float) -> list[Decision[Who]]:
+        entering: list[Decision[Who]] = []
+        for who, member in self._members.items():
+            if member.state is State.COMING and not member.unaware:
+                self._enters(now, member)
+                entering.append(Enter(who, member.incarnation, member.view))
+        return entering
+
+    def _enters(self, now: float, member: Member[Who]) -> None:
+        member.state, member.since, member.heard, member.progressed = State.TRAINING, now, now, now
+
+    # ---- staying -----------------------------------------------------------------------------------------
+    def heard(self, now: float, who: Who) -> None:
+        """Something came from `who`."""
+        if who in self._members:
+            self._members[who].heard = now
+
+    def progressed(self, now: float, who: Who, steps: int, *, waits: bool, step_s: float = 0.0) -> None:
+        """`who` has made `steps` steps in this life, of `step_s` seconds each; `waits`: for others, just now."""
+        self.heard(now, who)
+        member = self._members[who]
+        if waits or steps != member.steps:
+            member.progressed = now
+        member.steps, member.step_s = steps, step_s
+
+    # ---- going -------------------------------------------------------------------------------------------
+    def left(self, now: float, who: Who) -> int:
+        """Cleanly: it takes no further part. The view that the others hear of it by."""
+        member = self._members[who]
+        member.state, member.since = State.LEFT, now
+        member.unaware.clear()
+        self.view += 1
+        return self.view
+
+    def lost(self, now: float, who: Who, incarnation: int, reason: str) -> list[Decision[Who]]:
+        """That life of `who` is to end, or has: its connection was reset, somebody cannot reach it, ... Once a life."""
+        member = self._members.get(who)
+        if member is None or incarnation != member.incarnation or member.state in (State.LOST, State.ABSENT):
+            return []
+        known = member.state is not State.JOINING
+        self.view += known
+        member.state, member.burnt, member.since = State.LOST, incarnation, now
+        member.unaware.clear()
+        evicted: Decision[Who] = Evict(who, incarnation, self.view, reason, known)
+        for other in self._members.values():
+            other.unaware.discard(who)  # nobody waits for the dead
+        return [evicted, *self._entering(now)]
+
+    def tick(self, now: float) -> list[Decision[Who]]:
+        """Call it a few times in `dead_s`. What this side slept through is held against nobody."""
+        gap = now - self._ticked if self._ticked is not None else 0.0
+        self._ticked = now
+        if gap > self.patience.dead_s / 2:
+            for member in self._members.values():
+                member.heard, member.progressed, member.since = now, now, now
+        found = [(who, member, self._overdue(now, member)) for who, member in self._members.items()]
+        decisions: list[Decision[Who]] = []
+        for who, member, reason in found:
+            if reason:
+                decisions += self.lost(now, who, member.incarnation, reason)
+        return decisions
+
+    def half_stuck(self, now: float) -> list[Who]:
+        """Who has been without a step for half the time after which it counts as lost."""
+        return [who for who, member in self._members.items() if self._stuck(now, member, 0.5)]
+
+    def _stuck(self, now: float, member: Member[Who], part: float = 1.0) -> bool:
+        patience = self.patience
+        if member.state is not State.TRAINING or math.isinf(patience.stuck_s):
+            return False
+        limit = max(patience.stuck_s, patience.stuck_steps * member.step_s)
+        return now - member.progressed > part * limit * (1.0 if member.steps else FIRST_STEP)
+
+    def _overdue(self, now: float, member: Member[Who]) -> str:
+        """Why this member counts as lost by now; nothing while it does not."""
+        patience = self.patience
+        if member.state in (*HERE, State.JOINING) and now - member.heard > patience.dead_s:
+            return f"silent for {now - member.heard:.1f} s"
+        if member.state is State.JOINING and now - member.since > patience.join_s:
+            return f"did not get ready within {patience.join_s:g} s"
+        if not self._stuck(now, member):
+            return ""
+        usual = f", a step takes it {member.step_s:.2g} s" if member.step_s else ""
+        return f"alive, but no step for {now - member.progressed:.1f} s{usual}"

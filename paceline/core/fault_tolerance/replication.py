@@ -1,0 +1,209 @@
+"""Each server's slices are copied to the next server before an update is answered.
+
+    server s      update a slice;  Copied (a vector), ..., Complete  ->  server s + 1;   answers wait for
+    server s + 1  keep them;  Kept  ->  server s                                         Kept, then go
+
+Only the newest copy of a slice is kept. While the next server is not there, answers go at once; when it is there again,
+it gets everything. Drivers lend the ways: live ones (`paceline.live.state.replication`) and simulated
+(`paceline.sim.faults.server_recovery`).
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.core.effects import Reply, Tell
+from paceline.core.errors import PeerLost, ProtocolError
+from paceline.core.message import message
+from paceline.core.role import Place, Role
+from paceline.core.validation import bounds
+from paceline.core.vector import Vector
+
+
+@dataclass(frozen=True, slots=True)
+class SliceState:
+    """All that a slice is made of: vectors as long as it, and what JSON can say."""
+
+    vectors: dict[str, Any]
+    facts: dict[str, Any]
+
+
+@message("copies.Copied", plane="state")
+class Copied:
+    """One vector of a slice, the `slice`-th of the sender's."""
+
+    slice: bounds.Slice
+    name: bounds.Name
+    v: Vector
+
+
+@message("copies.Complete", plane="state")
+class Complete:
+    """All vectors of that slice have been sent; `facts`: JSON. `number` counts its copies."""
+
+    slice: bounds.Slice
+    number: bounds.Count
+    facts: bounds.LongText
+
+
+@message("copies.Kept", plane="state")
+class Kept:
+    slice: bounds.Slice
+    number: bounds.Count
+
+
+class Copies(Role):
+    """Of one server: has its own slices kept by the server `after` it, and keeps those of the one `before` it."""
+
+    def __init__(
+        self,
+        place: Place,
+        *,
+        before: int,
+        after: int,
+        counts: Sequence[int],
+        state_of: Callable[[int], SliceState],
+        mark_of: Callable[[int], Hashable],
+        tell: Callable[[int, int, Any], None],
+        release: Callable[[Role, Iterable[Tell | Reply]], None],
+    ) -> None:
+        """`counts`: slices of this server, of the one before, and of the one after.
+
+        Everywhere the slice after a server's own is that of its copies. `mark_of` a slice is another one whenever it
+        has to be copied again. `tell` a server's slice a message; raises PeerLost. `release`: carry out what was held.
+        """
+        super().__init__(None, place)
+        self._before, self._after = before, after
+        self._own, self._kept, self._theirs = counts
+        self._state_of, self._mark_of = state_of, mark_of
+        self._tell_slice, self._carry_out = tell, release
+        self._copied = False  # is the next server there?
+        self._coming: dict[int, dict[str, Any]] = defaultdict(dict)
+        self._held: dict[int, SliceState] = {}
+        self._acts: deque[tuple[list[int], Callable[[], None]]] = deque()
+        self.forget()
+
+    @property
+    def complete(self) -> bool:
+        """Is all that the server before this one holds kept here?"""
+        return len(self._held) == self._kept
+
+    @property
+    def held(self) -> list[SliceState]:
+        return [self._held[at] for at in range(self._kept)]
+
+    def forget(self) -> None:
+        """Between two messages: what waits to be answered is asked again, nothing of this server is copied yet, and
+        what is kept of another is of a time that is over."""
+        self._coming.clear()
+        self._held.clear()
+        self._numbers, self._answered = [0] * self._own, [0] * self._own
+        self._marks: list[Hashable] = [None] * self._own
+        self._waiting: list[deque[tuple[int, Role, list[Tell | Reply]]]] = [deque() for _ in range(self._own)]
+        self._begun = False
+        acts, self._acts = self._acts, deque()
+        for _, act in acts:
+            act()
+
+    # ---- of this server ----------------------------------------------------------------------------------
+    def begin(self) -> None:
+        """Between two messages: all servers are there, and of one view."""
+        self._begun = self._copied = True
+        for at in range(self._own):
+            self._copy(at)
+
+    def hold(self, at: int, role: Role, effects: Iterable[Tell | Reply]) -> list[Tell | Reply]:
+        """What of it may go at once; the rest goes when the state behind it is on the next server."""
+        now = list(effects)
+        if not self._begun:  # whoever takes its place would have what there was before
+            self._waiting[at].append((self._numbers[at] + 1, role, now))
+            return []
+        if not self._copied:
+            return now
+        if self._mark_of(at) != self._marks[at]:
+            self._copy(at)
+        if not now or self._answered[at] >= self._numbers[at]:
+            return now
+        self._waiting[at].append((self._numbers[at], role, now))
+        return []
+
+    def when_kept(self, act: Callable[[], None]) -> None:
+        """Between two messages: `act` once all that there is now is on the next server, or nobody could keep it."""
+        self._acts.append((self._numbers.copy() if self._copied else [0] * self._own, act))
+        self._act()
+
+    def _act(self) -> None:
+        while self._acts and all(map(operator.le, self._acts[0][0], self._answered)):
+            self._acts.popleft()[1]()
+
+    def lost(self, who: int) -> None:
+        """Between two messages: nobody waits for the dead."""
+        if who == self._before:
+            self._coming.clear()
+        if who == self._after:
+            self._copied = False
+            for at in range(self._own):
+                self._release(at, self._numbers[at])
+
+    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """What waits for a copy is not for the life of that worker that comes after it."""
+        for waiting in self._waiting:
+            for _, _, effects in waiting:
+                effects[:] = [of for of in effects if not (isinstance(of, Reply) and of.to == rank)]
+        yield from ()
+
+    def _copy(self, at: int) -> None:
+        state = self._state_of(at)
+        self._numbers[at] += 1
+        self._marks[at] = self._mark_of(at)
+        for name, v in state.vectors.items():
+            self._tell(self._after, self._theirs, Copied(slice=at, name=name, v=v))
+        self._tell(
+            self._after, self._theirs, Complete(slice=at, number=self._numbers[at], facts=json.dumps(state.facts))
+        )
+
+    def _release(self, at: int, number: int) -> None:
+        self._answered[at] = max(number, self._answered[at])
+        waiting = self._waiting[at]
+        while waiting and waiting[0][0] <= number:
+            _, role, effects = waiting.popleft()
+            self._carry_out(role, effects)
+        self._act()
+
+    def _tell(self, who: int, slice: int, message: Any) -> None:
+        try:
+            self._tell_slice(who, slice, message)
+        except PeerLost:
+            self.lost(who)
+
+    # ---- upon receiving ----------------------------------------------------------------------------------
+    def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+        sender = self._after if isinstance(message, Kept) else self._before
+        if src != sender:
+            raise ProtocolError(f"server {src} sends {type(message).__name__}, and server {sender} is its neighbour")
+        match message:
+            case Copied(slice=at, name=name, v=v):
+                self._coming[at][name] = v
+            case Complete(slice=at, number=number, facts=facts):
+                self._keep(at, json.loads(facts))
+                self._tell(self._before, self._kept, Kept(slice=at, number=number))
+            case Kept(slice=at, number=number) if at < self._own:
+                self._release(at, number)
+            case _:
+                yield from super().on(now, src, message)
+
+    def _keep(self, at: int, facts: dict[str, Any]) -> None:
+        self._held[at] = SliceState(self._coming.pop(at, {}), facts)
+
+
+def mark_of(role: Role | None) -> Hashable:
+    """Another one whenever what has to be copied has changed.
+
+    A newcomer changes no version, but a copy that did not know it would count its next push twice, or not at all.
+    """
+    return getattr(role, "version", 0), tuple(getattr(role, "shift", {}).items())

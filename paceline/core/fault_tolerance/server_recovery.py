@@ -1,0 +1,74 @@
+"""Which servers go back, and to what, when some are lost: one copy, or the newest snapshot, all together.
+
+Where servers copy what they answer to the next one (`paceline.core.fault_tolerance.replication`), a lost one goes on
+from its copy and the others notice nothing. Where they do not, or two neighbours are lost together, all go back to the
+snapshot, so that the model is of one piece; that begins a new view. Every order has a number, and no answer to an
+earlier one counts.
+
+Nothing here knows a clock or a connection: live (`paceline.live.coordinator.server_recovery`) and simulated runs are
+driven by the same.
+"""
+
+from __future__ import annotations
+
+
+class Replacing:
+    """Of one run. Servers are numbers. `number`: of the last order; `view`: the one that counts.
+
+    away: who is lost and not back yet. undone: do all go back to the snapshot this time?
+    """
+
+    def __init__(self, servers: int) -> None:
+        self._count = servers
+        self.away: set[int] = set()
+        self.number = self.view = 0
+        self.undone = False
+        self._prepared: set[int] = set()
+
+    def lost(self, server: int, *, copied: bool) -> None:
+        """`copied`: do servers copy what they answer?"""
+        self.away.add(server)
+        self.undone = self.undone or not copied or any(self._keeper_of(other) in self.away for other in self.away)
+
+    def _keeper_of(self, server: int) -> int:
+        return (server + 1) % self._count
+
+    def order(self, number: int) -> None:
+        """From now on this order counts, and none before it."""
+        self.number = number
+        self._prepared.clear()
+        self.view = number if self.undone else self.view
+
+    def concerned(self) -> list[int]:
+        """Whom the order is for."""
+        return [server for server in range(self._count) if self.undone or server in self.away]
+
+    def source(self, server: int) -> int | None:
+        """Which server has what `server` is to be; None for the snapshot."""
+        return None if self.undone else self._keeper_of(server)
+
+    def prepared(self, server: int, number: int) -> bool:
+        """It is what the order says. True when all are."""
+        if not self.counts(number):
+            return False
+        self._prepared.add(server)
+        return not self.missing()
+
+    def failed(self, number: int) -> bool:
+        """A keeper has not all of it, being new itself. True when that sends all to the snapshot, by another order."""
+        if self.counts(number):
+            self.undone = True
+        return self.counts(number)
+
+    def counts(self, number: int) -> bool:
+        """Is it of the present order?"""
+        return bool(self.away) and number == self.number
+
+    def missing(self) -> list[int]:
+        """Who is not prepared yet."""
+        return [server for server in self.concerned() if server not in self._prepared]
+
+    def done(self) -> None:
+        """All are there, and have been told."""
+        self.away.clear()
+        self.undone = False

@@ -1,0 +1,163 @@
+"""Elastic averaging: workers that keep their own weights, tied to a common centre by a spring.
+
+Asynchronous, the centre on the servers:
+
+    worker i:  repeat  x <- local steps from x;  send x;  x~ <- the answer;  x <- x - alpha (x - x~)
+    server:    upon x:  answer x~;  x~ <- x~ + alpha_s (x - x~)
+
+Synchronous, the same centre on every worker:
+
+    worker i:  repeat  x_i <- local steps from x_i
+                       (x_i, x~) <- (x_i - alpha (x_i - x~),  x~ + alpha_s sum_j (x_j - x~))     (one Mean over all)
+
+`w` of a role is the centre x~, wherever it is kept. What the local steps are is the scheme's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from paceline.core.effects import SERVERS, Call, Effect, Trained
+from paceline.core.errors import ConfigError
+from paceline.core.local.local_sgd import AVERAGE, Trainer, memory_parameter
+from paceline.core.message import STATE, Nature, message
+from paceline.core.paramserver.async_server import ArrivalServer
+from paceline.core.role import Place, Role
+from paceline.core.scheme import Scheme, parameter
+from paceline.core.validation import bounds
+
+
+@message("elastic.Replica")
+class Replica:
+    """Weights `x` of a worker after `samples` samples; `clock` counts its exchanges from 1. Answered by Centre."""
+
+    carries: ClassVar[Nature] = STATE
+
+    x: bounds.Whole
+    clock: bounds.Clock
+    samples: bounds.Samples
+
+
+@message("elastic.Centre")
+class Centre:
+    carries: ClassVar[Nature] = STATE
+
+    w: bounds.Whole
+    version: bounds.Count
+    samples_seen: bounds.Count = 0
+
+
+class ElasticWorker(Trainer):
+    """Asynchronous."""
+
+    private: ClassVar[tuple[str, ...]] = ("x",)
+
+    def __init__(self, scheme: Any, place: Place) -> None:
+        super().__init__(scheme, place)
+        self.x: Any = place.w
+        self.alpha: float = scheme.moving_rate(len(place.workers))
+
+    def local(self) -> Generator[Effect, Any, Trained]:
+        """The local steps, from `x`."""
+        t = yield self.train(self.x, self.scheme.tau)
+        return t  # type: ignore[no-any-return]
+
+    def run(self) -> Generator[Effect, Any, None]:
+        while True:
+            if self.done is None:
+                self.done = yield from self.local()
+            replica = Replica(x=self.done.x, clock=self.round + 1, samples=self.done.samples)
+            answer = yield Call(SERVERS, replica)
+            self.w, self.samples_seen = answer.w, answer.samples_seen
+            self.x = self.done.x - (self.done.x - self.w) * self.alpha
+            self.met()
+
+
+class SynchronousWorker(ElasticWorker):
+    """The centre moves once a round, by the forces of all who take part; everybody computes the same."""
+
+    common = ("round", "samples_seen")
+
+    def run(self) -> Generator[Effect, Any, None]:
+        alpha_s = self.scheme.moving_rate(len(self.workers), of_centre=True)
+        while True:
+            if self.done is None:
+                self.done = yield from self.local()
+            yield from self.average_memory()
+            apart = self.done.x - self.w
+            mean = yield self.mean(apart, 1.0)
+            self.x = self.done.x - apart * self.alpha
+            self.w = self.w + mean.v * (alpha_s * mean.weight)  # the weights of a Mean of ones: how many took part
+            # Of equal batches, as they are but where a share ends.
+            self.samples_seen += round(self.done.samples * mean.weight)
+            self.met()
+
+
+class ElasticServer(ArrivalServer):
+    """One slice of the centre. The answer is the centre as it was, so that both sides feel the same difference."""
+
+    takes = Replica
+
+    def __init__(self, scheme: Any, place: Place) -> None:
+        super().__init__(scheme, place)
+        self.alpha: float = scheme.moving_rate(len(place.workers), of_centre=True)
+
+    def apply(self, src: int, message: Replica) -> float:
+        self.w = self.w + (message.x - self.w) * self.alpha
+        return self.alpha
+
+    def answer(self, src: int, before: Any) -> Centre:
+        return Centre(w=before, version=self.version, samples_seen=self.samples_seen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elastic(Scheme):
+    """What the schemes of this family share. 0 stands for a default: `alpha` 0.9 / workers, `server_alpha` alpha."""
+
+    tau: int = parameter(10, "local steps between two exchanges", low=1)
+    alpha: float = parameter(0.0, "moving rate of a worker; 0: 0.9 / workers", low=0.0, high=1.0)
+    server_alpha: float = parameter(0.0, "moving rate of the centre; 0: that of a worker", low=0.0, high=1.0)
+    synchronous: bool = parameter(False, "everybody exchanges at once, and no servers are needed")
+    memory: str = memory_parameter("keep")
+
+    Synchronous: ClassVar[type[Role]]
+
+    Server = ElasticServer
+
+    def moving_rate(self, workers: int, *, of_centre: bool = False) -> float:
+        of_worker = self.alpha or 0.9 / workers
+        return (self.server_alpha or of_worker) if of_centre else of_worker
+
+    def check(self, workers: int, servers: int) -> None:
+        if servers == 0 and not self.synchronous:
+            way_out = f"give --servers 1 or more, or --{self.name}.synchronous true"
+            raise ConfigError(f"{self.name} keeps its centre on servers: {way_out}")
+        if self.memory == AVERAGE and not self.synchronous:
+            raise ConfigError(
+                f"{self.name}.memory = 'average': asynchronous workers never meet, so there is nothing to average; "
+                f"use keep or reset, or --{self.name}.synchronous true"
+            )
+        beta = workers * self.moving_rate(workers, of_centre=True)
+        if self.synchronous and beta > 1:
+            raise ConfigError(
+                f"{self.name}: {workers} workers together would pull the centre {beta:g} times as far as their mean; "
+                f"take an alpha of at most {1 / workers:g} (1 / workers)"
+            )
+
+    @property
+    def lock_step(self) -> bool:
+        return self.synchronous
+
+    def worker(self, servers: int) -> type[Role]:
+        return self.Synchronous if self.synchronous else self.Worker
+
+    def server(self, servers: int) -> type[Role] | None:
+        return None if self.synchronous or not servers else self.Server
+
+    def natures(self, servers: int) -> tuple[set[Nature], set[Nature]]:
+        return super().natures(servers) if self.server(servers) is None else ({STATE}, {STATE})
+
+    def uses_mean(self, servers: int) -> bool:
+        return self.synchronous

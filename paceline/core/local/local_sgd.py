@@ -1,0 +1,99 @@
+"""Training locally between meetings: what every scheme of that kind shares.
+
+    worker i:  repeat  x_i <- w, then local steps on n_i samples
+                       d <- sum(n_i (x_i - w)) / sum(n_i)              (one Mean over all)
+                       w <- outer(w, d)                                (w + d unless a scheme says otherwise)
+
+An exchange does one of three things to the memory m_i of the local optimizer (momentum, Adam's moments):
+
+    keep      every worker goes on with its own
+    reset     every worker starts with none
+    average   m_i <- sum(n_i m_i) / sum(n_i): Means of its own, so as much traffic again, twice that under Adam
+
+Work that is done stays on `self` until it is handed over: a worker that was restarted meanwhile hands over the very
+same again, and what was averaged already is not averaged twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, ClassVar
+
+from paceline.core.collective.mean_server import Averaged
+from paceline.core.effects import EVERY_BIT, KEEP, RESET, Effect, Mean, Train, Trained
+from paceline.core.role import Place, Role
+from paceline.core.scheme import parameter
+from paceline.core.vector import cut, splice
+
+AVERAGE = "average"
+
+
+def memory_parameter(default: str) -> Any:
+    """The field `memory` of a scheme that trains locally."""
+    help = "what an exchange does to the local optimizer's memory: keep, reset or average it over the workers"
+    return parameter(default, help, choices=(KEEP, RESET, AVERAGE))
+
+
+class Trainer(Role):
+    """A worker that trains between exchanges.
+
+    round: exchanges finished. done: local work that is not handed over yet. start: what the optimizer remembers
+    when it begins the next round. averaged: parts of the memory of `done` that are averaged already.
+    """
+
+    def __init__(self, scheme: Any, place: Place) -> None:
+        super().__init__(scheme, place)
+        self.round = 0
+        self.done: Trained | None = None
+        self.start: Any = RESET if scheme.memory == RESET else KEEP
+        self.averaged = 0
+
+    def train(self, x: Any, steps: int, *, begins: bool = True) -> Train:
+        """Local steps; `begins`: they are the first of a round."""
+        memory = self.start if begins else KEEP
+        return Train(x, steps, memory=memory, show_memory=self.scheme.memory == AVERAGE)
+
+    def mean(self, v: Any, weight: float, what: str = "", series: int = 0) -> Mean:
+        return Mean(v, self.workers, tag=f"{self.scheme.name}/{self.round}{what}", weight=weight, series=series)
+
+    def average_memory(self) -> Generator[Effect, Any, None]:
+        """Where the scheme is asked to; in parts no longer than the model, which is what a carrier is made for."""
+        assert self.done is not None
+        memory = self.done.memory
+        if self.scheme.memory != AVERAGE or memory is None:
+            return
+        parts = cut(len(memory), -(-len(memory) // len(self.w)))
+        while self.averaged < len(parts):
+            part = parts[self.averaged]
+            mean = yield self.mean(memory[part], float(self.done.samples), f"/memory/{self.averaged}", EVERY_BIT)
+            self.start = splice(self.start if self.averaged else memory, part, mean.v)
+            self.averaged += 1
+
+    def met(self) -> None:
+        """The exchange is over."""
+        self.round += 1
+        self.done = None
+        self.averaged = 0
+
+
+class LocalWorker(Trainer):
+    """The box above. A scheme says how many `steps` a round has, and what `outer` is."""
+
+    common: ClassVar[tuple[str, ...]] = ("round", "samples_seen")
+
+    def steps(self) -> int:
+        return int(self.scheme.tau)
+
+    def outer(self, mean: Averaged) -> Any:
+        """The new w; `mean` is d, and the samples behind it."""
+        return self.w + mean.v
+
+    def run(self) -> Generator[Effect, Any, None]:
+        while True:
+            if self.done is None:
+                self.done = yield self.train(self.w, self.steps())
+            yield from self.average_memory()
+            mean = yield self.mean(self.done.x - self.w, float(self.done.samples))
+            self.w = self.outer(mean)
+            self.samples_seen += int(mean.weight)
+            self.met()

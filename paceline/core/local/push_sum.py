@@ -1,0 +1,216 @@
+"""Workers whose models have weights: what gossip schemes share.
+
+A worker holds a model w and its weight, its *mass*. Shares of it travel between workers:
+
+    give:     weight <- weight / m;   send (w, weight)           to m - 1 others, so that m equal shares remain
+    absorb:   w <- (weight w + sum_s weight_s w_s) / (weight + sum_s weight_s);   weight <- weight + sum_s weight_s
+
+Over all workers and all shares under way, sum(weight) and sum(weight w) change by local steps alone (push-sum, Kempe,
+Dobra & Gehrke 2003), so the model of the whole is sum(weight w) / sum(weight). No mass is ever lost: a share that
+comes to a worker that has left goes back to its sender, a worker that leaves hands over all it has, and one that comes
+late is given half of somebody's.
+
+Weights are whole multiples of QUANTUM. A share is rounded down to one and its giver keeps the rest, so sums of weights
+have no rounding error, and no weight can become so small that it is zero: who has less than a quantum a share gives
+nothing.
+
+What is taken in may also bear on the memory m of the worker's own optimizer (momentum, Adam's moments):
+
+    keep:     m stays as it is
+    reset:    m <- nothing, once, before the first local update after it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any, ClassVar
+
+from paceline.core.effects import KEEP, RESET, Call, Computed, Effect, Reply, Tell
+from paceline.core.errors import PeerLost
+from paceline.core.message import STATE, Nature, message
+from paceline.core.role import Place, Remembering, Role
+from paceline.core.spans import updated
+from paceline.core.validation import bounds
+from paceline.core.vector import Vector
+
+QUANTUM = 2.0**-40
+"""What a weight is made of. Sums of weights are exact up to 2^53 of it: with a weight of 1 each, 8,192 workers."""
+
+
+MASS_MAX = 2.0
+"""For each worker: what nobody can have more of, unless somebody lies. Then whoever believed it would be the next to
+say what cannot be."""
+
+
+def whole(weight: float) -> float:
+    """`weight`, rounded down to a multiple of QUANTUM."""
+    return weight // QUANTUM * QUANTUM
+
+
+@message("mass.Share")
+class Share:
+    """A model and what it counts; `round` is the sender's, where rounds matter."""
+
+    carries: ClassVar[Nature] = STATE
+
+    w: Vector
+    weight: bounds.Mass
+    round: bounds.RoundNumber = 0
+
+
+@message("mass.Returned")
+class Returned:
+    """A share that its receiver, who has left, could not use."""
+
+    w: Vector
+    weight: bounds.Mass
+    round: bounds.RoundNumber = 0
+
+
+@message("mass.Begin")
+class Begin:
+    """A newcomer has no mass: give me half of yours. Answered by itself, behind the share."""
+
+
+class Holder(Role):
+    """A worker with a mass. Shares that arrive wait until the loop absorbs them. Its scheme has a parameter `memory`.
+
+    mixed: has the model taken in somebody else's since the last local update?
+    """
+
+    updates_alone = True
+    mixed = False
+
+    def __init__(self, scheme: Any, place: Place) -> None:
+        super().__init__(scheme, place)
+        self.weight = 1.0
+        self.most = MASS_MAX * len(self.workers)
+        self.away: set[int] = set()  # workers known to have left
+        self.left = False
+        self.heir: int | None = None  # who has got this worker's mass
+        self.inbox: dict[int, tuple[Any, float]] = {}  # by round: sum of weight w, sum of weights
+        self.poor: set[int] = set()  # who had no mass to give, as far as this one knows
+
+    def enter(self) -> Generator[Effect, Any, None]:
+        """Come by a mass; how every loop begins."""
+        while not self.weight:
+            peer = self.anybody()
+            if peer is None or self._first_of_the_poor():
+                self.weight = 1.0
+                return
+            try:
+                yield Call(peer, Begin())
+                self.poor.add(peer)
+            except PeerLost:
+                self.away.add(peer)
+            self.absorb()
+
+    def _first_of_the_poor(self) -> bool:
+        """Whoever had mass died before anybody else came by any: somebody has to begin, and all agree who that is."""
+        others = set(self.workers) - self.away - {self.me}
+        return others <= self.poor and self.me < min(others)
+
+    def absorb(self, round: int | None = None) -> None:
+        """Take in what has arrived, of rounds up to `round`."""
+        for key in sorted(key for key in self.inbox if round is None or key <= round):
+            total, weight = self.inbox.pop(key)
+            if not weight:
+                continue  # from a newcomer that has no mass yet
+            self.w = (self.w * self.weight + total) * (1.0 / (self.weight + weight))
+            self.weight = min(self.weight + weight, self.most)
+            self.mixed = True
+
+    def memory(self) -> str:
+        """What is to become of the optimizer's memory before the local update that is made now: KEEP or RESET it."""
+        wanted: str = self.scheme.memory if self.mixed else KEEP
+        self.mixed = False
+        return wanted
+
+    def updated(self, w: Any, c: Computed) -> Any:
+        """`w` after a local update with the gradient of `c`."""
+        if self.memory() == RESET and isinstance(self.update, Remembering):
+            self.update.reset()
+        return updated(self.update, w, c.g, c.samples, c.unused)
+
+    def give(self, to: tuple[int, ...], round: int = 0) -> Generator[Tell, Any, None]:
+        """Equal shares for each of `to` that is still there and for this worker; none of less than a quantum."""
+        there = [rank for rank in to if rank not in self.away]
+        w, share = self.w, whole(self.weight / (1 + len(there)))
+        if not share:
+            return
+        self.weight -= share * len(there)
+        for rank in there:
+            try:
+                yield Tell(rank, Share(w=w, weight=share, round=round))
+            except PeerLost:  # it never left this worker
+                self.away.add(rank)
+                self._put(w, share, round)
+
+    def anybody(self) -> int | None:
+        """Another worker that is still there, drawn at random; None when this is the only one."""
+        if len(self.away) + 1 >= len(self.workers):
+            return None
+        while True:
+            rank = self.workers[self.rng.randrange(len(self.workers))]
+            if rank != self.me and rank not in self.away:
+                return rank
+
+    def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+        match message:
+            case Share(w=w, weight=weight, round=round) if self.left:
+                yield Tell(src, Returned(w=w, weight=weight, round=round))
+            case Share(w=w, weight=weight, round=round):
+                self._put(w, weight, round)
+            case Returned(w=w, weight=weight, round=round):
+                self.away.add(src)
+                self._put(w, weight, round)
+                if self.left:
+                    yield from self._hand_over()
+            case Begin():
+                self.away.discard(src)  # it asks, so it is here: its own word may overtake the news of it
+                yield from self.give((src,))
+                yield Reply(src, message)
+            case _:
+                yield from super().on(now, src, message)
+
+    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        self.away.add(rank)
+        self.poor.clear()  # it may have left what it had to one of them
+        yield from ()
+
+    def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        self.away.discard(rank)
+        self.poor.discard(rank)
+        yield from ()
+
+    def shown(self) -> dict[str, Any]:
+        return {**super().shown(), "away": sorted(self.away)}
+
+    def adopt(self, shown: Mapping[str, Any]) -> None:
+        super().adopt(shown)
+        self.weight, self.away = 0.0, set(shown["away"]) - {self.me}
+
+    def leave(self, now: float) -> Iterator[Tell | Reply]:
+        self.left = True
+        yield from self._hand_over()
+
+    def model(self) -> tuple[Any, float]:
+        w, weight = self.w, self.weight
+        for total, more in self.inbox.values():
+            if not more:
+                continue
+            w = (w * weight + total) * (1.0 / (weight + more))
+            weight += more
+        return w, weight
+
+    def _put(self, w: Any, weight: float, round: int) -> None:
+        held = self.inbox.get(round)
+        self.inbox[round] = (w * weight, weight) if held is None else (held[0] + w * weight, held[1] + weight)
+
+    def _hand_over(self) -> Iterator[Tell]:
+        """Everything to somebody who is still there; the last one keeps what there is."""
+        self.absorb()
+        self.heir = self.anybody()
+        if self.heir is not None:
+            weight, self.weight = self.weight, 0.0
+            yield Tell(self.heir, Share(w=self.w, weight=weight))

@@ -1,0 +1,89 @@
+"""The server that waits for nobody: what arrives is applied at once, each contribution once, and answered at once.
+
+For schemes whose workers hand over something else than gradients; those that do are
+`paceline.core.paramserver.gated_server`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from paceline.core.effects import Reply, Tell
+from paceline.core.message import vector_fields
+from paceline.core.paramserver.gated_server import Pull
+from paceline.core.role import Place, Role
+from paceline.core.trace import Applied
+
+
+class ArrivalServer(Role):
+    """One shard. `takes`: the message that carries a contribution; it has a `clock`, from 1, and `samples`."""
+
+    takes: ClassVar[type]
+
+    def __init__(self, scheme: Any, place: Place) -> None:
+        super().__init__(scheme, place)
+        self.version = 0
+        self.clocks = dict.fromkeys(self.workers, 0)  # contributions applied, by who takes part
+        self.seen = dict.fromkeys(self.workers, 0)  # version of what each was answered with
+
+    # ---- what a scheme says ------------------------------------------------------------------------------
+    def apply(self, src: int, message: Any) -> float:
+        """Move `w`; what the contribution counted for in it."""
+        raise NotImplementedError
+
+    def answer(self, src: int, before: Any) -> Any:
+        """The message for `src`; `before` is w as it was when its own came."""
+        raise NotImplementedError
+
+    # ---- upon receiving ----------------------------------------------------------------------------------
+    def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+        if not isinstance(message, self.takes | Pull):
+            yield from super().on(now, src, message)
+        if src not in self.clocks:
+            return  # it has left; what was still on its way changes nothing
+        before = self.w
+        # A repeat is answered and changes nothing.
+        if not isinstance(message, Pull) and message.clock > self.clocks[src]:
+            self.clocks[src] = message.clock
+            staleness, refused = self.version - self.seen[src], self._refused(now, src, message)
+            self.samples_seen += message.samples
+            weight = 0.0 if refused else self.apply(src, message)
+            self.version += not refused
+            self._explain(now, src, message.samples, staleness, weight)
+        self.seen[src] = self.version
+        yield Reply(src, self.answer(src, before))
+
+    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        self.clocks.pop(rank, None)
+        if self.gate is not None:
+            self.gate.gone(rank)
+        yield from ()
+
+    def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        self.clocks[rank] = 0
+        if self.gate is not None:
+            self.gate.came(rank)
+        self.seen[rank] = self.version
+        yield from ()
+
+    def _refused(self, now: float, src: int, message: Any) -> bool:
+        """Has the gate found that it shall change nothing?"""
+        gate = self.gate
+        if gate is None:
+            return False
+        return any(gate.push(now, src, getattr(message, name)) is not None for name in vector_fields(self.takes))
+
+    def _explain(self, now: float, rank: int, samples: int, staleness: int, weight: float) -> None:
+        if self.note:
+            self.note(
+                Applied(
+                    at=now,
+                    shard=self.me,
+                    ranks=(rank,),
+                    version=self.version,
+                    staleness=staleness,
+                    weight=weight,
+                    samples=samples,
+                )
+            )

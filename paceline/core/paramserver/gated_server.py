@@ -1,0 +1,429 @@
+"""The clock-gated server, shared by every scheme whose rule is about clocks: BSP, ASP, SSP, GSP, ...
+
+A worker pushes what came of its work and waits for weights; on a parameter server a scheme is *when the server
+answers*. A few questions tell the schemes apart, and a scheme overrides the ones it answers differently:
+
+    partition()        whose contributions are averaged into one update?     (default: everyone on its own)
+    enough(round)      has a round what it takes to become one?              (all its members came)
+    refuse(rank)       why does what this worker pushed not count?           (it does)
+    corrected(rank, g) what is a gradient worth at today's weights?          (what it was)
+    ticked(rank, ...)  may a push let others go than those of its round?     (yes, if the slowest clock moved)
+    may_go(rank)       may this worker compute again?                        (yes)
+    move(ranks, v, ...) what does an update do to the model?                  (what the payload says)
+    answer(rank, ...)  what does a worker get that may go on?                (the weights; one message for all)
+
+What an update is worth that comes late is the scheme's `weighting`. A question that a scheme leaves as it is is not
+asked, which is decided when the server is made: a push costs what its scheme wants to know, and no more.
+
+Rules that look at clocks or at fixed groups alone may be held by every shard on its own: whatever order the pushes
+come in, the slowest worker is let go everywhere. A rule that looks at the order of arrival could make two shards hold
+workers that wait for one another. Such a scheme says `one_gate`: shard 0 alone holds workers back, the other shards
+answer at once, and a worker that was held pulls the weights again when it is let go.
+
+The worker is in `pushing`, what waits to become an update in `round`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, ClassVar
+
+from paceline.core.effects import Data, Reply, Tell
+from paceline.core.message import INCREMENT, STATE, Nature, message
+from paceline.core.paramserver.clocks import Clocks
+from paceline.core.paramserver.round import MadeOf, Round
+from paceline.core.paramserver.staleness import Weighting
+from paceline.core.role import Place, Role
+from paceline.core.samples.sample_leases import APPLIED, LATE, REFUSED, Places
+from paceline.core.spans import Spans, updated
+from paceline.core.trace import Applied, Decision
+from paceline.core.validation import bounds
+
+NAMED_MAX = 8
+"""A decision names those who are waited for up to this number."""
+GRADIENT, DELTA, WEIGHTS = "gradient", "delta", "weights"
+
+
+@message("clocked.Pull")
+class Pull:
+    """Ask for the weights."""
+
+
+@message("clocked.Push")
+class Push:
+    """What came of `samples` samples: `g` is their mean gradient, or what else the scheme's `payload` says.
+
+    `clock` counts this worker's pushes from 1; `data`: which samples, where they are leased; `unused`: what of the
+    model they have not used, in all slices. Answered by Weights.
+    """
+
+    carries: ClassVar[Nature] = INCREMENT
+
+    g: bounds.Whole
+    clock: bounds.Clock
+    samples: bounds.Samples
+    data: bounds.Leased = ()
+    unused: bounds.Unused = ()
+
+
+@message("clocked.Weights")
+class Weights:
+    """`current`: False when other shards have answered earlier, so that their parts may be older.
+
+    samples_seen: by all workers, in the updates up to `version`, those that were dropped included.
+    """
+
+    carries: ClassVar[Nature] = STATE
+
+    w: bounds.Whole
+    version: bounds.Count
+    current: bool = True
+    samples_seen: bounds.Count = 0
+
+
+def among_others(tables: dict[str, Any]) -> dict[str, Any]:
+    """`tables` of a shard that goes back together with all others.
+
+    Shards that kept as many updates may have kept those of different workers. Were each to hold workers back by its own
+    count, two of them could wait for one another, each at a different shard; so until a worker's next push, which tells
+    all of them its clock, the first shard alone does.
+    """
+    return {**tables, "together": True}
+
+
+class ClockedServer(Role):
+    """One shard: applies complete rounds, answers those who may go on.
+
+    waits_for_round: a contributor gets no answer before its round has become an update.
+    """
+
+    waits_for_round = True
+    goes_back = True
+
+    def __init__(self, scheme: Any, place: Place) -> None:
+        super().__init__(scheme, place)
+        self.payload: str = getattr(scheme, "payload", GRADIENT)
+        self.settled, self.contributing = place.settled, place.contributing
+        self.weighting = Weighting.parse(getattr(scheme, "weighting", "none"))
+        one_gate: bool = getattr(scheme, "one_gate", False)
+        self.holds_back = self.me == 0 or not one_gate
+        self.only_gate = self.me == 0 and one_gate
+        self.clocks = Clocks(self.workers)
+        self.version = 0
+        self.seen = dict.fromkeys(self.workers, 0)  # version of the weights each worker computes on
+        made: Callable[[Iterable[int]], Round] = place.rounds or Round
+        self.rounds = {rank: group for members in self.partition() for group in [made(members)] for rank in members}
+        self.homes = dict(self.rounds)  # also of those who have left
+        self.waiting: dict[int, str | None] = {}  # rank -> the reason it was last told to wait for
+        self.own: dict[int, Any] = {}  # x_i by rank, where the payload is weights
+        self.shift: dict[int, int | None] = {}  # of a newcomer: its clock here, less what it calls its clock
+        self.done = Places()  # leased samples that are in some update
+        self.unused: Spans = ()  # what the update that is being made leaves alone
+        self.unheld: set[int] = set()  # whom another shard holds back for this one, see `among_others`
+        self._asks_enough, self._asks_refuse = self._answers("enough"), self._answers("refuse")
+        self._asks_corrected, self._asks_ticked = self._answers("corrected"), self._answers("ticked")
+        self._asks_may_go = self._answers("may_go")
+        self._one_for_all = self.payload != WEIGHTS and not self._answers("answer")
+
+    def tables(self) -> dict[str, Any]:
+        """Who waits for a round is taken back to before its push, which it makes again."""
+        clocks = [[rank, clock - (rank in self.homes[rank].came)] for rank, clock in self.clocks.items()]
+        seen, shift = list(self.seen.items()), list(self.shift.items())
+        tables = {"version": self.version, "clocks": clocks, "seen": seen, "shift": shift, "done": list(self.done)}
+        return {**tables, "samples_seen": self.samples_seen}
+
+    def restore(self, tables: dict[str, Any]) -> None:
+        self.version = tables["version"]
+        for rank, clock in tables["clocks"]:
+            self.clocks.tick(rank, clock)
+        self.seen.update(dict(tables["seen"]))
+        self.shift.update(dict(tables["shift"]))
+        self.done = Places(tables.get("done", ()))
+        self.samples_seen = tables.get("samples_seen", self.samples_seen)
+        self.unheld = set(self.clocks) if tables.get("together") and self.me else set()
+
+    def _answers(self, question: str) -> bool:
+        """Does the scheme answer it differently?"""
+        return getattr(type(self), question) is not getattr(ClockedServer, question)
+
+    # ---- what a scheme may answer differently ------------------------------------------------------------
+    def partition(self) -> Iterable[tuple[int, ...]]:
+        return ((rank,) for rank in self.workers)
+
+    def enough(self, group: Round) -> bool:
+        return group.complete
+
+    def refuse(self, rank: int) -> str | None:
+        """The reason for which what `rank` has just pushed is dropped, or None. Asked once for each push."""
+        return None
+
+    def corrected(self, rank: int, g: Any) -> Any:
+        return g
+
+    def ticked(self, now: float, rank: int, low_moved: bool) -> bool:
+        """`rank` has finished an exchange. May that let others go than those of its round?"""
+        return low_moved
+
+    def may_go(self, rank: int) -> bool:
+        return True
+
+    def why_not(self, rank: int) -> str:
+        """The reason behind `may_go`; asked for only when somebody keeps a trace."""
+        return ""
+
+    def holders(self, rank: int) -> Collection[int]:
+        """Whom a worker waits for that may not go; asked for only when somebody keeps a trace."""
+        return ()
+
+    def answer(self, rank: int, current: bool) -> Weights:
+        """What a worker that may go on gets."""
+        w, version, samples = self.own.get(rank, self.w), self.version, self.samples_seen
+        return Weights(w=w, version=version, current=current, samples_seen=samples)
+
+    # ---- upon receiving ----------------------------------------------------------------------------------
+    def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
+        if not isinstance(message, (Push, Pull)):
+            return super().on(now, src, message)
+        if src not in self.clocks:
+            return ()  # it has left; what was still on its way changes nothing
+        self.waiting[src] = None
+        if isinstance(message, Push):
+            clock = self._clock(src, message.clock) if self.shift else message.clock
+            if clock > self.clocks[src]:
+                return self._take(now, src, message, clock)
+        return self._release(now, (src,))  # a repeated push is answered and changes nothing
+
+    def _take(self, now: float, src: int, push: Push, clock: int) -> Iterable[Reply]:
+        everybody = self.clocks.tick(src, clock)
+        if self.unheld:
+            self.unheld.discard(src)
+        if self._asks_ticked:
+            everybody = self.ticked(now, src, everybody)
+        freed = self._contribute(now, src, push)
+        if everybody or len(freed) > 1:
+            return self._release(now, self.waiting if everybody else freed, together=True)
+        return self._release(now, freed)
+
+    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        if rank not in self.clocks:
+            return
+        if self.gate is not None:
+            self.gate.gone(rank)
+        self.clocks.drop(rank)
+        self.waiting.pop(rank, None)
+        self.own.pop(rank, None)
+        self.shift.pop(rank, None)  # so that whoever comes next is news for what is kept of this server
+        group = self.rounds.pop(rank)
+        group.members.discard(rank)
+        if group.came and self.enough(group):
+            self._close(now, group)
+        yield from self._release(now, self.waiting, together=True)
+
+    def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """The newcomer takes part in its old group, if it had one, from its open round on."""
+        if rank in self.clocks:
+            return
+        if self.gate is not None:
+            self.gate.came(rank)
+        self.clocks.add(rank)
+        self.shift[rank] = None
+        self.seen[rank] = self.version
+        self.rounds[rank] = self.homes.setdefault(rank, Round(()))
+        self.rounds[rank].members.add(rank)
+        if rank in self.rounds[rank].came:  # its former life has done its part of the open round
+            self.clocks.tick(rank, self.clocks[rank] + 1)
+        yield from ()
+
+    def finish(self, now: float) -> Iterator[Tell | Reply]:
+        for group in self._rounds():
+            self._close(now, group)
+        yield from ()
+
+    def _clock(self, rank: int, clock: int) -> int:
+        """A newcomer goes on from the clock it was given here, or its own if that is further, as all shards know."""
+        if rank not in self.shift:
+            return clock
+        shift = self.shift[rank]
+        if shift is None:
+            shift = self.shift[rank] = max(0, self.clocks[rank] + 1 - clock)
+        return clock + shift
+
+    def _contribute(self, now: float, src: int, push: Push) -> Collection[int]:
+        """Who no longer has to wait for a round: all of it if it is an update now."""
+        if self._asks_refuse and (refused := self.refuse(src)) is not None:
+            self.samples_seen += push.samples
+            self.own.pop(src, None)
+            self._explain_drop(now, src, push, refused)
+            self._settle(LATE, ((src, push.data),))
+            return (src,)
+        group = self.rounds[src]
+        at_once = len(group.members) == 1 and not group.count and not self._asks_enough
+        onto = self.w if at_once else group.sum
+        if self.gate is not None and self.gate.push(now, src, push.g, onto) is not None:
+            return self._shut_out(now, src, push)
+        g = self.corrected(src, push.g) if self._asks_corrected else push.g
+        if at_once:
+            self._apply(now, (src,), g, push.samples, ((src, push.data),) if push.data else (), push.unused)
+            return (src,)
+        group.saw_unused(push.unused)
+        group.add(src, g, push.samples)
+        if push.data:
+            group.data.append((src, push.data))
+        if not (self.enough(group) if self._asks_enough else group.complete):
+            return (src,)
+        return self._close(now, group)
+
+    def _shut_out(self, now: float, src: int, push: Push) -> Collection[int]:
+        """The gate has refused what `src` pushed: it changes nothing, and no round waits for another."""
+        group = self.rounds[src]
+        samples = group.claimed(push.samples)
+        self.samples_seen += samples
+        self.own.pop(src, None)
+        if self.note:
+            self._note_update(now, (src,), self.version - self.seen[src], 0.0, samples)
+        self._settle(REFUSED, ((src, push.data),))
+        if self._asks_enough:  # a round of whoever comes: it may come again
+            return (src,)
+        group.came.add(src)
+        group.refused.add(src)
+        return self._close(now, group) if group.complete else (src,)
+
+    def _close(self, now: float, group: Round) -> Collection[int]:
+        """The round becomes an update, unless all of it was refused; who took part in it."""
+        came = group.came
+        if group.count:
+            counted = came - group.refused if group.refused else came
+            self._apply(now, counted, group.mean(), group.counted_samples(), group.data, group.unused)
+        group.reset()
+        return came
+
+    def _apply(
+        self, now: float, ranks: Collection[int], v: Any, samples: int, data: MadeOf = (), unused: Spans = ()
+    ) -> None:
+        self.samples_seen += samples
+        weight = 1.0
+        if self.note or self.weighting.rule != "none":
+            staleness = self.version - min([self.seen[rank] for rank in ranks])
+            weight = self.weighting(staleness + 1)
+        if weight > 0:
+            self.unused = unused
+            if self.contributing is not None:
+                self.contributing(ranks)
+            self.move(ranks, v, samples, weight)
+            self.version += 1
+        if self.note:
+            self._explain_update(now, ranks, staleness, weight, samples)
+        if data:
+            self._settle(APPLIED if weight > 0 else LATE, data)
+
+    def _settle(self, fate: str, data: MadeOf) -> None:
+        for rank, pieces in data:
+            if fate == APPLIED:
+                for piece in pieces:
+                    self.done.add(piece)
+            if pieces and self.settled is not None:
+                self.settled(rank, fate, pieces)
+
+    def _rounds(self) -> Collection[Round]:
+        """Each of them once; also of those who have left."""
+        return {id(group): group for group in self.homes.values()}.values()
+
+    def samples_waiting(self) -> int:
+        return sum(group.samples for group in self._rounds())
+
+    def pending(self, rank: int) -> Data:
+        """The leased samples of contributions of `rank` that wait for their round."""
+        return tuple(piece for group in self._rounds() for src, data in group.data if src == rank for piece in data)
+
+    def move(self, ranks: Collection[int], v: Any, samples: int, weight: float) -> None:
+        if self.payload == GRADIENT:
+            self.w = updated(self.update, self.w, v if weight == 1 else v * weight, samples, self.unused)
+        elif self.payload == DELTA:
+            self.w = self.w + v * (weight / self.scheme.factor)
+        else:
+            (rank,) = ranks
+            e = (v - self.w) * self.scheme.alpha
+            self.own[rank] = v - e
+            self.w = self.w + e * weight
+
+    def _release(self, now: float, ranks: Collection[int], together: bool = False) -> list[Reply]:
+        """`together`: what lets them go may not have reached the other shards yet."""
+        replies: list[Reply] = []
+        waiting, answer = self.waiting, None
+        for rank in tuple(ranks):
+            if rank not in waiting:
+                continue
+            if (self.holds_back and rank not in self.unheld) and (
+                (self.waits_for_round and rank in self.rounds[rank].came)
+                or (self._asks_may_go and not self.may_go(rank))
+            ):
+                if self.note:
+                    self._explain_wait(now, rank)
+                continue
+            del waiting[rank]
+            self.seen[rank] = self.version
+            if answer is None or not self._one_for_all:
+                answer = self.answer(rank, not (together and self.only_gate))
+            replies.append(Reply(rank, answer))
+        return replies
+
+    # ---- reasons -----------------------------------------------------------------------------------------
+    def _explain_update(self, now: float, ranks: Collection[int], staleness: int, weight: float, samples: int) -> None:
+        contributors = tuple(sorted(ranks))
+        self._note_update(now, contributors, staleness, weight, samples)
+        if weight == 0:
+            self._decide(now, contributors[0], "dropped", f"{staleness} versions late")
+
+    def _explain_drop(self, now: float, rank: int, push: Push, reason: str) -> None:
+        if self.note:
+            self._note_update(now, (rank,), self.version - self.seen[rank], 0.0, push.samples)
+            self._decide(now, rank, "dropped", reason)
+
+    def _note_update(self, now: float, ranks: tuple[int, ...], staleness: int, weight: float, samples: int) -> None:
+        assert self.note is not None
+        self.note(
+            Applied(
+                at=now,
+                shard=self.me,
+                ranks=ranks,
+                version=self.version,
+                staleness=staleness,
+                weight=weight,
+                samples=samples,
+            )
+        )
+
+    def _explain_wait(self, now: float, rank: int) -> None:
+        if self.waiting[rank] is not None:
+            return
+        group = self.rounds[rank]
+        in_open_round = self.waits_for_round and rank in group.came
+        reason = self.why_in_round(group) if in_open_round else self.why_not(rank)
+        missing = len(group.members) - len(group.came)  # looked at first: among thousands nobody is named
+        whom: Collection[int] = () if in_open_round else self.holders(rank)
+        if in_open_round and missing <= NAMED_MAX:
+            whom = group.members - group.came
+        self.waiting[rank] = reason
+        self._decide(now, rank, "wait", reason, tuple(sorted(whom)) if len(whom) <= NAMED_MAX else ())
+
+    def why_in_round(self, group: Round) -> str:
+        """What a contributor waits for; asked for only when somebody keeps a trace."""
+        return f"waits for {some(group.members.difference(group.came))} of its group"
+
+    def _decide(self, now: float, rank: int, verdict: str, reason: str, whom: tuple[int, ...] = ()) -> None:
+        assert self.note is not None
+        self.note(Decision(at=now, party=f"server {self.me}", rank=rank, verdict=verdict, reason=reason, whom=whom))
+
+
+def settles(scheme: Any, servers: int) -> bool:
+    """Does a server know what became of each contribution, and so of leased samples?"""
+    box = scheme.server(servers)
+    return box is not None and issubclass(box, ClockedServer) and getattr(scheme, "payload", GRADIENT) != WEIGHTS
+
+
+def some(ranks: Iterable[int]) -> str:
+    """`worker 1`, `workers 1, 2, 3` or `workers 1, 2, 3 and 7 more`."""
+    ordered = sorted(ranks)
+    head = ", ".join(map(str, ordered[:3]))
+    rest = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
+    return f"worker{'s' if len(ordered) > 1 else ''} {head}{rest}"

@@ -1,0 +1,89 @@
+"""The worker of a clock-gated server: works at w, pushes what came of it, and takes what it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from paceline.core.effects import SERVERS, STREAMS, Call, Compute, Effect, Train
+from paceline.core.paramserver.gated_server import DELTA, GRADIENT, Pull, Push, Weights
+from paceline.core.role import Place, Role
+
+
+class ClockedWorker(Role):
+    """repeat: work at w, push what came of it, take the weights the server answers with.
+
+    What was pushed stays on `self` until it is answered: a restarted worker hands the very same over again.
+
+    w: None from when it has served until the next answer, so that a server which lent its memory has it back: with a
+    gradient from when the loop has it, with local steps from when they are done. A restarted worker pulls another.
+    Where the servers have the model nobody looks at it here; a box whose phase this is `keeps_w`.
+    """
+
+    clock = 0
+    common = ("clock",)
+    servers_count = True
+    goes_back = True
+
+    def __init__(self, scheme: Any, place: Place) -> None:
+        super().__init__(scheme, place)
+        self.steps: int = getattr(scheme, "steps", 1)
+        self.payload: str = getattr(scheme, "payload", GRADIENT)
+        self.pushed: Push | None = None
+
+    def run(self) -> Generator[Effect, Any, None]:
+        if self.pushed is None:
+            self.took((yield Call(SERVERS, Pull())))
+        while True:
+            if self.pushed is None:
+                self.pushed = self.made((yield self.work()))
+            self.met((yield Call(SERVERS, self.pushed, STREAMS)))
+
+    def work(self) -> Compute | Train:
+        if self.payload == GRADIENT:
+            return Compute(self.let_go(), self.steps, None, STREAMS)
+        return Train(self.w, self.steps, self.scheme.memory)
+
+    def let_go(self) -> Any:
+        """The weights, of which this box has no more use."""
+        w = self.w
+        if not self.keeps_w:
+            self.w = None
+        return w
+
+    def made(self, of: Any) -> Push:
+        """What came of `work`."""
+        if self.payload == GRADIENT:
+            v = of.g
+        else:
+            v = of.x - self.w if self.payload == DELTA else of.x
+            self.let_go()
+        unused = of.unused if self.payload == GRADIENT else ()
+        return Push(g=v, clock=self.clock + 1, samples=of.samples, data=of.data, unused=unused)
+
+    def met(self, answer: Weights) -> bool:
+        """The exchange is over. Are these weights current?"""
+        self.pushed = None
+        self.clock += 1
+        return self.took(answer)
+
+    def took(self, answer: Weights) -> bool:
+        self.w, self.samples_seen = answer.w, answer.samples_seen
+        return answer.current
+
+    def undone(self) -> None:
+        """What was to be pushed belongs to weights that are no more. The clock goes on: servers take any later one."""
+        self.pushed = None
+
+
+class RefreshingWorker(ClockedWorker):
+    """Where shard 0 alone holds workers back: one that was held pulls the weights again."""
+
+    def run(self) -> Generator[Effect, Any, None]:
+        current = False
+        while True:
+            if self.pushed is None:
+                while not current:
+                    current = self.took((yield Call(SERVERS, Pull())))
+                self.pushed = self.made((yield self.work()))
+            current = self.met((yield Call(SERVERS, self.pushed)))

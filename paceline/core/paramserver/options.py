@@ -1,0 +1,82 @@
+"""What every scheme with a clock-gated server leaves to the user: how much is exchanged, and what.
+
+A scheme takes these parameters by deriving from one of the classes or from several.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.core.effects import KEEP, RESET
+from paceline.core.message import INCREMENT, STATE, Nature
+from paceline.core.paramserver.gated_server import DELTA, GRADIENT, WEIGHTS, Push
+from paceline.core.paramserver.gated_worker import RefreshingWorker
+from paceline.core.paramserver.staleness import Weighting
+from paceline.core.role import Role
+from paceline.core.scheme import Scheme, parameter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clocked(Scheme):
+    """`steps`: mini-batches at the same w whose mean gradient is one push."""
+
+    steps: int = parameter(1, "mini-batches a worker makes between two exchanges", low=1)
+
+    def most_samples(self, batch: int, workers: int) -> int:
+        return batch * self.steps
+
+    def worker(self, servers: int) -> type[Role]:
+        return RefreshingWorker if self.one_gate and servers > 1 else super().worker(servers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighted(Clocked):
+    weighting: str = parameter(
+        "none",
+        "weight of a late contribution: none, inverse (1/Y), power:p, exponential:a, cutoff:limit",
+        check=Weighting.parse,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delta(Clocked):
+    """What a worker sends, the first two of SpeeDO's three ways ("GradientOnly" and "FullUpdate"):
+
+    gradient  the mean gradient of `steps` mini-batches at w;          server: w <- update(w, g)
+    delta     train `steps` mini-batches from w to x;  d = x - w;              w <- w + d / factor
+
+    With delta the optimizer is the worker's. Its memory (momentum, Adam's moments) is kept across an exchange, as in
+    SpeeDO, or reset; that of others never reaches a worker, so there is nothing to average.
+    """
+
+    payload: str = parameter(GRADIENT, "what a worker sends: gradient or delta", choices=(GRADIENT, DELTA))
+    factor: float = parameter(1.0, "delta: what the server divides it by", low=1e-6)
+    memory: str = parameter(
+        KEEP, "delta, weights: what an exchange does to the local optimizer's memory", choices=(KEEP, RESET)
+    )
+
+    @property
+    def trains_locally(self) -> bool:
+        return self.payload != GRADIENT
+
+    def nature(self, message: type) -> Nature:
+        return STATE if message is Push and self.payload == WEIGHTS else super().nature(message)
+
+    def natures(self, servers: int) -> tuple[set[Nature], set[Nature]]:
+        up, down = super().natures(servers)
+        return (up - {INCREMENT} | {STATE} if self.payload == WEIGHTS else up), down
+
+
+@dataclass(frozen=True, kw_only=True)
+class Payload(Delta):
+    """All three ways. The third is elastic averaging on top of whatever rule a scheme has ("SelfPace"):
+
+    weights   train `steps` mini-batches from x_i, worker i's own;  e = alpha (x_i - w);  w <- w + e;  x_i <- x_i - e
+
+    The server keeps x_i for every worker, so that both sides move by the same e: as many models as there are workers.
+    """
+
+    payload: str = parameter(
+        GRADIENT, "what a worker sends: gradient, delta or weights", choices=(GRADIENT, DELTA, WEIGHTS)
+    )
+    alpha: float = parameter(0.5, "weights: how far worker and server move towards each other", low=0.0, high=1.0)

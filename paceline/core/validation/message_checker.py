@@ -1,0 +1,216 @@
+"""Checks what a party claims in a message against the bounds of its fields, where messages arrive.
+
+    check       None, or one sentence that names the field, its value and its bound
+    nearest     the message as it would be within its bounds; None where there is no such message
+
+Whoever says more than its bound allows gets no more than a claim within the bound would have given it: a number is
+brought to its nearest bound, so that nobody who waits for the message waits for ever. A field that says *who* (a rank,
+a group) has no nearest value, and the message is dropped.
+
+Clocks are bounded by those already seen. A worker's clock counts its pushes, so each is one more than the last. The
+last comes once more where a worker was restarted with what it had pushed, which happens in the simulator; how often is
+one of the limits. A live one is told of by `forget`, and so are servers that went back; a worker that enters another
+phase of `hybrid` says so (`begins_anew`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from paceline.core.validation.bounds import (
+    COUNT_MAX,
+    NOTHING,
+    NUMBER_MAX,
+    Bound,
+    Length,
+    PlanLimits,
+    Range,
+    Text,
+    Ticks,
+    bounds_of,
+    written,
+)
+
+_BY_TYPE: dict[Any, Bound] = {int: Range(-NUMBER_MAX, NUMBER_MAX), float: Range(-NUMBER_MAX, NUMBER_MAX), str: Text()}
+"""Of fields that declare none, as those of a scheme that is not ours may."""
+NEW_AHEAD = 2
+"""A newcomer begins where another worker is, of whom something may still be on its way."""
+STRIKES = 3
+"""A worker is expelled with that many, and if it stays with as many more."""
+
+
+class _Table:
+    """What is checked of one class under given limits: ranges first, by far the most, then all else."""
+
+    __slots__ = ("begins_anew", "bounds", "clock", "family", "others", "ranges", "repeated", "whole")
+
+    def __init__(self, cls: type, limits: PlanLimits) -> None:
+        self.bounds: dict[str, Bound] = {}  # of all these
+        self.ranges: list[tuple[str, float, float]] = []
+        self.others: list[tuple[str, Bound]] = []
+        self.clock: tuple[str, Ticks] | None = None
+        self.whole: list[str] = []
+        self.begins_anew: bool = getattr(cls, "begins_anew", False)
+        hints = get_type_hints(cls)
+        for name, declared in bounds_of(cls).items():
+            bound = declared or _BY_TYPE.get(hints[name])
+            if bound is None:
+                continue
+            if isinstance(bound, Length):
+                self.whole.append(name)
+                continue
+            self.bounds[name] = bound
+            if isinstance(bound, Range):
+                self.ranges.append((name, bound.low, bound.top(limits)))
+                if isinstance(bound, Ticks):
+                    self.clock = name, bound
+            else:
+                self.others.append((name, bound))
+        self.repeated = self.clock is not None and self.clock[1].repeats < COUNT_MAX
+        # A message that derives from another one, such as a push to a new group, goes on with its clock.
+        self.family = _declares(cls, self.clock[0]) if self.clock else cls
+
+
+def _declares(cls: type, field: str) -> type:
+    """The class of the line of `cls` that has brought in `field`."""
+    return next(base for base in reversed(cls.__mro__) if field in inspect.get_annotations(base))
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The last clock of one sender, and how often more than usual it was not a new one."""
+
+    clock: int
+    repeats: float = 0.0
+
+
+class Checker:
+    """Of one receiver. A sender is known by whatever the driver knows it by; `stream`: one of several from it, such as
+    the slices of a push, which have each the same clock.
+
+    from_start: nobody has said anything to a receiver before this one, so who is new is about as far as the others.
+    """
+
+    def __init__(self, limits: PlanLimits, *, from_start: bool = False) -> None:
+        self.limits, self._from_start = limits, from_start
+        self._tables: Callable[[type], _Table] = functools.cache(lambda cls: _Table(cls, limits))
+        self._seen: dict[tuple[Any, Any, type], _Seen] = {}
+
+    def forget(self, src: Any) -> None:
+        """Another life of `src` begins, whose clocks may be any."""
+        for key in [key for key in list(self._seen) if key[0] == src]:
+            del self._seen[key]
+
+    def forget_all(self) -> None:
+        """Servers went back to an earlier state: what was pushed since is pushed again."""
+        self._seen.clear()
+
+    def check(self, src: Any, message: Any, stream: Any = 0, length: int = 0) -> str | None:
+        """What is wrong with what `src` says. `length`: elements that the receiver holds of the model; 0: not known."""
+        cls = type(message)
+        table = self._tables(cls)
+        for name, low, high in table.ranges:
+            value = getattr(message, name)
+            if not low <= value <= high:
+                return _fault(cls, name, value, f"between {low:g} and {written(high)}")
+        for name, bound in table.others:
+            value = getattr(message, name)
+            if value and (why := bound.fault(value, self.limits)):
+                return _fault(cls, name, value, why)
+        if length:
+            for name in table.whole:
+                if len(getattr(message, name)) != length:
+                    return _fault(cls, f"the length of {name}", len(getattr(message, name)), f"{length}")
+        if table.begins_anew:
+            self.forget(src)
+        return self._tick(src, stream, cls, message, table) if table.clock else None
+
+    def _tick(self, src: Any, stream: Any, cls: type, message: Any, table: _Table) -> str | None:
+        assert table.clock is not None
+        name, ticks = table.clock
+        clock, key = getattr(message, name), (src, stream, table.family)
+        seen = self._seen.get(key)
+        if seen is None:
+            if self._from_start and table.repeated:
+                most = self._highest(stream, table.family) + NEW_AHEAD
+                if clock > most:
+                    return _fault(cls, name, clock, f"at most {most} to begin with")
+            self._seen[key] = _Seen(clock)
+            return None
+        if clock == seen.clock + 1:
+            seen.clock = clock
+            if seen.repeats:
+                seen.repeats = max(0.0, seen.repeats - 1 / 16)
+            return None
+        if clock > seen.clock + ticks.ahead:
+            return _fault(cls, name, clock, f"at most {seen.clock + ticks.ahead}, after {seen.clock}")
+        if not table.repeated:
+            seen.clock = max(seen.clock, clock)
+            return None
+        if clock != seen.clock or seen.repeats + 1 > self.limits.repeats:
+            return _fault(cls, name, clock, f"{seen.clock + 1}: it is no new one")
+        seen.repeats += 1
+        return None
+
+    def _highest(self, stream: Any, family: type) -> int:
+        """Clock of those who are furthest."""
+        return max((seen.clock for key, seen in self._seen.items() if key[1:] == (stream, family)), default=0)
+
+    def nearest(self, src: Any, message: Any, stream: Any = 0, length: int = 0) -> Any | None:
+        """`message`, in which `check` has found something, within its bounds; None where it has to be dropped."""
+        table, values = self._tables(type(message)), {}
+        if length and any(len(getattr(message, name)) != length for name in table.whole):
+            return None
+        for name, bound in table.bounds.items():
+            value = getattr(message, name)
+            near = value if bound.fault(value, self.limits) is None else bound.nearest(value, self.limits)
+            if near is NOTHING:
+                return None
+            values[name] = near
+        if table.clock:
+            name, ticks = table.clock
+            values[name] = self._nearest_clock(getattr(message, name), ticks, (src, stream, table.family))
+        return dataclasses.replace(message, **values)
+
+    def _nearest_clock(self, clock: int, ticks: Ticks, key: Any) -> int:
+        """One more than the last where each has to be: anything less would be taken for a repeat, and a worker that is
+        part of a round on one server and not on another holds everybody up.
+        """
+        seen = self._seen.get(key)
+        last = seen.clock if seen else 0
+        if ticks.ahead > 1:
+            near = max(last, min(max(clock, int(ticks.low)), last + ticks.ahead))
+        elif seen is None and self._from_start:
+            near = max(1, self._highest(*key[1:]))
+        else:
+            near = clock if seen is None and ticks.low <= clock <= COUNT_MAX else last + 1
+        self._seen[key] = _Seen(near, seen.repeats if seen else 0.0)
+        return near
+
+
+def _fault(cls: type, field: str, value: Any, bound: str) -> str:
+    """The sentence: field, value, bound."""
+    text = repr(value)
+    return f"{cls.__name__}: {field} is {text if len(text) <= 60 else text[:57] + '...'}, which has to be {bound}"
+
+
+class FalseClaims:
+    """Who has said what is beyond its bounds, as one receiver has seen it. `strikes`: by sender."""
+
+    def __init__(self) -> None:
+        self.strikes: Counter[Any] = Counter()
+
+    def strike(self, src: Any, why: str, *, at_once: bool) -> str | None:
+        """Why `src` is to be expelled, or None. at_once: what it said cannot be, so that one time is enough."""
+        self.strikes[src] += 1
+        count = self.strikes[src]
+        if not at_once and count % STRIKES:
+            return None
+        many = "a message that cannot be" if at_once else f"{count} messages beyond their bounds, the last"
+        return f"false claims: {many}: {why}"

@@ -1,0 +1,329 @@
+"""`FlatModel`: a module whose trained parameters share one buffer and whose gradients are views of another.
+
+What a scheme exchanges is then one tensor, and nothing on the hot path loops over parameters but a check that the
+views are still in place (tens of nanoseconds each). The module stays the user's: forward, backward, `parameters()`
+and `state_dict()` work as before.
+
+The gradient is handed out without a copy. As nothing that was handed out may change, the buffer is used again only
+when nobody refers to it any more; until then the next gradient grows in another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import weakref
+from collections.abc import Iterable, Sequence
+from operator import attrgetter, is_
+
+import torch
+from torch import Tensor, nn
+from torch.utils.dlpack import from_dlpack
+
+from paceline.core.errors import ConfigError
+from paceline.core.spans import Spans
+from paceline.engine.model.lazy_load import Awaited, fit
+from paceline.engine.model.trainable import Rest, trained_of
+from paceline.engine.model.used_parameters import Used
+from paceline.engine.sparse.embedding_gradients import SparseParameters
+from paceline.engine.sparse.sparse_vector import AnyFlat, SparseFlat
+from paceline.engine.vectors.buffer_pool import Loan, spare
+from paceline.engine.vectors.chunked import Parts, Rope
+from paceline.engine.vectors.flat import Flat
+
+_grad_of = attrgetter("grad")
+_version_of = attrgetter("_version")
+_IDLE_GRADIENTS_MAX = 2
+
+
+def views_of(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Consecutive pieces of `flat`, shaped like `tensors`."""
+    pieces = torch.split(flat, [t.numel() for t in tensors])
+    return [piece.view(t.shape) for piece, t in zip(pieces, tensors, strict=True)]
+
+
+def pieces_of(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The same memory as `views_of`, but for torch each piece is a storage of its own, as long as itself.
+
+    What is saved or copied of a module is then what a plain one has: a view would take the whole buffer along, and
+    safetensors refuses such.
+    """
+    return [from_dlpack(view) if view.numel() else view for view in views_of(flat, tensors)]
+
+
+class _Gradient:
+    """One gradient buffer and its views, one for each parameter."""
+
+    def __init__(self, parameters: Sequence[Tensor], device: torch.device) -> None:
+        self.tensor = spare(sum(p.numel() for p in parameters), device).zero_()
+        self.views = views_of(self.tensor, parameters)
+        self._loan: weakref.ref[Loan] | None = None
+
+    @property
+    def lent(self) -> bool:
+        return self._loan is not None and self._loan() is not None
+
+    def lend(self) -> Flat:
+        loan = self._loan() if self._loan is not None else None
+        if loan is None:
+            loan = Loan(self.tensor)
+            self._loan = weakref.ref(loan)
+        return Flat(loan.tensor())
+
+
+class FlatModel:
+    """`module` on `device`: what is trained of it in flat form, in the order of `named_parameters()`, tied ones once.
+
+    optimizer: trained is what it holds and what requires a gradient (`paceline.engine.model.trainable`); None: all that
+    requires one. The rest of the module stays as it is. Do not move or convert the module afterwards.
+
+    by_rows: gradients of `nn.Embedding(sparse=True)` stay sparse; `gradient()` then gives a SparseFlat. Otherwise, and
+    always for local steps, they are as long as the table.
+
+    Raises ConfigError as `trained_of` does.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        device: torch.device | str = "cpu",
+        *,
+        optimizer: torch.optim.Optimizer | None = None,
+        by_rows: bool = False,
+    ) -> None:
+        named = trained_of(module, optimizer)
+        module.to(torch.device(device))
+        self.rest = Rest(module, named)
+        self.module = module
+        self._names = tuple(named)
+        self._parameters = list(named.values())
+        self.device = self._parameters[0].device
+        self._edges = tuple(itertools.accumulate(map(Tensor.numel, self._parameters), initial=0))
+        self._length = self._edges[-1]
+        solid = [p for p in self._parameters if p.numel()]  # an empty parameter has no address
+        self._ends = solid[0], solid[-1]
+        self._w = spare(self._length, self.device)
+        self._move_in()
+        self.flat_parameter = nn.Parameter(self._w)
+        # What the weights were loaded from or shown as last, for as long as somebody else has it: memory that a server
+        # lent goes back once it has been copied.
+        self._loaded_from: weakref.ref[AnyFlat] | None = None
+        self._tables: SparseFlat | None = None  # the same, kept: the next load copies the rows that differ from it
+        self._loaded_version = -1
+        self._awaited = Awaited(self._parameters, self._w) if fit(module) else None
+        self._idle: list[_Gradient] = []
+        self._sparse = SparseParameters(module, self._parameters) if by_rows else None
+        # Those whose gradients grow in one buffer.
+        self._dense = self._sparse.others if self._sparse else self._parameters
+        numbers = {id(p): i for i, p in enumerate(self._parameters)}
+        self._numbers = [numbers[id(p)] for p in self._dense]
+        self._used = Used(self._parameters, self._edges)
+        self._gradient = _Gradient(self._dense, self.device)
+        self._bind(self._gradient)
+
+    def _move_in(self) -> None:
+        with torch.no_grad():
+            for p, piece in zip(self._parameters, pieces_of(self._w, self._parameters), strict=True):
+                piece.copy_(p)
+                p.data = piece
+
+    def __len__(self) -> int:
+        return self._length
+
+    def layout(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Name and shape of every trained parameter, in the order of the vector."""
+        return [(name, tuple(p.shape)) for name, p in zip(self._names, self._parameters, strict=True)]
+
+    @property
+    def tensors(self) -> tuple[int, ...]:
+        """How many numbers each parameter has, in the order of the vector; those without any left out."""
+        return tuple(p.numel() for p in self._parameters if p.numel())
+
+    def fingerprint(self) -> str:
+        """The same in two processes exactly when their vectors mean the same parameters."""
+        return hashlib.sha256(repr(self.layout()).encode()).hexdigest()[:16]
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Those that are trained, in the order of the vector."""
+        return self._parameters
+
+    @property
+    def by_rows(self) -> bool:
+        """Do gradients come as rows of tables?"""
+        return bool(self._sparse)
+
+    # ---- weights -----------------------------------------------------------------------------------------
+    def load(self, w: AnyFlat, *, late: bool = False) -> None:
+        """Take the weights `w`: one copy, or none when they are in place already. Raises ValueError on its length.
+
+        late: those of `w` that are still arriving may be copied later, each when somebody first looks at the
+        parameter, who then waits for it (`paceline.engine.model.lazy_load`). Waiting raises PeerLost or TimedOut.
+        """
+        if self._awaited is not None:
+            self._awaited.drop()
+        loaded = self._loaded
+        if loaded is not None and w.same_as(loaded):
+            return
+        if len(w) != self._length:
+            raise ValueError(f"{len(w)} weights for a model of {self._length} parameters")
+        self._check_place()
+        if late and self._awaited is not None and isinstance(w, Rope) and not w.there:
+            arriving: weakref.ref[AnyFlat] = weakref.ref(w)
+            before = self._version()
+            self.touched()
+            self._awaited.begin(w, lambda writes: self._remember(arriving, before + writes))
+            return
+        if isinstance(w, SparseFlat):
+            w.copy_into(self._w, loaded)
+        else:
+            w.copy_into(self._w)
+        self._remember(weakref.ref(w), self._version())
+        self._tables = w if isinstance(w, SparseFlat) else None
+
+    @property
+    def settled(self) -> bool:
+        """Have all parameters the weights that were loaded last?"""
+        return self._awaited is None or not self._awaited.absent
+
+    def settle(self) -> None:
+        """Wait for the weights that are still arriving. Raises PeerLost or TimedOut when they do not come."""
+        if self._awaited is not None:
+            self._awaited.settle()
+
+    def weights(self) -> AnyFlat:
+        """The weights as they are now: one copy, or none when they are what was loaded or asked for last."""
+        self.settle()
+        shown = self._loaded
+        if shown is None:
+            self._check_place()
+            shown = Flat.copy_of(self._w)
+            self._remember(weakref.ref(shown), self._version())
+        return shown
+
+    def touched(self) -> None:
+        """Say that the weights were changed behind torch's back (`p.data`, numpy); torch's own ways are noticed."""
+        self._loaded_from = self._tables = None
+
+    @property
+    def _loaded(self) -> AnyFlat | None:
+        """What has just the numbers that the parameters have now; None where nobody has such a thing."""
+        w = self._loaded_from() if self._loaded_from else None
+        return w if w is not None and self._version() == self._loaded_version else None
+
+    def _remember(self, w: weakref.ref[AnyFlat], version: int) -> None:
+        self._loaded_from, self._tables, self._loaded_version = w, None, version
+
+    def _version(self) -> int:
+        return int(sum(map(_version_of, self._parameters), self.flat_parameter._version))
+
+    def _check_place(self) -> None:
+        start, end = self._w.data_ptr(), self._w.data_ptr() + self._w.nbytes
+        first, last = self._ends
+        if first.data_ptr() != start or last.data_ptr() + last.nbytes != end:
+            raise ConfigError("the module was moved or converted after it was handed over: do that before")
+
+    # ---- gradient ----------------------------------------------------------------------------------------
+    def zero_grad(self) -> None:
+        """Before every backward pass: one pass over the buffer; another buffer when somebody still holds this one."""
+        if self._gradient.lent:
+            self._switch()
+        elif not self._attached():
+            self._bind(self._gradient)
+        self._gradient.tensor.zero_()
+        self._used.clear()
+        if self._sparse:
+            self._sparse.zero_grad()
+
+    def gradient(self) -> AnyFlat:
+        """The gradient that the last backward passes left, without a copy. Call `zero_grad` before the next one."""
+        self.collect()
+        dense = self._gradient.lend()
+        return self._sparse.gradient(dense) if self._sparse else dense
+
+    def collect(self) -> None:
+        """Bring gradients home that the module's owner replaced (`optimizer.zero_grad()` drops them, say)."""
+        if self._attached():
+            return
+        found, was = list(map(_grad_of, self._dense)), self._expected
+        if self._gradient.lent:
+            self._switch()
+        for i, p, grad, view, old in zip(self._numbers, self._dense, found, self._gradient.views, was, strict=True):
+            if grad is not old:
+                self._used.set(i, grad is not None)
+            _take_over(p, grad, view)
+        self._bind(self._gradient)
+
+    # ---- what was used -----------------------------------------------------------------------------------
+    def unused(self) -> Spans:
+        """Where no backward pass since `zero_grad` has left a gradient; after `gradient`."""
+        return self._used.unused()
+
+    def unused_among(self, parameters: Iterable[int]) -> Spans:
+        """Where those of these parameters lie that none has."""
+        return self._used.spans(i for i in parameters if i not in self._used)
+
+    @property
+    def has_gradient(self) -> bool:
+        """Has any parameter a gradient since `zero_grad`, from backward or from somebody who put one there?"""
+        if self._used.any or self._attached():
+            return self._used.any
+        pairs = zip(map(_grad_of, self._dense), self._expected, strict=True)
+        return any(grad is not None and grad is not view for grad, view in pairs)
+
+    def show_unused(self) -> None:
+        """Let parameters without a gradient have none (None), as torch's optimizers expect."""
+        if self._used.all:
+            return
+        for i, p, view in zip(self._numbers, self._dense, self._expected, strict=True):
+            if i not in self._used and p.grad is view:
+                p.grad = None
+
+    def lend_arriving(self, what: str) -> tuple[Parts, Tensor]:
+        """The gradient that backward is about to make, parameter by parameter, and the buffer it grows in; not by rows.
+
+        Call `zero_grad` before; whoever knows that the gradient of parameter i is complete calls `collect_one(i)` and
+        `put(i)`. `what` is named by whoever waits for it in vain.
+        """
+        return Parts(self._edges, what=what, home=self._gradient.lend()), self._gradient.tensor
+
+    def collect_one(self, i: int) -> None:
+        """Bring the gradient of parameter `i` home, likewise."""
+        p = self._parameters[i]
+        if p.grad is not self._expected[i]:
+            self._used.set(i, p.grad is not None)
+            _take_over(p, p.grad, self._gradient.views[i])
+            p.grad = self._expected[i]
+
+    def release(self) -> None:
+        """The module is its owner's alone from now on: no hooks, and no gradient, as after torch's `zero_grad`."""
+        self._used.end()
+        for p in self._parameters:
+            p.grad = None
+
+    def _attached(self) -> bool:
+        return all(map(is_, map(_grad_of, self._dense), self._expected))
+
+    def _bind(self, gradient: _Gradient) -> None:
+        self._expected: list[Tensor | None] = []
+        for p, view in zip(self._dense, gradient.views, strict=True):
+            p.grad = view if p.requires_grad else None
+            self._expected.append(p.grad)
+        if not self._sparse:
+            self.flat_parameter.grad = gradient.tensor
+
+    def _switch(self) -> None:
+        self._idle.append(self._gradient)
+        free = next((g for g in self._idle if not g.lent), None)
+        if free is None:
+            free = _Gradient(self._dense, self.device)
+        self._idle = [g for g in self._idle if g is not free][-_IDLE_GRADIENTS_MAX:]
+        self._gradient = free
+        self._bind(free)
+
+
+def _take_over(p: nn.Parameter, grad: Tensor | None, view: Tensor) -> None:
+    if grad is None or not p.requires_grad:
+        view.zero_()
+    elif grad is not view:
+        view.copy_((grad.to_dense() if grad.is_sparse else grad).detach())

@@ -1,0 +1,171 @@
+"""What of a module is trained, and what is the rest.
+
+    trained    parameters that require a gradient and that the optimizer holds: exchanged and updated
+    rest       all other parameters and the buffers: everybody begins with worker 0's, and later each keeps its own
+
+The rest travels once, as bytes, so it may be of any type.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from paceline.core.errors import ConfigError
+from paceline.engine.vectors.flat import Flat
+
+_WORD = 4  # bytes of a float32, which vectors are made of
+
+
+def trained_of(module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> dict[str, nn.Parameter]:
+    """By name, in the order of `named_parameters()`, tied ones once; `optimizer` None: one that holds all of them.
+
+    Raises ConfigError, with the way out, for a module or a parameter that cannot be trained here.
+    """
+    _refuse_wrapped(module)
+    named = dict(module.named_parameters())
+    for name, p in named.items():
+        _refuse_unfit(name, p)
+    found = {name: p for name, p in named.items() if p.requires_grad}
+    if optimizer is not None:
+        held = {p for group in optimizer.param_groups for p in group["params"]}
+        if not held <= set(named.values()):
+            raise ConfigError(
+                "the optimizer holds a parameter that is not in the model: hand over a module that contains all of them"
+            )
+        found = {name: p for name, p in found.items() if p in held}
+    if not any(p.numel() for p in found.values()):
+        raise ConfigError("the model has no parameters to train: none that requires a gradient and is in the optimizer")
+    _refuse_untrainable(named, found)
+    return found
+
+
+class Rest:
+    """All of `module` but what is `trained`."""
+
+    def __init__(self, module: nn.Module, trained: Mapping[str, nn.Parameter]) -> None:
+        self._module = module
+        self._trained = {id(p) for p in trained.values()}
+
+    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """As they are now; those that have no plain memory stay each worker's own."""
+        for name, p in self._module.named_parameters():
+            if id(p) not in self._trained and _is_plain(p):
+                yield name, p.detach()
+        for name, buffer in self._module.named_buffers():
+            if _is_plain(buffer):
+                yield name, buffer
+
+    def fingerprint(self) -> str:
+        """The same in two processes exactly when what `show` gives means the same there."""
+        layout = [(name, str(t.dtype), tuple(t.shape)) for name, t in self._tensors()]
+        return hashlib.sha256(repr(layout).encode()).hexdigest()[:16]
+
+    def show(self) -> Flat:
+        """A copy, in host memory."""
+        parts = [np.zeros(0, np.uint8)]
+        for _, t in self._tensors():
+            data = t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+            parts += [data, np.zeros(-len(data) % _WORD, np.uint8)]
+        return _as_numbers(np.concatenate(parts))
+
+    def load(self, shown: Flat) -> None:
+        """Raises ValueError for what a module with another rest has shown."""
+        data, at = torch.from_numpy(_as_bytes(shown)), 0
+        with torch.no_grad():
+            for _, t in self._tensors():
+                nbytes = t.numel() * t.element_size()
+                t.copy_(data[at : at + nbytes].clone().view(t.dtype).view(t.shape))
+                at += nbytes + -nbytes % _WORD
+        if at != len(data):
+            raise ValueError(f"{len(data)} bytes for a rest of {at}")
+
+
+def digest(shown: Flat) -> Flat:
+    """A short vector that is the same for the same numbers."""
+    return _as_numbers(np.frombuffer(bytearray(hashlib.sha256(_as_bytes(shown)).digest()), np.uint8))
+
+
+def same(one: Flat, other: Flat) -> bool:
+    """Bit by bit."""
+    return bool(np.array_equal(_as_bytes(one), _as_bytes(other)))
+
+
+def _as_numbers(data: Any) -> Flat:
+    return Flat.copy_of(torch.from_numpy(data.view(np.float32)))
+
+
+def _as_bytes(shown: Flat) -> Any:
+    return shown.value().numpy().view(np.uint8)
+
+
+def _is_plain(t: Tensor) -> bool:
+    return t.layout is torch.strided and not t.is_quantized and not t.is_meta and not _is_expanded(t)
+
+
+def _is_expanded(t: Tensor) -> bool:
+    return any(size > 1 and not stride for size, stride in zip(t.shape, t.stride(), strict=True))
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------
+def _refuse_wrapped(module: nn.Module) -> None:
+    for part in module.modules():
+        kinds = {kind.__name__ for kind in type(part).__mro__}
+        if "DistributedDataParallel" in kinds:
+            raise ConfigError(
+                "the model is wrapped in DistributedDataParallel, which would exchange gradients too: "
+                "hand over the module inside (ddp.module)"
+            )
+        if kinds & {"FullyShardedDataParallel", "FSDPModule"}:
+            raise ConfigError(
+                "the model is sharded by FSDP, and here every worker holds whole parameters: hand it over unsharded"
+            )
+
+
+def _refuse_unfit(name: str, p: nn.Parameter) -> None:
+    """What is refused of any parameter, trained or not."""
+    if any(kind.__name__ == "DTensor" for kind in type(p).__mro__):
+        raise ConfigError(
+            f"parameter {name} is a DTensor, of which this process has a part (fully_shard, parallelize_module): "
+            "hand over the model with whole parameters"
+        )
+    if is_lazy(p):
+        raise ConfigError(f"parameter {name} has no numbers yet: run one batch through the model first")
+    if p.is_meta:
+        raise ConfigError(f"parameter {name} has no numbers yet (device meta): initialise the model on a device first")
+
+
+def _refuse_untrainable(named: Mapping[str, nn.Parameter], trained: Mapping[str, nn.Parameter]) -> None:
+    device = next(iter(trained.values())).device
+    for name, p in named.items():
+        if p.device != device:
+            raise ConfigError(f"parameter {name} is on {p.device} but others are on {device}: use one device")
+    for name, p in trained.items():
+        if p.is_complex():
+            raise ConfigError(f"parameter {name} is {p.dtype}: make it two float32 parameters, torch.view_as_real")
+        if p.dtype != torch.float32:
+            raise ConfigError(f"parameter {name} is {p.dtype}, not torch.float32: call .float() on the model first")
+        if _is_expanded(p):
+            raise ConfigError(f"parameter {name} is expanded, so that its numbers share memory: .clone() it first")
+    _refuse_overlapping(named, trained)
+
+
+def _refuse_overlapping(named: Mapping[str, nn.Parameter], trained: Mapping[str, nn.Parameter]) -> None:
+    """Memory that two parameters share, one of them trained, would not be shared any more."""
+    places = sorted((p.data_ptr(), _end(p), name) for name, p in named.items() if p.numel())
+    for (_, end, name), (start, _, other) in itertools.pairwise(places):
+        if start < end and (name in trained or other in trained):
+            first, second = sorted((name, other), key=list(named).index)
+            raise ConfigError(f"parameter {second} shares memory with {first}: tie one Parameter object")
+
+
+def _end(p: nn.Parameter) -> int:
+    reach = sum((size - 1) * stride for size, stride in zip(p.shape, p.stride(), strict=True))
+    return p.data_ptr() + (reach + 1) * p.element_size()

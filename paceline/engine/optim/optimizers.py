@@ -1,0 +1,312 @@
+"""Optimizers in the two places they live: on a server as `Update` rules over values, on a worker in place.
+
+SGD is written out in vector arithmetic, one pass over memory for each sum: w - lr g, and one or two more with momentum
+and weight decay; on small models that is several times as fast as torch.optim, whose bookkeeping costs more than the
+numbers. Everything else is torch.optim itself over one flat parameter, with its fused kernel, or one of
+`paceline.engine.optim.lars_lamb`. Most optimizers work element by element, so that a slice needs nothing but itself;
+LARS and LAMB need whole tensors and their lengths (`OptimizerRecipe.needs_tensors`), clipping the whole gradient
+(`OptimizerRecipe.needs_model`); a recipe may need both.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from paceline.core.errors import ConfigError
+from paceline.core.spans import Spans, within
+from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.optim import lr_schedule as schedules
+from paceline.engine.optim.lars_lamb import LAMB, LARS
+from paceline.engine.optim.optimizer_state import OptimizerMemory
+from paceline.engine.optim.unused_parameters import Pieces, ZeroTensors, kept, without_numbers
+from paceline.engine.specs import MOMENTUM, OPTIMIZERS, OptimizerRecipe, ScheduleRecipe
+from paceline.engine.vectors.buffer_pool import spare
+from paceline.engine.vectors.flat import Flat
+
+CONSTANT = ScheduleRecipe()
+KINDS: dict[type, str] = {
+    torch.optim.SGD: "sgd",
+    torch.optim.Adam: "adam",
+    torch.optim.AdamW: "adamw",
+    LARS: "lars",
+    LAMB: "lamb",
+}
+
+
+class Rule(ABC):
+    """A learning rate on the clock of samples seen, and what a step does with it.
+
+    Calling it gives new weights and leaves `w` and `g` as they are. The schedule's factor is that of the samples seen
+    before the update. A gradient that is longer than the recipe's `clip_norm` is shortened first, as torch does it.
+
+    What is unused of the model stays as it is, and so does what is remembered of it. `start` is where in the model
+    these weights begin. zeros_unused: finds what is unused where nobody says it: tensors whose gradient is zero
+    throughout.
+    by_rows: it leaves the rows of a table alone whose gradient is zero.
+    """
+
+    by_rows = False
+    start = 0
+    zeros_unused: ZeroTensors | None = None
+
+    def __init__(self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> None:
+        schedules.check(schedule)
+        self.recipe = recipe
+        self.schedule = schedule
+        self.lr = recipe.lr
+        self.samples_seen = 0
+
+    def __call__(self, w: Flat, g: Flat, samples: int, unused: Spans = ()) -> Flat:
+        lr = self.lr * schedules.factor(self.schedule, self.samples_seen)
+        if self.zeros_unused is not None:
+            unused = self.zeros_unused.of(g)
+        elif unused:
+            unused = without_numbers(g, within(unused, self.start, self.start + len(w)))
+        if self.recipe.clip_norm:
+            g = g * min(1.0, self.recipe.clip_norm / (g.norm() + 1e-6))
+        new = self.apply(w, g, lr, unused)
+        self.samples_seen += samples
+        return new
+
+    @abstractmethod
+    def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
+        """One step at learning rate `lr`, but for what is unused."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Remember nothing of the updates so far; learning rate and schedule go on."""
+
+    def set_lr(self, lr: float) -> None:
+        """The base learning rate from now on; the schedule still applies."""
+        self.lr = lr
+
+    def follow(self, recipe: OptimizerRecipe) -> None:
+        """The numbers of `recipe` from now on, which is one of the same optimizer; the schedule still applies."""
+        self.recipe, self.lr = recipe, recipe.lr
+
+    def state(self) -> dict[str, Tensor | float | int]:
+        """All that a checkpoint must keep; tensors are copies."""
+        return {"samples_seen": self.samples_seen, "lr": self.lr}
+
+    def load_state(self, state: dict[str, Tensor | float | int]) -> None:
+        """Go on where `state()` was taken. Raises KeyError when something is missing."""
+        self.samples_seen = int(state["samples_seen"])
+        self.lr = float(state["lr"])
+
+
+class SGD(Rule):
+    """d = g + lambda w;  v = mu v + d (v = d at first);  w - lr v, or with Nesterov w - lr (d + mu v)."""
+
+    v: Flat | None = None
+
+    def __init__(self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> None:
+        super().__init__(recipe, schedule)
+        self.by_rows = not recipe.momentum and not recipe.weight_decay
+
+    def follow(self, recipe: OptimizerRecipe) -> None:
+        super().follow(recipe)
+        self.by_rows = not recipe.momentum and not recipe.weight_decay
+
+    def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
+        mu, decay, before = self.recipe.momentum, self.recipe.weight_decay, self.v
+        d = g + w * decay if decay else g
+        if not mu:
+            new = w - d * lr
+        else:
+            self.v = d + before * mu if before is not None else d
+            new = w - (d + self.v * mu if self.recipe.nesterov else self.v) * lr
+        if not unused or self.by_rows:  # there a gradient of zero changes nothing
+            return new
+        self.v = kept(self.v, before, unused) if self.v is not None else None
+        return kept(new, w, unused)
+
+    def reset(self) -> None:
+        self.v = None
+
+    def state(self) -> dict[str, Tensor | float | int]:
+        """The number that `v` is multiplied with stays apart: multiplied out it would be rounded."""
+        if self.v is None:
+            return super().state() | {"scale": 1.0}
+        return super().state() | {"momentum": self.v.tensor.clone(), "scale": self.v.scale}
+
+    def load_state(self, state: dict[str, Tensor | float | int]) -> None:
+        super().load_state(state)
+        v = state.get("momentum")
+        self.v = Flat.copy_of(v) * float(state.get("scale", 1.0)) if isinstance(v, Tensor) else None
+
+
+class TorchRule(Rule):
+    """A rule carried out by torch.optim on a fresh copy of the weights. `tensors`: lengths of those in the weights."""
+
+    def __init__(
+        self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT, tensors: Sequence[int] = ()
+    ) -> None:
+        super().__init__(recipe, schedule)
+        self._pieces = Pieces(lambda parameter: torch_optimizer(recipe, parameter, tensors), tensors)
+
+    def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
+        fresh = spare(len(w), w.device)
+        w.copy_into(fresh)
+        self._pieces.step(fresh, g.value().to(w.device), lr, unused)
+        return Flat(fresh)
+
+    def follow(self, recipe: OptimizerRecipe) -> None:
+        super().follow(recipe)
+        set_numbers(self._pieces.numbers, recipe)
+
+    def reset(self) -> None:
+        self._pieces.reset()
+
+    def state(self) -> dict[str, Tensor | float | int]:
+        return {**super().state(), **self._pieces.state()}
+
+    def load_state(self, state: dict[str, Tensor | float | int]) -> None:
+        super().load_state(state)
+        self._pieces.load_state({k: v for k, v in state.items() if k not in ("samples_seen", "lr")})
+
+
+def make_rule(recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT, tensors: Sequence[int] = ()) -> Rule:
+    """The rule of `recipe`, for weights made of tensors of these lengths, where that matters to it.
+
+    Raises ConfigError for a recipe or schedule that describes none.
+    """
+    check(recipe)
+    if recipe.lazy:
+        from paceline.engine.optim.lazy_updates import Lazy  # which is made of the others
+
+        return Lazy(recipe, schedule)
+    return SGD(recipe, schedule) if recipe.name == "sgd" else TorchRule(recipe, schedule, tensors)
+
+
+class LocalOptimizer:
+    """The optimizer of a worker that trains locally: one fused kernel, in place, over the whole model.
+
+    Raises ConfigError for a bad recipe or schedule.
+    """
+
+    def __init__(self, model: FlatModel, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> None:
+        check(recipe)
+        schedules.check(schedule)
+        self.model = model
+        self.schedule = schedule
+        self.lr = recipe.lr
+        self._clip_norm = recipe.clip_norm
+        self._optimizer = torch_optimizer(recipe, model.flat_parameter, model.tensors)
+        self.memory = OptimizerMemory(self._optimizer, [model.flat_parameter])
+
+    def step(self, samples_seen: int) -> None:
+        """One update with the model's gradient; `samples_seen` by all workers before it sets the learning rate."""
+        self.model.collect()
+        if self._clip_norm:
+            nn.utils.clip_grad_norm_([self.model.flat_parameter], self._clip_norm)
+        self._optimizer.param_groups[0]["lr"] = self.lr * schedules.factor(self.schedule, samples_seen)
+        self._optimizer.step()
+        self.model.touched()
+
+    def set_lr(self, lr: float) -> None:
+        self.lr = lr
+
+    def state(self) -> dict[str, Tensor | float | int]:
+        return {"lr": self.lr, **_state_of(self._optimizer, self.model.flat_parameter)}
+
+    def load_state(self, state: dict[str, Tensor | float | int]) -> None:
+        """Raises KeyError when something is missing."""
+        self.lr = float(state["lr"])
+        _set_state(self._optimizer, self.model.flat_parameter, state)
+
+
+def check(recipe: OptimizerRecipe) -> None:
+    """Raises ConfigError when `recipe` describes no optimizer."""
+    if recipe.name not in OPTIMIZERS:
+        raise ConfigError(f"optimizer.name = {recipe.name!r}: must be one of {', '.join(OPTIMIZERS)}")
+    if recipe.name not in MOMENTUM and (recipe.momentum or recipe.nesterov):
+        raise ConfigError(f"optimizer.momentum: {recipe.name} has beta1 instead")
+    if recipe.nesterov and recipe.name != "sgd":
+        raise ConfigError(f"optimizer.nesterov: {recipe.name} has none")
+    if recipe.nesterov and not recipe.momentum > 0:
+        raise ConfigError("optimizer.nesterov needs a momentum: set optimizer.momentum, to 0.9 for example")
+    # Not by making one of torch's: the first in a process imports torch's compiler, for two seconds.
+    for name in ("lr", "momentum", "weight_decay", "eps", "beta1", "beta2"):
+        value, high = getattr(recipe, name), 1.0 if name.startswith("beta") else math.inf
+        if not 0 <= value < high:
+            raise ConfigError(f"optimizer.{name} = {value}: must be 0 or more" + (", below 1" if high == 1 else ""))
+
+
+def torch_optimizer(
+    recipe: OptimizerRecipe, parameter: nn.Parameter, tensors: Sequence[int] = ()
+) -> torch.optim.Optimizer:
+    """That of `recipe`, over one parameter, made of tensors of these lengths. Raises ValueError as torch does."""
+    common: dict[str, Any] = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
+    betas = recipe.beta1, recipe.beta2
+    if recipe.name == "lars":
+        return LARS([parameter], momentum=recipe.momentum, trust=recipe.trust, tensors=tensors, **common)
+    if recipe.name == "lamb":
+        return LAMB([parameter], betas=betas, eps=recipe.eps, tensors=tensors, **common)
+    common["fused"] = parameter.device.type in ("cpu", "cuda") or None
+    if recipe.name == "sgd":
+        return torch.optim.SGD([parameter], momentum=recipe.momentum, nesterov=recipe.nesterov, **common)
+    kind = torch.optim.Adam if recipe.name == "adam" else torch.optim.AdamW
+    return kind([parameter], betas=betas, eps=recipe.eps, **common)
+
+
+def set_numbers(group: dict[str, Any], recipe: OptimizerRecipe) -> None:
+    """In the parameter group of an optimizer: those of `recipe` that it has."""
+    numbers = {
+        "lr": recipe.lr,
+        "momentum": recipe.momentum,
+        "nesterov": recipe.nesterov,
+        "weight_decay": recipe.weight_decay,
+        "betas": (recipe.beta1, recipe.beta2),
+        "eps": recipe.eps,
+        "trust": recipe.trust,
+    }
+    group.update({name: number for name, number in numbers.items() if name in group})
+
+
+def _state_of(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Tensor]:
+    return {k: v.detach().clone() for k, v in optimizer.state[parameter].items() if isinstance(v, Tensor)}
+
+
+def _set_state(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, state: dict[str, Any]) -> None:
+    optimizer.state[parameter] = {k: v.clone() for k, v in state.items() if isinstance(v, Tensor)}
+
+
+def recipe_of(optimizer: torch.optim.Optimizer) -> OptimizerRecipe:
+    """What `optimizer` does, as names and numbers.
+
+    Raises ConfigError, with the way out, for what a recipe cannot say.
+    """
+    name = KINDS.get(type(optimizer))
+    if name is None:
+        raise ConfigError(
+            f"{type(optimizer).__name__} is not supported: use torch.optim.SGD, Adam or AdamW, "
+            "or LARS or LAMB of paceline.engine.optim.lars_lamb"
+        )
+    if len(optimizer.param_groups) != 1:
+        raise ConfigError(f"the optimizer has {len(optimizer.param_groups)} parameter groups: put all into one")
+    group = optimizer.param_groups[0]
+    for option in ("amsgrad", "maximize", "dampening", "differentiable"):
+        if group.get(option):
+            raise ConfigError(f"{type(optimizer).__name__}({option}={group[option]}) is not supported: leave it out")
+    lr, weight_decay = float(group["lr"]), float(group["weight_decay"])
+    if name in MOMENTUM:
+        return OptimizerRecipe(
+            name=name,
+            lr=lr,
+            momentum=float(group["momentum"]),
+            nesterov=bool(group.get("nesterov")),
+            weight_decay=weight_decay,
+            trust=float(group.get("trust", 0.001)),
+        )
+    if group.get("decoupled_weight_decay"):  # Adam with this option is AdamW by another name
+        name = "adamw"
+    beta1, beta2 = map(float, group["betas"])
+    return OptimizerRecipe(
+        name=name, lr=lr, weight_decay=weight_decay, beta1=beta1, beta2=beta2, eps=float(group["eps"])
+    )

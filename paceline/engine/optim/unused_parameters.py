@@ -1,0 +1,182 @@
+"""Updates that leave alone what of a model no forward pass has used, as torch's optimizers skip `grad is None`.
+
+`kept` is for rules written in vector arithmetic. `Pieces` is for torch's own optimizers: one flat vector is one
+parameter of theirs until a part of it is unused; then it is cut there, so that each piece has moments and a count of
+steps of its own, as a parameter of torch has.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from paceline.core.spans import Spans, common, merged
+from paceline.engine.vectors.buffer_pool import spare
+from paceline.engine.vectors.flat import Flat
+
+_STEP = "step"
+_STEP_FROM = "step from "
+"""The count of steps of the piece that begins there, where there are several."""
+
+
+def kept(new: Flat, old: Flat | None, unused: Spans) -> Flat:
+    """`new`, but in what is unused the numbers of `old`, or zeros where there is none."""
+    out = spare(len(new), new.device)
+    new.copy_into(out)
+    for start, stop in unused:
+        if old is None:
+            out[start:stop].zero_()
+        else:
+            old[start:stop].copy_into(out[start:stop])
+    return Flat(out)
+
+
+class ZeroTensors:
+    """Finds the tensors of a gradient of which every number is zero; `lengths`: theirs, in the order of the vector.
+
+    For a mean over workers who do not tell one another what they have used. One look at the first number of each tensor
+    is all it takes where there is none.
+    """
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        edges = itertools.accumulate(lengths, initial=0)
+        self._spans = [(start, stop) for start, stop in itertools.pairwise(edges) if start < stop]
+        self._starts = torch.tensor([start for start, _ in self._spans], dtype=torch.int64)
+
+    def of(self, g: Flat) -> Spans:
+        """Looks at the numbers of `g` without their common factor, so that it takes no pass over memory."""
+        if not g.scale:
+            return merged(self._spans)
+        numbers = g.tensor
+        if self._starts.device != numbers.device:
+            self._starts = self._starts.to(numbers.device)
+        suspects = (numbers[self._starts] == 0).nonzero().flatten().tolist()
+        found = (self._spans[i] for i in suspects)
+        return merged((start, stop) for start, stop in found if not numbers[start:stop].any())
+
+
+def without_numbers(g: Any, unused: Spans) -> Spans:
+    """Those spans in which the gradient `g` is zero. A codec may send there what it had left out of an earlier one."""
+    return tuple((start, stop) for start, stop in unused if not g[start:stop].norm())
+
+
+class Pieces:
+    """A torch optimizer over one flat vector, which it is handed anew for each step."""
+
+    def __init__(
+        self,
+        make: Callable[[nn.Parameter], torch.optim.Optimizer],
+        tensors: Sequence[int] = (),
+        *,
+        like: Tensor | None = None,
+    ) -> None:
+        """tensors: the lengths of those in the vector, where the optimizer looks at whole ones.
+
+        like: a vector as those to come, for optimizers that look at it when they are made.
+        """
+        self._parameters = [nn.Parameter(torch.empty(0) if like is None else like)]
+        self._starts, self._length = [0], 0
+        self._optimizer = make(self._parameters[0])
+        self._tensors = tensors
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """Learning rate, momentum and so on, which whoever has it may change."""
+        return self._optimizer.param_groups[0]
+
+    @property
+    def lr(self) -> float:
+        return float(self._optimizer.param_groups[0]["lr"])
+
+    @property
+    def remember_nothing(self) -> bool:
+        return not any(self._optimizer.state.get(p) for p in self._parameters)
+
+    def step(self, w: Tensor, g: Tensor, lr: float, unused: Spans) -> None:
+        """Change `w` in place, but for what is unused."""
+        self._length = len(w)
+        if unused:
+            self._cut(unused)
+        for p, start, stop in zip(self._parameters, self._starts, self._stops, strict=True):
+            p.grad = None  # of another length before the first call
+            p.data = w[start:stop]
+            p.grad = None if common(unused, ((start, stop),)) else g[start:stop]
+        self._optimizer.param_groups[0]["lr"] = lr
+        self._optimizer.step()
+        for p in self._parameters:
+            p.grad = None  # lest it hold the buffer until the next update
+            p.data = torch.empty(0)
+
+    def reset(self) -> None:
+        self._optimizer.state.clear()
+
+    def state(self) -> dict[str, Tensor | float | int]:
+        """Copies: vectors as long as the whole, and how many steps each piece has made."""
+        states = [self._optimizer.state.get(p, {}) for p in self._parameters]
+        if len(states) == 1:
+            return {name: v.detach().clone() for name, v in states[0].items() if isinstance(v, Tensor)}
+        whole: dict[str, Tensor | float | int] = {}
+        for name in dict.fromkeys(itertools.chain(*states)):
+            values = [state.get(name) for state in states]
+            found = next(v for v in values if v is not None)
+            if not isinstance(found, Tensor):
+                continue
+            if name == _STEP:
+                whole[name] = torch.stack([v for v in values if v is not None]).max()
+            else:
+                whole[name] = torch.cat([self._of(i, v, found) for i, v in enumerate(values)])
+        steps = (float(state.get(_STEP, 0.0)) for state in states)
+        return whole | {f"{_STEP_FROM}{start}": n for start, n in zip(self._starts, steps, strict=True)}
+
+    def _of(self, i: int, v: Tensor | None, like: Tensor) -> Tensor:
+        return like.new_zeros(self._stops[i] - self._starts[i]) if v is None else v.detach()
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        vectors = {k: v for k, v in state.items() if isinstance(v, Tensor) and not k.startswith(_STEP_FROM)}
+        self._optimizer.state[self._parameters[0]] = {k: v.detach().clone() for k, v in vectors.items()}
+        steps = {int(k.removeprefix(_STEP_FROM)): float(v) for k, v in state.items() if k.startswith(_STEP_FROM)}
+        if steps:
+            self._length = max(v.numel() for v in vectors.values())
+            self._become(sorted(steps))
+            for p, start in zip(self._parameters, self._starts, strict=True):
+                if _STEP in vectors:
+                    self._optimizer.state[p][_STEP] = vectors[_STEP].new_tensor(steps[start])
+
+    # ---- pieces ------------------------------------------------------------------------------------------
+    @property
+    def _stops(self) -> list[int]:
+        return [*self._starts[1:], self._length]
+
+    def _cut(self, unused: Spans) -> None:
+        edges = {*self._starts, *itertools.chain(*unused)}
+        if self._tensors:  # each a piece of its own
+            edges.update(itertools.accumulate(self._tensors[:-1]))
+        if len(edges - {self._length}) > len(self._starts):
+            self._become(sorted(edges - {self._length}))
+
+    def _become(self, starts: list[int]) -> None:
+        old = list(zip(self._parameters, self._starts, self._stops, strict=True))
+        states, pieces = dict(self._optimizer.state), []
+        self._optimizer.state.clear()
+        for start, stop in itertools.pairwise([*starts, self._length]):
+            former, begin, end = next(piece for piece in old if piece[1] <= start < piece[2])
+            same = (begin, end) == (start, stop)
+            pieces.append(former if same else nn.Parameter(torch.empty(0)))
+            if former in states:
+                self._optimizer.state[pieces[-1]] = {
+                    name: v[start - begin : stop - begin].clone() if isinstance(v, Tensor) and v.dim() else _copy(v)
+                    for name, v in states[former].items()
+                }
+        self._parameters, self._starts = pieces, starts
+        group = self._optimizer.param_groups[0]
+        group["params"] = pieces
+        if "tensors" in group:
+            group["tensors"] = ()
+
+
+def _copy(v: Any) -> Any:
+    return v.clone() if isinstance(v, Tensor) else v

@@ -1,0 +1,53 @@
+"""The parameters whose gradients come in rows: the weights of `nn.Embedding(sparse=True)` and `nn.EmbeddingBag`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from paceline.engine.sparse.rows import HEIGHT_MAX, Rows
+from paceline.engine.sparse.sparse_vector import SparseFlat
+from paceline.engine.sparse.table_layout import Place, Tables
+from paceline.engine.vectors.flat import Flat
+
+
+class SparseParameters:
+    """Those of `module`; `parameters` are all of it, in the order of the vector. False when there are none."""
+
+    def __init__(self, module: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
+        found = {id(part.weight) for part in module.modules() if _is_sparse(part)}
+        self.others = [p for p in parameters if id(p) not in found]
+        self._found: list[Tensor] = []
+        places, at = [], 0
+        for p in parameters:
+            if id(p) in found:
+                self._found.append(p)
+                places.append(Place(at, *p.shape))
+            at += p.numel()
+        self.where = Tables(at, tuple(places))
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def zero_grad(self) -> None:
+        for p in self._found:
+            p.grad = None
+
+    def gradient(self, dense: Flat) -> SparseFlat:
+        """That of all parameters; `dense` is that of the others."""
+        return SparseFlat(self.where, dense, tuple(map(_rows, self._found)))
+
+
+def _is_sparse(part: nn.Module) -> bool:
+    if not isinstance(part, nn.Embedding | nn.EmbeddingBag) or not part.sparse:
+        return False
+    weight = part.weight
+    return weight.requires_grad and weight.numel() > 0 and len(weight) <= HEIGHT_MAX
+
+
+def _rows(p: Tensor) -> Rows:
+    if p.grad is None:  # no batch has looked into this table
+        return Rows.none(*p.shape)
+    # Dense it is where the weight has another use too, such as that of an output layer.
+    return Rows.of(p.grad) if p.grad.is_sparse else Rows.of_dense(p.grad)

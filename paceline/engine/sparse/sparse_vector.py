@@ -1,0 +1,251 @@
+"""`SparseFlat`: a vector with tables in it. A gradient holds some rows of them, weights share all that did not change.
+
+It takes part in arithmetic like any other vector, with those too, and gives the same numbers. What touches a table only
+in some rows costs only those: sums of gradients, their products, weights plus or minus a gradient, the difference of
+two versions of the weights. Everything else (a gradient divided by a vector, say) goes through one dense vector.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor
+
+from paceline.engine.sparse.persistent_table import PersistentTable
+from paceline.engine.sparse.rows import Rows
+from paceline.engine.sparse.table_layout import Place, Tables
+from paceline.engine.vectors.buffer_pool import spare
+from paceline.engine.vectors.flat import Flat, FlatMemory
+
+Table = Rows | PersistentTable
+
+
+class SparseFlat:
+    """An immutable vector of float32 numbers: its dense elements, packed, and its tables, one for each place.
+
+    where: the places of the tables. Arithmetic raises ValueError when lengths differ.
+    """
+
+    __slots__ = ("__weakref__", "_flat", "dense", "tables", "where")
+    __array_ufunc__ = None
+
+    def __init__(self, where: Tables, dense: Flat, tables: tuple[Table, ...]) -> None:
+        self.where, self.dense, self.tables = where, dense, tables
+        self._flat: Flat | None = None
+
+    @classmethod
+    def weights(cls, v: Flat, where: Tables) -> SparseFlat:
+        """The numbers of `v`, of which rows can change cheaply from now on: one copy."""
+        dense = _packed(v, where)
+        return cls(where, dense, tuple(_owned(v, place) for place in where.places))
+
+    @property
+    def nbytes(self) -> int:
+        """What it holds."""
+        return self.dense.nbytes + sum(table.nbytes for table in self.tables)
+
+    @property
+    def device(self) -> torch.device:
+        return self.dense.device
+
+    @property
+    def memory(self) -> FlatMemory:
+        return self.dense.memory
+
+    def __len__(self) -> int:
+        return self.where.length
+
+    @staticmethod
+    def joined(parts: Sequence[AnyFlat], memory: FlatMemory) -> SparseFlat:
+        """One vector from consecutive parts of either kind."""
+        found = [part for part in parts if isinstance(part, SparseFlat)]
+        where = Tables.joined([part.where if isinstance(part, SparseFlat) else Tables(len(part), ()) for part in parts])
+        dense = memory.join([part.dense if isinstance(part, SparseFlat) else part for part in parts])
+        return SparseFlat(where, dense, tuple(table for part in found for table in part.tables))
+
+    # ---- as one dense vector -----------------------------------------------------------------------------
+    def flat(self) -> Flat:
+        """The same numbers one by one: a pass the first time."""
+        if self._flat is None:
+            out = spare(len(self), self.device)
+            self.copy_into(out)
+            self._flat = Flat(out)
+        return self._flat
+
+    def value(self) -> Tensor:
+        return self.flat().value()
+
+    def norm(self) -> float:
+        rows = self._rows()
+        if rows is None:
+            return self.flat().norm()
+        return math.hypot(self.dense.norm(), *(table.values.norm() for table in rows))
+
+    def spliced(self, part: slice, v: Any) -> Flat:
+        return self.flat().spliced(part, v)
+
+    def copy_into(self, out: Tensor, known: object = None) -> None:
+        """Write the numbers over `out`, which holds those of `known`; of tables, only rows that may differ from it."""
+        for there, here in self.where.packed:
+            self.dense[here].copy_into(out[there])
+        for i, (place, table) in enumerate(zip(self.where.places, self.tables, strict=True)):
+            room = out[place.start : place.stop].view(place.height, place.width)
+            if isinstance(table, Rows):
+                table.copy_into(room)
+            else:
+                table.copy_into(room, known.tables[i] if self._like(known) else None)
+
+    def same_as(self, other: object) -> bool:
+        """As that of a Flat."""
+        if not self._like(other) or not self.dense.same_as(other.dense):
+            return False
+        return all(a is b for a, b in zip(self.tables, other.tables, strict=True))
+
+    def _like(self, other: object) -> TypeGuard[SparseFlat]:
+        return isinstance(other, SparseFlat) and (self.where is other.where or self.where == other.where)
+
+    # ---- parts -------------------------------------------------------------------------------------------
+    def __getitem__(self, part: slice) -> AnyFlat:
+        """Of rows that are held, the same memory; of weights, a copy."""
+        start, stop, step = part.indices(len(self))
+        if step != 1:
+            raise ValueError("a slice of a vector cannot skip elements")
+        part = slice(start, max(start, stop))
+        if part == slice(0, len(self)):
+            return self
+        pieces = self.where.pieces(part)
+        if not pieces:
+            return self.dense[self.where.dense_part(part)]
+        tables = []
+        for piece in pieces:
+            table = self.tables[piece.table]
+            if not isinstance(table, Rows):
+                return self.flat()[part]
+            tables.append(table.piece(piece.row, piece.place.height, piece.column, piece.place.width))
+        where = Tables(part.stop - part.start, tuple(piece.place for piece in pieces))
+        return SparseFlat(where, self.dense[self.where.dense_part(part)], tuple(tables))
+
+    # ---- arithmetic --------------------------------------------------------------------------------------
+    def __add__(self, other: Any) -> Any:
+        return self._sum(other, 1.0)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._sum(other, -1.0)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._sum(other, 1.0) if isinstance(other, Flat) else NotImplemented
+
+    def __rsub__(self, other: Any) -> Any:
+        if not isinstance(other, Flat):
+            return NotImplemented
+        _same_length(other, self)
+        return SparseFlat.weights(other, self.where) - self
+
+    def __neg__(self) -> Any:
+        return self * -1.0
+
+    def __mul__(self, factor: Any) -> Any:
+        if isinstance(factor, SparseFlat):
+            return self._product(factor)
+        if isinstance(factor, Flat):
+            return self.flat() * factor
+        if float(factor) == 1.0:
+            return self
+        rows = self._rows()
+        if rows is None:
+            return self.flat() * factor
+        return SparseFlat(self.where, self.dense * factor, tuple(table.times(factor) for table in rows))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: Any) -> Any:
+        if isinstance(divisor, Flat | SparseFlat):
+            return self.flat() / _flat(divisor)
+        return self * (1.0 / divisor)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / self.flat() if isinstance(other, Flat) else NotImplemented
+
+    def __pow__(self, exponent: float) -> Any:
+        rows = self._rows()
+        if rows is None or exponent <= 0:  # what is zero does not stay zero
+            return self.flat() ** exponent
+        return SparseFlat(self.where, self.dense**exponent, tuple(table.power(exponent) for table in rows))
+
+    def _rows(self) -> tuple[Rows, ...] | None:
+        """The tables, where all of them hold some rows only."""
+        found = tuple(table for table in self.tables if isinstance(table, Rows))
+        return found if len(found) == len(self.tables) else None
+
+    def _sum(self, other: Any, sign: float) -> Any:
+        if not isinstance(other, Flat | SparseFlat):
+            return NotImplemented
+        _same_length(self, other)
+        if isinstance(other, Flat) and sign > 0 and self._rows() is not None:
+            return SparseFlat.weights(other, self.where) + self
+        if self._like(other):
+            tables = [_sum(a, b, sign) for a, b in zip(self.tables, other.tables, strict=True)]
+            found = tuple(table for table in tables if table is not None)
+            if len(found) == len(tables):
+                return SparseFlat(self.where, self.dense + other.dense * sign, found)
+        return self.flat() + _flat(other) * sign
+
+    def _product(self, other: SparseFlat) -> Any:
+        _same_length(self, other)
+        if not self._like(other):
+            return self.flat() * other.flat()
+        tables = []
+        for a, b in zip(self.tables, other.tables, strict=True):
+            some, any = (a, b) if isinstance(a, Rows) else (b, a)
+            if not isinstance(some, Rows):
+                return self.flat() * other.flat()
+            factor = Flat(any.gather(some.rows).view(-1))
+            tables.append(Rows(some.height, some.width, some.rows, some.values * factor))
+        return SparseFlat(self.where, self.dense * other.dense, tuple(tables))
+
+    def __repr__(self) -> str:
+        return f"SparseFlat({len(self)}, of which {self.nbytes} bytes are held)"
+
+
+AnyFlat = Flat | SparseFlat
+"""A vector of this package."""
+
+
+def _sum(a: Table, b: Table, sign: float) -> Table | None:
+    """a + sign b where that touches some rows only."""
+    match a, b:
+        case Rows(), Rows():
+            return a.plus(b, sign)
+        case PersistentTable(), Rows():
+            return a.plus(b, sign)
+        case Rows(), PersistentTable() if sign > 0:
+            return b.plus(a)
+        case PersistentTable(), PersistentTable() if sign < 0:
+            return a.minus(b)
+    return None
+
+
+def _same_length(a: Any, b: Any) -> None:
+    if len(a) != len(b):
+        raise ValueError(f"vectors of {len(a)} and {len(b)} elements do not go together")
+
+
+def _flat(v: AnyFlat) -> Flat:
+    return v.flat() if isinstance(v, SparseFlat) else v
+
+
+def _packed(v: Flat, where: Tables) -> Flat:
+    """The dense elements of `v`, as a copy: a part of `v` would keep all of it in memory."""
+    out = spare(where.dense_length, v.device)
+    for there, here in where.packed:
+        v[there].copy_into(out[here])
+    return Flat(out)
+
+
+def _owned(v: Flat, place: Place) -> PersistentTable:
+    buffer = torch.empty(place.height, place.width)
+    v[place.start : place.stop].copy_into(buffer.view(-1))
+    return PersistentTable.owning(buffer)

@@ -1,1 +1,0 @@
-"""A key-value store over the live driver: what its servers hold, and what its workers call."""

@@ -1,0 +1,40 @@
+"""Agents that their engine has started again while a run goes on: each takes the place of the one before it."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from collections.abc import Callable
+
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.launch.remote.launcher import RemoteCrew, RemoteHost, unlike
+from paceline.launch.remote.protocol import Hello
+
+
+class Returning:
+    """Those who have come wait until there is a crew to join."""
+
+    def __init__(self) -> None:
+        self._come: queue.SimpleQueue[tuple[Hello, RemoteHost]] = queue.SimpleQueue()
+
+    def come(self, hello: Hello, host: RemoteHost) -> None:
+        """It has called; from any thread."""
+        self._come.put((hello, host))
+
+    def join(self, crew: RemoteCrew, begin: Callable[[RemoteHost, int], None]) -> None:
+        """Let all who come join `crew` from now on. `begin` gets an agent ready that is to have that number."""
+        threading.Thread(target=self._run, args=(crew, begin), name="returning", daemon=True).start()
+
+    def _run(self, crew: RemoteCrew, begin: Callable[[RemoteHost, int], None]) -> None:
+        while True:
+            hello, host = self._come.get()
+            try:
+                for problem in unlike(hello):
+                    raise ConfigError(problem)
+                crew.check(hello.task)
+                begin(host, hello.task)
+                crew.rejoin(hello.task, host)
+            except PacelineError as error:
+                print(f"paceline: {hello.host} cannot take part again: {error}", file=sys.stderr, flush=True)
+                host.close()

@@ -1,0 +1,175 @@
+"""Parties that somebody else starts: each calls who leads the run, and is given its seat (see `detect.py`).
+
+On one host the ticket to the door of who leads (`paceline.launch.external.leader`) lies in a folder that only this user
+can enter. Beyond it, everybody who has the token in PACELINE_TOKEN_FILE can make the ticket, and nobody else can.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from paceline import config as configuration
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.launch.external.detect import SCHEDULER, Hand, by_hand
+from paceline.launch.external.rendezvous import secret_of, ticket_of, with_job
+from paceline.launch.local.fork_server import die_with_parent
+from paceline.launch.local.interfaces import resolve
+from paceline.launch.remote import protocol
+from paceline.launch.remote.agent import hello
+from paceline.launch.remote.callback_listener import enter_once, ticket_from
+from paceline.launch.remote.protocol import Beating, Lines, Request, hang_up
+from paceline.live.addresses import is_loopback
+from paceline.runtime.spec.process_spec import Seat
+
+CALLING_SECONDS = 300.0
+AGAIN_SECONDS = 0.2
+LAST_SECONDS = 30.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """What a caller was given. `lines` stay open for as long as it takes part."""
+
+    config: dict[str, dict[str, Any]]
+    seat: Seat
+    lines: Lines[Request]
+    beat: Beating
+
+    def leave(self, code: int = 0) -> None:
+        """This process ends with that exit code."""
+        self.lines.say(protocol.Over(code=code))
+        self.close()
+
+    def close(self) -> None:
+        self.beat.close()
+        hang_up(self.lines)
+
+
+def come(hand: Hand, leader: subprocess.Popen[bytes] | None = None, *, prepare_s: float = 0.0) -> Place:
+    """Call who leads, who may not be there yet, and take a seat; `leader` is its process, where that is known.
+
+    prepare_s: how long who leads may take to get ready, before it gives out seats. Raises ConfigError, PacelineError.
+    """
+    lines, address = _call(hand, leader)
+    beat = Beating(lines)
+    patience_s = CALLING_SECONDS + prepare_s
+    deadline = time.monotonic() + patience_s
+    start = lines.hear(patience_s, deadline=deadline)
+    if not isinstance(start, protocol.Start):
+        beat.close()
+        if isinstance(start, protocol.Refused):
+            hang_up(lines)
+            raise ConfigError(f"this process {start.why}")
+        if start is None and time.monotonic() >= deadline:
+            raise PacelineError(f"waited {patience_s:.0f} s for a seat as {hand.kind} at {_where(hand)}: all are taken")
+        raise PacelineError(f"the run at {_where(hand)} is over, or has another process for this seat as {hand.kind}")
+    seat = Seat.from_json(start.seat)
+    bind = resolve(hand.interface, "the interface") if hand.interface else address
+    seat = dataclasses.replace(seat, bind=bind if not is_loopback(seat.bind) else seat.bind, slot=hand.slot)
+    if start.keys:
+        seat = _at_home(seat, start.keys)
+    return Place(start.config, seat, lines, beat)
+
+
+def _at_home(seat: Seat, keys: Mapping[str, str]) -> Seat:
+    """With keys on this host, in a folder that goes with this process."""
+    from paceline.live.security.certificate_authority import write_secret
+
+    folder = tempfile.TemporaryDirectory(prefix="paceline-seat-")
+    _FOLDERS.append(folder)
+    place = Path(folder.name, "credentials")
+    place.mkdir(mode=0o700)
+    for name, text in keys.items():
+        write_secret(place, name, text.encode())
+    return dataclasses.replace(seat, credentials=str(place))
+
+
+_FOLDERS: list[Any] = []  # removed when the process ends
+
+
+def _call(hand: Hand, leader: subprocess.Popen[bytes] | None) -> tuple[Lines[Request], str]:
+    def who() -> protocol.Hello:
+        return msgspec.structs.replace(hello(), kind=hand.kind, task=hand.number)
+
+    secret = secret_of(hand)
+    path, known = ("", ticket_from(secret, hand.host, hand.port)) if secret else (ticket_of(hand), "")
+    deadline = time.monotonic() + CALLING_SECONDS
+    waiting = threading.Event()
+    while True:
+        try:
+            return enter_once(known or Path(path).read_text(encoding="utf-8"), who)
+        # Nobody is there yet, or what an earlier run has left, or too many call.
+        except (PacelineError, OSError, ValueError, KeyError, TypeError) as error:
+            if leader is not None and leader.poll() is not None:
+                raise PacelineError("the process that was to lead the run has ended; it says why above") from None
+            if time.monotonic() > deadline:
+                leads = "rank 0" if hand.own_servers and hand.starter != "hand" else "its scheduler"
+                raise PacelineError(
+                    f"waited {CALLING_SECONDS:.0f} s for {leads} at {_where(hand)}: is it started? ({error})"
+                ) from None
+        waiting.wait(AGAIN_SECONDS)
+
+
+def _where(hand: Hand) -> str:
+    return f"{hand.host}, port {hand.port}" if hand.host else "this host"
+
+
+# ---- the lives of processes ----------------------------------------------------------------------------------
+def find_place() -> Place | None:
+    """For a script: its place, if somebody has started it in a row with others.
+
+    Rank 0 starts who leads first. The scheduler and servers of MXNet's manual starts do their part here, and end.
+    """
+    hand = by_hand(os.environ)
+    if hand is None:
+        return None
+    hand = with_job(hand)
+    if hand.kind == SCHEDULER:
+        from paceline.launch.external.leader import led
+
+        sys.exit(led(hand, {}, trains=False))
+    place = come(hand, start_leader(hand, {}, trains=False) if hand.leads else None)
+    if place.seat.who.kind == "server":
+        sys.exit(take_part(place))
+    return place
+
+
+def take_part(place: Place) -> int:
+    """A party of Paceline's own, to its end; the exit code."""
+    from paceline.runtime import process_main
+
+    code = process_main.main(configuration.build(place.config), place.seat)
+    if code == 0:
+        place.leave()
+    return code
+
+
+def start_leader(hand: Hand, values: Mapping[str, Any], *, trains: bool) -> subprocess.Popen[bytes]:
+    """A process beside rank 0, which waits for it at its own end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "paceline.launch.external.leader"], stdin=subprocess.PIPE, preexec_fn=die_with_parent
+    )
+    assert process.stdin is not None
+    with process.stdin as pipe:
+        pipe.write(msgspec.json.encode({"hand": hand, "values": values, "trains": trains}))
+    atexit.register(_wait_for, process)
+    return process
+
+
+def _wait_for(process: subprocess.Popen[bytes]) -> None:
+    """It has some things to write when the last worker has left."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(LAST_SECONDS)

@@ -1,0 +1,239 @@
+"""Who leads a run whose parties somebody else starts: gives out seats, and misses who is gone.
+
+    python -m paceline.launch.external.leader     the coordinator, and servers where nobody starts them
+
+It opens a door (`paceline.launch.remote.callback_listener`); over the same words as an agent a caller says as what it
+comes, and hears Start (`paceline.launch.external.follower`). A caller whose stream ends is lost; who is started again
+calls again, and takes the seat over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from paceline import config as configuration
+from paceline.config import Config
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.launch.external.detect import Hand
+from paceline.launch.external.rendezvous import secret_of, ticket_of
+from paceline.launch.local.interfaces import resolve
+from paceline.launch.local.launcher import LocalCrew, LocalHost
+from paceline.launch.local.train import Silent, conductor_of, new_folder
+from paceline.launch.remote import protocol
+from paceline.launch.remote.callback_listener import Caller, Door
+from paceline.launch.remote.launcher import keys_of, unlike
+from paceline.launch.remote.protocol import Event, Lines, hang_up
+from paceline.live.addresses import is_loopback
+from paceline.live.party import Party
+from paceline.observe.terminal.number_format import left_text
+from paceline.observe.terminal.progress import View, make_view
+from paceline.runtime.spec.launcher import Ended
+from paceline.runtime.spec.process_spec import Seat
+
+
+class HandCrew:
+    """Parties that come by themselves; those of other kinds are `local`'s."""
+
+    def __init__(self, door: Door, hand: Hand, local: LocalCrew | None, *, trains: bool = False) -> None:
+        """`local` may be missing where somebody starts servers, too, and there is no evaluator.
+
+        trains: parties are `paceline train`'s own, and have its data; those of scripts are nobody else's affair.
+        """
+        self._trains = trains
+        self._kinds = {"worker"} if hand.own_servers else {"worker", "server"}
+        self._local = local
+        self.ended: queue.SimpleQueue[Ended] = local.ended if local else queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._callers: list[Caller] = []  # who has no seat
+        self._wanted: list[tuple[Config, Seat]] = []  # seats that nobody has taken
+        self._taken: dict[str, Lines[Event]] = {}
+        self._door = door
+        threading.Thread(target=self._receive, name="door", daemon=True).start()
+
+    def prepare(self, config: Config) -> int:
+        return self._local.prepare(config, ()) if self._local and self._trains else 1
+
+    def start(self, config: Config, seat: Seat) -> None:
+        if seat.who.kind not in self._kinds:
+            assert self._local is not None
+            self._local.start(config, seat)
+            return
+        with self._lock:
+            self._wanted.append((config, seat))
+        self._match()
+
+    def busy(self) -> bool:
+        """What scripts do after their training is their own affair."""
+        return False
+
+    def kill(self, who: Party) -> None:
+        if who.kind not in self._kinds and self._local:
+            self._local.kill(who)
+        elif lines := self._taken.get(str(who)):
+            lines.close()
+
+    def end(self, seconds: float) -> None:
+        self._door.close()
+        for lines in list(self._taken.values()):
+            lines.close()
+        with self._lock:
+            while self._callers:
+                hang_up(self._callers.pop()[0])
+        if self._local:
+            self._local.end(seconds)
+
+    def _receive(self) -> None:
+        while (caller := self._door.caller()) is not None:
+            if problem := next(unlike(caller[1], f"at {socket.gethostname()}, which leads the run"), ""):
+                self._refuse(caller, problem)
+                continue
+            seat = (caller[1].kind, caller[1].task)
+            with self._lock:
+                if caller[1].task >= 0:  # it was started again
+                    self._forget([c for c in self._callers if (c[1].kind, c[1].task) == seat])
+                self._callers.append(caller)
+            self._match()
+
+    def _refuse(self, caller: Caller, problem: str) -> None:
+        """It hears the reason, and so does whoever looks here; its seat stays free for one that fits."""
+        lines, hello = caller
+        who = f"{hello.kind} {hello.task}" if hello.task >= 0 else hello.kind
+        print(f"paceline: {who} ({hello.host}, pid {hello.pid}) is refused: it {problem}", file=sys.stderr, flush=True)
+        lines.say(protocol.Refused(why=problem))
+        threading.Thread(target=_drain, args=(lines,), name="refused", daemon=True).start()
+
+    def _forget(self, callers: Sequence[Caller]) -> None:
+        for caller in callers:
+            self._callers.remove(caller)
+            hang_up(caller[0])
+
+    def _match(self) -> None:
+        """Give seats to those who have called for one of that kind, and of that number if they say one."""
+        with self._lock:
+            if self._wanted:
+                self._forget([caller for caller in self._callers if caller[0].hung_up])
+            for config, seat in list(self._wanted):
+                asked = (seat.who.kind, seat.who.index)
+                ours = [c for c in self._callers if (c[1].kind, c[1].task) in (asked, (asked[0], -1))]
+                if ours:
+                    self._wanted.remove((config, seat))
+                    self._callers.remove(ours[0])
+                    self._seat(config, seat, *ours[0])
+
+    def _seat(self, config: Config, seat: Seat, lines: Lines[Event], caller: protocol.Hello) -> None:
+        self._taken[seat.party] = lines
+        told = protocol.Start(config=configuration.to_dict(config), seat=seat.to_json(), keys=keys_of(seat))
+        lines.say(told)
+        threading.Thread(target=self._follow, args=(seat, lines, caller), name=seat.party, daemon=True).start()
+
+    def _follow(self, seat: Seat, lines: Lines[Event], caller: protocol.Hello) -> None:
+        who, how = f"{seat.party} ({caller.host}, pid {caller.pid})", "is gone"
+        while (event := lines.hear()) is not None:
+            if isinstance(event, protocol.Over):
+                how = f"ended with exit code {event.code}" if event.code else ""
+        if self._taken.get(seat.party) is lines:
+            del self._taken[seat.party]
+        self.ended.put(Ended(who=seat.who, why=f"{who} {how}" if how else ""))
+
+
+def _drain(lines: Lines[Event]) -> None:
+    """Until the other side hangs up, or is silent for long: a close of ours could overtake what was said last."""
+    while lines.hear() is not None:
+        pass
+
+
+def lead(
+    hand: Hand,
+    values: Mapping[str, Mapping[str, Any]],
+    *,
+    trains: bool,
+    run: Callable[[Any], int],
+    view: View,
+) -> int:
+    """Lead the run until it is over, as `run` has it, who is given the conductor; the exit code.
+
+    `trains`: parties are `paceline train`'s own; otherwise scripts.
+    """
+    values = with_numbers(hand, values)
+    cluster = {**values["cluster"], "bind": _listens_on(hand)}
+    own = {"scheme": "bsp"} if not trains else {}
+    run_values = {**own, **values.get("run", {})}
+    run_values["verbose"] = max(hand.verbose, int(run_values.get("verbose", 0)))
+    config = configuration.build({**values, "cluster": cluster, "run": run_values})
+    config = new_folder(config, "" if trains else hand.starter)
+    secret = secret_of(hand)
+    port = 0 if not hand.host else hand.port
+    with contextlib.ExitStack() as stack:
+        door = Door(config.cluster.bind, port, secret)
+        stack.callback(door.close)
+        if not secret:
+            path = ticket_of(hand)
+            path.unlink(missing_ok=True)
+            door.write_ticket(path)
+            stack.callback(path.unlink, missing_ok=True)
+        host = stack.enter_context(LocalHost()) if trains or hand.own_servers else None
+        crew = HandCrew(door, hand, host.crew() if host else None, trains=trains)
+        conductor = conductor_of(config, crew, view, evaluator=trains, open_seats=True)
+        return run(conductor)
+
+
+def with_numbers(hand: Hand, values: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """`values` with as many workers and servers as were started, or are to be."""
+    numbers = {"workers": hand.workers, "servers": hand.servers}
+    if hand.begin_with:
+        numbers["begin_with"] = hand.begin_with
+    return {**values, "cluster": {**values.get("cluster", {}), **numbers}}
+
+
+def _listens_on(hand: Hand) -> str:
+    if not hand.host:
+        return "127.0.0.1"
+    if hand.interface:
+        return resolve(hand.interface, "the interface")
+    try:
+        address = str(socket.getaddrinfo(hand.host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        raise ConfigError(f"{hand.host}: {error.strerror}; name the host that leads the run") from None
+    if is_loopback(address) and not is_loopback(hand.host):
+        raise ConfigError(f"{hand.host} is {address} here, where no other host calls: name who leads by its address")
+    return address
+
+
+def led(hand: Hand, values: Mapping[str, Any], *, trains: bool) -> int:
+    """`lead`, for a process of its own: ends in order at SIGTERM and SIGINT."""
+
+    def run(conductor: Any) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda got, _frame: conductor.interrupt(signal.Signals(got).name))
+        summary = conductor.run()
+        steps = ", ".join(f"{worker.rank}: {worker.steps}" for worker in summary.workers)
+        print(f"{summary.scheme}: {summary.seconds:.1f} s, {summary.samples} samples; steps by worker: {steps}")
+        print(left_text(conductor.left), flush=True)
+        return 0
+
+    try:
+        return lead(hand, values, trains=trains, run=run, view=make_view(sys.stderr) if trains else Silent())
+    except PacelineError as error:
+        print(f"paceline: {error}", file=sys.stderr, flush=True)
+        return 2 if isinstance(error, ConfigError) else 1
+
+
+def _main() -> int:
+    told = msgspec.json.decode(sys.stdin.buffer.read())
+    return led(msgspec.convert(told["hand"], Hand), told["values"], trains=told["trains"])
+
+
+if __name__ == "__main__":
+    code = _main()
+    sys.stdout.flush()
+    os._exit(code)

@@ -1,0 +1,71 @@
+"""How processes that somebody else starts find one another: a secret on several hosts, a folder on one."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from paceline.core.errors import ConfigError
+from paceline.launch.external.detect import Hand
+from paceline.live.addresses import is_loopback
+from paceline.runtime.run_folder.status_file import fields_of
+
+TOKEN = "PACELINE_TOKEN_FILE"
+TOKEN_CHARACTERS_MIN = 32
+HOW = "make one by `openssl rand -hex 32 > token; chmod 600 token`, copy it to every host, and set " + TOKEN
+
+
+def secret_of(hand: Hand) -> str:
+    """What everybody has in a file; empty on one host, where none is needed. Raises ConfigError."""
+    if not hand.host or is_loopback(hand.host):
+        return ""
+    return shared_secret(f"{hand.host} is beyond this host, so the run needs a token")
+
+
+def shared_secret(why: str) -> str:
+    """What is in the file that PACELINE_TOKEN_FILE names. Raises ConfigError, without one with `why` it is needed."""
+    path = os.environ.get(TOKEN)
+    if not path:
+        raise ConfigError(f"{why}: {HOW}")
+    try:
+        text = Path(path).read_text(encoding="utf-8").strip()
+        found = os.stat(path)
+        # A Secret of Kubernetes is root's, for the group that the pod has to itself.
+        open_to_others = found.st_mode & (0o077 if found.st_uid == os.getuid() else 0o007)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{TOKEN}={path}: {getattr(error, 'strerror', None) or 'is no text'}; {HOW}") from None
+    if open_to_others:
+        raise ConfigError(f"{TOKEN}={path} can be read by others: give it mode 0600")
+    if len(text) < TOKEN_CHARACTERS_MIN:
+        raise ConfigError(f"{TOKEN}={path}: {len(text)} characters can be guessed; {HOW}")
+    return text
+
+
+def with_job(hand: Hand) -> Hand:
+    """MPICH and Intel MPI tell no name of the job: here it is that of their proxy on this host.
+
+    The proxy is the first ancestor that has no rank itself; a shell between them has one.
+    """
+    if hand.starter != "mpich":
+        return hand
+    proxy = os.getppid()
+    with contextlib.suppress(OSError):  # another user's
+        while b"PMI_RANK=" in Path(f"/proc/{proxy}/environ").read_bytes():
+            proxy = int(fields_of(proxy)[1])
+    return dataclasses.replace(hand, job=f"{hand.job}-{proxy}")
+
+
+def ticket_of(hand: Hand) -> Path:
+    """In a folder that nobody else can enter. Raises ConfigError."""
+    folder = Path(tempfile.gettempdir(), f"paceline-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise ConfigError(f"{folder} is not a folder of yours alone: remove it, or set TMPDIR to one that is")
+    name = "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in hand.job)
+    return folder / f"{name}.ticket"

@@ -1,0 +1,118 @@
+"""The contract with a training script: a few environment variables say which seat its process has.
+
+PACELINE_COORDINATOR  address of the coordinator; without it the process is alone
+PACELINE_RANK         rank of this worker, from 0
+PACELINE_WORKERS      how many workers take part
+PACELINE_SERVERS      how many servers take part
+PACELINE_TOKEN_FILE   file with the run's token, readable by its owner only
+PACELINE_DEVICE       device of this worker: auto, cpu, cuda:0, ...
+PACELINE_SLOT         number of this worker among those of its host; by it `auto` finds a GPU
+PACELINE_STEP_SECONDS emulation: a step lasts at least this long
+PACELINE_TRANSPORT    how vectors pass between processes of one host: auto, shm, tcp
+PACELINE_BIND         address to listen on
+PACELINE_CREDENTIALS  folder with this worker's key and certificate, where connections are under TLS
+PACELINE_INCARNATION  which life of this worker this is, from 0
+PACELINE_MEAN         who averages among equals: the choices of --mean
+PACELINE_TIMEOUT      bound of every wait, in seconds
+
+Of processes that somebody else starts see `paceline.launch.external.detect`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paceline.core.errors import ConfigError
+from paceline.live import party
+
+if TYPE_CHECKING:
+    from paceline.runtime.spec.process_spec import Seat
+
+PREFIX = "PACELINE_"
+
+Environment = Mapping[str, Mapping[str, str]]
+"""Variables by kind of party."""
+
+
+def environment_of(seat: Seat, token_file: Path) -> dict[str, str]:
+    """What the process at `seat` finds in its environment."""
+    values = {
+        "COORDINATOR": seat.coordinator,
+        "RANK": seat.who.index,
+        "WORKERS": seat.workers,
+        "SERVERS": seat.servers,
+        "TOKEN_FILE": token_file,
+        "DEVICE": seat.device,
+        "SLOT": seat.slot,
+        "STEP_SECONDS": seat.step_seconds,
+        "TRANSPORT": seat.exchange,
+        "BIND": seat.bind,
+        "CREDENTIALS": seat.credentials,
+        "INCARNATION": seat.incarnation,
+        "MEAN": seat.mean,
+        "TIMEOUT": seat.timeout_s,
+    }
+    return {PREFIX + name: str(value) for name, value in values.items()}
+
+
+def split_environment(items: Sequence[str], ours: Mapping[str, str]) -> tuple[dict[str, str], Environment]:
+    """What `--env` asks for: for everybody, and by kind of party.
+
+    Items are `K=V`, or `K` for the value that is in `ours`; with `worker:` or `server:` before them they are for
+    parties of that kind. Raises ConfigError.
+    """
+    everybody: dict[str, str] = {}
+    by_role: dict[str, dict[str, str]] = {"worker": {}, "server": {}}
+    for item in items:
+        kind, colon, rest = item.partition(":")
+        of_a_kind = bool(colon) and kind in by_role
+        name, equals, value = (rest if of_a_kind else item).partition("=")
+        if not name or not name.replace("_", "a").isalnum() or name[0].isdigit():
+            raise ConfigError(f"--env {item}: write K=V, K, worker:K=V or server:K=V")
+        if not equals and name not in ours:
+            raise ConfigError(f"--env {name}: it is not set here; give --env {name}=VALUE")
+        (by_role[kind] if of_a_kind else everybody)[name] = value if equals else ours[name]
+    return everybody, by_role
+
+
+def seat_from(environment: Mapping[str, str]) -> Seat | None:
+    """The seat described there; None for a process that is alone. Raises ConfigError when something is wrong."""
+    if PREFIX + "COORDINATOR" not in environment:
+        return None
+
+    def get(name: str, default: str | None = None) -> str:
+        value = environment.get(PREFIX + name, default)
+        if value is None:
+            raise ConfigError(f"{PREFIX}COORDINATOR is set, so {PREFIX}{name} must be too; see `paceline launch`")
+        return value
+
+    from paceline.runtime.spec.process_spec import Seat
+
+    try:
+        rank, workers = int(get("RANK")), int(get("WORKERS"))
+        if not 0 <= rank < workers:
+            raise ConfigError(f"{PREFIX}RANK={rank}: ranks of {workers} workers go from 0 to {workers - 1}")
+        return Seat(
+            party=str(party.worker(rank)),
+            workers=workers,
+            servers=int(get("SERVERS", "1")),
+            coordinator=get("COORDINATOR"),
+            token=Path(get("TOKEN_FILE")).read_text(encoding="utf-8").strip(),
+            device=get("DEVICE", "auto"),
+            slot=int(get("SLOT", "-1")),
+            step_seconds=float(get("STEP_SECONDS", "0")),
+            exchange=get("TRANSPORT", "auto"),
+            bind=get("BIND", "127.0.0.1"),
+            credentials=get("CREDENTIALS", ""),
+            incarnation=int(get("INCARNATION", "0")),
+            mean=get("MEAN", "auto"),
+            timeout_s=float(get("TIMEOUT", "600")),
+        )
+    except OSError as error:
+        raise ConfigError(f"{PREFIX}TOKEN_FILE: {error.filename}: {error.strerror}") from None
+    except ValueError as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"the {PREFIX}* environment cannot be read: {error}") from None

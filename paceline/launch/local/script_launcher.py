@@ -1,0 +1,173 @@
+"""The crew of a run whose workers are somebody's own training script; the servers are ours."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from paceline.config import Config
+from paceline.core.errors import ConfigError
+from paceline.core.safe_path import safe_join
+from paceline.launch.local.environment import Environment, environment_of
+from paceline.launch.local.fork_server import die_with_parent
+from paceline.launch.local.interfaces import for_nccl
+from paceline.launch.local.launcher import LocalCrew
+from paceline.live.party import Party
+from paceline.runtime.spec.devices import all_workers, check_without_gpus
+from paceline.runtime.spec.launcher import Ended, how_ended
+from paceline.runtime.spec.process_spec import Seat
+
+LAST_LINES_SECONDS = 1.0  # for what a process that has ended printed
+
+
+class ScriptCrew:
+    """Starts `command` once a worker, with its seat in the environment; what it prints is told line by line."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        servers: LocalCrew,
+        said: Callable[[str, str], None],
+        environment: Environment | None = None,
+    ) -> None:
+        """`said` hears of party and line; `environment` is what workers find in theirs besides their seat."""
+        self._command, self._servers, self._said = list(command), servers, said
+        self._environment = dict((environment or {}).get("worker", {}))
+        self.ended = servers.ended  # one queue for both, so that the first cause comes first
+        self._processes: dict[str, subprocess.Popen[str]] = {}  # whose end has not been told
+        self._threads: list[threading.Thread] = []
+        self._ending = False
+
+    def prepare(self, config: Config) -> int:
+        """The data are the script's own affair; so are its devices, where its Python is another one than this."""
+        if self._is_of_this_python():
+            check_without_gpus(config, all_workers(config))
+        return 1
+
+    def _is_of_this_python(self) -> bool:
+        program = shutil.which(self._command[0], path=programs_path())
+        return program is not None and Path(program).parent == Path(sys.executable).parent
+
+    def start(self, config: Config, seat: Seat) -> None:
+        if seat.who.kind != "worker":
+            self._servers.start(config, seat)
+            return
+        # Scripts on one machine would each start a thread a core, and those spin for one another's work.
+        ours = {"OMP_NUM_THREADS": str(config.cluster.threads), **for_nccl(seat.bind, os.environ)}
+        inherited = {**ours, **os.environ, "PATH": programs_path()}
+        environment = {**inherited, **self._environment, **environment_of(seat, _token_file(seat))}
+        try:
+            process = subprocess.Popen(
+                self._command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+        except OSError as error:
+            raise ConfigError(f"{self._command[0]}: {error.strerror}") from None
+        self._processes[seat.party] = process
+        thread = threading.Thread(target=self._follow, args=(seat, process), name=seat.party, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _follow(self, seat: Seat, process: subprocess.Popen[str]) -> None:
+        """Tell how it ended, and leave nothing of it: children of its own may hold its output open for ever."""
+        last: deque[str] = deque(maxlen=1)
+        reader = threading.Thread(target=self._pass_on, args=(seat.party, process, last), daemon=True)
+        reader.start()
+        if hasattr(os, "waitid"):
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # until it is reaped its group is no other's
+        else:
+            process.wait()
+        reader.join(LAST_LINES_SECONDS)
+        _kill_group(process, signal.SIGKILL)
+        reader.join(LAST_LINES_SECONDS)
+        code = process.wait()
+        why = ""
+        if code and not self._ending:
+            why = f"{seat.party} (pid {process.pid}) {how_ended(code)}" + "".join(f": {line}" for line in last)
+        if self._processes.get(seat.party) is process:
+            del self._processes[seat.party]
+        self.ended.put(Ended(who=seat.who, why=why))
+
+    def _pass_on(self, party: str, process: subprocess.Popen[str], last: deque[str]) -> None:
+        """What it prints, and in `last` the last line that says something."""
+        assert process.stdout is not None
+        with process.stdout as lines:
+            for line in lines:
+                self._said(party, line.removesuffix("\n"))
+                if line.strip():
+                    last.append(line.strip())
+
+    def busy(self) -> bool:
+        return any(thread.is_alive() for thread in self._threads) or not self.ended.empty()
+
+    def kill(self, who: Party) -> None:
+        if process := self._processes.get(str(who)):
+            _kill_group(process, signal.SIGKILL)
+
+    def end(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self._processes and time.monotonic() < deadline - seconds * 0.75:
+            self._join(deadline - seconds * 0.75)
+        self._ending = True
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for process in list(self._processes.values()):
+                _kill_group(process, number)
+            self._join(deadline)
+            deadline = time.monotonic() + seconds
+        self._servers.end(seconds)
+
+    def _join(self, deadline: float) -> None:
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def programs_path() -> str:
+    """PATH with the folder of this interpreter first, so that `python` has Paceline, activated or not."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
+def _kill_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+class Output:
+    """What scripts print: on the terminal, behind the name of who printed it, and in the run's logs."""
+
+    def __init__(self, out: str) -> None:
+        self._logs = Path(out) / "logs"
+
+    def __call__(self, party: str, line: str) -> None:
+        """`party` may have its host behind it, in brackets."""
+        sys.stdout.write(f"[{party}] {line}\n")
+        sys.stdout.flush()
+        who = Party.parse(party.partition(" (")[0])
+        with contextlib.suppress(OSError):  # a full disk ends no run
+            self._logs.mkdir(parents=True, exist_ok=True)
+            with safe_join(self._logs, f"{str(who).replace(' ', '-')}.log").open("a", encoding="utf-8") as log:
+                log.write(line + "\n")
+
+
+def _token_file(seat: Seat) -> Path:
+    """The token, for its owner's eyes only; never in arguments or the environment."""
+    path = Path(seat.folder) / "token"
+    if not path.exists():
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(seat.token)
+    return path

@@ -1,0 +1,199 @@
+"""One run on this machine, from a configuration to a summary."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paceline import config as configuration
+from paceline.checkpoint.redis_url import PASSWORD
+from paceline.config import Config
+from paceline.core.errors import ConfigError
+from paceline.core.registry import nearest
+from paceline.launch.local.launcher import LocalHost
+from paceline.live import party
+from paceline.observe.runs.summary import Summary
+from paceline.observe.terminal.progress import Snapshot, View, make_view
+
+if TYPE_CHECKING:
+    from paceline.live.protocol.transport import Transport
+    from paceline.observe.trace.hooks import Hook
+    from paceline.runtime.spec.launcher import Crew
+    from paceline.runtime.supervisor.supervisor import Conductor
+
+
+class Silent:
+    """Shows nothing."""
+
+    def begin(self, lines: Sequence[str]) -> None: ...
+    def show(self, snapshot: Snapshot) -> None: ...
+    def close(self) -> None: ...
+
+
+def new_folder(config: Config, what: str = "") -> Config:
+    """`config` with a folder to leave things in: the one asked for, or a new one under runs/, named after `what`.
+
+    `what` is the scheme by default.
+
+    Raises ConfigError when it holds a run already, and is not to go on, or could not be made.
+    """
+    if not config.run.out:
+        out = next_folder(what or config.run.scheme)
+        return dataclasses.replace(config, run=dataclasses.replace(config.run, out=out))
+    out = config.run.out
+    path = Path(out)
+    if config.checkpoint.resume != "auto" and any(
+        (path / name).exists() for name in ("trace.jsonl", "summary.json", "race.json")
+    ):
+        raise ConfigError(f"--out {out} already holds a run: name another folder")
+    there = next((p for p in (path, *path.absolute().parents) if p.exists()), path)
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(f"--out {out}: {there} is not a folder one can write into")
+    return dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(path)))
+
+
+_made: set[str] = set()
+"""Folders that `next_folder` made in this process."""
+
+
+@contextlib.contextmanager
+def removing_unused(out: str) -> Iterator[None]:
+    """Removes the folder that was made for a run, if the run is refused within the context and leaves nothing there."""
+    try:
+        yield
+    finally:
+        if out in _made:
+            with contextlib.suppress(OSError):
+                Path(out).rmdir()
+                Path(out).parent.rmdir()
+
+
+def next_folder(what: str) -> str:
+    """Makes a folder under runs/, which is nobody else's, also where runs begin in the same second.
+
+    Raises ConfigError when it cannot be made.
+    """
+    for name in _numbered(f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{what}"):
+        try:
+            Path(name).mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise ConfigError(f"{name}: {error.strerror}: name a folder that can be made with --out") from None
+        _made.add(name)
+        return name
+    raise AssertionError("a million runs began in the same second")
+
+
+def _numbered(stem: str) -> Iterator[str]:
+    yield stem
+    for n in range(2, 1_000_000):
+        yield f"{stem}-{n}"
+
+
+def store_password(environment: Mapping[str, str]) -> str:
+    """That of --store and of --resume redis://..., if any. Raises ConfigError where its file cannot be read."""
+    path = environment.get(f"{PASSWORD}_FILE", "")
+    try:
+        return Path(path).read_text(encoding="utf-8").strip() if path else environment.get(PASSWORD, "")
+    except OSError as error:
+        raise ConfigError(f"{PASSWORD}_FILE: {path}: {error.strerror}") from None
+
+
+def conductor_of(
+    config: Config,
+    crew: Crew,
+    view: View,
+    *,
+    evaluator: bool = True,
+    hooks: Sequence[Hook] = (),
+    around: Callable[[Transport], Transport] = lambda transport: transport,
+    open_seats: bool = False,
+) -> Conductor:
+    """A conductor for processes of this host. `around` may put something around the coordinator's transport.
+
+    `open_seats`: workers come by themselves, also while training goes on.
+    """
+    with removing_unused(config.run.out):
+        return _conductor(config, crew, view, evaluator=evaluator, hooks=hooks, around=around, open_seats=open_seats)
+
+
+def _conductor(
+    config: Config,
+    crew: Crew,
+    view: View,
+    *,
+    evaluator: bool,
+    hooks: Sequence[Hook],
+    around: Callable[[Transport], Transport],
+    open_seats: bool,
+) -> Conductor:
+    # Here, so that a wrong option is told at once.
+    from paceline.live.net.tcp_transport import TcpTransport
+    from paceline.live.numpy_memory import PlainMemory
+    from paceline.live.same_host.shared_memory import segments_for
+    from paceline.runtime.supervisor.credentials import credentials_for
+    from paceline.runtime.supervisor.supervisor import Conductor
+
+    credentials = credentials_for(config)
+    tls = credentials.tls(party.COORDINATOR) if credentials else None
+
+    def transport(token: str, failed: Callable[[BaseException], None]) -> Transport:
+        segments, host = segments_for(config.cluster.transport), config.cluster.bind
+        try:
+            transport = TcpTransport(
+                party.COORDINATOR,
+                token,
+                PlainMemory(),
+                host=host,
+                failed=failed,
+                segments=segments,
+                tls=tls,
+            )
+        except OSError as error:
+            raise ConfigError(f"--bind {host}: {error.strerror}; give an address of this machine") from None
+        return around(transport)
+
+    password = store_password(os.environ)
+    return Conductor(
+        config,
+        transport,
+        crew,
+        view,
+        evaluator=evaluator,
+        credentials=credentials,
+        hooks=hooks,
+        store_password=password,
+        open_seats=open_seats,
+    )
+
+
+def train(*, progress: bool = True, host: LocalHost | None = None, **options: Any) -> Summary:
+    """`paceline train` as a call: one run on this machine; returns its summary.
+
+    `options` are the flags, with underscores: `train(scheme="ssp", ssp_staleness=3, workers=4, slowdown=[1, 1, 2, 8],
+    step_ms=20, data="digits", target_accuracy=0.9)`. Runs in processes of its own, so it may be called from anywhere.
+    `host` lets several runs share one warm process.
+    Raises ConfigError for an unknown option or a bad value, RunFailed with the first cause.
+    """
+    config = configuration.build(_values(options))
+    with contextlib.nullcontext(host) if host else LocalHost() as running:
+        view = make_view(sys.stderr) if progress else Silent()
+        return conductor_of(new_folder(config), running.crew(), view).run()
+
+
+def _values(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Options by flag into values by section and key."""
+    known = {setting.flag.replace("-", "_").replace(".", "_"): setting for setting in configuration.settings()}
+    values: dict[str, dict[str, Any]] = {}
+    for name, value in options.items():
+        if name not in known:
+            raise ConfigError(f"unknown option {name!r}{nearest(name, known)}")
+        values.setdefault(known[name].section, {})[known[name].key] = value
+    return values

@@ -1,0 +1,223 @@
+"""An agent: a crew on another host, led by the launcher over one stream of lines (`paceline.launch.remote.protocol`).
+
+    python -m paceline.launch.remote.agent                 over standard input and output, as by ssh
+    python -m paceline.launch.remote.agent --dial TICKET   calls back under TLS, where there is no input
+
+A ticket is a file for its owner's eyes, written by the launcher (`paceline.launch.remote.callback_listener`): the
+launcher's address, a token that both prove to know, and the certificate of the authority that must have signed the
+launcher's own.
+
+What it started ends with it, and it ends when the launcher's end of the stream closes, or says nothing for long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import os
+import platform
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from paceline import __version__
+from paceline import config as configuration
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.safe_path import safe_join
+from paceline.launch.local.interfaces import resolve
+from paceline.launch.local.launcher import LocalCrew, LocalHost
+from paceline.launch.local.script_launcher import ScriptCrew
+from paceline.launch.remote import protocol
+from paceline.launch.remote.protocol import Lines, Request
+from paceline.live.party import Party
+from paceline.live.protocol import frames
+from paceline.runtime.spec.launcher import Crew
+from paceline.runtime.spec.process_spec import Seat
+
+LOG_BYTES_MAX = 64 * 1024
+GRACE_SECONDS = 20
+"""An engine that takes a job away sends SIGTERM to all of it, and half a minute later SIGKILL: until then the launcher
+ends the run, and with it its agents. This is for those that are not ended."""
+TASKS = ("PACELINE_TASK", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SGE_TASK_ID")
+"""In the order in which they are looked for: torchrun may run within Slurm, and its numbers are the finer ones."""
+
+
+class Agent:
+    """Serves one launcher, for one run."""
+
+    def __init__(self, lines: Lines[Request], folder: Path, *, address: str) -> None:
+        """`folder`: of its own, for keys and logs. `address`: of this host, as the launcher reaches it."""
+        self._lines, self._folder, self._address = lines, folder, address
+        self._host: LocalHost | None = None
+        self._crew: Crew | None = None
+        self._local: LocalCrew | None = None
+        self._out = ""  # where the launcher keeps the run
+
+    def run(self) -> None:
+        """Until the launcher is gone; nobody is left then."""
+        beat = protocol.Beating(self._lines)
+        try:
+            while (request := self._lines.hear()) is not None:
+                try:
+                    self._handle(request)
+                except PacelineError as error:
+                    self._lines.say(protocol.Refused(why=str(error)))
+        finally:
+            beat.close()
+            if self._crew is not None:
+                self._crew.end(0.0)
+            if self._host is not None:
+                self._host.close()
+
+    def _handle(self, request: Request) -> None:
+        match request:
+            case protocol.Begin():
+                self._begin(request)
+            case protocol.Prepare(config=config, workers=workers):
+                if self._local is None:
+                    raise PacelineError("Begin comes first")
+                samples = self._local.prepare(configuration.build(config), workers)
+                self._lines.say(protocol.Prepared(train_samples=samples))
+            case protocol.Start(config=config, seat=text, keys=keys):
+                seat = Seat.from_json(text)
+                try:
+                    self._start(config, seat, keys)
+                except PacelineError as error:
+                    self._lines.say(protocol.Ended(party=seat.party, why=f"{seat.party}: {error}"))
+            case protocol.Kill(party=party):
+                self._led.kill(Party.parse(party))
+            case protocol.End(seconds=seconds):
+                self._led.end(seconds)
+                self._lines.say(protocol.Over())
+
+    @property
+    def _led(self) -> Crew:
+        if self._crew is None:
+            raise PacelineError("Begin comes first")
+        return self._crew
+
+    def _begin(self, begin: protocol.Begin) -> None:
+        os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"  # as in its venv
+        os.environ.update(begin.environment)
+        if begin.command and shutil.which(begin.command[0]) is None:
+            raise ConfigError(f"{begin.command[0]}: no such program in {Path.cwd()} or on PATH")
+        address = resolve(begin.bind) if begin.bind else self._address
+        _check_listening(address)
+        self._host = LocalHost()
+        self._local = local = self._host.crew(begin.by_role, warm=not begin.command)
+        crew = ScriptCrew(begin.command, local, self._said, begin.by_role) if begin.command else local
+        self._crew = crew
+        threading.Thread(target=self._report, args=(crew,), name="ends", daemon=True).start()
+        self._lines.say(protocol.Begun(address=address))
+
+    def _start(self, config: dict[str, dict[str, object]], seat: Seat, keys: Mapping[str, str]) -> None:
+        built = configuration.build(config)
+        self._out = built.run.out
+        if seat.resume and not Path(seat.resume).is_dir():
+            raise ConfigError(f"--resume: {seat.resume} is not on this host: the runs must be in a folder of all hosts")
+        credentials = ""
+        if keys:
+            from paceline.live.security.certificate_authority import write_secret
+
+            place = safe_join(self._folder, "credentials")
+            place.mkdir(mode=0o700, exist_ok=True)
+            for name, text in keys.items():
+                if not (place / name).exists():  # another party of this host has brought it
+                    write_secret(place, name, text.encode())
+            credentials = str(place)
+        seat = dataclasses.replace(seat, folder=str(self._folder), credentials=credentials)
+        self._led.start(
+            dataclasses.replace(built, run=dataclasses.replace(built.run, out=str(self._folder))),
+            seat,
+        )
+
+    def _said(self, party: str, line: str) -> None:
+        self._lines.say(protocol.Said(party=party, line=line))
+
+    def _report(self, crew: Crew) -> None:
+        while True:
+            ended = crew.ended.get()
+            log = safe_join(self._folder, "logs", f"{str(ended.who).replace(' ', '-')}.log")
+            why = ended.why.replace(str(self._folder), self._out)
+            self._lines.say(protocol.Ended(party=str(ended.who), why=why, log=_tail(log)))
+
+
+def _check_listening(address: str) -> None:
+    """Raises ConfigError."""
+    try:
+        socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET).close()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {address} ({error.strerror}): say with address= or --interface where"
+        ) from None
+
+
+def _tail(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - LOG_BYTES_MAX))
+            return file.read(LOG_BYTES_MAX).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def hello() -> protocol.Hello:
+    task = next((int(os.environ[name]) for name in TASKS if os.environ.get(name, "").isdecimal()), -1)
+    return protocol.Hello(
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        python=platform.python_version(),
+        paceline=__version__,
+        torch=importlib.metadata.version("torch"),
+        protocol=frames.VERSION,
+        byte_order=sys.byteorder,
+        task=task,
+        gpus=os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+    )
+
+
+def main(arguments: list[str]) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # in order, so that nobody is left
+    lines: Lines[Request]
+    if arguments[:1] == ["--dial"]:
+        from paceline.launch.remote.callback_listener import enter
+
+        lines, address = enter(Path(arguments[1]), hello)
+        signal.signal(signal.SIGALRM, lambda *_: sys.exit(143))
+        signal.signal(signal.SIGTERM, lambda *_: _terminated(lines))
+    else:
+        lines, address = Lines(protocol.Descriptors(os.dup(0), os.dup(1)), Request), _reached_at()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.dup2(2, 1)  # what a library prints shall not pass for a line of ours
+        lines.say(hello())
+    with tempfile.TemporaryDirectory(prefix="paceline-agent-") as folder:
+        Agent(lines, Path(folder), address=address).run()
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
+    os._exit(0)  # threads that wait for parties which are gone would keep it
+
+
+def _terminated(lines: Lines[Request]) -> None:
+    if signal.alarm(GRACE_SECONDS):
+        sys.exit(143)  # it is said for the second time
+    # Not here: this thread may be saying something else just now.
+    threading.Thread(target=lines.say, args=[protocol.Leaving()], name="leaving", daemon=True).start()
+
+
+def _reached_at() -> str:
+    """The address of this host at which the launcher's login came in."""
+    way = os.environ.get("SSH_CONNECTION", "").split()
+    return way[2].partition("%")[0] if len(way) == 4 else "127.0.0.1"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

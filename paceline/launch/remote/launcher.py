@@ -1,0 +1,368 @@
+"""The crew of a run on several hosts: each is led through its agent; who keeps the books stays here."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import math
+import queue
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from paceline import __version__
+from paceline import config as configuration
+from paceline.config import Config
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.safe_path import safe_join
+from paceline.launch.local.environment import Environment
+from paceline.launch.local.launcher import LocalCrew, prepare_seconds
+from paceline.launch.remote import protocol
+from paceline.launch.remote.placement import Placement
+from paceline.launch.remote.protocol import Event, Lines
+from paceline.live.addresses import is_loopback
+from paceline.live.party import Party
+from paceline.live.protocol import frames
+from paceline.live.security.tls import file_of
+from paceline.runtime.spec.launcher import Ended
+from paceline.runtime.spec.process_spec import Seat
+
+ANSWER_SECONDS = 30.0
+OVER_SECONDS = 3.0  # beyond the time that parties get
+
+
+class RemoteHost:
+    """One host, through the lines to its agent."""
+
+    def __init__(self, name: str, lines: Lines[Event], *, why_gone: Callable[[], str] = lambda: "") -> None:
+        """`why_gone`: what is known of the reason, when the stream has ended."""
+        self.name, self.address = name, ""
+        self.lines, self._why_gone = lines, why_gone
+        self._answers: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._events: Callable[[Event], None] = lambda event: None
+        self._why = ""  # it is gone, once that is known
+        self.alive, self.leaving, self._doubted_at = True, False, math.inf
+        self._beat = protocol.Beating(lines, self._give_up)
+        threading.Thread(target=self._read, name=f"agent on {name}", daemon=True).start()
+
+    def follow(self, events: Callable[[Event], None]) -> None:
+        """`events` hears of what parties say and of their ends, on a thread of its own."""
+        self._events = events
+
+    def ask(self, request: protocol.Request) -> None:
+        self.lines.say(request)
+
+    def answer(self, seconds: float = ANSWER_SECONDS) -> Event:
+        """To what was asked last. Raises ConfigError with a refusal, PacelineError when there is none in time."""
+        try:
+            event = self._answers.get(timeout=seconds)
+        except queue.Empty:
+            raise PacelineError(f"waited {seconds:.0f} s for its agent") from None
+        if isinstance(event, protocol.Refused):
+            raise ConfigError(event.why)
+        return event
+
+    def doubt(self) -> None:
+        """A party there has been given up: if nothing is heard of the host either, all that ran there is lost."""
+        self._doubted_at = time.monotonic()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        if self.lines.heard_at > self._doubted_at:
+            self._doubted_at = math.inf  # it is there
+        elif self._doubted_at < math.inf and self.lines.silent:
+            self._why = f"silent for {time.monotonic() - self.lines.heard_at:.1f} s"
+            self.lines.close()
+
+    def gone(self) -> str:
+        """Why nothing is heard from it any more."""
+        return f"host {self.name} is gone" + (f" ({self._why})" if self._why else "")
+
+    def close(self) -> None:
+        """The agent ends what it has started, and itself."""
+        self._beat.close()
+        self.lines.close()
+
+    def _read(self) -> None:
+        while (event := self.lines.hear()) is not None:
+            if isinstance(event, protocol.Said | protocol.Ended | protocol.Over | protocol.Leaving):
+                self.leaving |= isinstance(event, protocol.Leaving)
+                self._events(event)
+            else:
+                self._answers.put(event)
+        self.alive = False
+        self._why = self._why or self._why_gone()  # to ask takes seconds
+        self._answers.put(protocol.Refused(why=self._why or "its agent has gone"))
+        self._events(protocol.Over())
+
+
+class RemoteCrew:
+    """The parties of one run, each on the host that the placement says; the evaluator is here."""
+
+    def __init__(
+        self,
+        hosts: Sequence[RemoteHost],
+        placement: Placement,
+        local: LocalCrew,
+        *,
+        scripts: bool,
+        said: Callable[[str, str], None],
+        patience_s: float = 0.0,
+    ) -> None:
+        """`hosts[k]` is host k of the placement. `scripts`: workers are somebody's own command, which `said` hears.
+
+        patience_s: how long a worker whose host is lost waits for one in its place (`rejoin`) before it goes elsewhere.
+        """
+        self._hosts, self._placement, self._local = [*hosts], placement, local
+        self._patience_s, self._config = patience_s, Config()
+        self._waiting: dict[Party, tuple[Config, Seat, threading.Timer]] = {}
+        self._scripts, self._said = scripts, said
+        self.ended: queue.SimpleQueue[Ended] = local.ended  # one queue for all, so that the first cause comes first
+        self._taken: Callable[[], None] = lambda: None
+        self._at: dict[str, RemoteHost] = {}  # parties that run
+        self._out = ""
+        self._change = threading.Condition()
+        self._over: set[RemoteHost] = set()
+        for host in hosts:
+            host.follow(lambda event, host=host: self._heard(host, event))  # type: ignore[misc]
+
+    # ---- a crew ------------------------------------------------------------------------------------------
+    def prepare(self, config: Config) -> int:
+        self._config = config
+        if self._scripts:
+            return 1
+        numbers = sorted(set(self._placement.workers))
+        for number in numbers:
+            self._hosts[number].ask(self._prepare_on(number))
+        samples = self._local.prepare(config, ())
+        problems = []
+        for host in (self._hosts[number] for number in numbers):
+            try:
+                answer = host.answer(prepare_seconds(config))
+            except PacelineError as error:
+                problems.append((host.name, str(error)))
+                continue
+            if isinstance(answer, protocol.Prepared) and answer.train_samples != samples:
+                problems.append((host.name, f"{answer.train_samples} training samples, and {samples} here"))
+        raise_all(problems, "cannot take part")
+        return samples
+
+    def _prepare_on(self, number: int) -> protocol.Prepare:
+        """What host `number` is asked to get ready for."""
+        placed = enumerate(zip(self._placement.workers, self._placement.slots, strict=True))
+        workers = [(rank, slot) for rank, (host, slot) in placed if host == number]
+        return protocol.Prepare(config=configuration.to_dict(self._config), workers=workers)
+
+    def start(self, config: Config, seat: Seat) -> None:
+        if seat.who.kind == "evaluator":
+            self._local.start(config, seat)
+            return
+        self._out = config.run.out
+        with self._change:
+            lost = not self._hosts[self._placement.host_of(seat.who)].alive
+            if waits := lost and seat.who.kind == "worker" and self._patience_s > 0:
+                timer = threading.Timer(self._patience_s, self._start_waiting, [seat.who])
+                timer.daemon = True
+                self._waiting[seat.who] = (config, seat, timer)
+                timer.start()
+        if not waits:
+            self._start(config, seat)
+
+    def _start(self, config: Config, seat: Seat) -> None:
+        with self._change:
+            host = self._host_for(seat.who)
+            self._at[seat.party] = host
+        slot = self._placement.slots[seat.who.index] if seat.who.kind == "worker" else -1
+        there = dataclasses.replace(seat, bind=_bind(host.address, seat.bind), slot=slot)
+        values = configuration.to_dict(config)
+        host.ask(protocol.Start(config=values, seat=there.to_json(), keys=keys_of(seat)))
+
+    def _start_waiting(self, who: Party) -> None:
+        """Where its host is back, or else elsewhere."""
+        with self._change:
+            waits = self._waiting.pop(who, None)
+        if waits is not None:
+            config, seat, timer = waits
+            timer.cancel()  # the next life that waits has time of its own
+            try:
+                self._start(config, seat)
+            except PacelineError as error:
+                self.ended.put(Ended(who=who, why=str(error)))
+
+    def check(self, number: int) -> None:
+        """Raises ConfigError where no agent has that number."""
+        if not 0 <= number < len(self._hosts):
+            raise ConfigError(f"its agent has number {number}, and this run has {len(self._hosts)} agents")
+
+    def rejoin(self, number: int, host: RemoteHost) -> None:
+        """`host`, whose agent has begun, is host `number` from now on. Raises PacelineError where it cannot be."""
+        if not self._scripts and number in self._placement.workers:
+            host.ask(self._prepare_on(number))
+            host.answer(prepare_seconds(self._config))
+        self._hosts[number].close()  # its engine knows that it is gone; all that ran there is told as lost
+        host.follow(lambda event: self._heard(host, event))
+        with self._change:
+            self._hosts[number] = host
+            waiting = [who for who in self._waiting if self._placement.host_of(who) == number]
+        for who in waiting:
+            self._start_waiting(who)
+
+    def _host_for(self, who: Party) -> RemoteHost:
+        """Where the placement says; if that one is gone, the living one that has the fewest parties."""
+        placed = self._hosts[self._placement.host_of(who)]
+        if placed.alive:
+            return placed
+        numbers = set(self._placement.workers) if who.kind == "worker" else range(len(self._hosts))
+        living = [self._hosts[number] for number in numbers if self._hosts[number].alive]
+        if not living:
+            raise PacelineError(f"{who}: {placed.gone()}, and no other host can take it")
+        load = Counter(self._at.values())
+        return min(living, key=lambda host: load[host])
+
+    def busy(self) -> bool:
+        """Scripts go on after their training."""
+        with self._change:
+            return (self._scripts and any(party.startswith("worker") for party in self._at)) or not self.ended.empty()
+
+    def kill(self, who: Party) -> None:
+        if who.kind == "evaluator":
+            self._local.kill(who)
+        elif host := self._at.get(str(who)):
+            host.ask(protocol.Kill(party=str(who)))
+            host.doubt()
+
+    def end(self, seconds: float) -> None:
+        with self._change:
+            for _, _, timer in self._waiting.values():
+                timer.cancel()
+            self._waiting.clear()
+        there = [host for host in self._hosts if host.alive and not host.lines.silent]
+        for host in there:
+            host.ask(protocol.End(seconds=seconds))
+        self._local.end(seconds)
+        deadline = time.monotonic() + seconds + OVER_SECONDS
+        with self._change:
+            self._change.wait_for(lambda: self._over.issuperset(there), max(0.0, deadline - time.monotonic()))
+
+    def when_taken(self, taken: Callable[[], None]) -> None:
+        """`taken` is called, on any thread, once every host that is there has been told to go by the engine."""
+        self._taken = taken
+        self._look_who_stays()
+
+    def _look_who_stays(self) -> None:
+        there = [host for host in self._hosts if host.alive]
+        if there and all(host.leaving for host in there):
+            self._taken()
+
+    # ---- what the agents say, each on its thread ---------------------------------------------------------
+    def _heard(self, host: RemoteHost, event: Event) -> None:
+        match event:
+            case protocol.Said(party=party, line=line):
+                self._said(f"{party} ({host.name})", line)
+            case protocol.Ended(party=party, why=why, log=log):
+                self._keep(party, log)
+                with self._change:  # told and taken away at once: `busy` sees either, and `start` comes after both
+                    self.ended.put(Ended(who=Party.parse(party), why=why.replace("(pid ", f"({host.name}, pid ", 1)))
+                    self._at.pop(party, None)
+            case protocol.Leaving():
+                self._look_who_stays()
+            case protocol.Over():
+                if not host.alive:
+                    self._lost(host)
+                    self._look_who_stays()
+                with self._change:
+                    self._over.add(host)
+                    self._change.notify_all()
+
+    def _lost(self, host: RemoteHost) -> None:
+        """All that ran there is lost with it."""
+        with self._change:
+            if host not in self._at.values():
+                return
+        why = host.gone()
+        with self._change:
+            for party in [party for party, at in self._at.items() if at is host]:
+                self.ended.put(Ended(who=Party.parse(party), why=f"{party} is lost: {why}"))
+                del self._at[party]
+
+    def _keep(self, party: str, log: str) -> None:
+        """The end of what it printed, where parties of this host have it too."""
+        if not log:
+            return
+        path = safe_join(self._out, "logs", f"{party.replace(' ', '-')}.log")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(log, encoding="utf-8")
+        except OSError as error:
+            print(f"paceline: {path}: {error.strerror}", file=sys.stderr)
+
+
+def begin(
+    hosts: Sequence[RemoteHost],
+    placement: Placement,
+    *,
+    command: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    by_role: Environment | None = None,
+    bind: str = "",
+    first: int = 0,
+) -> None:
+    """Get agents ready, of which the first is host `first`. Raises ConfigError with what all of them object to."""
+    roles = {kind: dict(values) for kind, values in (by_role or {}).items()}
+    for number, host in enumerate(hosts, first):
+        own = list(command) if number in placement.workers else []  # servers are ours
+        at = placement.hosts[number].address or bind
+        host.ask(protocol.Begin(environment=dict(environment or {}), by_role=roles, command=own, bind=at))
+    problems = []
+    for host in hosts:
+        try:
+            answer = host.answer()
+            assert isinstance(answer, protocol.Begun)
+            host.address = answer.address
+        except PacelineError as error:
+            problems.append((host.name, str(error)))
+    raise_all(problems, "cannot take part")
+
+
+def raise_all(problems: Sequence[tuple[str, str]], what: str) -> None:
+    """Raises ConfigError with all of them at once, by host and what is wrong with it, if there are any."""
+    hosts: dict[str, list[str]] = {}
+    for host, problem in problems:
+        hosts.setdefault(problem, []).append(host)
+    lines = [f"{', '.join(names)}: {problem}" for problem, names in hosts.items()]
+    if len(lines) == 1:
+        raise ConfigError(lines[0])
+    if lines:
+        raise ConfigError("\n  ".join([f"{len(problems)} hosts {what}:", *lines]))
+
+
+def unlike(hello: protocol.Hello, here: str = "here") -> Iterator[str]:
+    """In what it differs from this process so that they cannot be in one run; `here`: where this process is.
+
+    Versions of Python may differ: nothing of one interpreter is ever loaded into another.
+    """
+    torch = importlib.metadata.version("torch")
+    if hello.paceline != __version__:
+        yield f"has Paceline {hello.paceline}, and {__version__} is {here}; install the same"
+    elif hello.protocol != frames.VERSION:
+        yield f"speaks protocol version {hello.protocol}, and {frames.VERSION} is spoken {here}; install one Paceline"
+    if hello.torch.partition("+")[0] != torch.partition("+")[0]:  # +cpu and +cu128 are alike
+        yield f"has torch {hello.torch}, and {torch} is {here}; install the same"
+    if hello.byte_order != sys.byteorder:
+        yield f"is {hello.byte_order}-endian, and numbers are {sys.byteorder}-endian {here}; use machines of one kind"
+
+
+def _bind(there: str, here: str) -> str:
+    """On a host that is reached by its loopback address, and so is this one, others reach parties as they reach us."""
+    return here if is_loopback(there) else there
+
+
+def keys_of(seat: Seat) -> dict[str, str]:
+    """The files that `seat` finds in its folder of credentials, by name."""
+    if not seat.credentials:
+        return {}
+    names = ("job", "authority.pem", file_of(seat.who))
+    return {name: Path(seat.credentials, name).read_text(encoding="ascii") for name in names}

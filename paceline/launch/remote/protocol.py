@@ -1,0 +1,337 @@
+"""What a launcher and its agents say to one another: one JSON object a line, each way, over any stream of bytes.
+
+    agent     Knock         where it has called back: a nonce       launcher  Challenge    (see `agent_handshake.py`)
+    agent     Hello         who it is and what it runs on           launcher  Refused      or, after a first Beat:
+    launcher  Begin         the environment, the command (none: Paceline's own worker), where to listen
+    agent     Begun         the address that parties will listen on         or Refused
+    launcher  Prepare       load the data                     agent  Prepared           or Refused
+    launcher  Start         one party: its configuration, its seat and its keys
+    agent     Said          a line that the party's command printed
+    agent     Leaving       its engine has told it to go; it stays for a while, so that the run can be ended in order
+    agent     Ended         the party is no more; `why` is empty when all went well
+    launcher  Kill          a party that the others have given up
+    launcher  End           everybody who is still there: asked first, killed after `seconds`        agent  Over
+    both      Beat          nothing, now and then: who is silent for `SILENCE_SECONDS` is gone
+
+The stream belongs to one launcher. When it closes, the agent ends everything it started, and itself. Nothing secret is
+ever said but in Start, so that no argument and no environment variable has a key or a token in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from paceline.live.security.tls import TlsStream
+
+LINE_BYTES_MAX = 16 << 20
+BEAT_SECONDS = 1.0
+SILENT_SECONDS = 5.0
+"""A host of which nothing was heard for so long is lost, if a party there has been given up too."""
+SILENCE_SECONDS = 30.0
+"""The other side is gone in any case: a launcher may be stopped for a while, and its run go on."""
+
+
+class Word(msgspec.Struct, frozen=True, kw_only=True, tag_field="word", forbid_unknown_fields=True):
+    """One line."""
+
+
+class Beat(Word, frozen=True, kw_only=True, tag="beat"):
+    pass
+
+
+# ---- what an agent is told ---------------------------------------------------------------------------------------
+class LauncherChallenge(Word, frozen=True, kw_only=True, tag="challenge"):
+    """Before anything else, to whoever called back."""
+
+    nonce: bytes
+    proof: bytes
+
+
+class Begin(Word, frozen=True, kw_only=True, tag="begin"):
+    """`environment` is for all parties, `by_role` for those of a kind; `bind`: an interface, address or CIDR."""
+
+    environment: dict[str, str]
+    by_role: dict[str, dict[str, str]]
+    command: list[str]
+    bind: str
+
+
+class Prepare(Word, frozen=True, kw_only=True, tag="prepare"):
+    """`workers`: those of this host, each with its rank and which GPU is its own where none is named."""
+
+    config: dict[str, Any]
+    workers: list[tuple[int, int]]
+
+
+class Start(Word, frozen=True, kw_only=True, tag="start"):
+    """`keys`: files of the party's credentials, by name."""
+
+    config: dict[str, Any]
+    seat: str
+    keys: dict[str, str]
+
+
+class Kill(Word, frozen=True, kw_only=True, tag="kill"):
+    party: str
+
+
+class End(Word, frozen=True, kw_only=True, tag="end"):
+    seconds: float
+
+
+# ---- what it says ------------------------------------------------------------------------------------------------
+class Knock(Word, frozen=True, kw_only=True, tag="knock"):
+    nonce: bytes
+
+
+class Hello(Word, frozen=True, kw_only=True, tag="hello", forbid_unknown_fields=False):
+    """`proof`: that one which called back knows the token of the ticket. `task`: the number its engine gave it, or -1.
+
+    `gpus`: which its engine lets it see, as CUDA_VISIBLE_DEVICES has them; empty where nothing is said.
+    `kind`: as what it takes part, where it is no agent but a party that was started by hand; `task` is its number then.
+    `protocol`: the version of frames that it speaks. Another version may say more, and is understood all the same.
+    """
+
+    host: str
+    pid: int
+    python: str
+    paceline: str
+    torch: str
+    protocol: int = 1
+    byte_order: str = "little"
+    proof: bytes = b""
+    task: int = -1
+    gpus: str = ""
+    kind: str = ""
+
+
+class Begun(Word, frozen=True, kw_only=True, tag="begun"):
+    address: str
+
+
+class Prepared(Word, frozen=True, kw_only=True, tag="prepared"):
+    train_samples: int
+
+
+class Refused(Word, frozen=True, kw_only=True, tag="refused"):
+    why: str
+
+
+class Said(Word, frozen=True, kw_only=True, tag="said"):
+    party: str
+    line: str
+
+
+class Ended(Word, frozen=True, kw_only=True, tag="ended"):
+    """`log`: the end of what the party printed, where that went to a file."""
+
+    party: str
+    why: str
+    log: str = ""
+
+
+class Over(Word, frozen=True, kw_only=True, tag="over"):
+    """`code`: with which the process ends."""
+
+    code: int = 0
+
+
+class Leaving(Word, frozen=True, kw_only=True, tag="leaving"):
+    pass
+
+
+Request = LauncherChallenge | Refused | Begin | Prepare | Start | Kill | End | Beat
+Event = Knock | Hello | Begun | Prepared | Refused | Said | Ended | Over | Leaving | Beat
+W = TypeVar("W")
+
+
+# ---- streams of bytes --------------------------------------------------------------------------------------------
+class Stream(Protocol):
+    def read(self, seconds: float) -> bytes:
+        """What has come; nothing when the other side is gone. Raises TimeoutError."""
+
+    def write(self, data: bytes) -> None:
+        """All of it; one thread at a time. Raises OSError."""
+
+    def close(self) -> None:
+        """Wakes the thread that reads, which then says:"""
+
+    def free(self) -> None:
+        """Nobody reads any more."""
+
+
+class SocketStream:
+    """A connected socket, plain or under TLS."""
+
+    def __init__(self, sock: socket.socket | TlsStream) -> None:
+        sock.setblocking(False)
+        self._socket = sock
+
+    def read(self, seconds: float) -> bytes:
+        room = bytearray(1 << 16)
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                return bytes(room[: self._socket.recv_into(room)])
+            except BlockingIOError:
+                _wait(self._socket.fileno(), select.POLLIN, deadline - time.monotonic())
+            except OSError:
+                return b""
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view.nbytes:
+            try:
+                view = view[self._socket.sendmsg([view]) :]
+            except BlockingIOError:
+                _wait(self._socket.fileno(), select.POLLOUT, SILENCE_SECONDS)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def free(self) -> None:
+        self._socket.close()
+
+
+class Descriptors:
+    """Two descriptors that stay open for as long as the process, such as standard input and output."""
+
+    def __init__(self, read: int, write: int) -> None:
+        self._read, self._write = read, write
+
+    def read(self, seconds: float) -> bytes:
+        _wait(self._read, select.POLLIN, seconds)
+        try:
+            return os.read(self._read, 1 << 16)
+        except OSError:
+            return b""
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view.nbytes:
+            view = view[os.write(self._write, view) :]
+
+    def close(self) -> None: ...
+    def free(self) -> None: ...
+
+
+def _wait(descriptor: int, events: int, seconds: float) -> None:
+    if descriptor < 0:
+        raise ConnectionError("closed by this side")
+    poll = select.poll()
+    poll.register(descriptor, events)
+    if not poll.poll(max(0.0, seconds) * 1000):
+        raise TimeoutError(f"nothing came for {seconds:.0f} s")
+
+
+class Lines(Generic[W]):
+    """Words over a stream. `say` may be called on any thread, `hear` on one."""
+
+    def __init__(self, stream: Stream, hears: Any) -> None:
+        """`hears`: the types that the other side may say."""
+        self._stream, self._decoder = stream, msgspec.json.Decoder(hears)
+        self._lock = threading.Lock()
+        self._unread = bytearray()
+        self._whole: list[bytes] = []  # lines that have come, the oldest last
+        self.heard_at = time.monotonic()
+
+    def say(self, word: Word) -> None:
+        """Lost where the other side is gone, as `hear` will tell."""
+        data = msgspec.json.encode(word) + b"\n"
+        with self._lock, contextlib.suppress(OSError):
+            self._stream.write(data)
+
+    def hear(
+        self, seconds: float = SILENCE_SECONDS, *, deadline: float = math.inf, bytes_max: int = LINE_BYTES_MAX
+    ) -> W | None:
+        """The next word but beats; None when the other side is gone, silent for so long, or talks nonsense.
+
+        None too when the word is not there by `deadline`, of the monotonic clock, or longer than `bytes_max`. After
+        that nothing more is heard.
+        """
+        while True:
+            while not self._whole:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._more(min(seconds, left), bytes_max):
+                    self._stream.free()
+                    return None
+            try:
+                word = self._decoder.decode(self._whole.pop())
+            except (msgspec.DecodeError, RecursionError):
+                self._stream.free()
+                return None
+            if not isinstance(word, Beat):
+                return word  # type: ignore[no-any-return]
+
+    def _more(self, seconds: float, bytes_max: int) -> bool:
+        try:
+            data = self._stream.read(seconds)
+        except OSError:
+            return False
+        self.heard_at = time.monotonic()
+        *whole, rest = (bytes(self._unread) + data).split(b"\n")
+        self._whole = whole[::-1]
+        self._unread = bytearray(rest)
+        return bool(data) and len(rest) <= bytes_max
+
+    def answered(self, seconds: float) -> bool:
+        """Waits until the other side has said its first word, which may be a beat; False when it does not in time."""
+        deadline = time.monotonic() + seconds
+        while not self._whole and self._more(max(0.0, deadline - time.monotonic()), LINE_BYTES_MAX):
+            pass
+        return bool(self._whole)
+
+    @property
+    def hung_up(self) -> bool:
+        """Is the other side, which has nothing to say yet but beats, gone? Those that have come are dropped."""
+        try:
+            while data := self._stream.read(0.0):
+                self._unread = (self._unread + data).rpartition(b"\n")[2]
+        except TimeoutError:
+            return False
+        except OSError:
+            pass
+        return True
+
+    @property
+    def silent(self) -> bool:
+        """Has the other side missed some beats?"""
+        return time.monotonic() - self.heard_at > SILENT_SECONDS
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.close()
+
+
+class Beating:
+    """Says Beat until it is closed; after each, `then` is called."""
+
+    def __init__(self, lines: Lines[Any], then: Callable[[], None] = lambda: None) -> None:
+        self._lines, self._then, self._over = lines, then, threading.Event()
+        self._thread = threading.Thread(target=self._run, name="beat", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.wait(BEAT_SECONDS):
+            self._lines.say(Beat())
+            self._then()
+
+    def close(self) -> None:
+        self._over.set()
+
+
+def hang_up(lines: Lines[Any]) -> None:
+    lines.close()
+    while lines.hear() is not None:  # until nothing is left to be heard, which frees the socket
+        pass

@@ -1,0 +1,209 @@
+"""Agents on hosts that ssh logs in to: one login a host, and the agent's lines over it.
+
+Whatever ends the login ends the agent, and with it all it started: the end of this process, of the ssh client or of
+the connection. ssh asks for nothing (BatchMode): keys and known hosts are the user's affair, as is the rest of the
+configuration of ssh, of which another file can be named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.launch.remote import protocol
+from paceline.launch.remote.hostfile import Host
+from paceline.launch.remote.launcher import RemoteHost, raise_all, unlike
+from paceline.launch.remote.protocol import Event, Lines, SocketStream
+
+OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=4")
+FLAGS = tuple(part for option in OPTIONS for part in ("-o", option))
+HELLO_SECONDS = 40.0  # a login, and the start of an interpreter on a busy host
+CLOSE_SECONDS = 4.0
+SYNC_SILENCE_SECONDS = 60
+EXCLUDED = (".git", ".venv", "__pycache__", "runs", ".mypy_cache", ".pytest_cache", ".ruff_cache")
+HINTS = {
+    "No module named": "install Paceline there, name its interpreter with --python, or send it with --sync-dir",
+    "Permission denied": "ssh must get in without asking: ssh-copy-id puts your key there",
+    "Host key verification failed": "log in once by hand, or put the key of the host into known_hosts",
+    "No such file or directory": "name the folder with --sync-dir or folder=, the interpreter with --python",
+    "can't cd to": "name the folder with --sync-dir or folder=",
+    "Could not resolve hostname": "correct the hosts file, or name it in --ssh-config",
+    "not found": "give the interpreter with --python or python=",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ssh:
+    """How hosts are reached. `folder`: where the command is run there; `python`: the interpreter, where a host has none
+    of its own, and `path` its PYTHONPATH; `config`: a file for ssh -F."""
+
+    folder: str
+    python: str
+    path: str = ""
+    config: str = ""
+
+    def login(self, host: Host) -> list[str]:
+        """The ssh command up to the name of the host."""
+        return ["ssh", "-T", *FLAGS, *self._way(host), "--", host.name]
+
+    def _way(self, host: Host) -> list[str]:
+        flags = ["-F", self.config] if self.config else []
+        flags += ["-p", str(host.port)] if host.port else []
+        return flags + (["-l", host.user] if host.user else [])
+
+    def agent(self, host: Host) -> list[str]:
+        """What is executed here to have an agent there."""
+        path = f"env PYTHONPATH={shlex.quote(self.path)} " if self.path else ""
+        python = f"{path}{_quoted(host.python or self.python)} -m paceline.launch.remote.agent"
+        return [*self.login(host), f"cd {_quoted(self.folder_on(host))} && exec {python}"]
+
+    def address_of(self, host: Host) -> str:
+        """What ssh calls when it is told this name. Raises ConfigError without an ssh."""
+        command = ["ssh", *self._way(host), "-G", "--", host.name]
+        try:
+            found = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise _no_client(error) from None
+        lines = dict(line.partition(" ")[::2] for line in found.stdout.splitlines())
+        return lines.get("hostname", host.name)
+
+    def folder_on(self, host: Host) -> str:
+        return host.folder or self.folder
+
+    def rsync(self, host: Host, excluded: Sequence[str]) -> list[str]:
+        """What is executed here to send this folder there."""
+        flags = [f"--timeout={SYNC_SILENCE_SECONDS}"]
+        flags += [f"--exclude={pattern}" for pattern in (*EXCLUDED, *excluded)]
+        shell = shlex.join(["ssh", *FLAGS, *self._way(host)])
+        name = f"[{host.name}]" if ":" in host.name else host.name
+        return ["rsync", "-az", "--mkpath", *flags, "-e", shell, "./", f"{name}:{self.folder_on(host)}/"]
+
+
+def _no_client(error: OSError) -> ConfigError:
+    return ConfigError(f"--launcher ssh needs an ssh client: {error.strerror}")
+
+
+def _quoted(path: str) -> str:
+    """For the shell there, which shall expand a leading ~/ and nothing else."""
+    return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
+
+
+def sync(ssh: Ssh, hosts: Sequence[Host], excluded: Sequence[str]) -> None:
+    """Send this folder to all hosts at once. Raises ConfigError with what rsync says of each that failed."""
+    if shutil.which("rsync") is None:
+        raise ConfigError("--sync-dir needs rsync, here and there: install it, or leave --sync-dir out")
+    started = [
+        subprocess.Popen(ssh.rsync(host, excluded), stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+        for host in hosts
+    ]
+    problems = []
+    try:
+        for host, process in zip(hosts, started, strict=True):
+            _, errors = process.communicate()
+            if code := process.returncode:
+                said = [line for line in errors.splitlines() if line.strip()] or [f"rsync ended with {code}"]
+                problems.append((str(host), said[0]))
+    finally:
+        for process in started:
+            process.kill()  # nothing where it has ended
+    raise_all(problems, "did not get the folder")
+
+
+class Login:
+    """One ssh client, and the agent behind it."""
+
+    def __init__(self, ssh: Ssh, host: Host) -> None:
+        """Raises ConfigError without an ssh to start."""
+        ours, theirs = socket.socketpair()
+        try:
+            # A session of its own: Ctrl-C is for the launcher, which ends parties in order.
+            self._process = subprocess.Popen(
+                ssh.agent(host),
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise _no_client(error) from None
+        finally:
+            theirs.close()
+        self._errors: deque[str] = deque(maxlen=20)
+        self._shown = False
+        self._name = str(host)
+        self._reader = threading.Thread(target=self._read, name=f"ssh {host}", daemon=True)
+        self._reader.start()
+        self.host = RemoteHost(str(host), Lines(SocketStream(ours), Event), why_gone=self.why)
+
+    def problems(self) -> list[tuple[str, str]]:
+        """What is wrong with this host, once its agent has said hello."""
+        try:
+            hello = self.host.answer(HELLO_SECONDS)
+        except PacelineError as error:
+            return [(self._name, str(error))]
+        assert isinstance(hello, protocol.Hello)
+        return [(self._name, problem) for problem in unlike(hello)]
+
+    def show_errors(self) -> None:
+        """From now on: what is written there to standard error."""
+        self._shown = True
+
+    def why(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        self._reader.join(1.0)
+        return _told(list(self._errors))
+
+    def close(self, deadline: float) -> None:
+        """Once `host` is closed."""
+        try:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(1.0)
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as stderr:
+            for line in stderr:
+                self._errors.append(line.strip())
+                if self._shown:
+                    print(f"[{self._name}] {line}", end="", file=sys.stderr)
+
+
+def _told(errors: Sequence[str]) -> str:
+    """The last line that says something, with the way out where it is known."""
+    last = next((line for line in reversed(errors) if line.strip()), "")
+    hint = next((f"; {way}" for sign, way in HINTS.items() if sign in last), "")
+    return (last.rstrip(".") if hint else last) + hint
+
+
+@contextlib.contextmanager
+def logins(ssh: Ssh, hosts: Sequence[Host]) -> Iterator[list[RemoteHost]]:
+    """An agent on each, all at once; gone at the end. Raises ConfigError with all that is wrong with any."""
+    started: list[Login] = []
+    try:
+        for host in hosts:
+            started.append(Login(ssh, host))
+        raise_all([problem for login in started for problem in login.problems()], "cannot take part")
+        for login in started:
+            login.show_errors()
+        yield [login.host for login in started]
+    finally:
+        for login in started:
+            login.host.close()
+        deadline = time.monotonic() + CLOSE_SECONDS
+        for login in started:
+            login.close(deadline)

@@ -1,0 +1,211 @@
+"""Means that a worker takes part in, one each: what is begun, what has come, what is still missing.
+
+A `Meeting` adds up on the way, strip by strip. Where a codec is asked for, `RoundedMeeting` does the same with half as
+many bytes, and `Gathering` passes everybody's encoded vector on to all and adds here
+(`paceline.codec.pipeline.collective`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from paceline.codec.encoded import Encoded
+from paceline.codec.pipeline.collective import SHARES, SUMS, MeanCoder
+from paceline.core.collective import Arithmetic, Outgoing, Part, Share, gathering_for, schedule_for
+from paceline.core.collective.mean_server import Averaged
+from paceline.core.effects import Mean
+from paceline.core.errors import ProtocolError
+from paceline.core.message import message
+from paceline.core.validation import bounds
+from paceline.core.vector import Memory
+from paceline.live.protocol.pending_reply import Pending
+
+STRIPS_UNDER_WAY = 4
+
+
+class Adder(Arithmetic, Protocol):
+    """Arithmetic on the vectors of this worker, and where they may be read."""
+
+    def readable(self, v: Any) -> Any:
+        """`v` where all members can read it: in host memory, every number in its place."""
+
+    def when(self, v: Any, action: Callable[[], None]) -> None:
+        """Call `action` once the numbers of `v` are there: now, or later on any thread."""
+
+
+@message("meetings.Take", plane="collective")
+class Take:
+    """What a mean is; to one that has left: take part in it, with weight zero. `coding`: of `codec/pipeline/`."""
+
+    name: bounds.Name
+    among: bounds.Ranks
+    length: bounds.Elements
+    schedule: bounds.Name
+    hosts: bounds.HostGroups
+    coding: bounds.Name = "exact"
+
+
+class Strip(Protocol):
+    """One member's part in what becomes of a strip."""
+
+    @property
+    def done(self) -> bool: ...
+    @property
+    def weight(self) -> float: ...
+    def begin(self) -> Iterator[Outgoing]: ...
+    def take(self, step: int, src: int, v: Any, weight: float) -> Iterator[Outgoing]: ...
+    def room(self, step: int, src: int) -> Any | None: ...
+
+
+class Tools(NamedTuple):
+    """What a worker has for its means. `coder`: of the codec of this run, if any; `strip_bytes`: of a strip at most."""
+
+    memory: Memory
+    adder: Adder
+    coder: MeanCoder | None
+    strip_bytes: int
+
+
+class Meeting:
+    """One mean that worker `me` takes part in: `effect`, whose vector is where all can read it."""
+
+    at_once = STRIPS_UNDER_WAY
+
+    def __init__(self, what: Take, pending: Pending, effect: Mean, me: int, tools: Tools) -> None:
+        self.what, self.pending, self.v, self.weight = what, pending, effect.v, effect.weight
+        self.adder = tools.adder
+        self.me = what.among.index(me)
+        self.out = tools.memory.empty(what.length)
+        self.strips = max(1, -(-4 * what.length // tools.strip_bytes))
+        self.parts: dict[int, Strip] = {}  # under way
+        self.ready: dict[int, None] = {}  # strips that may begin, in the order in which they came to be so
+        self.done = 0
+        self.total = 0.0
+        self.began = self.last = time.monotonic()
+        self.longest_gap = 0.0
+
+    def where(self, strip: int) -> slice:
+        length = self.what.length
+        return slice(length * strip // self.strips, length * (strip + 1) // self.strips)
+
+    def needs(self, strip: int) -> Any | None:
+        """What has to be there before `strip` begins."""
+        return self.v[self.where(strip)]
+
+    def begin(self, strip: int) -> Strip:
+        del self.ready[strip]
+        part = self.parts[strip] = self._part(strip)
+        return part
+
+    def _part(self, strip: int) -> Strip:
+        what, where = self.what, self.where(strip)
+        schedule = schedule_for(what.schedule, len(what.among), what.hosts)
+        return Part(schedule, self.me, self.v[where], self.weight, self.out[where], self.adder)
+
+    def leaving(self, v: Any) -> Any:
+        """A piece as it travels."""
+        return v
+
+    def arrived(self, v: Any) -> Any:
+        """Inverse of `leaving`. Raises ProtocolError."""
+        return v
+
+    def finished(self, strip: int) -> None:
+        """Raises ProtocolError for what cannot be decoded."""
+        self.done += 1
+        self.total = self.parts.pop(strip).weight
+
+    def result(self) -> Averaged:
+        """Once all strips are done."""
+        return Averaged(v=self.out if self.total else self.v * 0.0, weight=self.total)
+
+    def heard(self) -> None:
+        """Something arrived. The longest silence is the wait for the slowest member; all the rest is communication."""
+        now = time.monotonic()
+        self.longest_gap, self.last = max(self.longest_gap, now - self.last), now
+
+    @property
+    def seconds_communicating(self) -> float:
+        return time.monotonic() - self.began - self.longest_gap
+
+
+class RoundedMeeting(Meeting):
+    """Partial sums travel rounded. Whoever added up the last of them takes what all others got of it."""
+
+    def __init__(self, what: Take, pending: Pending, effect: Mean, me: int, tools: Tools) -> None:
+        """Raises ProtocolError where no codec is asked for."""
+        super().__init__(what, pending, effect, me, tools)
+        self._coder = _coder_of(tools)
+
+    def leaving(self, v: Any) -> Any:
+        return self._coder.encode(v) if len(v) else v
+
+    def arrived(self, v: Any) -> Any:
+        return self._coder.decode(v) if isinstance(v, Encoded) else v
+
+    def finished(self, strip: int) -> None:
+        super().finished(strip)
+        where = self.where(strip)
+        self.adder.copy(self._coder.rounded(self.out[where]), self.out[where])
+
+
+class Gathering(Meeting):
+    """Everybody's share to all. Strip i is the share of member i; they are added up in the order of members.
+
+    A share goes in one piece, as the scales and places in it are those of all its numbers. One of weight zero is empty,
+    and what a residual holds stays there.
+    """
+
+    def __init__(self, what: Take, pending: Pending, effect: Mean, me: int, tools: Tools) -> None:
+        """Raises ProtocolError where no codec is asked for."""
+        super().__init__(what, pending, effect, me, tools)
+        self._coder, self._series, self._nothing = _coder_of(tools), effect.series, tools.memory.empty(0)
+        self.strips = self.at_once = len(what.among)
+        self._came: dict[int, tuple[Any, float]] = {}
+
+    def needs(self, strip: int) -> Any | None:
+        return self.v if strip == self.me else None
+
+    def _part(self, strip: int) -> Share:
+        what = self.what
+        gathering = gathering_for(what.schedule, len(what.among), what.hosts)
+        if strip != self.me:
+            return Share(gathering, self.me, strip)
+        v = self._coder.encode(self.v, self._series) if self.weight else self._nothing
+        return Share(gathering, self.me, strip, v, self.weight)
+
+    def finished(self, strip: int) -> None:
+        share = self.parts.pop(strip)
+        assert isinstance(share, Share)
+        self._came[strip] = share.v, share.weight
+        while self.done in self._came:
+            self._add(*self._came.pop(self.done))
+            self.done += 1
+
+    def _add(self, v: Any, weight: float) -> None:
+        if not weight:
+            return
+        if len(v) != self.what.length or not isinstance(v, Encoded):
+            raise ValueError(f"a share of {len(v)} numbers")
+        share = self._coder.decode(v)
+        self.total += weight
+        if self.total == weight:
+            self.adder.copy(share, self.out)
+        else:
+            self.adder.blend(self.out, share, weight / self.total, self.out)
+
+
+def _coder_of(tools: Tools) -> MeanCoder:
+    if tools.coder is None:
+        raise ProtocolError("a mean of encoded vectors, and this worker has no codec")
+    return tools.coder
+
+
+KINDS: dict[str, type[Meeting]] = {SUMS: RoundedMeeting, SHARES: Gathering}
+"""By coding."""
+
+
+def meeting_of(what: Take, pending: Pending, effect: Mean, me: int, tools: Tools) -> Meeting:
+    return KINDS.get(what.coding, Meeting)(what, pending, effect, me, tools)

@@ -1,0 +1,288 @@
+"""`Mean` carried by the workers themselves, over the connections between them.
+
+A vector is averaged in strips. Each goes through the schedule (`paceline.core.collective`) on its own, so that one is
+added up while the next is on its way, and only so many are under way that memory stays bounded. A mean is known by its
+name, so several may be under way at once, begun in different orders, each among any of the workers.
+
+A worker that has left says so (`Away`). Whoever still averages with it then tells it what (`Take`), and it takes part
+with weight zero: nobody hangs on uneven work, and the mean is that of those who are there. One that is lost fails the
+means that it was in.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from paceline.codec.encoded import Encoded
+from paceline.codec.pipeline.collective import AS_IT_IS, MeanCoder
+from paceline.core.collective import Groups, Outgoing
+from paceline.core.collective.mean_server import Averaged
+from paceline.core.effects import Mean
+from paceline.core.errors import PacelineError, PeerLost, ProtocolError
+from paceline.core.message import message
+from paceline.core.validation import bounds
+from paceline.core.vector import Memory, Vector
+from paceline.live import party
+from paceline.live.collectives.operations import Adder, Meeting, Take, Tools, meeting_of
+from paceline.live.party import Party
+from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.transport import Envelope, Kind, Transport
+
+STRIP_BYTES = 8 << 20
+STRIP_BITS, STEP_BITS = 16, 14
+CLOSED_MAX = 256  # means that are over and still known by name
+
+
+@message("peers.Piece", plane="collective")
+class Piece:
+    """A part of a strip: the mean of what has been added up so far, its weight, and the length of the whole vector."""
+
+    v: Vector
+    weight: bounds.MeanWeight
+    length: bounds.Elements
+
+
+@message("peers.Away", plane="collective")
+class Away:
+    """This worker has left: it begins no mean any more."""
+
+
+def key_of(name: str, among: tuple[int, ...]) -> int:
+    """Tells means apart: the high bits of the id of an envelope, whose low bits are strip and step."""
+    digest = hashlib.blake2b(f"{name} {among}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) >> (STRIP_BITS + STEP_BITS) << (STRIP_BITS + STEP_BITS)
+
+
+def id_of(key: int, strip: int, step: int) -> int:
+    return key | strip << STEP_BITS | step
+
+
+def from_id(id: int) -> tuple[int, int, int]:
+    """Inverse of `id_of`."""
+    low = id & ((1 << (STRIP_BITS + STEP_BITS)) - 1)
+    return id - low, low >> STEP_BITS, low & ((1 << STEP_BITS) - 1)
+
+
+class PeerCarrier:
+    """One worker's end of the means over the connections of `transport`; works on a thread of its own."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        memory: Memory,
+        adder: Adder,
+        *,
+        coder: MeanCoder | None = None,
+        strip_bytes: int = STRIP_BYTES,
+    ) -> None:
+        """`coder`: of the codec of this run, if any."""
+        self._transport, self._memory, self._adder, self._coder = transport, memory, adder, coder
+        self._tools = Tools(memory, adder, coder, strip_bytes)
+        self._me = transport.me.index
+        self._strip_bytes = strip_bytes
+        self._open: dict[int, Meeting] = {}
+        self._early: dict[int, list[tuple[int, Envelope]]] = {}  # of strips that this worker has not begun
+        self._broken: BaseException | None = None
+        self._closed: deque[int] = deque(maxlen=CLOSED_MAX)
+        self._away: set[int] = set()  # have left
+        self._lost: dict[int, str] = {}
+        self._todo: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"means of {transport.me}", daemon=True)
+        self._thread.start()
+
+    # ---- the party's own thread --------------------------------------------------------------------------
+    def begin(self, effect: Mean, schedule: str, hosts: Groups = ()) -> Pending:
+        """`schedule` and `hosts` (members by host, as positions in `among`) are the same on every member."""
+        what = Take(
+            name=str(effect.tag),
+            among=effect.among,
+            length=len(effect.v),
+            schedule=schedule,
+            hosts=hosts,
+            coding=self._coder.coding(effect) if self._coder else AS_IT_IS,
+        )
+        pending = Pending(f"Mean {effect.tag} over {len(effect.among)} workers", 1, self._memory)
+        self._todo.put(lambda: self._begin(what, pending, replace(effect, v=self._adder.readable(effect.v))))
+        return pending
+
+    def leave(self, workers: Iterable[int]) -> None:
+        """This worker begins no mean any more; `workers` are told."""
+        for rank in workers:
+            self._todo.put(lambda rank=rank: self._send(rank, 0, Away()))  # type: ignore[misc]
+
+    def close(self) -> None:
+        """After what is under way."""
+        self._todo.put(None)
+        self._thread.join()
+
+    # ---- the transport's thread --------------------------------------------------------------------------
+    def deliver(self, src: Party, envelope: Envelope) -> None:
+        """Raises ProtocolError for what is no message between carriers."""
+        match envelope.message:
+            case Piece():
+                self._todo.put(lambda: self._arrived(src.index, envelope))
+            case Away():
+                self._todo.put(lambda: self._left(src.index))
+            case Take() as what:
+                self._todo.put(lambda: self._stand_by(what))
+            case other:
+                raise ProtocolError(f"{src} sent {type(other).__name__} where a mean is carried")
+
+    def room_for(self, src: Party, id: int, lengths: Sequence[int], shared: Sequence[Any] = ()) -> list[Any]:
+        """Where pieces are received: at once where they belong, if nothing has to be added. Raises ProtocolError."""
+        if shared:  # a piece is one vector, and it is there, or needs no room but for its bytes
+            longest = self._coder.length if self._coder else 0
+            if isinstance(shared[0], Encoded) and lengths[0] > longest:
+                raise ProtocolError(f"{src} sends {lengths[0]} encoded numbers, and the model has {longest}")
+            return list(shared)
+        key, strip, step = from_id(id)
+        meeting = self._open.get(key)
+        part = meeting.parts.get(strip) if meeting else None
+        if meeting and part and src.index in meeting.what.among:
+            room = part.room(step, meeting.what.among.index(src.index))
+            if room is not None and len(room) == lengths[0]:
+                return [room]
+        if 4 * lengths[0] > self._strip_bytes:
+            raise ProtocolError(f"{src} sends {lengths[0]} numbers at once, more than a strip has")
+        return [self._memory.empty(length) for length in lengths]
+
+    def lost(self, src: Party, why: str) -> None:
+        """Means with `src` in them fail with PeerLost."""
+        self._todo.put(lambda: self._lose(src.index, f"lost {src}: {why}"))
+
+    def fail(self, error: BaseException) -> None:
+        """This worker cannot go on: whoever waits for a mean is woken with `error`."""
+        self._todo.put(lambda: self._break(error))
+
+    # ---- the carrier's own thread ------------------------------------------------------------------------
+    def _run(self) -> None:
+        while (action := self._todo.get()) is not None:
+            try:
+                action()
+            except Exception as error:
+                self._break(error)
+
+    def _break(self, error: BaseException) -> None:
+        self._broken = error
+        for key in list(self._open):
+            self._fail(key, error)
+
+    def _begin(self, what: Take, pending: Pending, effect: Mean) -> None:
+        key = key_of(what.name, what.among)
+        if len(what.among) == 1:
+            pending.put(0, Averaged(v=effect.v, weight=effect.weight), 0.0)
+            return
+        meeting = self._open[key] = meeting_of(what, pending, effect, self._me, self._tools)
+        gone = [PeerLost(self._lost[rank]) for rank in what.among if rank in self._lost]
+        if gone or self._broken:
+            self._fail(key, self._broken or gone[0])
+            return
+        for rank in self._away.intersection(what.among):
+            self._send(rank, 0, what)
+        for strip in range(meeting.strips):
+            ready = functools.partial(self._todo.put, functools.partial(self._ready, key, strip))
+            if (needs := meeting.needs(strip)) is None:
+                ready()
+            else:
+                self._adder.when(needs, ready)
+
+    def _ready(self, key: int, strip: int) -> None:
+        """Strips of a gradient that backward still works at are ready in its order, and go out in that."""
+        meeting = self._open.get(key)
+        if meeting is None:
+            return
+        meeting.ready[strip] = None
+        if len(meeting.parts) < meeting.at_once or id_of(key, strip, 0) in self._early:
+            self._begin_strip(key, meeting, strip)
+
+    def _begin_strip(self, key: int, meeting: Meeting, strip: int) -> None:
+        self._post(key, meeting, strip, meeting.begin(strip).begin())
+        self._done(key, meeting, strip)
+        for src, envelope in self._early.pop(id_of(key, strip, 0), []):
+            self._arrived(src, envelope)
+
+    def _arrived(self, src: int, envelope: Envelope) -> None:
+        key, strip, step = from_id(envelope.id)
+        meeting = self._open.get(key)
+        if meeting is None or strip not in meeting.parts:  # the other one is ahead
+            if key not in self._closed:
+                self._early.setdefault(id_of(key, strip, 0), []).append((src, envelope))
+            if meeting is not None and strip in meeting.ready:  # nobody waits for one that could go on
+                self._begin_strip(key, meeting, strip)
+            return
+        meeting.heard()
+        try:
+            self._take(key, meeting, strip, src, step, envelope.message)
+        except (ValueError, ProtocolError) as error:
+            self._fail(key, ProtocolError(f"{meeting.what.name}: {error}"))
+
+    def _take(self, key: int, meeting: Meeting, strip: int, src: int, step: int, piece: Piece) -> None:
+        what = meeting.what
+        if piece.length != what.length:
+            raise ValueError(f"{what.length} numbers here, {piece.length} at worker {src}")
+        sent = meeting.parts[strip].take(step, what.among.index(src), meeting.arrived(piece.v), piece.weight)
+        self._post(key, meeting, strip, sent)
+        self._done(key, meeting, strip)
+
+    def _done(self, key: int, meeting: Meeting, strip: int) -> None:
+        if key not in self._open or not meeting.parts[strip].done:
+            return
+        meeting.finished(strip)
+        if meeting.done == meeting.strips:
+            self._finish(key, meeting)
+        elif meeting.ready:
+            self._begin_strip(key, meeting, next(iter(meeting.ready)))
+
+    def _post(self, key: int, meeting: Meeting, strip: int, outgoing: Iterable[Outgoing]) -> None:
+        what = meeting.what
+        for o in outgoing:
+            piece = Piece(v=meeting.leaving(o.v), weight=o.weight, length=what.length)
+            self._send(what.among[o.dst], id_of(key, strip, o.step), piece)
+
+    def _send(self, rank: int, id: int, message: Any) -> None:
+        try:
+            self._transport.send(party.worker(rank), Envelope(Kind.MEAN, message, id))
+        except PacelineError as error:
+            self._lose(rank, str(error))
+
+    def _finish(self, key: int, meeting: Meeting) -> None:
+        self._forget(key)
+        meeting.pending.put(0, meeting.result(), meeting.seconds_communicating)
+
+    def _fail(self, key: int, error: BaseException) -> None:
+        meeting = self._open.get(key)
+        if meeting:
+            self._forget(key)
+            meeting.pending.fail(error)
+
+    def _forget(self, key: int) -> None:
+        meeting = self._open.pop(key)
+        self._closed.append(key)
+        for strip in range(meeting.strips):
+            self._early.pop(id_of(key, strip, 0), None)
+
+    # ---- those who are not there any more ----------------------------------------------------------------
+    def _left(self, rank: int) -> None:
+        self._away.add(rank)
+        for meeting in list(self._open.values()):
+            if rank in meeting.what.among:
+                self._send(rank, 0, meeting.what)
+
+    def _stand_by(self, what: Take) -> None:
+        key = key_of(what.name, what.among)
+        if key not in self._open and key not in self._closed:
+            nothing = Mean(self._memory.empty(what.length), what.among, what.name, 0.0)
+            self._begin(what, Pending(f"Mean {what.name} of others", 1, self._memory), nothing)
+
+    def _lose(self, rank: int, why: str) -> None:
+        self._lost[rank] = why
+        for key, meeting in list(self._open.items()):
+            if rank in meeting.what.among:
+                self._fail(key, PeerLost(why))

@@ -1,0 +1,197 @@
+"""Where workers meet whose means torch.distributed carries: keys and values, kept by the coordinator.
+
+torch's own TCPStore listens on every interface and asks nobody who they are; here each worker asks over the connection
+that it has already, under TLS where there is TLS.
+
+    worker -> coordinator, as a Call            coordinator -> worker, as the Reply
+    Put      the value of a key from now on     Found   its value; None where it has none
+    Get      the value, once it is there        Vain    it will not come, because
+    Add      to a number, 0 at first
+    Forget   a key
+
+Nobody waits here: a Get that has to is kept until its key is there, its time is up or somebody is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline.core.errors import PacelineError, PeerLost, ProtocolError, TimedOut
+from paceline.core.message import message
+from paceline.core.validation import bounds
+from paceline.live.party import Party
+from paceline.live.protocol.transport import Envelope, Kind, Transport
+
+KEY_CHARACTERS_MAX = 512
+VALUE_BYTES_MAX = 32 * 1024  # a frame's header has 64 KiB; Gloo brings 8 bytes a worker
+KEYS_MAX = 4096
+TOTAL_BYTES_MAX = 16 << 20
+WAITS_MAX = 16  # of one worker at a time
+TICK_SECONDS = 0.25
+
+
+@message("rendezvous.Put", plane="collective")
+class Put:
+    """`instead_of`: only where the key has that value, or none and this is empty; for any where it is None."""
+
+    key: bounds.LongText
+    value: bounds.LongBytes
+    instead_of: bounds.MaybeBytes = None
+
+
+@message("rendezvous.Get", plane="collective")
+class Get:
+    """`seconds`: how long to wait for a value; 0: answer at once with what there is."""
+
+    key: bounds.LongText
+    seconds: bounds.Seconds = 0.0
+
+
+@message("rendezvous.Add", plane="collective")
+class Add:
+    """`amount` to the number that the key's value is, in decimal."""
+
+    key: bounds.LongText
+    amount: bounds.Amount
+
+
+@message("rendezvous.Forget", plane="collective")
+class Forget:
+    key: bounds.LongText
+
+
+@message("rendezvous.Found", plane="collective")
+class Found:
+    """What the key has now; of one that is forgotten, what it had."""
+
+    value: bounds.MaybeBytes
+
+
+@message("rendezvous.Vain", plane="collective")
+class Vain:
+    """`late`: it took too long; else somebody is lost."""
+
+    why: bounds.LongText
+    late: bool = False
+
+    def error(self, src: Party) -> PacelineError:
+        return TimedOut(self.why) if self.late else PeerLost(self.why)
+
+
+QUESTIONS, ANSWERS = (Put, Get, Add, Forget), (Found, Vain)
+
+
+@dataclass(slots=True)
+class _Wait:
+    src: Party
+    id: int
+    key: str
+    seconds: float
+    left_s: float
+
+
+class Rendezvous:
+    """Of one run; on the thread of its coordinator. `hosts`: of each worker, as it said hello."""
+
+    def __init__(self, transport: Transport, workers: Sequence[Party]) -> None:
+        self._transport, self._workers = transport, workers
+        self.hosts: dict[Party, str] = {}
+        self._values: dict[str, bytes] = {}
+        self._bytes = 0
+        self._came: set[Party] = set()  # who has brought something
+        self._waits: list[_Wait] = []
+        self._ticks = False
+        self._lost = ""
+
+    def deliver(self, src: Party, question: Envelope) -> None:
+        """Raises ProtocolError for what is too much, or no number."""
+        match question.message:
+            case Get(key=key, seconds=seconds):
+                self._get(_Wait(src, question.id, key, seconds, seconds))
+                return
+            case Put() as put:
+                now = self._values.get(put.key)
+                if put.instead_of is None or put.instead_of == (now or b""):
+                    now = self._set(src, put.key, put.value)
+            case Add(key=key, amount=amount):
+                now = self._set(src, key, str(self._number(src, key) + amount).encode())
+            case Forget(key=key):
+                now = self._values.pop(key, None)
+                self._bytes -= len(now or b"")
+            case other:
+                raise ProtocolError(f"{src} asks for {type(other).__name__} where workers meet")
+        self._answer(src, question.id, Found(value=now))
+        self._look()
+
+    def lost(self, who: Party, why: str) -> None:
+        """The run ends with it, and so does all waiting, now and later."""
+        self._lost = self._lost or f"lost {self._named(who)}: {why}"
+        self._look()
+
+    def _get(self, wait: _Wait) -> None:
+        if wait.seconds <= 0:
+            self._found(wait)
+            return
+        if sum(other.src == wait.src for other in self._waits) >= WAITS_MAX:
+            raise ProtocolError(f"{wait.src} waits for more than {WAITS_MAX} keys at a time")
+        self._waits.append(wait)
+        self._look()
+        self._tick()
+
+    def _set(self, src: Party, key: str, value: bytes) -> bytes:
+        total = self._bytes + len(value) - len(self._values.get(key, b""))
+        if len(key) > KEY_CHARACTERS_MAX or len(value) > VALUE_BYTES_MAX:
+            raise ProtocolError(f"{src} brings a key of {len(key)} characters with {len(value)} bytes: too long")
+        if total > TOTAL_BYTES_MAX or len(self._values.keys() | {key}) > KEYS_MAX:
+            raise ProtocolError(f"{src} brings too much: there are {len(self._values)} keys with {self._bytes} bytes")
+        self._values[key], self._bytes = value, total
+        self._came.add(src)
+        return value
+
+    def _number(self, src: Party, key: str) -> int:
+        try:
+            return int(self._values.get(key, b"0"))
+        except ValueError:
+            raise ProtocolError(f"{src} adds to {key}, which is no number") from None
+
+    def _look(self) -> None:
+        """Whose wait is over?"""
+        waits, self._waits = self._waits, []
+        for wait in waits:
+            if wait.key in self._values:
+                self._found(wait)
+            elif self._lost:
+                self._answer(wait.src, wait.id, Vain(why=self._lost))
+            elif wait.left_s <= 0:
+                self._answer(wait.src, wait.id, Vain(why=self._why_late(wait), late=True))
+            else:
+                self._waits.append(wait)
+
+    def _tick(self) -> None:
+        """While somebody waits; counted, since this party's clock begins anew with the training."""
+        if self._waits and not self._ticks:
+            self._ticks = True
+            self._transport.call_later(TICK_SECONDS, self._ticked)
+
+    def _ticked(self) -> None:
+        self._ticks = False
+        for wait in self._waits:
+            wait.left_s -= TICK_SECONDS
+        self._look()
+        self._tick()
+
+    def _why_late(self, wait: _Wait) -> str:
+        missing = [self._named(who) for who in self._workers if who not in self._came]
+        return f"waited {wait.seconds:.0f} s for {', '.join(missing) or wait.key} to meet for torch.distributed"
+
+    def _named(self, who: Party) -> str:
+        return f"{who} on {self.hosts[who]}" if who in self.hosts else str(who)
+
+    def _found(self, wait: _Wait) -> None:
+        self._answer(wait.src, wait.id, Found(value=self._values.get(wait.key)))
+
+    def _answer(self, to: Party, id: int, answer: Found | Vain) -> None:
+        with contextlib.suppress(PeerLost):  # it is told of elsewhere
+            self._transport.send(to, Envelope(Kind.REPLY, answer, id))

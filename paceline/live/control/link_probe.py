@@ -1,0 +1,63 @@
+"""How fast the way from another party is, by looking at things that it shows."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from paceline.core.adaptive.repeated_timing import best_and_least, repeated
+from paceline.live.node.node import Node
+from paceline.live.node.published_state import FREIGHT, FREIGHT_LENGTH, PRESENCE
+from paceline.live.party import Party
+
+TRIES = 3
+SECONDS_PER_BYTE_MIN = 1e-10  # what comes by shared memory is there at once, but has to be read by somebody
+
+
+def measure_link(node: Node, who: Party, tries: int = TRIES) -> tuple[float, float]:
+    """Seconds of latency one way, and seconds a byte from `who`: the best of a few tries. Raises PeerLost, TimedOut."""
+    empty, full = timed_looks(node, who, tries)
+    return empty / 2, max((full - empty) / (4 * FREIGHT_LENGTH), SECONDS_PER_BYTE_MIN)
+
+
+class LinkRounds:
+    """How fast bytes come from another party, measured in rounds.
+
+    `measure` is called at several moments, since what keeps a host busy for a while spoils all rounds of one moment.
+    """
+
+    def __init__(self, look: Callable[[str], float]) -> None:
+        """`look` returns the seconds until PRESENCE, or FREIGHT, has come."""
+        self._look = look
+        self._empty = math.inf
+        self._full: list[float] = []
+
+    def measure(self) -> None:
+        """Raises what `look` raises."""
+        self._empty = min(self._empty, *(self._look(PRESENCE) for _ in range(TRIES)))
+        self._full += repeated(lambda: self._look(FREIGHT))
+
+    @property
+    def speeds(self) -> tuple[float, float]:
+        """Bytes a second that come, and how many it may be in truth."""
+        best, least = best_and_least([self._seconds_per_byte(full) for full in self._full])
+        return 1 / best, 1 / least
+
+    def _seconds_per_byte(self, full: float) -> float:
+        return max((full - self._empty) / (4 * FREIGHT_LENGTH), SECONDS_PER_BYTE_MIN)
+
+
+def timed_looks(node: Node, who: Party, tries: int) -> tuple[float, float]:
+    """Seconds until nothing has come from `who`, and FREIGHT_LENGTH numbers: the best of a few tries.
+
+    Raises PeerLost, TimedOut.
+    """
+    empty, full = (min(timed_look(node, who, what) for _ in range(tries)) for what in (PRESENCE, FREIGHT))
+    return empty, full
+
+
+def timed_look(node: Node, who: Party, what: str) -> float:
+    began = time.monotonic()
+    node.peek_at(who, what)
+    return time.monotonic() - began

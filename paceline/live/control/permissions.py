@@ -1,0 +1,131 @@
+"""Who may send what to whom: roles in rows, verbs in columns; whatever has no place in it is refused.
+
+    control plane    a row for each message, below
+    scheme           TELL, CALL and REPLY of messages of schemes, among workers, servers and the coordinator
+    state            CALL of a Peek, and its REPLY, as LOOKS below says; copies of slices, TELL among servers
+    collective       MEAN, among workers; CALL of a question about a key, and its REPLY, from and to the coordinator
+    connection       nothing: these messages belong to the two ends of a connection
+
+The class of a message declares its plane (`paceline.core.message.Plane`).
+A party is what its certificate or its token lets it be; this says what it may do as that.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from paceline.core.errors import ProtocolError
+from paceline.core.fault_tolerance.replication import Complete, Copied, Kept
+from paceline.core.message import plane_of
+from paceline.live.collectives.store import ANSWERS, QUESTIONS
+from paceline.live.node.hosted_slice import Declined
+from paceline.live.node.published_state import Exhibit, Peek, Withdrawn
+from paceline.live.party import Party
+from paceline.live.protocol import control_messages as control
+from paceline.live.protocol.transport import Envelope, Kind
+
+WORKER, SERVER, EVALUATOR, COORDINATOR = "worker", "server", "evaluator", "coordinator"
+MEMBERS = frozenset({WORKER, SERVER, EVALUATOR})
+_TRAINING = frozenset({WORKER, SERVER, COORDINATOR})
+
+CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
+    **{
+        cls: (MEMBERS, frozenset({COORDINATOR}))
+        for cls in (control.Hello, control.Beat, control.Records, control.Aware, control.Saved, control.Failed)
+    },
+    control.Prepared: (frozenset({WORKER, SERVER}), frozenset({COORDINATOR})),
+    **{
+        cls: (frozenset({WORKER}), frozenset({COORDINATOR}))
+        for cls in (control.Ready, control.Progress, control.Left, control.Ask, control.Want, control.Past)
+    },
+    **{
+        cls: (frozenset({SERVER}), frozenset({COORDINATOR}))
+        for cls in (control.Settled, control.Fenced, control.Restored)
+    },
+    control.Fence: (frozenset({COORDINATOR}), frozenset({SERVER})),
+    control.Judged: (frozenset({EVALUATOR}), frozenset({COORDINATOR})),
+    control.Unfit: (frozenset({SERVER}), frozenset({COORDINATOR})),
+    control.Rate: (frozenset({WORKER}), frozenset({SERVER})),
+    control.Capture: (frozenset({EVALUATOR, COORDINATOR}), frozenset({SERVER, WORKER})),
+    control.Restore: (frozenset({COORDINATOR}), frozenset({SERVER})),
+    control.Resume: (frozenset({COORDINATOR}), MEMBERS),
+    **{
+        cls: (frozenset({COORDINATOR}), MEMBERS)
+        for cls in (
+            *(control.Roster, control.Plan, control.Go, control.Gone, control.Came),
+            *(control.Finish, control.Exit),
+        )
+    },
+    **{
+        cls: (frozenset({COORDINATOR}), frozenset({WORKER}))
+        for cls in (control.Stop, control.Explain, control.Quota, control.Lease)
+    },
+    control.Total: (frozenset({COORDINATOR}), frozenset({WORKER, EVALUATOR})),
+}
+"""Of each message of the control plane: who sends it, and to whom."""
+
+LOOKS: dict[str, frozenset[str]] = {
+    WORKER: frozenset({WORKER, SERVER}),
+    EVALUATOR: frozenset({WORKER, SERVER}),
+    COORDINATOR: frozenset({SERVER}),
+    SERVER: frozenset({WORKER, EVALUATOR, COORDINATOR, SERVER}),  # one that takes another's place
+}
+"""At whom each may look."""
+
+COPIES = (Copied, Complete, Kept)
+
+
+@functools.cache
+def may_send(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
+    """May a party of kind `sender` send one of kind `receiver` such a message? Default: no."""
+    match plane_of(cls):
+        case "control":
+            return kind == Kind.CONTROL and _may_control(sender, receiver, cls)
+        case "scheme":
+            return kind in (Kind.TELL, Kind.CALL, Kind.REPLY) and sender in _TRAINING and receiver in _TRAINING
+        case "state":
+            return _may_read_state(sender, receiver, kind, cls)
+        case "collective":
+            return _may_take_part(sender, receiver, kind, cls)
+        case "connection":
+            return False
+
+
+def _may_control(sender: str, receiver: str, cls: type) -> bool:
+    if cls in CONTROL:
+        senders, receivers = CONTROL[cls]
+        return sender in senders and receiver in receivers
+    # One that is new, until it has a row: nobody but the coordinator gives orders, or is told of anything.
+    return (sender == COORDINATOR) != (receiver == COORDINATOR)
+
+
+def _may_read_state(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
+    match kind:
+        case Kind.TELL:
+            return cls in COPIES and sender == receiver == SERVER
+        case Kind.CALL:
+            return cls is Peek and receiver in LOOKS.get(sender, ())
+        case Kind.REPLY if cls is Declined:  # a reply of who has left, to whatever was asked
+            return sender == WORKER and receiver in MEMBERS | {COORDINATOR}
+        case Kind.REPLY:
+            return cls in (Exhibit, Withdrawn) and sender in LOOKS.get(receiver, ())
+    return False
+
+
+def _may_take_part(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
+    if cls in QUESTIONS:
+        return kind == Kind.CALL and (sender, receiver) == (WORKER, COORDINATOR)
+    if cls in ANSWERS:
+        return kind == Kind.REPLY and (sender, receiver) == (COORDINATOR, WORKER)
+    return kind == Kind.MEAN and sender == receiver == WORKER
+
+
+def check(src: Party, me: Party, envelope: Envelope) -> None:
+    """Raises ProtocolError for what `src` may not send to `me`."""
+    check_class(src, me, envelope.kind, type(envelope.message))
+
+
+def check_class(src: Party, me: Party, kind: Kind, cls: type) -> None:
+    """The same, before there is a message."""
+    if not may_send(src.kind, me.kind, kind, cls):
+        raise ProtocolError(f"{src} may not send {cls.__name__} as {kind.name} to {me}")

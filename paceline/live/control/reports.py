@@ -1,0 +1,127 @@
+"""What a party tells the coordinator of itself, a few times a second, from when training starts.
+
+Its progress, its trace records, and what became of leased samples; a party that has nothing to tell says that it is
+there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from paceline.core.effects import Data
+from paceline.core.errors import PeerLost
+from paceline.core.trace import Record, Row, from_row, to_row
+from paceline.live import party
+from paceline.live.party import Party
+from paceline.live.protocol import control_messages as control
+from paceline.live.protocol.transport import Envelope, Kind, Transport
+
+REPORT_SECONDS = 0.25
+MEANWHILE_SECONDS = 0.5
+UPDATE_SECONDS_MAX = 300.0  # that a server may be at one update before it counts as hung
+RECORDS_BYTES = 32 * 1024  # a header holds twice that
+SETTLE_SECONDS = 0.05
+SETTLED_MAX = 256  # contributions in one message
+
+
+line_of: Callable[[Row], bytes] = msgspec.json.Encoder().encode
+"""JSON of a row. Of `control.Records` each line is one."""
+
+
+def records_of(lines: str) -> Iterator[Record]:
+    """Raises ValueError, KeyError or TypeError, when it gets there, for what is no row."""
+    return (from_row(json.loads(line)) for line in lines.split("\n"))
+
+
+class Reports:
+    """Of one party; `ended` is set when it tells nothing more."""
+
+    def __init__(self, transport: Transport, me: Party, ended: threading.Event) -> None:
+        self._transport, self._me, self._ended = transport, me, ended
+        self._progress: Callable[[], control.Progress] | None = None
+        self._rows: deque[Row] = deque()
+        self._settled: deque[tuple[int, str, Data]] = deque()
+        self._begun = False
+        self._last_at = time.monotonic()
+        self._flushing = threading.Lock()
+
+    def begin(self, progress: Callable[[], control.Progress] | None = None) -> None:
+        """From now on by itself; once more: with another `progress`."""
+        self._progress = progress
+        if not self._begun:
+            self._begun = True
+            self._transport.call_later(REPORT_SECONDS, self._again)
+            if self._me.kind == "server":
+                threading.Thread(target=self._beat_meanwhile, name=f"beat of {self._me}", daemon=True).start()
+
+    def note(self, record: Record) -> None:
+        """Keep a trace record until the next report."""
+        self._rows.append(to_row(record))
+
+    def spent(
+        self,
+        at: float,
+        activity: str,
+        seconds: float,
+        steps: int = 0,
+        samples: int = 0,
+        hidden: float = 0.0,
+        exchanges: int = 0,
+    ) -> None:
+        """`note` of a worker's own `Span` with these values. None is made: a step of under 1 ms has three."""
+        self._rows.append(("span", at, self._me.index, activity, seconds, steps, samples, hidden, exchanges))
+
+    def settle(self, rank: int, fate: str, data: Data) -> None:
+        """What became of a contribution of leased data; told soon, together with that of others."""
+        if not self._settled:
+            self._transport.call_later(SETTLE_SECONDS, self._tell_settled_soon)
+        self._settled.append((rank, fate, data))
+
+    def tell_settled(self) -> None:
+        while self._settled:
+            some = [self._settled.popleft() for _ in range(min(len(self._settled), SETTLED_MAX))]
+            self._tell(control.Settled(contributions=tuple(some)))
+
+    def flush(self) -> None:
+        """Report now; from the party's own thread or the transport's, one at a time. Raises PeerLost."""
+        with self._flushing:
+            self.tell_settled()
+            if self._progress is not None:
+                self._tell(self._progress())
+            while self._rows:
+                lines, size = [], 0
+                while self._rows and size < RECORDS_BYTES:
+                    lines.append(line_of(self._rows.popleft()))
+                    size += len(lines[-1])
+                self._tell(control.Records(lines=b"\n".join(lines).decode()))
+
+    def _tell(self, message: control.Settled | control.Progress | control.Records | control.Beat) -> None:
+        self._transport.send(party.COORDINATOR, Envelope(Kind.CONTROL, message))
+
+    def _tell_settled_soon(self) -> None:
+        with contextlib.suppress(PeerLost):  # `lost` is about to be told
+            self.tell_settled()
+
+    def _again(self) -> None:
+        self._last_at = time.monotonic()
+        if not self._ended.is_set():
+            with contextlib.suppress(PeerLost):  # `lost` is about to be told
+                if self._progress is None and not self._rows:
+                    self._tell(control.Beat())
+                self.flush()
+            self._transport.call_later(REPORT_SECONDS, self._again)
+
+    def _beat_meanwhile(self) -> None:
+        """While the transport's thread is in a long update. One that never comes out of it falls silent in the end."""
+        while not self._ended.wait(MEANWHILE_SECONDS):
+            silent_s = time.monotonic() - self._last_at
+            if MEANWHILE_SECONDS < silent_s < UPDATE_SECONDS_MAX:
+                with contextlib.suppress(PeerLost):
+                    self._tell(control.Beat())

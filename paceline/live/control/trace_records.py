@@ -1,0 +1,49 @@
+"""Trace records that a party tells the coordinator: lines of JSON into records that it may tell of.
+
+A worker tells what it spent its own time on, and its own decisions. What became of the model is for servers and the
+evaluator to say.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any, get_type_hints
+
+from paceline.core.errors import ProtocolError
+from paceline.core.trace import FIELDS, Decision, Record, Span
+from paceline.core.validation.bounds import NUMBER_MAX
+from paceline.live.control.reports import records_of
+from paceline.live.party import Party
+
+
+def told_by(src: Party, lines: str) -> Iterator[Record]:
+    """Raises ProtocolError, when it gets there, for a line that is no record, or none that `src` can tell."""
+    records = records_of(lines)
+    while True:
+        try:
+            record = next(records, None)
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+            raise ProtocolError(f"Records: a line that is no record of the trace: {error!r:.200}") from None
+        if record is None:
+            return
+        if src.kind == "worker":
+            _check(src, record)
+        yield record
+
+
+def _check(src: Party, record: Record) -> None:
+    if not (isinstance(record, Decision) or (isinstance(record, Span) and record.rank == src.index)):
+        raise ProtocolError(f"Records: {type(record).__name__} is not for {src} to tell")
+    for name, kinds in _kinds(type(record)):  # type: ignore[arg-type]
+        value = getattr(record, name)
+        if not isinstance(value, kinds) or (isinstance(value, int | float) and not abs(value) <= NUMBER_MAX):
+            raise ProtocolError(f"Records: {name} of {type(record).__name__} is {value!r:.60}")
+
+
+@functools.cache
+def _kinds(cls: type[Record]) -> tuple[tuple[str, Any], ...]:
+    """Of each field, the types that its value may have once it was JSON."""
+    hints = get_type_hints(cls)
+    plain = [name for name in FIELDS[cls] if hints[name] in (int, float, str)]
+    return tuple((name, (int, float) if hints[name] is float else hints[name]) for name in plain)

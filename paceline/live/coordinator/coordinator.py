@@ -1,0 +1,450 @@
+"""The coordinator's end of the control plane: brings a run up, watches it, ends it.
+
+    gathering -> readying -> placing servers -> placing workers -> training -> finishing -> over
+        Hello      Ready         Prepared          Prepared                     Saved
+
+Each step waits for a message from every party concerned. Everything runs on the transport's thread; what happens is
+told to a Listener.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from paceline.core.effects import Data
+from paceline.core.errors import ProtocolError
+from paceline.core.fault_tolerance.membership import Membership as Members
+from paceline.core.fault_tolerance.membership import Patience
+from paceline.core.role import Place, Role
+from paceline.core.trace import Decision, Ended, Evaluated, Membership
+from paceline.live import party
+from paceline.live.collectives.store import QUESTIONS, Rendezvous
+from paceline.live.control import permissions
+from paceline.live.control.trace_records import told_by
+from paceline.live.coordinator import sample_leases
+from paceline.live.coordinator.elasticity import Churn
+from paceline.live.coordinator.evaluator_watch import EvaluatorLives
+from paceline.live.coordinator.lifecycle import TARGET_REACHED, WAIT_SECONDS, Course, Phase, StopRule, moving_seconds
+from paceline.live.coordinator.listener import Listener
+from paceline.live.coordinator.planning import ChooseMean, LayOut, make_plan, no_update
+from paceline.live.coordinator.progress_totals import Tally
+from paceline.live.coordinator.roster import Roll
+from paceline.live.coordinator.sample_quotas import Quotas
+from paceline.live.coordinator.server_recovery import Recovery, Snapshots
+from paceline.live.node.node import Node
+from paceline.live.party import Party
+from paceline.live.protocol import control_messages as control
+from paceline.live.protocol.transport import CONTROL, Broken, Envelope, Kind, Transport, tell
+
+STUCK_STEPS = 20.0
+
+
+class Coordinator:
+    """Brings up and ends a run of `workers` workers and `servers` servers, with an evaluator or without."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        node: Node,
+        listener: Listener,
+        *,
+        workers: int,
+        servers: int,
+        evaluator: bool,
+        stop_rule: StopRule,
+        make_role: Callable[[control.Plan, Place], Role],
+        lay_out: LayOut,
+        choose_mean: ChooseMean,
+        seed: int = 0,
+        dead_after_s: float = math.inf,
+        stuck_after_s: float = math.inf,
+        min_workers: int = 1,
+        snapshots: Snapshots | None = None,
+        absent: Collection[int] = (),
+        done: Data = (),
+    ) -> None:
+        """`lay_out` says which server holds what, and why, from what the workers and the servers said of themselves.
+
+        `choose_mean` says who carries means, from what the workers said, and how many servers there are.
+        `dead_after_s`: so long a party may be silent while training goes on, the evaluator also later.
+        `stuck_after_s`: so long a worker may be at one step, or for STUCK_STEPS of its usual ones, whichever is
+        longer. `min_workers`: with fewer left after a loss the run ends.
+        `snapshots`: what servers that are lost are replaced from; without, a lost server ends the run.
+        `absent`: workers, those of the highest ranks, that may come while training goes on.
+        `done`: leased samples that an earlier life of the run has behind it.
+        """
+        self.node = node
+        self._transport, self._listener = transport, listener
+        self._tell = functools.partial(tell, transport)
+        self._stop_rule, self._make_role, self._seed = stop_rule, make_role, seed
+        self._lay_out, self._choose_mean = lay_out, choose_mean
+        self._snapshots = snapshots
+        self._course, self._tally = Course(), Tally()
+        self._roll = roll = Roll(workers, servers, evaluator, absent)
+        self._longest = 0  # elements of the model
+        self._answers: dict[Party, Any] = {}  # what each party said in this phase
+        # Workers and servers, once training has started.
+        patience = Patience(dead_s=dead_after_s, stuck_s=stuck_after_s, stuck_steps=STUCK_STEPS)
+        self._members = Members[Party](patience)
+        others = [*roll.workers, *roll.evaluator]
+        self._recovery = Recovery(transport, node, listener, self._members, roll.servers, others, snapshots)
+        self._recovery.departed.update(absent)
+        self._leasing = sample_leases.Leasing(self._tell, listener.recorded, node.now, done)
+        self._churn = self._make_churn(min_workers)
+        self._evaluating = self._make_evaluating(dead_after_s)
+        self._rendezvous = Rendezvous(transport, roll.workers)
+        node.admission.expel = lambda rank, why: self._churn.put_out(party.worker(rank), why)
+        node.admission.on_strike = self._refused
+        self._leasing.on_false_claim = node.admission.strike
+
+    def _make_churn(self, min_workers: int) -> Churn:
+        return Churn(
+            self._transport,
+            self.node,
+            self._listener,
+            course=self._course,
+            roll=self._roll,
+            tally=self._tally,
+            members=self._members,
+            recovery=self._recovery,
+            leasing=self._leasing,
+            quotas=Quotas(self._stop_rule, self._tally),
+            min_workers=min_workers,
+            finish=self._finish,
+        )
+
+    def _make_evaluating(self, dead_after_s: float) -> EvaluatorLives:
+        return EvaluatorLives(
+            self._transport,
+            self.node,
+            self._listener,
+            course=self._course,
+            roll=self._roll,
+            recovery=self._recovery,
+            dead_after_s=dead_after_s,
+            welcome=self._welcome,
+        )
+
+    def open(self) -> str:
+        """Begin; returns the address for the others."""
+        self._transport.open(self)
+        return self._transport.address
+
+    @property
+    def phase(self) -> Phase:
+        return self._course.phase
+
+    @property
+    def barred(self) -> set[Party]:
+        """Workers that nobody starts again, or lets in."""
+        return self._roll.barred
+
+    @property
+    def samples(self) -> int:
+        """Trained by all workers together, as far as reported."""
+        return self._tally.samples
+
+    @property
+    def stopping(self) -> bool:
+        """Have the workers been told to stop, and not all left yet?"""
+        return bool(self._course.reason) and self.phase is Phase.TRAINING
+
+    @property
+    def length(self) -> int:
+        """Of the model; 0 until it is known."""
+        return self._longest
+
+    def missing(self) -> list[Party]:
+        """Who has not answered in this phase, or not left yet."""
+        if self.stopping:
+            return sorted(self._roll.training)
+        return [who for who in self._concerned() if who not in self._answers]
+
+    def stop(self, reason: str) -> None:
+        """End the run; from any thread."""
+        self._transport.call_later(0.0, lambda: self._stop(reason))
+
+    # ---- messages ----------------------------------------------------------------------------------------
+    def deliver(self, src: Party, envelope: Envelope) -> None:
+        """While training goes on, what a worker says that cannot be is its own end, and nobody else's."""
+        try:
+            self._deliver(src, envelope)
+        except ProtocolError as error:
+            if src.kind != "worker" or self.phase is not Phase.TRAINING:
+                raise
+            self.node.admission.strike(src, str(error), at_once=True)
+
+    def _deliver(self, src: Party, envelope: Envelope) -> None:
+        permissions.check(src, self.node.me, envelope)
+        if not self.node.admits(src, envelope):
+            return
+        if envelope.kind != CONTROL:
+            (self._rendezvous if isinstance(envelope.message, QUESTIONS) else self.node).deliver(src, envelope)
+            return
+        self._members.heard(self.node.now(), src)
+        if src == party.EVALUATOR:
+            self._evaluating.heard()
+        if src.kind == "server" and self.phase is Phase.TRAINING:  # it makes no steps
+            self._members.progressed(self.node.now(), src, 0, waits=True, step_s=math.inf)
+        match envelope.message:
+            case control.Hello() as hello if self.phase is not Phase.GATHERING and src == party.EVALUATOR:
+                self._evaluating.hello(hello)
+            case control.Hello() as hello if self.phase is not Phase.GATHERING:
+                self._churn.hello(src, hello)
+            case control.Ready() as ready if src in self._roll.coming:
+                self._churn.ready(src, ready)
+            case control.Aware(view=view):
+                self._churn.carry_out(self._members.acknowledged(self.node.now(), src, view))
+            case control.Failed(cause=cause) if src in self._roll.coming:
+                self.lost(src, cause)
+            case control.Hello() as hello:
+                self._joined(src, hello)
+            case control.Prepared() as prepared if self.phase in (Phase.TRAINING, Phase.FINISHING):
+                self._recovery.prepared(src, prepared)
+                if not self._recovery.under_way:
+                    self._leasing.servers_are_back({who.index: self.life_of(who) for who in self._roll.training})
+            case control.Ready() | control.Prepared() | control.Saved() as answer:
+                self._answer(src, answer)
+            case control.Progress() as progress:
+                self._progressed(src, progress)
+            case control.Records(lines=lines):
+                for record in told_by(src, lines):
+                    self._recovery.recorded(record)
+                    self._listener.recorded(record)
+            case control.Judged() as judged:
+                self._judged(judged)
+            case control.Left(reason=reason, home=home):
+                self._left(src, reason, home=home)
+            case control.Unfit(rank=rank, reason=reason):
+                self._churn.put_out(party.worker(rank), reason)
+            case control.Beat():
+                pass
+            case control.Ask() as ask:
+                quota = self._churn.quotas.quota(src.index, ask, training=len(self._roll.training))
+                self._tell([src], control.Quota(samples=quota))
+            case said if isinstance(said, sample_leases.MESSAGES):
+                self._leasing.heard(src, self.life_of(src), said)
+                self._stop_at_epochs()
+            case control.Failed(cause=cause, details=details):
+                self._listener.failed(src, cause, details)
+            case other:
+                raise ProtocolError(f"{src} sent {type(other).__name__}")
+
+    def _joined(self, src: Party, hello: control.Hello) -> None:
+        self._rendezvous.hosts[src] = hello.host
+        self._listener.joined(src, hello)
+        device = hello.device if src.kind == "worker" else ""
+        self._listener.recorded(Membership(at=0.0, party=str(src), event="joined", device=device, host=hello.host))
+        self._answer(src, hello)
+
+    def _refused(self, src: Party, why: str, strike: int) -> None:
+        """The trace has it: what `src` said was beyond its bounds."""
+        now, why = self.node.now(), f"{src}: {why}"
+        self._listener.recorded(Decision(at=now, party="coordinator", rank=src.index, verdict="refused", reason=why))
+
+    def room_for(
+        self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]
+    ) -> list[Any]:
+        return self.node.room_for_look(src, kind, id, lengths, shared, longest=self._longest)
+
+    def lost(self, src: Party, why: str) -> None:
+        if isinstance(why, Broken) and src.kind == "worker" and self.phase is Phase.TRAINING:
+            self.node.admission.strike(src, str(why), at_once=True)
+        why = str(why)
+        if src == party.EVALUATOR and self.survives(src):
+            if self.phase is Phase.FINISHING and src in self._answers:
+                self._roll.barred.add(src)  # it has saved the last model
+            self._evaluating.lost(why)
+            return
+        if not self.survives(src):
+            self._rendezvous.lost(src, why)
+        self._churn.lost(src, why)
+        if self.phase is Phase.FINISHING:
+            self._go_on()
+
+    def survives(self, who: Party) -> bool:
+        """Does the run go on without `who`? Or has it already?"""
+        return self._evaluating.survives() if who == party.EVALUATOR else self._churn.survives(who)
+
+    def why_last(self, who: Party) -> str:
+        """Why the run could otherwise go on without it, but ends; for the end of a line."""
+        return self._churn.why_last(who)
+
+    def life_of(self, who: Party) -> int:
+        """Its present incarnation, or its last."""
+        return self._evaluating.life if who == party.EVALUATOR else self._members.incarnation(who)
+
+    def ended(self, who: Party, why: str) -> None:
+        """The process of `who` has ended; from any thread."""
+        self._transport.call_later(0.0, lambda: self.lost(who, why))
+
+    def failed(self, error: BaseException) -> None:
+        self._listener.failed(self._transport.me, str(error) or repr(error), "")
+
+    # ---- bringing up -------------------------------------------------------------------------------------
+    def _concerned(self) -> list[Party]:
+        """Who has to answer before the next phase."""
+        match self.phase:
+            case Phase.GATHERING:
+                return [*self._roll.beginning, *self._roll.servers, *self._roll.evaluator]
+            case Phase.PLACING_SERVERS:
+                return [*self._roll.servers]
+            case Phase.READYING | Phase.PLACING_WORKERS:
+                return self._roll.beginning
+            case Phase.FINISHING:
+                return [who for who in self._roll.everybody() if who not in self._roll.lost]
+            case _:
+                return []
+
+    def _answer(self, src: Party, answer: Any) -> None:
+        self._answers[src] = answer
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """To the next phase, if nobody is missing in this one."""
+        while self.phase not in (Phase.TRAINING, Phase.OVER) and not self.missing():
+            answers, self._answers = self._answers, {}
+            self._next(answers)
+
+    def _next(self, answers: dict[Party, Any]) -> None:
+        match self.phase:
+            case Phase.GATHERING:
+                self._course.phase = Phase.READYING
+                self._roll.hellos = answers
+                self._tell_all(self._roll.roster(self._recovery.view))
+            case Phase.READYING:
+                self._make_plan([answers[who] for who in self._roll.beginning])
+                self._course.phase = Phase.PLACING_SERVERS
+                self._tell(self._roll.servers, self._plan)
+            case Phase.PLACING_SERVERS:
+                self._course.phase = Phase.PLACING_WORKERS
+                self._tell([*self._roll.workers, *self._roll.evaluator], self._plan)
+            case Phase.PLACING_WORKERS:
+                self._start()
+            case Phase.FINISHING:
+                self._course.phase = Phase.OVER
+                self._tell_all(control.Exit())
+                self._leasing.record()
+                self._listener.finished(self._course.reason, self._course.seconds)
+            case _:
+                raise AssertionError(self.phase)
+
+    def _make_plan(self, ready: list[control.Ready]) -> None:
+        kept, roll = self._snapshots, self._roll
+        replaced = kept is not None and not kept.refuses(ready[0], len(roll.servers))
+        self._model, self._longest = ready[0], ready[0].length
+        patience = self._members.patience
+        self._members.patience = replace(patience, join_s=WAIT_SECONDS + moving_seconds(self._longest))
+        self._plan = make_plan(
+            ready,
+            [roll.hellos[who] for who in roll.beginning],
+            [roll.hellos[who] for who in roll.servers],
+            lay_out=self._lay_out,
+            choose_mean=self._choose_mean,
+            replaced=replaced,
+            copied=replaced and kept is not None and kept.copies,
+            absent=len(roll.absent),
+            samples=self._stop_rule.samples or 0,
+            contribution=self._stop_rule.contribution,
+            epoch_samples=self._stop_rule.epoch_samples,
+        )
+        self.node.admission.planned(self._plan)
+
+    def _start(self) -> None:
+        self._course.phase = Phase.TRAINING
+        place = Place(
+            me=0,
+            workers=tuple(range(len(self._roll.workers))),
+            w=None,
+            update=no_update,
+            seed=self._seed,
+            seconds_per_step=self._plan.seconds_per_step,
+            note=self._listener.recorded,
+        )
+        self.node.place(self._make_role(self._plan, place))
+        for who in sorted(self._roll.absent):
+            self.node.gone(who.index)
+        self.node.start_clock()
+        self._churn.begin(self._plan, self._model)
+        self._evaluating.begin()
+        self._listener.started(self._plan)
+        self._tell([*self._roll.servers, *self._roll.beginning, *self._roll.evaluator], control.Go())
+        self._recovery.plan = self._plan
+        if self._snapshots is not None and self._plan.replaced:
+            self._snapshots.begin(self._plan)
+        if self._stop_rule.seconds is not None:
+            self._transport.call_later(self._stop_rule.seconds, lambda: self._stop("seconds"))
+
+    # ---- training ----------------------------------------------------------------------------------------
+    def _progressed(self, src: Party, progress: control.Progress) -> None:
+        if self.phase is Phase.TRAINING:
+            steps = progress.steps - progress.steps_before
+            usual = progress.seconds_computing / max(1, steps)
+            self._members.progressed(self.node.now(), src, steps, waits=not progress.seconds_at_batch, step_s=usual)
+        progress = self._tally.told(src.index, progress)
+        self._listener.progressed(src.index, progress)
+        if self.phase is Phase.TRAINING:
+            total = control.Total(samples=self.samples, epochs=self._leasing.epochs)
+            self._tell([src, *self._roll.evaluator], total)
+            self._stop_at_epochs()
+
+    def _stop_at_epochs(self) -> None:
+        """Of leased data; else the workers know when they are done, see `paceline.runtime.worker.sample_counts`."""
+        wanted = self._stop_rule.samples
+        if wanted is not None and self._leasing.reached(wanted):
+            self._stop("epochs")
+
+    def _judged(self, judged: control.Judged) -> None:
+        at = min(judged.at, self._course.seconds) if self._course.seconds else judged.at
+        self._listener.recorded(
+            Evaluated(at=at, accuracy=judged.accuracy, loss=judged.loss, samples=judged.samples, seconds=judged.seconds)
+        )
+        if self.phase is Phase.TRAINING:
+            self.node.judged(judged.accuracy)
+        target = self._stop_rule.target_accuracy
+        if target is not None and judged.accuracy >= target:
+            self._stop(TARGET_REACHED)
+
+    # ---- ending ------------------------------------------------------------------------------------------
+    def _left(self, src: Party, reason: str, *, home: bool) -> None:
+        """`home`: it wants to end at once."""
+        self._churn.left(src, reason, home=home)
+        if not self._roll.training:
+            self._stop(reason)
+            self._finish()
+
+    def _finish(self) -> None:
+        """Nobody trains any more."""
+        if self._recovery.under_way:  # the last model is not whole yet
+            self._recovery.afterwards(self._finish)
+            return
+        self._course.phase = Phase.FINISHING
+        self._tell_all(self._finish_order())
+
+    def _finish_order(self) -> control.Finish:
+        assert self._course.holder is not None
+        return control.Finish(holder=self._course.holder.index, reason=self._course.reason)
+
+    def _welcome(self, who: Party) -> None:
+        """Tells a later life of the evaluator what it has missed."""
+        roster = self._roll.roster(self._recovery.view, late=self._members)
+        go = control.Go(at=self.node.now(), samples=self._tally.samples)
+        for message in (roster, self._plan, go):
+            self._tell([who], message)
+        if self.phase is Phase.FINISHING:
+            self._tell([who], self._finish_order())
+
+    def _stop(self, reason: str) -> None:
+        """Workers are told once; what follows waits until the last of them has left."""
+        if self._course.reason or self.phase is not Phase.TRAINING:
+            return
+        self._course.reason, self._course.seconds = reason, self.node.now()
+        self._listener.recorded(Ended(at=self._course.seconds, reason=reason))
+        self._tell([*sorted(self._roll.training), *self._roll.coming], control.Stop(reason=reason))
+
+    def _tell_all(self, message: Any) -> None:
+        self._tell(self._roll.everybody(), message)

@@ -1,0 +1,104 @@
+"""What the coordinator decides when everybody has said who it is."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from paceline.core.collective import Choice
+from paceline.core.errors import ConfigError
+from paceline.core.sharding import Layout
+from paceline.live.protocol import control_messages as control
+from paceline.live.protocol.transport import SHARED, TCP
+
+LayOut = Callable[[Sequence[control.Ready], Sequence[control.Hello]], tuple[Layout, str]]
+"""Which server holds what, and why, from what the workers and the servers said of themselves."""
+ChooseMean = Callable[[Sequence[control.Ready], Sequence[control.Hello], int], Choice]
+"""Who carries means, from what the workers said, and how many servers there are."""
+
+
+def exchange_by(ways: Collection[str]) -> str:
+    """How vectors travel in a run whose parties have these ways; nothing when none of them have to."""
+    if SHARED in ways:
+        return f"{SHARED} on one host, {TCP} between hosts" if TCP in ways else f"{SHARED} (same host)"
+    return ", ".join(sorted(ways))
+
+
+def crowded(workers: Sequence[control.Hello], servers: Sequence[control.Hello]) -> str:
+    """Why no core is idle in which to communicate while others compute; nothing where one may be.
+
+    Over a link bytes take time and no processor, and a worker's GPU computes while its core is idle.
+    """
+    everybody = (*workers, *servers)
+    cores = min(hello.cores for hello in everybody)
+    busy = sum(not hello.device.startswith("cuda") for hello in workers) + len(servers)
+    if len({hello.host for hello in everybody}) > 1 or not 0 < cores < busy:
+        return ""
+    return f"{busy} processes of {everybody[0].host} share {cores} core{'s' * (cores > 1)}"
+
+
+def other_model(rank: int, ready: control.Ready, first: control.Ready) -> str:
+    """What to say if this worker trains another model than worker 0 did at first."""
+    if (ready.fingerprint, ready.length) == (first.fingerprint, first.length):
+        return ""
+    return (
+        f"worker {rank} trains another model than worker 0 "
+        f"({ready.length} against {first.length} parameters, or other names or shapes)"
+    )
+
+
+def make_plan(
+    ready: Sequence[control.Ready],
+    workers: Sequence[control.Hello],
+    servers: Sequence[control.Hello],
+    *,
+    lay_out: LayOut,
+    choose_mean: ChooseMean,
+    replaced: bool,
+    copied: bool,
+    absent: int = 0,
+    samples: int = 0,
+    contribution: int = 0,
+    epoch_samples: int = 0,
+) -> control.Plan:
+    """`replaced`: are servers that are lost; `copied`: from the copy that the next one has?
+
+    absent: how many workers may come besides these; they are taken to be as fast as the usual one of these.
+    samples: that all workers together train. contribution: samples of one at most; epoch_samples: of the data set.
+
+    Raises ConfigError where workers train different models.
+    """
+    for rank, answer in enumerate(ready):
+        if other := other_model(rank, answer, ready[0]):
+            raise ConfigError(other)
+    seconds = [answer.seconds_per_step for answer in ready]
+    seconds += [statistics.median(seconds)] * absent
+    layout, why = lay_out(ready, servers)
+    mean = choose_mean(ready, workers, len(servers))
+    exchange = exchange_by({way for answer in ready for way in answer.ways})
+    return control.Plan(
+        workers=len(workers) + absent,
+        servers=len(servers),
+        length=ready[0].length,
+        layout=layout,
+        seconds_per_step=tuple(seconds) if all(s > 0 for s in seconds) else (),
+        optimizer=ready[0].optimizer,
+        devices=(*(hello.device for hello in workers), *[""] * absent),
+        hosts=(*(hello.host for hello in workers), *[""] * absent),
+        mean=mean.name,
+        exchange=exchange,
+        notes=tuple(filter(None, (why, mean.reason, exchange and f"exchange: {exchange}"))),
+        tensors=ready[0].tensors,
+        replaced=replaced,
+        copied=copied,
+        crowded=crowded(workers, servers),
+        samples=samples,
+        contribution=contribution,
+        epoch_samples=epoch_samples,
+    )
+
+
+def no_update(w: Any, g: Any, samples: int) -> Any:
+    """The rule of one that holds no model."""
+    raise AssertionError("the coordinator holds no model")

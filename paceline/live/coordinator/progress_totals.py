@@ -1,0 +1,35 @@
+"""What the workers of a run have done, as far as they have told."""
+
+from __future__ import annotations
+
+from paceline.live.protocol import control_messages as control
+
+
+class Tally:
+    """By rank, all lives of a worker together."""
+
+    def __init__(self) -> None:
+        self._progress: dict[int, control.Progress] = {}
+        self._former: dict[int, control.Progress] = {}  # without the present life, where it is not the first
+
+    @property
+    def samples(self) -> int:
+        """Trained by all workers together."""
+        return sum(progress.samples for progress in self._progress.values())
+
+    def of(self, rank: int) -> int:
+        """Samples of worker `rank` in this run."""
+        progress = self._progress.get(rank, control.NOTHING)
+        return progress.samples - progress.samples_before
+
+    def told(self, rank: int, progress: control.Progress) -> control.Progress:
+        """`progress` is that of its present life; returns that of all."""
+        if rank in self._former:
+            progress = self._former[rank] + progress
+        self._progress[rank] = progress
+        return progress
+
+    def new_life(self, rank: int) -> control.Progress:
+        """What it has done before the life that begins now."""
+        former = self._former[rank] = self._progress.get(rank, control.NOTHING)
+        return former

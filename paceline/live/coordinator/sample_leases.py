@@ -1,0 +1,105 @@
+"""Leases of data at the coordinator: who has which samples, and what became of them. The rules are in `core.leases`.
+
+    worker                    coordinator                      first server
+    Want             ->       Lease
+                                                     <-        Settled, of every contribution
+    (it is lost)              Gone, Fence            ->        Fenced, after what it settled before
+    Past             ->       (a server was lost)    <-        Restored, before it is there again
+
+The first server speaks for all: a contribution goes to every shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from paceline.core.effects import Data
+from paceline.core.errors import ProtocolError
+from paceline.core.samples.sample_leases import Leases
+from paceline.core.trace import Leased
+from paceline.live.party import Party, server, worker
+from paceline.live.protocol import control_messages as control
+
+FIRST = server(0)
+MESSAGES = (control.Want, control.Past, control.Settled, control.Fenced, control.Restored)
+Tell = Callable[[Iterable[Party], Any], None]
+
+
+class Leasing:
+    """Nothing happens before the first Want."""
+
+    def __init__(self, tell: Tell, recorded: Callable[[Leased], None], now: Callable[[], float], done: Data) -> None:
+        """`done`: by an earlier life of the run."""
+        self._tell, self._recorded, self._now, self._done = tell, recorded, now, done
+        self._leases: Leases | None = None
+        self.on_false_claim: Callable[[Party, str], None] = lambda who, why: None
+
+    @property
+    def epochs(self) -> int:
+        """Whole ones, of which every sample is done."""
+        return self._leases.epochs if self._leases else 0
+
+    def reached(self, samples: int) -> bool:
+        """Are so many done? Nobody knows where nothing is leased."""
+        return self._leases is not None and self._leases.reached(samples)
+
+    def heard(self, src: Party, life: int, said: Any) -> None:
+        """Raises ProtocolError for what cannot be."""
+        try:
+            if isinstance(said, control.Want):
+                self._want(src, life, said)
+            elif self._leases is not None:
+                before = self.epochs
+                self._learn(self._leases, src, life, said)
+                if self.epochs > before:
+                    self.record()
+        except ValueError as error:
+            raise ProtocolError(f"{src}: {error}") from None
+
+    def _want(self, src: Party, life: int, want: control.Want) -> None:
+        if self._leases is None:
+            self._leases = Leases(want.samples, want.size, self._done)
+        if (want.samples, want.size) != (self._leases.samples, self._leases.size):
+            of = f"{self._leases.samples} samples by {self._leases.size}"
+            raise ProtocolError(f"{src} wants leases of {want.samples} samples by {want.size}, others of {of}")
+        epoch, start, stop = self._leases.take(src.index, life)
+        self._tell([src], control.Lease(epoch=epoch, start=start, stop=stop))
+
+    def _learn(self, leases: Leases, src: Party, life: int, said: Any) -> None:
+        match said:
+            case control.Past(handed=handed):
+                leases.past(src.index, life, handed)
+            case control.Settled(contributions=contributions) if src == FIRST:
+                for rank, fate, data in contributions:
+                    self._settle(leases, rank, fate, data)
+            case control.Fenced(rank=rank, incarnation=incarnation, pending=pending) if src == FIRST:
+                leases.fenced(rank, incarnation, pending)
+            case control.Restored(done=done) if src == FIRST:
+                leases.restored(done)
+            case other:
+                raise ProtocolError(f"{src} sent {type(other).__name__}, which is for the first server to say")
+
+    def _settle(self, leases: Leases, rank: int, fate: str, data: Data) -> None:
+        """What a server tells of a worker's contribution is what that worker claimed, who answers for it."""
+        try:
+            leases.settled(rank, fate, data)
+        except ValueError as error:
+            self.on_false_claim(worker(rank), str(error))
+
+    # ---- who comes and goes ------------------------------------------------------------------------------
+    def gone(self, rank: int, life: int) -> None:
+        """Everybody was told that this life is over."""
+        if self._leases is not None and self._leases.leave(rank, life):
+            self._tell([FIRST], control.Fence(rank=rank, incarnation=life))
+
+    def servers_are_back(self, living: dict[int, int]) -> None:
+        """Whoever was asked may have been lost with the answer. `living`: the life of each worker that trains."""
+        for rank, life in list(self._leases.unsettled()) if self._leases else ():
+            if living.get(rank) != life:
+                self._tell([FIRST], control.Fence(rank=rank, incarnation=life))
+
+    def record(self) -> None:
+        """What it comes to, for the trace."""
+        if self._leases is not None:
+            self._recorded(self._leases.account(self._now()))

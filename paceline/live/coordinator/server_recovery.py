@@ -1,0 +1,231 @@
+"""Servers that are lost and replaced while training goes on.
+
+    a server is lost        -> the others, if they go back: Restore          a new one is started
+    the new one says Hello  -> the new one: Roster, Plan, Restore            it takes its slices, and calls everybody
+    these are: Prepared     -> the new one: Go; everybody else: Resume       they ask again for what they waited for
+
+All shards go back to one snapshot together, so that the model is of one piece. That begins a new view; what is of an
+earlier one nobody hears any more, whether it was on its way, held back or being made. Where servers copy what they
+answer to one another (`paceline.live.state.replication`), the new one goes on from the copies, and the others notice
+nothing; unless there are none, because two neighbours were lost together.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from paceline.core.fault_tolerance.membership import Membership as Members
+from paceline.core.fault_tolerance.membership import State
+from paceline.core.fault_tolerance.server_recovery import Replacing
+from paceline.core.trace import Applied, Membership, Record
+from paceline.live import party
+from paceline.live.coordinator.lifecycle import moving_seconds
+from paceline.live.node.node import Node
+from paceline.live.party import Party
+from paceline.live.protocol import control_messages as control
+from paceline.live.protocol.transport import Transport, tell
+
+PATIENCE_SECONDS = 60.0
+LIVES_MAX = 4  # of one server, each of them short
+SHORT_SECONDS = 5.0
+"""A life that lasted longer says that whatever ended it may be over: one counts anew after it."""
+
+
+class Snapshots(Protocol):
+    """Who keeps what servers that are replaced are made of."""
+
+    @property
+    def copies(self) -> bool:
+        """Do servers copy what they answer to one another?"""
+
+    def refuses(self, ready: control.Ready, servers: int) -> str:
+        """Why nothing can be kept of such a run, so that a lost server ends it; nothing when it can."""
+
+    def begin(self, plan: control.Plan) -> None:
+        """Training has started."""
+
+    @property
+    def available(self) -> bool:
+        """Is there one?"""
+
+    def hold(self) -> None:
+        """Keep the one there is, and no other, until `release`."""
+
+    def release(self) -> None: ...
+
+
+class Listener(Protocol):
+    def recorded(self, record: Record) -> None: ...
+    def failed(self, who: Party, cause: str, details: str) -> None: ...
+
+
+class Recovery:
+    """Everything happens on the coordinator's thread."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        node: Node,
+        listener: Listener,
+        members: Members[Party],
+        servers: Sequence[Party],
+        others: Sequence[Party],
+        snapshots: Snapshots | None,
+    ) -> None:
+        self._others = others
+        self._tell = functools.partial(tell, transport)
+        self._transport, self._node, self._listener = transport, node, listener
+        self._members, self._servers, self._snapshots = members, servers, snapshots
+        self._lives = dict.fromkeys(servers, 1)  # each server's short ones in a row, with the present one
+        self._began = dict.fromkeys(servers, 0.0)  # when that one began to train; none has while it is lost
+        self._replacing = Replacing(len(servers))
+        self._prepared: dict[Party, control.Prepared] = {}
+        self._versions: dict[int, int] = {}  # that each server has told of
+        self._afterwards: list[Callable[[], None]] = []
+        self.departed: set[int] = set()  # workers
+        self._returned: set[int] = set()  # workers that are in a later life
+        self.plan: control.Plan | None = None
+
+    @property
+    def under_way(self) -> bool:
+        return bool(self._replacing.away)
+
+    @property
+    def view(self) -> int:
+        return self._replacing.view
+
+    def afterwards(self, act: Callable[[], None]) -> None:
+        """Once all servers are there again."""
+        self._afterwards.append(act)
+
+    def can_replace(self, who: Party) -> bool:
+        """Or has that begun?"""
+        if who not in self._lives or self._snapshots is None or self.plan is None or not self.plan.replaced:
+            return False
+        if who.index in self._replacing.away and self._members.state(who) is State.LOST:
+            return True
+        return not self.exhausted(who) and (self.plan.copied or self._snapshots.available)
+
+    def exhausted(self, who: Party) -> str:
+        """Why that server has had its last life; nothing while it has not."""
+        if self._lives.get(who, 0) < LIVES_MAX or self._short_lives(who) < LIVES_MAX:
+            return ""
+        return f"it has died {LIVES_MAX} times in a row within {SHORT_SECONDS:g} s"
+
+    def _short_lives(self, who: Party) -> int:
+        """In a row, if the present one ended now; 1 where that was a long one."""
+        return self._lives[who] if self._node.now() - self._began[who] < SHORT_SECONDS else 1
+
+    # ---- going -------------------------------------------------------------------------------------------
+    def lost(self, who: Party, incarnation: int, why: str) -> None:
+        """It has been evicted."""
+        if exhausted := self.exhausted(who):  # one that fell silent on its way back, about whom nobody has asked
+            self._listener.failed(who, f"lost {who}: {why}; {exhausted}", "")
+            return
+        assert self._snapshots is not None
+        self._snapshots.hold()
+        self._lives[who], self._began[who] = self._short_lives(who) + 1, math.inf
+        self._listener.recorded(Membership(at=self._node.now(), party=str(who), event="lost", reason=why))
+        self._node.lost(who, why)
+        self._node.go_back(self._node.view, undone=False)  # what was being kept for a later snapshot is no more
+        self._transport.drop(who, incarnation, why)
+        assert self.plan is not None
+        self._replacing.lost(who.index, copied=self.plan.copied)
+        self._order_all()
+
+    def _order_all(self) -> None:
+        """A new number each time, so that no answer to an earlier order counts, nor the time that one took."""
+        assert self._snapshots is not None
+        replacing = self._replacing
+        if replacing.undone and not self._snapshots.available:
+            who = self._servers[min(replacing.away)]
+            self._listener.failed(who, f"lost {who} and the copies of what it held, before the first snapshot", "")
+            return
+        self._members.view += 1
+        number = self._members.view
+        replacing.order(number)
+        self._prepared = {}
+        for server in map(self._servers.__getitem__, replacing.concerned()):
+            if self._members.state(server) is not State.LOST:
+                self._tell([server], self._order(server))
+        self._transport.call_later(self._patience_s, lambda: self._still_waiting(number))
+
+    @property
+    def _patience_s(self) -> float:
+        return PATIENCE_SECONDS + (moving_seconds(self.plan.layout.length) if self.plan else 0.0)
+
+    def _order(self, server: Party) -> control.Restore:
+        replacing = self._replacing
+        keeper = replacing.source(server.index)
+        source = str(party.COORDINATOR if keeper is None else self._servers[keeper])
+        departed = tuple(sorted(self.departed))
+        returned = tuple(sorted(self._returned - self.departed)) if replacing.undone else ()  # a copy knows them
+        return control.Restore(
+            number=replacing.number, view=replacing.view, source=source, departed=departed, returned=returned
+        )
+
+    def _still_waiting(self, number: int) -> None:
+        if self._replacing.counts(number):
+            who = self._servers[self._replacing.missing()[0]]
+            self._listener.failed(who, f"waited {self._patience_s:.0f} s for {who} to be back in its place", "")
+
+    def came_back(self, rank: int) -> None:
+        """Everybody hears of another life of that worker."""
+        self.departed.discard(rank)
+        self._returned.add(rank)
+
+    def recorded(self, record: Record) -> None:
+        if isinstance(record, Applied):
+            self._versions[record.shard] = max(record.version, self._versions.get(record.shard, 0))
+
+    # ---- coming ------------------------------------------------------------------------------------------
+    def hello(self, who: Party, incarnation: int, roster: control.Roster) -> None:
+        """A new life of a server that was lost; lives between them may have ended before they could say hello."""
+        self._members.hello(self._node.now(), who, max(incarnation, self._members.incarnation(who) + 1))
+        for message in (roster, self.plan, self._order(who)):
+            self._tell([who], message)
+
+    def prepared(self, who: Party, prepared: control.Prepared) -> None:
+        if prepared.failed:  # its keeper was itself replaced a moment ago
+            if self._replacing.failed(prepared.number):
+                self._order_all()
+            return
+        if self._replacing.counts(prepared.number):
+            self._prepared[who] = prepared
+        if self._replacing.prepared(who.index, prepared.number):
+            self._go_on()
+
+    def _go_on(self) -> None:
+        now, undone = self._node.now(), self._replacing.undone
+        back = [self._servers[server] for server in sorted(self._replacing.away)]
+        self._replacing.done()
+        for who in back:
+            self._tell([who], control.Go(at=now))
+            self._members.ready(now, who)
+            self._began[who] = now
+        for other in self._members.here():  # whoever asks it for something has heard of it by then
+            self._members.acknowledged(now, other, self._members.view)
+        reason = self._reason(back, undone)
+        self._versions.clear()
+        for who in back:
+            self._listener.recorded(Membership(at=now, party=str(who), event="replaced", reason=reason))
+        assert self._snapshots is not None
+        self._snapshots.release()
+        replaced = tuple(who.index for who in back)
+        resume = control.Resume(view=self.view, undone=undone, replaced=replaced)
+        self._tell([*(server for server in self._servers if server not in back), *self._others], resume)
+        waiting, self._afterwards = self._afterwards, []
+        for act in waiting:
+            act()
+
+    def _reason(self, back: Sequence[Party], undone: bool) -> str:
+        """In one line, what became of the updates."""
+        version = max(prepared.version for prepared in self._prepared.values())
+        if not undone:
+            return f"it goes on from its copy, at version {self._prepared[back[0]].version:,}; nothing answered is lost"
+        most = max(prepared.undone for prepared in self._prepared.values())
+        most = max(most, *(self._versions.get(who.index, version) - version for who in back))
+        return f"all shards went back to version {version:,} ({most:,} update{'s' * (most != 1)} undone)"

@@ -1,0 +1,244 @@
+"""Frames in, frames out: over one socket, and over lanes where one does not fill the link.
+
+Sending tries the socket at once, on the caller's thread, and leaves to the loop what the kernel would not take.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import selectors
+import socket
+import sys
+import termios
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from paceline.core.errors import PeerLost, ProtocolError
+from paceline.core.vector import Memory
+from paceline.live.event_loop import Loop
+from paceline.live.net.frame_reader import Receiver, Room
+from paceline.live.net.send_queue import Outbox, Outgoing
+from paceline.live.net.striping import LANES_MAX, Lanes
+from paceline.live.net.zero_copy import Sharing
+from paceline.live.protocol import frames
+from paceline.live.protocol.transport import Broken, Envelope, Kind
+from paceline.live.same_host.shared_memory import Segments
+from paceline.live.same_host.unix_socket import UnixStream
+
+STRIPED_BYTES_MIN = 512 * 1024  # bodies that are worth several streams
+READS_MAX = 16  # one after the other, before other sockets get their turn
+
+
+def unsent(sock: socket.socket) -> int:
+    """Bytes that the kernel has taken and that have not arrived; 0 where it does not say."""
+    try:
+        return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    except (OSError, ValueError):  # it is closed, or another system's
+        return 0
+
+
+class Connection:
+    """Frames over one connected stream socket, and its lanes. Callbacks run on the loop's thread."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        loop: Loop,
+        memory: Memory,
+        *,
+        arrived: Callable[[Envelope], None],
+        room: Room,
+        closed: Callable[[str], None],
+        body_bytes_max: int = 0,
+        segments: Segments | None = None,
+    ) -> None:
+        """`segments`: this process's, to lend from to a process of the same host, over a Unix stream."""
+        sock.setblocking(False)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock, self._loop, self._memory = sock, loop, memory
+        self._closed = closed
+        self._lock = threading.Lock()
+        self._lanes = Lanes(loop, taken=self._taken, left=self._go_on, closed=self.close)
+        self._outbox = Outbox(self._lanes.send)
+        self._sharing: Sharing | None = None
+        if segments is not None and isinstance(sock, UnixStream):
+            self._sharing = Sharing(segments, memory, sock, tell=self._tell, later=loop.call_later)
+        self._receiver = Receiver(memory, room, arrived, body_bytes_max, self._lanes, self._sharing)
+        self._open = True
+        self._bodies_max = 0
+        self._sent = 0
+        self.idle = threading.Event()  # set while nothing waits to be sent
+        self.idle.set()
+
+    def begin(self) -> None:
+        """Read from now on; not before its owner has its place for it, as the end of it may be the first to be read."""
+        self._loop.call_soon(self._watch)
+
+    @property
+    def bytes_sent(self) -> int:
+        return self._sent + sum([sent for sent, _ in self._lanes.traffic])
+
+    @property
+    def bytes_received(self) -> int:
+        return self._receiver.total + sum([received for _, received in self._lanes.traffic])
+
+    @property
+    def lanes(self) -> list[tuple[int, int]]:
+        """Bytes sent and received over each of the further streams."""
+        return self._lanes.traffic
+
+    @property
+    def shares(self) -> bool:
+        """May vectors pass by reference?"""
+        return self._sharing is not None
+
+    @property
+    def bytes_shared(self) -> tuple[int, int]:
+        """Of vectors that passed by reference, out and in."""
+        return (self._sharing.bytes_lent, self._sharing.bytes_borrowed) if self._sharing else (0, 0)
+
+    def progress(self) -> tuple[int, bool]:
+        """A number that grows while bytes come or reach the other side; and are some on their way there?
+
+        What the kernel keeps for a thin link has not got there, where the system tells.
+        """
+        kept = unsent(self._sock)
+        moved = self.bytes_sent + self.bytes_received + sum(self.bytes_shared) - kept
+        return moved, kept > 0 or not self.idle.is_set()
+
+    def admit(self, body_bytes_max: int, bodies_max: int = 0) -> None:
+        """From now on the other side may send bodies, of at most so many bytes, and share memory.
+
+        bodies_max: with as many still to be sent, nothing more is read, so that who takes no answers asks for no more;
+        0 for no limit. One of the two sides must have none, or both could wait for the other to read.
+        """
+        self._receiver.body_bytes_max = body_bytes_max
+        self._bodies_max = bodies_max
+        if self._sharing:
+            self._sharing.admitted = True
+
+    def add_lane(self, sock: socket.socket, *, called: bool) -> None:
+        """On the loop's thread: large bodies go over `sock` too; `called` by the other side. Raises ProtocolError."""
+        if not self._open:
+            sock.close()
+        elif len(self._lanes) >= LANES_MAX or sock.family == socket.AF_UNIX:
+            sock.close()
+            raise ProtocolError(f"more than {LANES_MAX} streams, or not over TCP")
+        else:
+            self._lanes.add(sock, called=called)
+
+    # ---- out ---------------------------------------------------------------------------------------------
+    def send(self, envelope: Envelope) -> None:
+        """Never waits for the receiver, and copies nothing. Raises PeerLost when the connection is closed."""
+        buffers = frames.encode(envelope, self._memory, self._sharing)
+        with self._lock:
+            if not self._open:
+                raise PeerLost("the connection is closed")
+            if len(buffers) == 1 and self._outbox.idle:
+                done = self._send_alone(envelope, buffers[0])
+            else:
+                blocked = len(self._outbox) > 0  # the loop goes on as soon as the kernel has room
+                self._outbox.put(self._frame(envelope, buffers))
+                done = blocked or self._flush()
+            if done:
+                return
+            self.idle.clear()
+        self._loop.call_soon(self._watch)
+
+    def _tell(self, message: Any) -> None:
+        self.send(Envelope(Kind.CONTROL, message))
+
+    def _send_alone(self, envelope: Envelope, frame: memoryview) -> bool:
+        """The usual small message, with nothing before it; True when it is gone. Under the lock."""
+        try:
+            sent = self._outbox.send_now(self._sock, envelope, frame)
+        except OSError:
+            return True  # the reading side hears the reason and tells
+        self._sent += sent
+        return sent == frame.nbytes
+
+    def _frame(self, envelope: Envelope, buffers: list[memoryview]) -> Outgoing:
+        if len(buffers) > 1 and self._lanes.ready and sum([view.nbytes for view in buffers[1:]]) >= STRIPED_BYTES_MIN:
+            return Outgoing(envelope, [frames.striped(buffers[0])], buffers[1:])
+        return Outgoing(envelope, buffers)
+
+    def _flush(self) -> bool:
+        """Hand over what the kernel takes now; True when nothing is left. Under the lock."""
+        try:
+            self._sent += self._outbox.flush(self._sock)
+        except OSError:
+            self._outbox.clear()  # the reading side hears the reason and tells
+        return self._outbox.idle and self._lanes.idle
+
+    def _go_on(self, *, striped: bool = False) -> None:
+        with self._lock:
+            if striped:
+                self._outbox.go_on()
+            if self._flush():
+                self.idle.set()
+            self._watch()
+
+    def _taken(self) -> None:
+        self._go_on(striped=True)
+
+    # ---- in ----------------------------------------------------------------------------------------------
+    def _ready(self, events: int) -> None:
+        if events & selectors.EVENT_WRITE:
+            self._go_on()
+        if events & selectors.EVENT_READ:
+            try:
+                self._read()
+            except BlockingIOError:
+                return
+            except ProtocolError as error:
+                self.close(Broken(error))
+            except OSError as error:
+                self.close(error.strerror or str(error))
+
+    def _read(self) -> None:
+        for _ in range(READS_MAX):
+            missing = self._receiver.read(self._sock)
+            if self._sharing:
+                self._sharing.check()
+            if missing is None:
+                self.close("the other side closed the connection")
+            if self._bodies_max and self._full:
+                self._watch()
+                return
+            if missing or not self._open:
+                return
+
+    @property
+    def _full(self) -> bool:
+        """Has the other side to take some of what it was sent before it is heard again?"""
+        return 0 < self._bodies_max <= self._outbox.bodies
+
+    # ---- the end -----------------------------------------------------------------------------------------
+    def _watch(self) -> None:
+        if self._open:
+            reading = 0 if self._full else selectors.EVENT_READ
+            self._loop.watch(self._sock, reading | (selectors.EVENT_WRITE if len(self._outbox) else 0), self._ready)
+
+    def close(self, why: str) -> None:
+        """On the loop's thread. `closed` is told once."""
+        with self._lock:
+            if not self._open:
+                return
+            self._open = False
+            self._receiver.closed = True
+            self._outbox.clear()
+            self.idle.set()
+        self._loop.unwatch(self._sock)
+        if self._sharing:
+            self._sharing.end()
+        self._sock.close()
+        self._lanes.close()
+        self._closed(why)
+
+    def detach(self) -> socket.socket:
+        """On the loop's thread: the socket, for another use. `closed` is not told, nothing more arrives."""
+        self._open, self._receiver.closed = False, True
+        self._loop.unwatch(self._sock)
+        return self._sock

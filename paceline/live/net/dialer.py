@@ -1,0 +1,127 @@
+"""How one party calls another: by a Unix stream on the same host where it can, else over TCP, under TLS or not.
+
+Whichever way it is, caller and listener prove that they belong to the run (`paceline.live.security.handshake`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import socket
+import ssl
+import threading
+from pathlib import Path
+
+from paceline.core.errors import PeerLost
+from paceline.core.vector import Memory
+from paceline.live.addresses import is_loopback
+from paceline.live.party import Party
+from paceline.live.same_host import unix_socket
+from paceline.live.security.handshake import Greeting, greet, new_nonce
+from paceline.live.security.tls import Tls, reason
+
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 30.0  # a listener may be busy with an update of the model, or stopped for a while
+LOOPBACK_BUFFER_BYTES = 4 << 20
+AGAIN_SECONDS = (0.1, 0.4, 1.5)  # before one calls again that was sent away, as when too many call at once
+SENT_AWAY = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+
+
+class Dialer:
+    """Of one party. shares: it can share memory with others of its host; shared_only: it calls nobody else."""
+
+    def __init__(
+        self,
+        me: Party,
+        token: str,
+        tls: Tls | None,
+        memory: Memory,
+        *,
+        incarnation: int = 0,
+        shares: bool,
+        shared_only: bool,
+    ) -> None:
+        self._me, self._token, self._tls, self._memory, self._incarnation = me, token, tls, memory, incarnation
+        self._shares, self._shared_only = shares, shared_only
+        self.bytes_sent = self.bytes_received = 0  # in handshakes
+
+    def reach(self, party: Party, address: str, *, lane: bool = False) -> socket.socket:
+        """A stream to `party`, which has proved that it belongs to the run; a lane is over TCP. Raises PeerLost."""
+        for pause in (*AGAIN_SECONDS, None):
+            try:
+                return self._call_once(party, address, lane)
+            except SENT_AWAY as error:
+                if pause is None:
+                    raise PeerLost(f"{self._me} cannot reach {party} at {address}: {reason(error)}") from None
+                threading.Event().wait(pause)
+            except (OSError, ValueError) as error:
+                raise PeerLost(f"{self._me} cannot reach {party} at {address}: {reason(error)}") from None
+        raise AssertionError("the last time it has returned or raised")
+
+    def _call_once(self, party: Party, address: str, lane: bool) -> socket.socket:
+        sock = (None if lane else self._on_this_host(party, address)) or self._over_tcp(party, address)
+        greeting = Greeting(
+            party=str(self._me), to=str(party), nonce=new_nonce(), lane=lane, incarnation=self._incarnation
+        )
+        try:
+            sent, received = greet(sock, greeting, self._token, self._memory, ANSWER_SECONDS)
+        except BaseException:
+            sock.close()
+            raise
+        self.bytes_sent += sent
+        self.bytes_received += received
+        return sock
+
+    def _on_this_host(self, party: Party, address: str) -> socket.socket | None:
+        """None where there is no such way; the ways that remain ask for the same proof. Raises PeerLost."""
+        name = unix_socket.name_in(address) if self._shares else ""
+        if name:
+            with contextlib.suppress(OSError):  # the same kernel, but another container or user
+                return unix_socket.connect(name, CONNECT_SECONDS)
+        if self._shared_only:
+            raise PeerLost(f"{self._me} shares no memory with {party} at {address}: use --transport auto")
+        return None
+
+    def _over_tcp(self, party: Party, address: str) -> socket.socket:
+        """Under TLS where this party has credentials. Without, it calls nobody beyond this machine."""
+        host, _, port = address.partition(" ")[0].rpartition(":")
+        sock = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or a proof waits for an acknowledgement
+        if stays_here(sock):
+            widen(sock)
+        elif self._tls is None:
+            sock.close()
+            raise ConnectionError("it is beyond this machine, and without TLS nobody is called there")
+        return self._tls.call(sock, party) if self._tls else sock
+
+
+def stays_here(sock: socket.socket) -> bool:
+    """Does it lead to the loopback address?"""
+    try:
+        return is_loopback(sock.getpeername()[0])
+    except OSError:  # gone already, as the next call will say
+        return False
+
+
+def widen(sock: socket.socket) -> None:
+    """Make the most of the loopback address: elsewhere the kernel's own tuning knows better.
+
+    Buffers that take a message of some megabytes in one system call, where the kernel's limits allow as much. And the
+    simplest congestion control: there is no congestion here, and one that paces what it sends, such as BBR, takes a
+    quarter longer over 100 MB.
+    """
+    if hasattr(socket, "TCP_CONGESTION"):
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
+    for option, limit in ((socket.SO_SNDBUF, "wmem_max"), (socket.SO_RCVBUF, "rmem_max")):
+        if _kernel_limit(limit) >= LOOPBACK_BUFFER_BYTES:
+            sock.setsockopt(socket.SOL_SOCKET, option, LOOPBACK_BUFFER_BYTES)
+
+
+@functools.cache
+def _kernel_limit(name: str) -> int:
+    """0 where the kernel does not say."""
+    try:
+        return int(Path("/proc/sys/net/core", name).read_text())
+    except (OSError, ValueError):
+        return 0

@@ -1,0 +1,160 @@
+"""Parties as threads of one process: messages pass by reference, which value semantics makes safe."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from paceline.core.errors import PeerLost
+from paceline.core.message import size
+from paceline.live.party import Party
+from paceline.live.protocol.transport import HERE, Envelope, Handler
+
+
+class Hub:
+    """The meeting place of all parties of one run in this process."""
+
+    def __init__(self) -> None:
+        self._members: dict[Party, HubTransport] = {}
+
+    def transport(
+        self, me: Party, failed: Callable[[BaseException], None] | None = None, incarnation: int = 0
+    ) -> HubTransport:
+        """`failed` hears of an exception that escaped the handler, in its place."""
+        member = HubTransport(self, me, failed, incarnation)
+        self._members[me] = member
+        return member
+
+    def find(self, party: Party) -> HubTransport | None:
+        return self._members.get(party)
+
+    def leave(self, leaver: HubTransport, why: str) -> None:
+        """Everyone else hears that it is lost, if no later life has taken its place."""
+        if self._members.get(leaver.me) is leaver:
+            del self._members[leaver.me]
+            for member in list(self._members.values()):
+                member.post_lost(leaver.me, why)
+
+
+class HubTransport:
+    """One party's mailbox and the thread that empties it."""
+
+    def __init__(
+        self, hub: Hub, me: Party, failed: Callable[[BaseException], None] | None, incarnation: int = 0
+    ) -> None:
+        self.me, self._hub, self._failed, self.incarnation = me, hub, failed, incarnation
+        self._inbox: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._sequence = itertools.count()
+        self._thread = threading.Thread(target=self._run, name=f"net of {me}", daemon=True)
+        self._burnt: dict[Party, int] = {}  # lives up to this one are over
+        self._met: dict[Party, int] = {}  # the life of each that this one speaks with
+        self._handler: Handler | None = None
+        self._sent = self._received = 0
+
+    @property
+    def address(self) -> str:
+        return f"hub:{self.me}"
+
+    def open(self, handler: Handler) -> None:
+        self._handler = handler
+        self._thread.start()
+
+    def connect(self, party: Party, address: str, incarnation: int = 0) -> None:
+        self._met.pop(party, None)
+        if self._reached(party) is None:
+            raise PeerLost(f"{self.me} cannot reach {party}: it is not in this process")
+
+    def _reached(self, party: Party) -> HubTransport | None:
+        """None when it is not there, one of the two has given up the other, or it has not called yet in this life."""
+        member = self._hub.find(party)
+        if member is None or self.refuses(member) or member.refuses(self):
+            return None
+        return member if self._met.setdefault(party, member.incarnation) == member.incarnation else None
+
+    def refuses(self, other: HubTransport) -> bool:
+        return other.incarnation <= self._burnt.get(other.me, -1)
+
+    def send(self, to: Party, envelope: Envelope) -> None:
+        member = self._reached(to)
+        if member is None:
+            raise PeerLost(f"{self.me} has no connection to {to}")
+        self._sent += size(envelope.message)
+        envelope.sent_at = time.monotonic()
+        member.post(self, Envelope(envelope.kind, envelope.message, envelope.id, envelope.slice, envelope.view))
+
+    def post(self, src: HubTransport, envelope: Envelope) -> None:
+        self._inbox.put(lambda: self._deliver(src, envelope))
+
+    def post_lost(self, party: Party, why: str) -> None:
+        self._inbox.put(lambda: self._lose(party, why))  # by the handler it has then: it may not be open yet
+
+    def _lose(self, party: Party, why: str) -> None:
+        assert self._handler is not None
+        self._handler.lost(party, why)
+
+    def _deliver(self, src: HubTransport, envelope: Envelope) -> None:
+        assert self._handler is not None
+        if self.refuses(src):  # it was on its way
+            return
+        self._met[src.me] = src.incarnation
+        self._received += size(envelope.message)
+        self._handler.deliver(src.me, envelope)
+
+    def drop(self, party: Party, incarnation: int, why: str) -> None:
+        other = self._hub.find(party)
+        known = self._burnt.get(party, -1)
+        if other is not None and known < other.incarnation <= incarnation:
+            self.post_lost(party, why)
+            other.post_lost(self.me, "the other side closed the connection")
+        self._burnt[party] = max(incarnation, known)
+
+    def call_later(self, seconds: float, action: Callable[[], None]) -> None:
+        when = time.monotonic() + seconds
+        self._inbox.put(lambda: heapq.heappush(self._timers, (when, next(self._sequence), action)))
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes of vectors only: there is no socket here to count at."""
+        return self._sent, self._received
+
+    def progress(self, party: Party) -> tuple[int, bool]:
+        """Nothing is ever on its way here."""
+        return 0, False
+
+    def way_to(self, party: Party) -> str:
+        if self._hub.find(party) is None:
+            raise PeerLost(f"{self.me} has no connection to {party}")
+        return HERE
+
+    def shared(self) -> tuple[int, int]:
+        return self.traffic()
+
+    def close(self) -> None:
+        self._hub.leave(self, "it left")
+        self._inbox.put(None)
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(1.0)
+
+    def _run(self) -> None:
+        try:
+            self._deliver_all()
+        except BaseException as error:
+            assert self._handler is not None
+            (self._failed or self._handler.failed)(error)
+
+    def _deliver_all(self) -> None:
+        while True:
+            while self._timers and self._timers[0][0] <= time.monotonic():  # due, however many messages wait
+                heapq.heappop(self._timers)[2]()
+            wait = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+            try:
+                action = self._inbox.get(timeout=wait)
+            except queue.Empty:
+                continue
+            if action is None:
+                return
+            action()

@@ -1,0 +1,136 @@
+"""What waits to leave over one socket: control first, all else in order, several frames a system call."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from paceline.live.protocol.transport import Envelope, Kind
+
+IOV_MAX = 64
+BATCH_BYTES = 1 << 20  # what one system call is offered, but for a frame that is larger
+
+
+class Outgoing:
+    """A frame on its way out; holds the envelope, and so its vectors, until the last byte is gone."""
+
+    __slots__ = ("body", "buffers", "envelope", "left", "vectors")
+
+    def __init__(self, envelope: Envelope, buffers: list[memoryview], body: Sequence[memoryview] = ()) -> None:
+        """The bytes of `envelope` are `buffers`, one after the other; `body` goes over the lanes."""
+        self.envelope = envelope
+        self.buffers = buffers
+        self.body = body
+        self.vectors = len(buffers) > 1 or len(body) > 0
+        self.left = sum([buffer.nbytes for buffer in buffers])
+
+    def advance(self, sent: int) -> None:
+        """Forget the first `sent` bytes."""
+        self.left -= sent
+        while self.buffers and sent >= self.buffers[0].nbytes:
+            sent -= self.buffers.pop(0).nbytes
+        if sent:
+            self.buffers[0] = self.buffers[0][sent:]
+
+
+class Outbox:
+    """Frames in the order in which they will leave. Not for two threads at a time.
+
+    A control message passes everything but its like and the frame that has begun to leave, so it never waits for
+    more than that one frame and what the kernel has taken already.
+
+    A frame whose body goes over lanes is given to `stripe` when its header has left. What comes after it waits for
+    `go_on`, so that a receiver makes room for one such body at a time; control does not wait.
+    """
+
+    def __init__(self, stripe: Callable[[Outgoing], None]) -> None:
+        self._line: deque[Outgoing] = deque()
+        self._ahead = 0  # frames at the front that the next control message may not pass
+        self._stripe = stripe
+        self._striping = False
+        self.bodies = 0  # frames with vectors of which some are still here
+
+    def __len__(self) -> int:
+        """Frames that the socket could take now."""
+        return self._ahead if self._striping else len(self._line)
+
+    @property
+    def idle(self) -> bool:
+        return not self._line and not self._striping
+
+    def go_on(self) -> None:
+        self.bodies -= self._striping
+        self._striping = False
+
+    def put(self, frame: Outgoing) -> None:
+        self.bodies += frame.vectors
+        if frame.envelope.kind == Kind.CONTROL:
+            self._line.insert(self._ahead, frame)
+            self._ahead += 1
+        else:
+            self._line.append(frame)
+
+    def send_now(self, sock: socket.socket, envelope: Envelope, frame: memoryview) -> int:
+        """A message of one buffer, when nothing is here: keeps what the kernel does not take. Raises OSError.
+
+        Returns how many bytes that took. As `put` and `flush`, in fewer calls: most messages go this way.
+        """
+        try:
+            sent = sock.sendmsg((frame,))
+        except BlockingIOError:
+            sent = 0
+        if sent == frame.nbytes:
+            envelope.sent_at = time.monotonic()
+        else:
+            self.put(Outgoing(envelope, [frame]))
+            self._left(sent)
+        return sent
+
+    def clear(self) -> None:
+        self._line.clear()
+        self._ahead, self._striping, self.bodies = 0, False, 0
+
+    def flush(self, sock: socket.socket) -> int:
+        """Hand over what the kernel takes now; returns how many bytes that was. Raises OSError."""
+        total = 0
+        try:
+            while ready := len(self):
+                sent = sock.sendmsg(self._batch(ready))
+                total += sent
+                self._left(sent)
+        except BlockingIOError:
+            pass
+        return total
+
+    def _batch(self, ready: int) -> list[memoryview]:
+        """Of the first `ready` frames."""
+        if ready == 1:
+            return self._line[0].buffers[:IOV_MAX]
+        buffers: list[memoryview] = []
+        size = 0
+        for frame in itertools.islice(self._line, ready):
+            buffers += frame.buffers
+            size += frame.left
+            if size >= BATCH_BYTES or len(buffers) >= IOV_MAX or frame.body:
+                break
+        return buffers[:IOV_MAX]
+
+    def _left(self, sent: int) -> None:
+        """`sent` bytes are gone from the front."""
+        line = self._line
+        while line and sent >= line[0].left:
+            frame = line.popleft()
+            sent -= frame.left
+            self._ahead = max(0, self._ahead - 1)
+            if frame.body:
+                self._striping = True
+                self._stripe(frame)
+            else:
+                self.bodies -= frame.vectors
+                frame.envelope.sent_at = time.monotonic()
+        if sent:
+            line[0].advance(sent)
+            self._ahead = max(1, self._ahead)

@@ -1,0 +1,363 @@
+"""Parties in processes of their own: over a Unix stream with shared memory on one host, over TCP between hosts.
+
+Every pair of parties shares one connection, made by whoever calls `connect`. It begins with a handshake
+(`paceline.live.security.handshake`), by which both prove that they have the run's token; before that the connection may
+carry nothing but short headers. Beyond the loopback address TCP streams are under TLS, and the certificate must be that
+of the party which greets. Where one TCP stream does not fill the link, the caller opens further ones, each with its own
+handshake.
+
+An address names the ways to a party, such as `127.0.0.1:4711 unix:paceline-17@4c...`; a Unix stream is taken where both
+sides have one, on one host.
+"""
+
+from __future__ import annotations
+
+import functools
+import selectors
+import socket
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from paceline.core.errors import PeerLost, ProtocolError
+from paceline.core.vector import Memory
+from paceline.live.addresses import check_bind, is_loopback
+from paceline.live.event_loop import Loop
+from paceline.live.net.accept_loop import BACKLOG, EVICTED, READ_AFTER, RETRY_SECONDS, TlsListener, accept, address_of
+from paceline.live.net.connection import Connection
+from paceline.live.net.dialer import Dialer, stays_here, widen
+from paceline.live.net.striping import enough_for
+from paceline.live.party import Party
+from paceline.live.protocol.transport import SHARED, TCP, Envelope, Handler, Kind
+from paceline.live.same_host import unix_socket
+from paceline.live.same_host.shared_memory import Segments
+from paceline.live.security.handshake import Challenge, Greeting, ListenerSide
+from paceline.live.security.rejected_connections import Refusals
+from paceline.live.security.tls import HANDSHAKE_SECONDS, Tls, TlsStream
+
+STRANGERS_MAX = 256  # connections that have not said yet who they are
+GREETING_SECONDS = 10.0
+ANSWERS_MAX = 2  # with vectors, that a server keeps for a worker before it reads no more of what that sends
+
+
+class TcpTransport:
+    """Listens on `host`:`port` (0 picks a free port) and keeps one connection per known party.
+
+    With `segments`, this process's, it also listens for processes of the same host and shares memory with them.
+    """
+
+    def __init__(
+        self,
+        me: Party,
+        token: str,
+        memory: Memory,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        body_bytes_max: int = 1 << 36,
+        streams: int = 0,
+        failed: Callable[[BaseException], None] | None = None,
+        segments: Segments | None = None,
+        shared_only: bool = False,
+        tls: Tls | None = None,
+        incarnation: int = 0,
+    ) -> None:
+        """`failed` hears of an exception that escaped the handler; `shared_only` refuses whoever is not on this host.
+
+        streams: over how many sockets large vectors go to a party that is called from here over TCP; 0 decides by the
+        round trip, and is one on the loopback address. tls: this party's credentials, without which nothing listens
+        beyond the loopback address. Raises OSError when the port is taken, ConfigError for such an address.
+        """
+        if not token:
+            raise ValueError("without a token anybody could prove to have it")
+        check_bind(host, tls is not None)
+        self.me, self._token, self._memory = me, token, memory
+        self._body_bytes_max, self._streams = body_bytes_max, streams
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        self._told_failure = failed or self._failed
+        self._loop = Loop(f"net of {me}", self._told_failure)
+        self._listener.setblocking(False)
+        self._segments = segments
+        self._dialer = Dialer(
+            *(me, token, tls, memory), incarnation=incarnation, shares=segments is not None, shared_only=shared_only
+        )
+        self._local = unix_socket.listen(BACKLOG) if segments else None
+        if is_loopback(host):
+            widen(self._listener)  # accepted sockets inherit it
+        self._connections: dict[Party, Connection] = {}
+        self._strangers: dict[Connection, int] = {}  # the oldest first, and with which batch each came
+        self._batch = 0
+        self._refusals, self._closing = Refusals(str(me)), False
+        self._finished: deque[tuple[TlsStream, Party]] = deque()  # handshakes, of which nothing has been read yet
+        self._tls_listener = self._under(tls) if tls else None
+        plain = [None if tls else self._listener, self._local]
+        self._plain_listeners = [listener for listener in plain if listener]
+        self._early: dict[Party, list[tuple[Connection, int]]] = {}  # lanes before their connection, and of which life
+        self._gone = [0, 0, 0, 0]  # traffic of connections that are closed, and handshakes of lanes
+        self._lives: dict[Party, int] = {}  # of those that were ever connected
+        self._burnt: dict[Party, int] = {}  # lives up to this one are over
+        self._handler: Handler | None = None
+
+    def _failed(self, error: BaseException) -> None:
+        assert self._handler is not None
+        self._handler.failed(error)
+
+    @property
+    def address(self) -> str:
+        host, port = self._listener.getsockname()[:2]
+        ways = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
+        return " ".join(ways + ([unix_socket.way_to(self._local)] if self._local else []))
+
+    def open(self, handler: Handler) -> None:
+        self._handler = handler
+        self._loop.call_soon(self._listen)
+        self._loop.start()
+        if self._tls_listener:
+            self._tls_listener.open()
+
+    def _listen(self) -> None:
+        for listener in self._plain_listeners:
+            self._loop.watch(listener, selectors.EVENT_READ, functools.partial(self._accept, listener))
+
+    def _under(self, tls: Tls) -> TlsListener[Party]:
+        return TlsListener(
+            f"handshakes of {self.me}",
+            self._listener,
+            answer=tls.answer,
+            identify=tls.party_of,
+            done=self._shook_hands,
+            refused=lambda address, why: self._loop.call_soon(partial(self._note_refusal, address, why)),
+            failed=self._told_failure,
+            limit=STRANGERS_MAX,
+            seconds=HANDSHAKE_SECONDS,
+        )
+
+    # ---- connections -------------------------------------------------------------------------------------
+    def connect(self, party: Party, address: str, incarnation: int = 0) -> None:
+        if party in self._connections:
+            return
+        if incarnation <= self._burnt.get(party, -1):
+            raise PeerLost(f"{party} takes no part any more")
+        sock = self._dialer.reach(party, address)
+        if incarnation <= self._burnt.get(party, -1):  # it was given up meanwhile
+            sock.close()
+            raise PeerLost(f"{party} takes no part any more")
+        connection = self._wrap(sock, party)
+        self._connections[party], self._lives[party] = connection, incarnation
+        connection.begin()
+        if sock.family != socket.AF_UNIX:
+            self._add_lanes(connection, party, address, sock)
+
+    def _add_lanes(self, connection: Connection, party: Party, address: str, sock: socket.socket) -> None:
+        streams = self._streams or (1 if stays_here(sock) else enough_for(sock))
+        for _ in range(streams if streams > 1 else 0):
+            lane = self._dialer.reach(party, address, lane=True)
+            self._loop.call_soon(partial(connection.add_lane, lane, called=False))
+
+    def _accept(self, listener: socket.socket, _events: int) -> None:
+        found, full = accept(listener)
+        self._batch += 1
+        for sock in found:
+            if sock.family != socket.AF_UNIX:
+                self._hear_out(sock)
+            elif unix_socket.same_user(sock):
+                self._hear_out(unix_socket.UnixStream(sock))
+            else:
+                sock.close()
+        if full:
+            self._evict("no descriptor is left")
+            self._loop.unwatch(listener)
+            self._loop.call_later(RETRY_SECONDS, self._listen)
+
+    def _evict(self, why: str) -> None:
+        """The oldest that has said nothing though it was read, else the oldest: who belongs here says so at once."""
+        greeted = {lane for lanes in self._early.values() for lane, _ in lanes}
+        waiting = [stranger for stranger in self._strangers if stranger not in greeted]
+        before = self._batch - READ_AFTER
+        silent = (one for one in waiting if not one.bytes_received and self._strangers[one] <= before)
+        for stranger in waiting[:1]:
+            next(silent, stranger).close(why)
+
+    def _shook_hands(self, stream: TlsStream, caller: Party) -> None:
+        """On the thread of the handshakes."""
+        self._finished.append((stream, caller))
+        self._loop.call_soon(self._take_finished)
+
+    def _take_finished(self) -> None:
+        self._batch += 1
+        while self._finished:
+            self._hear_out(*self._finished.popleft())
+
+    def _hear_out(self, sock: socket.socket, certified: Party | None = None) -> None:
+        """For a while, until it says who it is; `certified`: who that must be."""
+        if len(self._strangers) >= STRANGERS_MAX:
+            self._evict(EVICTED)
+        stranger = self._wrap(sock, None, certified)
+        self._strangers[stranger] = self._batch
+        stranger.begin()
+        found = weakref.ref(stranger)  # those who are gone shall not be kept for as long as others may take
+
+        def end() -> None:
+            late = found()
+            if late is not None and late in self._strangers:
+                late.close("it never said who it is")
+
+        self._loop.call_later(GREETING_SECONDS, end)
+
+    def _note_refusal(self, peer: str, why: str) -> None:
+        if not self._closing:
+            self._refusals.note(peer, why)
+
+    def _wrap(self, sock: socket.socket, party: Party | None, certified: Party | None = None) -> Connection:
+        """Callbacks look the peer up in `known`, which a stranger enters by its greeting."""
+        peer = address_of(sock)
+        known: list[Party] = [party] if party else []
+        listening = ListenerSide(self.me, self._token, certified)
+        assert self._handler is not None, "open() comes before connect()"
+        handler = self._handler
+
+        def arrived(envelope: Envelope) -> None:
+            if known:
+                handler.deliver(known[0], envelope)
+            else:
+                match listening.hear(envelope.message):
+                    case Challenge() as challenge:
+                        connection.send(Envelope(Kind.CONTROL, challenge))
+                    case caller, Greeting() as greeting:
+                        self._greeted(connection, caller, greeting)
+                        known.extend([] if greeting.lane else [caller])  # a lane is no connection of its own
+
+        def room(kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]) -> list[Any]:
+            if not known:
+                raise ProtocolError("a stranger sends vectors")  # empty ones: the limit on its bodies is 0
+            return handler.room_for(known[0], kind, id, cls, lengths, shared)
+
+        def closed(why: str) -> None:
+            if connection in self._strangers:
+                del self._strangers[connection]
+                self._note_refusal(peer, why)
+            self._gone = list(map(sum, zip(self._gone, _traffic(connection), strict=True)))
+            if known and self._connections.get(known[0]) is connection:
+                del self._connections[known[0]]
+                handler.lost(known[0], why)
+
+        connection = Connection(
+            sock,
+            self._loop,
+            self._memory,
+            arrived=arrived,
+            room=room,
+            closed=closed,
+            segments=self._segments,
+        )
+        if party:
+            self._admit(connection, party)
+        return connection
+
+    def _admit(self, connection: Connection, party: Party) -> None:
+        """Servers copy to one another, both ways at once: between them neither may wait for the other to read."""
+        served = self.me.kind == "server" and party.kind == "worker"
+        connection.admit(self._body_bytes_max, ANSWERS_MAX if served else 0)
+
+    def _greeted(self, connection: Connection, party: Party, greeting: Greeting) -> None:
+        """`party` calls, and has proved it."""
+        if greeting.incarnation <= self._burnt.get(party, -1):
+            raise ProtocolError(f"life {greeting.incarnation} of {party} is over")
+        if greeting.lane:
+            self._early.setdefault(party, []).append((connection, greeting.incarnation))
+        else:
+            self._make_way(party, greeting.incarnation)
+            self._strangers.pop(connection, None)
+            self._admit(connection, party)
+            self._connections[party], self._lives[party] = connection, greeting.incarnation
+        if party in self._connections:
+            self._adopt(party)
+
+    def _make_way(self, party: Party, incarnation: int) -> None:
+        """An earlier life of `party`, whose end has not been heard of yet, ends here."""
+        if party in self._connections and incarnation <= self._lives[party]:
+            raise ProtocolError(f"{party} is connected already")
+        self.drop(party, incarnation - 1, "it came back")
+
+    def _adopt(self, party: Party) -> None:
+        """The streams that this life of `party` opened before its connection, or just now, become its lanes."""
+        for stream, incarnation in self._early.pop(party, ()):
+            if stream not in self._strangers:  # it has lost patience, or was closed
+                continue
+            if incarnation != self._lives[party]:
+                stream.close(f"a stream of life {incarnation} of {party}, of which life {self._lives[party]} is here")
+                continue
+            del self._strangers[stream]
+            self._gone[0] += stream.bytes_sent
+            self._gone[1] += stream.bytes_received
+            self._connections[party].add_lane(stream.detach(), called=True)
+
+    # ---- what the driver asks for ------------------------------------------------------------------------
+    def send(self, to: Party, envelope: Envelope) -> None:
+        connection = self._connections.get(to) or self._connection(to)
+        connection.send(envelope)
+
+    def _connection(self, party: Party) -> Connection:
+        connection = self._connections.get(party)
+        if connection is None:
+            raise PeerLost(f"{self.me} has no connection to {party}")
+        return connection
+
+    def drop(self, party: Party, incarnation: int, why: str) -> None:
+        self._burnt[party] = max(incarnation, self._burnt.get(party, -1))
+        connection = self._connections.get(party)
+        if connection and self._lives[party] <= incarnation:
+            connection.close(why)
+
+    def way_to(self, party: Party) -> str:
+        return SHARED if self._connection(party).shares else TCP
+
+    def call_later(self, seconds: float, action: Callable[[], None]) -> None:
+        self._loop.call_later(seconds, action)
+
+    def traffic(self) -> tuple[int, int]:
+        sent, received, lent, borrowed = self._traffic()
+        return sent + lent, received + borrowed
+
+    def progress(self, party: Party) -> tuple[int, bool]:
+        connection = self._connections.get(party)
+        return connection.progress() if connection else (0, False)
+
+    def shared(self) -> tuple[int, int]:
+        _, _, lent, borrowed = self._traffic()
+        return lent, borrowed
+
+    def _traffic(self) -> list[int]:
+        live = [*self._connections.values(), *self._strangers]
+        handshakes = (self._dialer.bytes_sent, self._dialer.bytes_received, 0, 0)
+        return list(map(sum, zip(self._gone, handshakes, *map(_traffic, live), strict=True)))
+
+    def close(self) -> None:
+        deadline = time.monotonic() + 1.0
+        for connection in list(self._connections.values()):
+            connection.idle.wait(max(0.0, deadline - time.monotonic()))
+        if self._tls_listener:
+            self._tls_listener.close()
+        self._loop.call_soon(self._close_all)
+        self._loop.end()
+        self._close_all()
+
+    def _close_all(self) -> None:
+        self._closing = True
+        for listener in self._plain_listeners:
+            listener.close()
+        connections = [*self._connections.values(), *self._strangers]
+        self._connections.clear()  # nobody is told of a close that we asked for
+        for connection in connections:
+            connection.close("closed by this side")
+        while self._finished:
+            self._finished.popleft()[0].close()
+
+
+def _traffic(connection: Connection) -> tuple[int, int, int, int]:
+    """Bytes sent and received, lent and borrowed."""
+    return connection.bytes_sent, connection.bytes_received, *connection.bytes_shared

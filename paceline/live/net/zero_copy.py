@@ -1,0 +1,225 @@
+"""Vectors that pass over one connection by reference, because both its ends are on one host.
+
+The lender keeps what it lent until the borrower gives it back; a number tells one loan from the next. Loans that are
+over travel back in the header of whatever frame goes that way next, or in one of their own a moment later. When the
+connection ends, so do all loans.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, cast, runtime_checkable
+
+from paceline.core.errors import PeerLost, ProtocolError
+from paceline.core.message import message
+from paceline.core.validation import bounds
+from paceline.core.vector import Memory
+from paceline.live.protocol.frames import ITEM_BYTES, Place
+from paceline.live.same_host import unix_socket
+from paceline.live.same_host.shared_memory import SEGMENTS_MAX, Segments
+
+LENT_BYTES_MIN = 64 << 10  # what is shorter goes through the socket, which costs about the same
+LOANS_MAX = 1 << 16  # that one borrower may have; what is beyond goes through the socket
+RETURNS_MAX = 2048  # in one frame
+RETURN_SECONDS = 0.1
+BORROWED_BYTES_MAX = 1 << 40  # of address space, for all segments of one lender
+
+
+@message("sharing.Opened", plane="connection")
+class Opened:
+    """The lender's segment `number` of `nbytes` bytes may be referred to; its descriptor came with this or before."""
+
+    number: bounds.Count
+    nbytes: bounds.Count
+
+
+@message("sharing.Closed", plane="connection")
+class Closed:
+    """The lender has no use for these segments any more; the borrower keeps what it still reads."""
+
+    numbers: bounds.Counts
+
+
+@message("sharing.Over", plane="connection")
+class Over:
+    """Nothing but loans that are over, in the header."""
+
+
+@runtime_checkable
+class SharedMemory(Memory, Protocol):
+    """What else a driver needs of memory that is shared."""
+
+    def address_of(self, v: Any) -> int:
+        """Where the bytes of `v` lie in this process; 0 when they are not in host memory."""
+
+    def view(self, room: memoryview, over: Callable[[], None]) -> Any:
+        """A vector of what lies in `room`; `over` is called, on any thread, when nobody has it any more."""
+
+
+@functools.cache
+def _can_be_shared(memory: type) -> bool:
+    """To be asked for each caller, and it takes 40 us to find out."""
+    return issubclass(memory, SharedMemory)
+
+
+class Sharing:
+    """Both directions of one connection. `take` and `heard` are called on the loop's thread, the rest on any."""
+
+    def __init__(
+        self,
+        segments: Segments,
+        memory: Memory,
+        sock: unix_socket.UnixStream,
+        *,
+        tell: Callable[[Any], None],
+        later: Callable[[float, Callable[[], None]], None],
+    ) -> None:
+        """`tell` sends a message ahead of all vectors; `later` runs something on the loop's thread.
+
+        Raises TypeError for memory that cannot be shared.
+        """
+        if not _can_be_shared(type(memory)):
+            raise TypeError(f"{type(memory).__name__} cannot be shared")
+        self._segments, self._memory, self._sock = segments, cast(SharedMemory, memory), sock
+        self._tell, self._later = tell, later
+        self._showing, self._counting = threading.Lock(), threading.Lock()
+        self._numbers = itertools.count(1)
+        self._lent: dict[int, Any] = {}  # by number of the loan: what keeps the memory as it is
+        self._shown: dict[int, None] = {}  # segments that the other side knows
+        self._dropped = 0  # segments, when it was told last which are no more
+        self._maps: dict[int, memoryview] = {}  # the other side's segments
+        self._over: deque[int] = deque()  # loans to be given back
+        self._borrowed = 0
+        self._returning = self._ended = False
+        self.admitted = False  # the other side has said that it belongs to the run
+        self.bytes_lent = self.bytes_borrowed = 0
+
+    # ---- lending -----------------------------------------------------------------------------------------
+    def lend(self, v: Any) -> Place | None:
+        """A reference to `v`, which stays as it is until it is given back; None when its bytes have to travel."""
+        if v.nbytes < LENT_BYTES_MIN or len(self._lent) >= LOANS_MAX:
+            return None
+        address = self._memory.address_of(v)
+        found = self._segments.find(address, v.nbytes)
+        if found is None:
+            return None
+        segment, offset = found
+        if segment not in self._shown:
+            self._show(segment)
+        elif self._dropped != self._segments.dropped:
+            with self._showing:
+                self._forget()
+        loan = next(self._numbers)
+        self._lent[loan] = v
+        self.bytes_lent += v.nbytes
+        return segment, offset, loan
+
+    def _show(self, segment: int) -> None:
+        with self._showing:  # lest another thread refer to it before the other side has it
+            if segment in self._shown:
+                return
+            self._forget()
+            descriptor, nbytes = self._segments.opened(segment)
+            self._sock.pass_on(descriptor)
+            with contextlib.suppress(PeerLost):  # whoever refers to it hears that too
+                self._tell(Opened(number=segment, nbytes=nbytes))
+            self._shown[segment] = None
+
+    def _forget(self) -> None:
+        """Tell which segments are no more: their memory is there for as long as the other side maps it."""
+        self._dropped = self._segments.dropped
+        closed = self._segments.gone(self._shown)
+        for number in closed:
+            del self._shown[number]
+        if closed:
+            with contextlib.suppress(PeerLost):
+                self._tell(Closed(numbers=tuple(closed)))
+
+    def given_back(self, loans: Iterable[int]) -> None:
+        """Raises ProtocolError for what was not lent."""
+        for loan in loans:
+            if self._lent.pop(loan, None) is None:
+                raise ProtocolError(f"gives back loan {loan}, which it does not have")
+
+    # ---- borrowing ---------------------------------------------------------------------------------------
+    def take(self, place: Place, length: int) -> Any:
+        """The vector of `length` elements that lies there. Raises ProtocolError when nothing may lie there."""
+        segment, offset, loan = place
+        room = self._maps.get(segment)
+        nbytes = ITEM_BYTES * length
+        if room is None or offset < 0 or offset % ITEM_BYTES or offset + nbytes > room.nbytes:
+            raise ProtocolError(f"{length} elements at {offset} of segment {segment} are not in the memory it shares")
+        v = self._memory.view(room[offset : offset + nbytes], functools.partial(self._over.append, loan))
+        self.bytes_borrowed += nbytes
+        with self._counting:
+            self._borrowed += 1
+        if not self._returning:
+            self._returning = True
+            self._later(RETURN_SECONDS, self._return)
+        return v
+
+    def over(self) -> tuple[int, ...]:
+        """Loans to be given back with the frame that leaves now."""
+        if not self._over:
+            return ()
+        with self._counting:
+            loans = [self._over.popleft() for _ in range(min(len(self._over), RETURNS_MAX))]
+            self._borrowed -= len(loans)
+        return tuple(loans)
+
+    def _return(self) -> None:
+        """Now and then while something is borrowed, for loans that no frame has taken along."""
+        with contextlib.suppress(PeerLost):
+            while self._over and not self._ended:
+                self._tell(Over())
+        self._returning = self._borrowed > 0 and not self._ended
+        if self._returning:
+            self._later(RETURN_SECONDS, self._return)
+
+    def heard(self, message: Any) -> bool:
+        """Whether `message` was for this end of the connection, not for the party. Raises ProtocolError."""
+        if isinstance(message, Opened | Closed | Over) and not self.admitted:
+            raise ProtocolError("a stranger shares memory")
+        match message:
+            case Opened(number=number, nbytes=nbytes):
+                self._open(number, nbytes)
+            case Closed(numbers=numbers):
+                for number in numbers:
+                    self._maps.pop(number, None)
+            case Over():
+                pass
+            case _:
+                return False
+        return True
+
+    def check(self) -> None:
+        """Raises ProtocolError when one who has not said who it is has passed descriptors on."""
+        if self._sock.unclaimed and not self.admitted:
+            raise ProtocolError("a stranger passes on descriptors")
+
+    def _open(self, number: int, nbytes: int) -> None:
+        if number in self._maps or len(self._maps) >= SEGMENTS_MAX:
+            raise ProtocolError(f"shares segment {number} twice, or more than {SEGMENTS_MAX}")
+        if not 0 < nbytes <= BORROWED_BYTES_MAX - sum(room.nbytes for room in self._maps.values()):
+            raise ProtocolError(f"shares a segment of {nbytes} bytes, more than can be mapped")
+        descriptor = self._sock.passed()
+        try:
+            self._maps[number] = unix_socket.map_read_only(descriptor, nbytes)
+        finally:
+            os.close(descriptor)
+
+    def end(self) -> None:
+        """The connection is gone, and all loans with it. Its other end may go on reading, for all that is known."""
+        self._ended = True
+        for v in list(self._lent.values()):
+            self._segments.leave(self._memory.address_of(v), v.nbytes)
+        self._lent.clear()
+        self._maps.clear()
+        self._over.clear()
+        self._sock.drop_passed()

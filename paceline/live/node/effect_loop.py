@@ -1,0 +1,116 @@
+"""The loop box of one party's role, on the party's own thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator
+from typing import Any, assert_never
+
+from paceline.core.effects import Call, Compute, Effect, Mean, Reply, Start, Tell, Train, Wait
+from paceline.core.errors import PeerLost, Stopped
+from paceline.core.role import Role
+from paceline.live.node.message_sender import Outbox
+from paceline.live.node.timing import Awaited, Times
+from paceline.live.protocol.pending_reply import Pending
+
+
+class LoopBox:
+    """Carries out its effects, each the next when the one before has its result."""
+
+    def __init__(
+        self,
+        out: Outbox,
+        times: Times,
+        lock: threading.RLock,
+        *,
+        role: Callable[[], Role],
+        mean: Callable[[Mean], Pending],
+        reply: Callable[[Role, Reply], None],
+    ) -> None:
+        """`role`: whose it is. `lock` keeps its box apart from what is received."""
+        self._out, self._times, self._lock = out, times, lock
+        self._role, self._mean, self._reply = role, mean, reply
+        self._generator: Generator[Effect, Any, None] | None = None
+        self._wanted: Compute | Train | Awaited | None = None  # where it stands
+        self._anew = False
+        self.begun_anew = 0  # how often it was
+        self._view = 0  # that it knows of
+
+    def start_anew(self) -> None:
+        """Once it is resumed; under the lock."""
+        self._anew = True
+
+    def begin(self, result: Any) -> None:
+        """Carry out effects up to the first that has to be waited for."""
+        self._wanted = self._proceed(result, None)
+
+    def finish(self, since: float, sending: float) -> Compute | Train:
+        """The second half; `since` and `sending` as in `Node.finish`."""
+        while isinstance(self._wanted, Awaited):
+            awaited, self._wanted = self._wanted, None
+            awaited.since = max(awaited.since, since)
+            try:
+                value, lost = self.wait(awaited, sending), None
+            except PeerLost as error:  # the scheme may know what to do without
+                value, lost = None, error
+            sending = 0.0
+            self._wanted = self._proceed(value, lost)
+        wanted, self._wanted = self._wanted, None  # whose weights nobody keeps once they have served
+        assert wanted is not None
+        return wanted
+
+    def wait(self, awaited: Awaited, sending: float = 0.0) -> Any:
+        try:
+            return awaited.pending.wait(self._out.timeout_s)
+        finally:  # a wait that the end of the run cuts short was a wait all the same
+            self._times.waited(awaited, time.monotonic(), sending)
+
+    def _proceed(self, value: Any, lost: PeerLost | None) -> Compute | Train | Awaited:
+        while True:
+            effect = self._resume(value, lost)
+            if isinstance(effect, Compute | Train):
+                return effect
+            try:
+                value, lost = self._carry(effect), None
+            except PeerLost as error:
+                value, lost = None, error
+            if isinstance(value, Awaited):
+                return value
+
+    def _resume(self, value: Any, lost: PeerLost | None) -> Effect:
+        with self._lock:
+            if self._out.stopped is not None:
+                raise self._out.stopped
+            self._view = self._out.view
+            if self._anew:
+                self._anew, self._generator, lost = False, None, None
+                self.begun_anew += 1
+            if self._generator is None:
+                self._generator, value = self._role().run(), None
+            try:
+                return self._generator.throw(lost) if lost else self._generator.send(value)
+            except StopIteration:
+                raise Stopped from None
+
+    def _carry(self, effect: Call | Mean | Tell | Reply | Start | Wait) -> Any:
+        match effect:
+            case Call() | Mean():
+                began = time.monotonic()
+                return Awaited(self._begin(effect), began)
+            case Tell():
+                return self._out.tell(effect.to, effect.message, self._view)
+            case Reply():
+                return self._reply(self._role(), effect)
+            case Start(effect=inner):
+                return self._begin(inner)
+            case Wait(ticket=ticket):
+                assert isinstance(ticket, Pending)
+                return Awaited(ticket, time.monotonic())
+            case _:
+                assert_never(effect)
+
+    def _begin(self, effect: Call | Mean) -> Pending:
+        if isinstance(effect, Mean):
+            return self._mean(effect)
+        return self._out.call(effect.to, effect.message, streams=effect.streams, view=self._view)

@@ -1,0 +1,52 @@
+"""What a party has to answer with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from paceline.core.collective.mean_server import MeanServer
+from paceline.core.effects import Mean
+from paceline.core.errors import PeerLost
+from paceline.core.message import message
+from paceline.core.role import Role
+from paceline.live.collectives.store import Vain
+from paceline.live.node.published_state import Withdrawn
+from paceline.live.party import Party
+from paceline.live.protocol.pending_reply import Pending
+
+
+@dataclass(slots=True, eq=False)
+class Hosted:
+    """What stands behind one slice of a server, or behind any other party: who hears what is sent there.
+
+    length: elements of the longest vector that may come, one that is as long as what is held here; 0 for any.
+    after: called after each message to the role, before another one, by who wants to know.
+    """
+
+    length: int = 0
+    role: Role | None = None
+    mean_server: MeanServer | None = None
+    after: dict[str, Callable[[], None]] = field(default_factory=dict)
+
+    def roles(self) -> list[Role]:
+        return [role for role in (self.role, self.mean_server) if role is not None]
+
+
+class Carrier(Protocol):
+    """Who carries `Mean` when the servers do not."""
+
+    def begin(self, effect: Mean) -> Pending: ...
+
+
+@message("hosted.Declined", plane="state")
+class Declined:
+    """In place of an answer: this worker has left."""
+
+    def error(self, src: Party) -> PeerLost:
+        return PeerLost(f"{src} has left")
+
+
+IN_VAIN = (Declined, Withdrawn, Vain)
+"""Answers to nobody's question."""

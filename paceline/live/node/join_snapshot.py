@@ -1,0 +1,27 @@
+"""What a worker that comes late takes over from another one's role, as an exhibit: sendable, and of one moment."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from paceline.core.role import Role
+from paceline.core.vector import Memory
+from paceline.live.node.published_state import Exhibit
+
+
+def picture(role: Role | None, memory: Memory) -> Exhibit:
+    """Without facts where there is no role yet."""
+    shown = {} if role is None else role.shown()
+    name = next((name for name, value in shown.items() if hasattr(value, "nbytes")), "")
+    v = shown.pop(name) if name else memory.empty(0)
+    return Exhibit(v=v, facts="" if role is None else json.dumps({"vector": name, "shown": shown}))
+
+
+def shown_in(exhibit: Exhibit) -> dict[str, Any] | None:
+    """What was shown; None where there was no role yet."""
+    if not exhibit.facts:
+        return None
+    facts = json.loads(exhibit.facts)
+    shown: dict[str, Any] = facts["shown"]
+    return {**shown, facts["vector"]: exhibit.v} if facts["vector"] else shown

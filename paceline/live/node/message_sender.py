@@ -1,0 +1,136 @@
+"""What one party says to others: cut, encoded, sent once it is there; and what it has asked and nobody has answered."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from paceline.codec.pipeline.stage import Stage
+from paceline.core.collective.mean_server import Part
+from paceline.core.effects import SERVERS, Mean, To
+from paceline.core.errors import PeerLost, Stopped, Undone
+from paceline.core.message import nature_of, scatter, vector_fields
+from paceline.core.sharding import NOWHERE, Layout
+from paceline.core.vector import Memory
+from paceline.live import party
+from paceline.live.node.deferred_send import Streams
+from paceline.live.node.open_calls import OutgoingCalls
+from paceline.live.node.peer_connections import Neighbours
+from paceline.live.node.published_state import Peek
+from paceline.live.party import Party
+from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.transport import Envelope, Kind, Post, Transport, progress_of
+
+
+class Scatter:
+    """How what is said to the servers is cut, and in which order its parts leave: by `layout`,
+    which says which server holds what."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.slices, self.edges = layout.slices, layout.edges
+        order = [(at, server, part) for part, (server, at) in enumerate(layout.homes())]
+        # The first slices of all servers first, so that none is idle while another one's are sent.
+        self._order = [(part, party.server(server), at) for at, server, part in sorted(order)]
+
+    def parts(self, to: To, whole: Any) -> list[tuple[int, Party, int, Any]]:
+        """Number of each part, who gets it, for which of their slices, and the part: in the order of sending."""
+        if to == SERVERS:
+            pieces = scatter(whole, self.slices)
+            return [(part, server, at, pieces[part]) for part, server, at in self._order]
+        return [(0, party.COORDINATOR if isinstance(to, str) else party.worker(to), 0, whole)]
+
+
+class Outbox:
+    """From any thread. `lock` is that of the party: who holds it knows that no call is opened or closed meanwhile."""
+
+    def __init__(
+        self, transport: Transport, post: Post, memory: Memory, lock: threading.RLock, timeout_s: float
+    ) -> None:
+        """`post` is where messages are handed in; `timeout_s` bounds the wait for each answer."""
+        self.memory, self.timeout_s = memory, timeout_s
+        self._post, self._lock = post, lock
+        self._progress_of = functools.partial(progress_of, transport)
+        self.streams = Streams(post)
+        self.stage = Stage(memory, nature_of, up=None, down=None)  # where vectors become bytes
+        self.cut = Scatter(NOWHERE)
+        self.calls = OutgoingCalls()
+        self.neighbours = Neighbours(self.call, timeout_s)
+        self.view = 0  # grows whenever the servers go back
+        self.stopped: BaseException | None = None
+
+    def send(self, to: Party, envelope: Envelope, part: int) -> None:
+        """`part` is the number of the slice that the message is for or comes from."""
+        encode = vector_fields(type(envelope.message)) and (lambda: self._encode(to, envelope, part))
+        try:
+            self.streams.send(to, envelope, encode or None)
+        except PeerLost:
+            if not self.calls.waits_for(to):
+                raise
+
+    def _encode(self, to: Party, envelope: Envelope, part: int) -> None:
+        with self.stage.order(to):
+            envelope.message = self.stage.outgoing(to, part, envelope.message)
+            self._post.send(to, envelope)
+
+    def tell(self, to: To, whole: Any, view: int | None = None) -> None:
+        """`view`: in which it is said, the present one by default."""
+        view = self.view if view is None else view
+        self.neighbours.told += 1
+        for part, target, at, piece in self.cut.parts(to, whole):
+            self.send(target, Envelope(Kind.TELL, piece, slice=at, view=view), part)
+
+    def call(self, to: To, whole: Any, *, streams: bool = False, view: int | None = None) -> Pending:
+        """`streams`: whoever waits may read what is there while the rest arrives."""
+        what = f"the answer of {to} to {type(whole).__name__}"
+        return self.ask(self.cut.parts(to, whole), what, self.cut.edges if streams else (), view)
+
+    def mean_by_servers(self, effect: Mean) -> Pending:
+        return self.call(SERVERS, Part.of(effect))
+
+    def ask(
+        self, parts: list[tuple[int, Party, int, Any]], what: str, edges: Sequence[int] = (), view: int | None = None
+    ) -> Pending:
+        """`view`: in which it is asked, the present one by default; all of it is void when that ends meanwhile."""
+        progress = functools.partial(self._progress_of, [target for _, target, _, _ in parts])
+        pending = Pending(what, len(parts), self.memory, edges=edges, timeout_s=self.timeout_s, progress=progress)
+        view = self.view if view is None else view
+        for part, target, at, piece in parts:
+            try:
+                self.send(target, self.asking(target, at, piece, pending, part, view), part)
+            except PeerLost as error:  # for whoever waits for the answer, now or later
+                pending.fail(error)
+        return pending
+
+    def asking(self, target: Party, at: int, piece: Any, pending: Pending, part: int, view: int) -> Envelope:
+        """The question, whose answer is part `part` of `pending`. Raises Undone if `view` is over."""
+        with self._lock:
+            if self.stopped is not None and not isinstance(piece, Peek):
+                raise self.stopped
+            if target.kind == "server" and view != self.view and not isinstance(piece, Peek):
+                raise Undone("a server was replaced")  # those servers would not hear it
+            envelope = Envelope(Kind.CALL, piece, self.calls.open(pending, part, target), at, view)
+        pending.sent.append(envelope)
+        return envelope
+
+    def ask_again(self, servers: Collection[Party]) -> None:
+        """These are in the place of others, with all that those had answered: ask what is still to be answered."""
+        with self._lock:
+            asked = self.calls.asked_again(servers)
+        for to, envelope in asked:
+            self.post_if_there(to, envelope)  # the very same; whoever encoded it has counted on its arrival
+
+    def post_if_there(self, to: Party, envelope: Envelope) -> None:
+        with contextlib.suppress(PeerLost):
+            self.streams.send(to, envelope)
+
+    def stop(self, error: BaseException | None) -> BaseException:
+        """Wake whoever waits with `error`, Stopped by default, or the earlier one; returns it."""
+        with self._lock:
+            stopped = self.stopped = self.stopped or error or Stopped()
+            calls = self.calls.close_all()
+        for pending in calls:
+            pending.fail(stopped)
+        return stopped

@@ -1,0 +1,393 @@
+"""One party of a run: its roles, the calls it has open and those it has not answered yet.
+
+Two threads meet here. The transport's thread brings messages (`deliver`); the party's own thread moves the loop
+box on (`advance`). A lock keeps the roles to one of them at a time, so `on` is never interleaved with `run`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar, assert_never
+
+from paceline.core.collective.mean_server import Part
+from paceline.core.effects import Compute, Mean, Reply, Tell, Train
+from paceline.core.errors import PeerLost, ProtocolError, Stopped, Undone, Unexpected
+from paceline.core.message import vector_fields
+from paceline.core.role import Role
+from paceline.core.sharding import NOWHERE, Layout
+from paceline.core.vector import Memory
+from paceline.live import party
+from paceline.live.collectives.peer_backend import PeerCarrier
+from paceline.live.node.effect_loop import LoopBox
+from paceline.live.node.hosted_slice import IN_VAIN, Carrier, Declined, Hosted
+from paceline.live.node.join_snapshot import picture
+from paceline.live.node.message_checks import Admission
+from paceline.live.node.message_sender import Outbox, Scatter
+from paceline.live.node.open_calls import IncomingCalls
+from paceline.live.node.published_state import (
+    COMMON,
+    FREIGHT,
+    FREIGHT_LENGTH,
+    PAST_ROLES,
+    PRESENCE,
+    WEIGHTS,
+    Exhibits,
+    Peek,
+)
+from paceline.live.node.state_reader import Looking
+from paceline.live.node.timing import Awaited, Times
+from paceline.live.party import Party
+from paceline.live.protocol.pending_reply import Pending, rooms_for
+from paceline.live.protocol.row_packing import Packed, Packer, PackingPost
+from paceline.live.protocol.transport import CALL, MEAN, REPLY, Envelope, Kind, Transport
+
+T = TypeVar("T")
+
+
+class Node(Looking):
+    """Carries effects out over a transport."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        memory: Memory,
+        *,
+        timeout_s: float = 600.0,
+        packer: Packer | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`timeout_s` bounds every single wait. `clock`: seconds, never backwards."""
+        self.me, self.times, self._clock = transport.me, Times(), clock
+        self._memory, self._lock = memory, threading.RLock()
+        self._packing = PackingPost(transport, packer) if packer else None
+        super().__init__(Outbox(transport, self._packing or transport, memory, self._lock, timeout_s))
+        self.calls, self.neighbours = self.out.calls, self.out.neighbours
+        self._hosted: Sequence[Hosted] = (Hosted(),)
+        self._carrier: Carrier | None = None
+        self.peers: PeerCarrier | None = None  # carries means among the workers, where those reach one another
+        self._loop = LoopBox(
+            *(self.out, self.times, self._lock), role=lambda: self.role, mean=self._mean, reply=self._reply
+        )
+        self.holds: dict[Role, Callable[[Role, Iterable[Tell | Reply]], Iterable[Tell | Reply]]] = {}  # what may go now
+        self._unanswered = IncomingCalls()
+        self.admission = Admission(self.me)  # of what others say
+        self._left = False
+        self._began = clock()
+        self.exhibits = Exhibits(self.out.streams)
+        self.exhibits[COMMON] = lambda at: self.between_messages(lambda: picture(self._at(at).role, memory))
+        self.exhibits[FREIGHT] = lambda _slice: memory.empty(FREIGHT_LENGTH)
+        self.exhibits[PRESENCE] = lambda _slice: memory.empty(0)
+
+    # ---- setting up --------------------------------------------------------------------------------------
+    def place(self, role: Role | None, layout: Layout = NOWHERE, carrier: Carrier | None = None) -> None:
+        """Take up `role`. `layout` says which server holds what; without a carrier the servers carry `Mean`."""
+        with self._lock:
+            self._hosted, self._carrier, self.out.cut = (Hosted(layout.length, role),), carrier, Scatter(layout)
+        if role is not None:
+            self.exhibits[WEIGHTS] = self._model
+
+    def host(self, slices: Sequence[Hosted]) -> None:
+        """Of a server: take up its slices, in the order of the layout. They may change under `on` only."""
+        with self._lock:
+            self._hosted = slices
+        self.exhibits[WEIGHTS] = self._model
+
+    def forget(self, tag: str) -> None:
+        """Of a server: nobody will ask again for what it has averaged under `tag`."""
+        with self._lock:
+            for hosted in self._hosted:
+                if hosted.mean_server is not None:
+                    hosted.mean_server.forget(tag)
+
+    def start_clock(self, at: float = 0.0) -> None:
+        """From now on `now()` counts from `at` seconds."""
+        self._began = self._clock() - at
+
+    def now(self) -> float:
+        """Seconds since training started, on this party's monotonic clock."""
+        return self._clock() - self._began
+
+    @property
+    def role(self) -> Role:
+        """Of a party that is no server."""
+        role = self._hosted[0].role
+        assert role is not None
+        return role
+
+    def model(self) -> Any:
+        """The weights as this party knows them: a value that nobody will change."""
+        return self._model(0)[0]
+
+    def _model(self, slice: int) -> tuple[Any, float]:
+        with self._lock:
+            role = self._at(slice).role
+            assert role is not None
+            return role.model()
+
+    # ---- the party's own thread: the loop box ------------------------------------------------------------
+    def advance(self, result: Any = None) -> Compute | Train:
+        """Resume the loop box and carry out effects until it wants local work done; returns that.
+
+        Raises Stopped when the run is over, PeerLost or TimedOut when somebody is missing.
+        """
+        self.begin(result)
+        return self.finish()
+
+    def begin(self, result: Any) -> None:
+        """The first half of `advance`: carry out effects up to the first that has to be waited for.
+
+        `result` may hold vectors that are still arriving; what is sent of them leaves when it is there. What was taken
+        from the last answer has to be there.
+        """
+        self.times.arrived()
+        self._loop.begin(result)
+
+    def finish(self, since: float = 0.0, sending: float = 0.0) -> Compute | Train:
+        """The second half.
+
+        since: when this party turned to waiting, if that was after `begin` (monotonic clock); sending: how many
+        seconds before that it has spent on sending.
+        """
+        return self._loop.finish(since, sending)
+
+    @property
+    def begun_anew(self) -> int:
+        """How often the loop box has, since the servers went back."""
+        return self._loop.begun_anew
+
+    def mean(self, effect: Mean) -> Any:
+        """Carry out one `Mean` outside any scheme, such as that of the initial weights."""
+        return self._loop.wait(Awaited(self._mean(effect), time.monotonic()))
+
+    def between_messages(self, act: Callable[[], T]) -> T:
+        """`act` while no role of this party is at work."""
+        with self._lock:
+            return act()
+
+    # ---- the end -----------------------------------------------------------------------------------------
+    def leave(self) -> None:
+        """Take no further part: the role says its last words, and Calls of others are declined.
+
+        Returns when everything that this party told others has reached them, and come back from those who had left.
+        """
+        with self._lock:
+            role = self._hosted[0].role
+            if not self.stopped and role is not None:
+                self._left = True
+                self._carry_out(role, role.leave(self.now()))
+                for rank, id in self._unanswered.clear():
+                    self._decline(party.worker(rank), id)
+        self.neighbours.settle()
+
+    def _decline(self, to: Party, id: int) -> None:
+        self.out.post_if_there(to, Envelope(REPLY, Declined(), id))
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """Wake whoever waits with `error` (Stopped by default); every later effect raises it too."""
+        stopped = self.out.stop(error)
+        if self.peers is not None and not isinstance(stopped, Stopped):
+            self.peers.fail(stopped)
+
+    def lost(self, src: Party, why: str) -> None:
+        """Whoever waits for an answer of `src` gets PeerLost; what `src` waits for is answered to nobody."""
+        if self._packing:
+            self._packing.forget(src)
+        self.out.stage.lost(src)
+        with self._lock:
+            if src.kind == "worker":
+                self._unanswered.gone(src.index)
+            calls = self.calls.lost(src)
+        for pending in calls:
+            pending.fail(PeerLost(f"lost {src}: {why}"))
+        if self.peers is not None and src.kind == "worker":
+            self.peers.lost(src, why)
+
+    def go_back(self, view: int, *, undone: bool) -> None:
+        """Servers were replaced: what was under way between this party and servers is void.
+
+        view: the one that there is now; another one than before if the servers went back.
+        undone: they went back to an earlier state, so that the loop box starts anew on that once it is resumed.
+        """
+        with self._lock:
+            self.out.view = view
+            calls = self.calls.void()
+            role = self._hosted[0].role
+            if undone:
+                self._loop.start_anew()
+                if role is not None:
+                    role.undone()
+        for pending in calls:
+            pending.fail(Undone("a server was replaced"))
+
+    def begin_view(self, view: int) -> None:
+        """Between two messages: from now on what belongs to another one is not heard."""
+        self.out.view = view
+        self.admission.begin_view()
+        self._unanswered.clear()
+
+    @property
+    def view(self) -> int:
+        """Grows whenever the servers go back."""
+        return self.out.view
+
+    @property
+    def stopped(self) -> bool:
+        return self.out.stopped is not None
+
+    # ---- sending -----------------------------------------------------------------------------------------
+    def _mean(self, effect: Mean) -> Pending:
+        if self._carrier is not None:
+            return self._carrier.begin(effect)
+        return self.out.mean_by_servers(effect)
+
+    def _reply(self, role: Role, effect: Reply) -> None:
+        id = self._unanswered.oldest(role, effect.to)
+        if id is not None:
+            with contextlib.suppress(PeerLost):  # nobody waits for it any more
+                self.out.send(party.worker(effect.to), Envelope(REPLY, effect.message, id, view=self.out.view), role.me)
+        elif not self._unanswered.away(effect.to):
+            raise ProtocolError(f"{self.me} answers worker {effect.to}, which has asked nothing: {effect.message!r}")
+
+    # ---- the transport's thread: the "upon receiving" box ------------------------------------------------
+    def admits(self, src: Party, envelope: Envelope) -> bool:
+        """Is the message to be taken? It is brought to its bounds where it is beyond them."""
+        at = envelope.slice
+        here = self._hosted[at].length if self.me.kind == "server" and at < len(self._hosted) else 0
+        return self.admission.admit(src, envelope, here)
+
+    def deliver(self, src: Party, envelope: Envelope) -> None:
+        """Raises ProtocolError for an answer to no question, and for what cannot be unpacked or decoded."""
+        if envelope.kind == MEAN:
+            self._carrier_of_peers(src).deliver(src, envelope)
+            return
+        if self._packing and isinstance(envelope.message, Packed):
+            envelope.message = self._packing.unpacked(envelope.message, src, self._longest())
+            if not self.admits(src, envelope):
+                return
+        if vector_fields(type(envelope.message)):
+            room = functools.partial(self.room_for, src, envelope.kind, envelope.id)
+            envelope.message = self.out.stage.incoming(src, envelope.message, room, from_server=src.kind == "server")
+        between = "server" in (src.kind, self.me.kind) and not isinstance(envelope.message, PAST_ROLES)
+        if between and envelope.view != self.view:
+            return  # it is of before the servers went back
+        if envelope.kind == REPLY:
+            self._answered(src, envelope)
+            return
+        if isinstance(envelope.message, Peek):
+            self.exhibits.show(src, envelope)
+            return
+        with self._lock:
+            if between and envelope.view != self.view:
+                return  # the servers went back while it waited for its turn
+            if self._left and envelope.kind == CALL:
+                self._decline(src, envelope.id)
+                return
+            hosted = self._at(envelope.slice)
+            role = hosted.mean_server if hosted.mean_server and isinstance(envelope.message, Part) else hosted.role
+            if role is None:
+                raise ProtocolError(f"{self.me} got {type(envelope.message).__name__} before it had a role")
+            if envelope.kind == CALL and not self._unanswered.take(role, src.index, envelope.id):
+                return
+            try:
+                self._carry_out(role, role.on(self.now(), src.index, envelope.message))
+            except Unexpected as error:
+                self.admission.strike(src, str(error), at_once=True)
+                return
+            for after in list(hosted.after.values()) if hosted.after else ():
+                after()
+
+    def _carrier_of_peers(self, src: Party) -> PeerCarrier:
+        if self.peers is None or src.kind != "worker":
+            raise ProtocolError(f"{src} sends {self.me} a part of a mean that it takes no part in")
+        return self.peers
+
+    def judged(self, accuracy: float) -> None:
+        """The coordinator has heard how good the model is."""
+        with self._lock:
+            self._carry_out(self.role, self.role.judged(self.now(), accuracy))
+
+    def gone(self, rank: int) -> None:
+        """Worker `rank` takes no further part."""
+        with self._lock:
+            self._unanswered.gone(rank)
+            for role in self._roles():
+                self._carry_out(role, role.gone(self.now(), rank))
+
+    def came(self, rank: int) -> None:
+        """Worker `rank` takes part from now on, as a newcomer."""
+        self.admission.came(rank)
+        with self._lock:
+            self._unanswered.came(rank)
+            for role in self._roles():
+                self._carry_out(role, role.came(self.now(), rank))
+
+    def _roles(self) -> list[Role]:
+        return [role for hosted in self._hosted for role in hosted.roles()]
+
+    def _at(self, slice: int) -> Hosted:
+        if slice >= len(self._hosted):
+            raise ProtocolError(f"{self.me} is asked for its slice {slice} and has {len(self._hosted)}")
+        return self._hosted[slice]
+
+    def _carry_out(self, role: Role, effects: Iterable[Tell | Reply]) -> None:
+        if hold := self.holds.get(role):
+            effects = hold(role, effects)
+        self.release(role, effects)
+
+    def release(self, role: Role, effects: Iterable[Tell | Reply]) -> None:
+        """Carry out what was held; between two messages."""
+        for effect in effects:
+            try:
+                match effect:
+                    case Reply():
+                        self._reply(role, effect)
+                    case Tell():
+                        self.out.tell(effect.to, effect.message)
+                    case _:
+                        assert_never(effect)
+            except PeerLost:  # one that is lost is the coordinator's affair; the others get theirs
+                continue
+
+    def _answered(self, src: Party, envelope: Envelope) -> None:
+        with self._lock:
+            call = self.calls.close(envelope.id)
+            if call is None:
+                if self.stopped or self.calls.is_void(envelope.id):
+                    return  # an answer that came too late to matter
+                raise ProtocolError(f"{src} answered a question that {self.me} did not ask")
+        pending, part, _ = call
+        if isinstance(envelope.message, IN_VAIN):
+            pending.fail(envelope.message.error(src))
+            return
+        pending.put(part, envelope.message, envelope.seconds_receiving)
+
+    def _longest(self) -> int:
+        """Elements of the longest vector that may come here; 0 for any."""
+        return max(hosted.length for hosted in self._hosted)
+
+    def room_for(
+        self, src: Party, kind: Kind, id: int, lengths: Sequence[int], shared: Sequence[Any] = ()
+    ) -> list[Any]:
+        """Vectors to receive into. Raises ProtocolError for more than what is held here can explain."""
+        if kind == MEAN:
+            return self._carrier_of_peers(src).room_for(src, id, lengths, shared)
+        longest = self._longest()
+        if longest and max(lengths) > longest:
+            raise ProtocolError(f"{src} sends a vector of {max(lengths)} elements, {self.me} expects {longest} at most")
+        call = self.calls.find(id) if kind == REPLY else None
+        if call is not None:
+            return call.pending.room(call.part, self.out.cut.slices, lengths, shared)
+        return rooms_for(lengths, shared, self._memory)
+
+    def room_for_look(
+        self, src: Party, kind: Kind, id: int, lengths: Sequence[int], shared: Sequence[Any], *, longest: int
+    ) -> list[Any]:
+        """`room_for` of one that is sent no vectors but those, `longest` elements at most, that it has asked to see."""
+        asked = self.calls.find(id) is not None or self.calls.is_void(id)  # of what is void, nobody was told
+        if kind != REPLY or not asked or max(lengths) > longest:
+            raise ProtocolError(f"{src} sends vectors to the {self.me}")
+        return self.room_for(src, kind, id, lengths, shared)

@@ -1,0 +1,109 @@
+"""What a party shows to whoever asks, past its role: its weights, its buffers, that it is there."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from paceline.core.errors import PeerLost, ProtocolError, Undone
+from paceline.core.message import message
+from paceline.core.validation import bounds
+from paceline.core.vector import Vector
+from paceline.live.party import Party
+from paceline.live.protocol.transport import Envelope, Kind, Post
+
+WEIGHTS = "weights"
+FINAL = "the final weights"
+COMMON = "what newcomers take over"
+PRESENCE = "that it is there"
+STATE = "state"
+FREIGHT = "some bytes"
+FREIGHT_LENGTH = 1 << 18
+
+WAITED_FOR = frozenset({WEIGHTS, FINAL})
+
+Provider = Callable[[int], Any]
+
+
+@message("exhibits.Peek", plane="state")
+class Peek:
+    """Ask for an exhibit of a party, or of one slice it holds; answered past its role, at once or once there is one."""
+
+    what: bounds.Name
+
+
+@message("exhibits.Exhibit", plane="state")
+class Exhibit:
+    """`weight`: what a model counts in a mean over the workers. `facts`: JSON, of a state or of what is common."""
+
+    v: Vector
+    weight: bounds.AnyWeight = 1.0
+    facts: bounds.LongText = ""
+
+
+@message("exhibits.Withdrawn", plane="state")
+class Withdrawn:
+    """In place of an Exhibit that was kept for a while, and may have been for this asker."""
+
+    def error(self, src: Party) -> Undone:
+        return Undone(f"{src} shows no more of what it had kept")
+
+
+PAST_ROLES = (Peek, Exhibit, Withdrawn)
+"""Messages that roles do not see; they belong to no view."""
+
+
+class Exhibits:
+    """By name; a provider gives a vector, a vector and its weight, or an Exhibit, for the number of a slice held here.
+
+    Weights, those at the end among them, and a state that is being kept may be waited for. The vectors of such a state
+    go by `<whose>/<name>`; what they are made of is known from the state, so that one who asks in vain is too late.
+    """
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._providers: dict[str, Provider] = {}
+        self._curious: dict[str, list[tuple[Party, Envelope]]] = defaultdict(list)
+        self._lock = threading.Lock()
+
+    def __setitem__(self, what: str, provider: Provider) -> None:
+        """From now on; whoever has asked already is answered."""
+        with self._lock:
+            self._providers[what] = provider
+            waiting = self._curious.pop(what, [])
+        for src, question in waiting:
+            self._answer(src, question, provider)
+
+    def withdraw(self, names: Iterable[str]) -> None:
+        """Show these no more."""
+        with self._lock:
+            for what in names:
+                self._providers.pop(what, None)
+
+    def show(self, src: Party, question: Envelope) -> None:
+        what = question.message.what
+        with self._lock:
+            provider = self._providers.get(what)
+            if provider is None and (what in WAITED_FOR or what.endswith(f"/{STATE}")):
+                self._curious[what].append((src, question))
+                return
+        if provider is not None:
+            self._answer(src, question, provider)
+        elif "/" in what:
+            self._reply(src, question, Withdrawn())
+        else:
+            raise ProtocolError(f"{src} asks {self._post.me} for its {what}, which it does not show")
+
+    def _answer(self, src: Party, question: Envelope, provider: Provider) -> None:
+        shown = provider(question.slice)
+        if not isinstance(shown, Exhibit):
+            v, weight = shown if isinstance(shown, tuple) else (shown, 1.0)
+            shown = Exhibit(v=v, weight=weight)
+        self._reply(src, question, shown)
+
+    def _reply(self, src: Party, question: Envelope, shown: Exhibit | Withdrawn) -> None:
+        with contextlib.suppress(PeerLost):  # the curious one has left
+            self._post.send(src, Envelope(Kind.REPLY, shown, question.id))

@@ -1,0 +1,61 @@
+"""What a party asks of single others, past the scheme: mostly a look at what they hold, unnoticed by their role."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from paceline.core.effects import To
+from paceline.live.node.message_sender import Outbox
+from paceline.live.node.published_state import WEIGHTS, Exhibit, Peek
+from paceline.live.party import Party
+from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.transport import Envelope, Kind
+
+
+class Looking:
+    """A party that asks others by `out`. Each look raises PeerLost or TimedOut when nobody answers."""
+
+    def __init__(self, out: Outbox) -> None:
+        self.out = out
+
+    def peek(self, to: To, what: str) -> Any:
+        """A look at what `to` holds, such as its weights, without its role noticing; also when the run is over."""
+        return self.exhibit(to, what).v
+
+    def peek_at(self, who: Party, what: str) -> Any:
+        """The same of one party, or of its first slice."""
+        return self.exhibit_of(who, what).v
+
+    def exhibit(self, to: To, what: str) -> Exhibit:
+        """The same with what is said of it."""
+        shown: Exhibit = self.out.call(to, Peek(what=what)).wait(self.out.timeout_s)
+        return shown
+
+    def exhibit_of(self, who: Party, what: str, slice: int = 0) -> Exhibit:
+        """That of one party, or of one of its slices."""
+        return self.exhibits_of(who, [(what, slice)])[0]
+
+    def exhibits_of(self, who: Party, wanted: Sequence[tuple[str, int]]) -> list[Exhibit]:
+        """Several, asked for at once: of which slice each."""
+        asked = [self.out.ask([(0, who, at, Peek(what=what))], f"the {what} of {who}") for what, at in wanted]
+        return [pending.wait(self.out.timeout_s) for pending in asked]
+
+    def version_of(self, who: Party, what: str) -> float:
+        """The number that `who` shows by this name."""
+        return self.exhibit_of(who, what).weight
+
+    def peek_model(self, to: To) -> tuple[Any, float]:
+        """The weights of `to`, and what they count in a mean over the workers."""
+        shown = self.exhibit(to, WEIGHTS)
+        return shown.v, shown.weight
+
+    def ask(self, who: Party, slice: int, message: Any, what: str) -> Pending:
+        """Send `message` to one slice of `who`; `what` is named when its answer is waited for in vain."""
+        pending = Pending(what, 1, self.out.memory)
+        envelope = self.out.asking(who, slice, message, pending, 0, self.out.view)
+        self.out.send(who, envelope, slice)
+        return pending
+
+    def tell_slice(self, who: Party, slice: int, message: Any) -> None:
+        self.out.send(who, Envelope(Kind.TELL, message, slice=slice, view=self.out.view), slice)

@@ -1,0 +1,56 @@
+"""Where the time of a party goes that is not work: waiting, communicating, and what of that cost it nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paceline.live.protocol.pending_reply import Pending
+
+
+@dataclass(slots=True)
+class Awaited:
+    """A result that its party waits for, `since` when (monotonic clock)."""
+
+    pending: Pending
+    since: float
+
+
+class Times:
+    """Sums of seconds. hidden: bytes moved while the party did something else than wait for them.
+
+    on_wait hears what was added: (waiting, communicating, hidden).
+    """
+
+    def __init__(self) -> None:
+        self.on_wait: Callable[[float, float, float], None] | None = None
+        self._streaming: Awaited | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        self.waiting = self.communicating = self.hidden = 0.0
+
+    def waited(self, awaited: Awaited, until: float, sending: float = 0.0) -> None:
+        """A wait is over; `sending`: seconds before it that went into sending, not hidden either."""
+        passed = until - awaited.since
+        after = awaited.pending.seconds_communicating(since=awaited.since)
+        before = awaited.pending.seconds_communicating() - after
+        communicating = min(passed, after)
+        self._add(passed - communicating, communicating + sending, max(0.0, before - sending))
+        self._streaming = Awaited(awaited.pending, until) if awaited.pending.streams else None
+
+    def arrived(self) -> None:
+        """All is there of the answer that was taken before it was: what the rest has cost."""
+        if self._streaming is not None:
+            pending, since = self._streaming.pending, self._streaming.since
+            self._streaming = None
+            moved = pending.seconds_communicating(since=since)
+            communicating = min(moved, pending.seconds_waited)
+            self._add(pending.seconds_waited - communicating, communicating, moved - communicating)
+
+    def _add(self, waiting: float, communicating: float, hidden: float) -> None:
+        self.waiting += waiting
+        self.communicating += communicating
+        self.hidden += hidden
+        if self.on_wait:
+            self.on_wait(waiting, communicating, hidden)

@@ -1,0 +1,154 @@
+"""Stream sockets between processes of one host, over which memory is passed on as descriptors.
+
+A listener has an abstract name: nothing in the file system, nothing to clean up. Only processes of the same user are
+let in, as the kernel knows it; whether they belong to the run the greeting tells, as over TCP.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import functools
+import os
+import secrets
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from paceline.core.errors import ProtocolError
+from paceline.live.same_host.file_mapping import map_shared
+
+BUFFER_BYTES = 4 << 20
+UNCLAIMED_MAX = 128  # descriptors that came and that no message has spoken of yet
+_ANCILLARY_BYTES = socket.CMSG_SPACE(UNCLAIMED_MAX * 4)
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+
+@functools.cache
+def host_id() -> str:
+    """The same in two processes exactly when one kernel runs both; empty where the system does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def way_to(listener: socket.socket) -> str:
+    """The address under which processes of this host reach `listener`."""
+    return f"unix:{listener.getsockname()[1:].decode()}@{host_id()}"
+
+
+def name_in(address: str) -> str:
+    """Name of the listener on this host that is among the ways in `address`; empty when there is none."""
+    for way in address.split():
+        name, _, host = way.removeprefix("unix:").partition("@")
+        if way.startswith("unix:") and host and host == host_id():
+            return name
+    return ""
+
+
+class UnixStream(socket.socket):
+    """A stream that takes descriptors along: those passed on leave with the next bytes, those that came wait here."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Takes `sock` over."""
+        timeout_s = sock.gettimeout()
+        super().__init__(fileno=sock.detach())
+        self.settimeout(timeout_s)
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            self.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+        self._outgoing: deque[int] = deque()
+        self._incoming: deque[int] = deque()
+
+    def pass_on(self, descriptor: int) -> None:
+        """Ahead of whatever is sent from now on. It must stay open until it has left."""
+        self._outgoing.append(descriptor)
+
+    def passed(self) -> int:
+        """The oldest descriptor that came, now the caller's. Raises ProtocolError when there is none."""
+        try:
+            return self._incoming.popleft()
+        except IndexError:
+            raise ProtocolError("speaks of memory that it has not passed on") from None
+
+    @property
+    def unclaimed(self) -> int:
+        """Descriptors that came and that nobody took."""
+        return len(self._incoming)
+
+    def drop_passed(self) -> None:
+        while self._incoming:
+            os.close(self._incoming.popleft())
+
+    def sendmsg(self, buffers: Iterable[Any], *_: Any) -> int:
+        if not self._outgoing:
+            return super().sendmsg(buffers)
+        passed = list(self._outgoing)[:UNCLAIMED_MAX]
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", passed))
+        sent = super().sendmsg(buffers, [rights])
+        for _sent in passed:  # only now: it may have raised BlockingIOError
+            self._outgoing.popleft()
+        return sent
+
+    def recv_into(self, buffer: Any, *_: Any) -> int:
+        """Raises ProtocolError for more descriptors than anybody needs to pass on at a time."""
+        n, ancillary, flags, _ = self.recvmsg_into([buffer], _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC)
+        for level, kind, data in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                self._incoming.extend(array.array("i", data[: len(data) // 4 * 4]))
+        if flags & socket.MSG_CTRUNC or len(self._incoming) > UNCLAIMED_MAX:
+            raise ProtocolError("passes on descriptors that nobody asked for")
+        return n
+
+    def close(self) -> None:
+        self.drop_passed()
+        super().close()
+
+
+def listen(backlog: int) -> socket.socket:
+    """A listener under a name that nobody else has. Raises OSError."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(f"\0paceline-{secrets.token_hex(16)}")
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def connect(name: str, timeout_s: float) -> UnixStream:
+    """To the listener of that name. Raises OSError when it is not there, or another user's."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(timeout_s)
+        sock.connect(f"\0{name}")
+        if not same_user(sock):
+            raise PermissionError("another user listens there")
+        return UnixStream(sock)
+    except OSError:
+        sock.close()
+        raise
+
+
+def same_user(sock: socket.socket) -> bool:
+    """Is the process at the other end ours?"""
+    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return bool(_CREDENTIALS.unpack(data)[1] == os.getuid())
+
+
+def map_read_only(descriptor: int, nbytes: int) -> memoryview:
+    """What the file shows. Raises ProtocolError for one that is not so long, or that could become shorter."""
+    try:
+        if (
+            not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
+            or os.fstat(descriptor).st_size < nbytes
+        ):
+            raise ProtocolError(f"shares memory that is shorter than {nbytes} bytes, or may become so")
+        return memoryview(map_shared(descriptor, nbytes, write=False)).cast("B").toreadonly()
+    except (OSError, ValueError) as error:
+        raise ProtocolError(f"shares what cannot be mapped: {error}") from None

@@ -1,0 +1,4 @@
+"""Who is who: handshakes that prove the run's token, TLS, the run's own certificate authority.
+
+Read `handshake.py` first. May import `live/protocol`.
+"""

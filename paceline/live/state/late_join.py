@@ -1,0 +1,75 @@
+"""How a worker comes (back) to a run that is going on: what it takes over, and from whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from paceline.core.effects import SERVERS
+from paceline.core.errors import PeerLost
+from paceline.core.role import Role
+from paceline.core.scheme import ModelOf
+from paceline.live import party
+from paceline.live.control.session import Session
+from paceline.live.node.join_snapshot import shown_in
+from paceline.live.node.published_state import COMMON, WEIGHTS
+from paceline.live.state.current_model import mean_now
+
+Shown = dict[str, Any]
+
+
+def others(session: Session, workers: int) -> list[int]:
+    """Those that take part, this one apart."""
+    return [rank for rank in range(workers) if rank != session.node.me.index and rank not in session.departed]
+
+
+def come_late(session: Session, model_of: ModelOf, workers: int, role_with: Callable[[Any], Role]) -> Role:
+    """A fresh role with the model of the moment and what all workers have in common, as they have it.
+
+    That is of the one that is least far, so that nobody waits for what it has behind it already. Everybody reckons with
+    this worker by now, so nobody leaves it behind. Raises PeerLost when nobody else is left, and servers do not know.
+    """
+    while True:
+        found = _seen(session, workers)
+        if not found:
+            return _from_servers(session, model_of, role_with)
+        rank, shown = min(found, key=lambda seen: Role.how_far(seen[1]))
+        try:
+            if model_of == "mean of workers":
+                w = mean_now(session, [other for other, _ in found])
+            else:
+                w = session.node.peek(rank if model_of == "any worker" else SERVERS, WEIGHTS)
+            role = role_with(w)
+            if model_of == "any worker" and Role.how_far(shown) != Role.how_far(_shown(session, rank) or {}):
+                continue  # it has gone on meanwhile
+            role.adopt(shown)
+            return role
+        except PeerLost:
+            continue  # it is lost itself
+
+
+def _from_servers(session: Session, model_of: ModelOf, role_with: Callable[[Any], Role]) -> Role:
+    """All who trained are lost, and newcomers alone are left: the servers have the model, and may count for them."""
+    if model_of == "servers":
+        role = role_with(session.node.peek(SERVERS, WEIGHTS))
+        if role.servers_count:
+            return role
+    raise PeerLost("nobody is left whom this worker could take its place from")
+
+
+def _seen(session: Session, workers: int) -> list[tuple[int, Shown]]:
+    """What each shows that has a role: not other newcomers, which may wait for this one's in turn."""
+    found: list[tuple[int, Shown]] = []
+    for rank in others(session, workers):
+        try:
+            session.reach(party.worker(rank))
+            shown = _shown(session, rank)
+        except PeerLost:
+            continue
+        if shown is not None:
+            found.append((rank, shown))
+    return found
+
+
+def _shown(session: Session, rank: int) -> Shown | None:
+    return shown_in(session.node.exhibit(rank, COMMON))

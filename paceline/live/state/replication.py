@@ -1,0 +1,69 @@
+"""Copies of a server's slices on the next one (`--ack replica`), by the rules of `core/fault_tolerance/replication.py`.
+
+Between processes of one host the weights are copied by reference.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from paceline.core.fault_tolerance import replication
+from paceline.core.fault_tolerance.replication import SliceState
+from paceline.core.role import Place
+from paceline.live import party
+from paceline.live.node.node import Node
+from paceline.live.node.published_state import STATE, Exhibit
+from paceline.live.state.slice_state import kept, state_exhibit
+
+COPY = "copy"  # what the exhibits of copies are called after
+COMPLETE = kept(COPY, "complete")
+
+
+class Copies(replication.Copies):
+    """Shows what it keeps to the server that comes in the place of the one before it."""
+
+    def __init__(
+        self,
+        node: Node,
+        place: Place,
+        *,
+        before: int,
+        after: int,
+        counts: Sequence[int],
+        nothing: Any,
+        state_of: Callable[[int], SliceState],
+        mark_of: Callable[[int], Hashable],
+    ) -> None:
+        """`nothing`: an empty vector."""
+        super().__init__(
+            place,
+            before=before,
+            after=after,
+            counts=counts,
+            state_of=state_of,
+            mark_of=mark_of,
+            tell=lambda server, slice, message: node.tell_slice(party.server(server), slice, message),
+            release=node.release,
+        )
+        self._node, self._nothing = node, nothing
+        self._shown: set[str] = set()  # names of vectors
+        node.exhibits[COMPLETE] = lambda _slice: (nothing, float(self.complete))
+        node.exhibits[kept(COPY, STATE)] = self._facts
+
+    def begin(self) -> None:
+        self._node.between_messages(super().begin)
+
+    def _keep(self, at: int, facts: dict[str, Any]) -> None:
+        super()._keep(at, facts)
+        for name in self._held[at].vectors.keys() - self._shown:
+            self._shown.add(name)
+            self._node.exhibits[kept(COPY, name)] = functools.partial(self._vector, name)
+
+    def _vector(self, name: str, at: int) -> Any:
+        return self._held[at].vectors[name]
+
+    def _facts(self, at: int) -> Exhibit:
+        state = self._held[at]
+        return state_exhibit(state.facts, state.vectors, self._nothing)

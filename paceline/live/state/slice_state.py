@@ -1,0 +1,42 @@
+"""A state that somebody keeps for others, as exhibits: what JSON can say of it in one, and each of its vectors.
+
+<whose>/state     the facts, and by what names there are vectors
+<whose>/<name>    one of these
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from paceline.core.fault_tolerance.replication import SliceState
+from paceline.live.node.node import Node
+from paceline.live.node.published_state import STATE, Exhibit
+from paceline.live.party import Party
+
+VERSION, LOCK_STEP = "version", "lock-step"
+CHECKPOINT, SNAPSHOT = "", "snapshot"
+"""For whom something is kept: for the evaluator, or for a server that may have to be replaced."""
+FORGET = -1  # in place of a version
+AHEAD = 2  # versions, before what is asked for is kept: in lock-step no server is further than one from another
+
+
+def kept(whose: str, name: str) -> str:
+    """By what name a kept vector is shown."""
+    return f"{whose}/{name}"
+
+
+def state_exhibit(facts: dict[str, Any], vectors: Iterable[str], nothing: Any) -> Exhibit:
+    """`nothing`: an empty vector, for the place of one."""
+    return Exhibit(v=nothing, facts=json.dumps({**facts, "vectors": sorted(vectors)}))
+
+
+def fetch(node: Node, source: Party, slices: Sequence[int], whose: str) -> list[SliceState]:
+    """What `source` shows of these slices. Raises PeerLost or TimedOut."""
+    shown = node.exhibits_of(source, [(kept(whose, STATE), at) for at in slices])
+    facts: list[dict[str, Any]] = [json.loads(exhibit.facts) for exhibit in shown]
+    # Each its own: a slice that has not been updated yet may have none of the optimizer's.
+    wanted = [(kept(whose, name), at) for at, of in zip(slices, facts, strict=True) for name in of["vectors"]]
+    found = iter(node.exhibits_of(source, wanted))
+    return [SliceState({name: next(found).v for name in of["vectors"]}, of) for of in facts]

@@ -1,0 +1,130 @@
+"""Which figures there are, what each is called, and how it is to be read."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.core.trace import Applied, Record, Span
+from paceline.observe.plots import bars, curves, staleness, time_shares
+from paceline.observe.plots.digest import Digest, Entry
+from paceline.observe.plots.style import INK, TYPE, words
+from paceline.observe.plots.timeline import timeline_figure
+from paceline.observe.terminal.number_format import counted, seconds_text
+
+ROWS_MAX = 16
+"""Of a timeline; of more workers, half the rows are the slowest and half the fastest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plate:
+    """`draw` gives a figure, or None where the runs have nothing to show in it."""
+
+    name: str
+    title: str
+    caption: str
+    draw: Callable[[Sequence[Entry]], Any | None]
+
+
+PLATES = (
+    Plate(
+        "accuracy-time",
+        "Accuracy by time",
+        "Test accuracy against seconds of training. Of several seeds: each thin, their mean thick with a band of one "
+        "standard deviation, as far as all of them go.",
+        functools.partial(curves.accuracy, by="time"),
+    ),
+    Plate(
+        "accuracy-exchange",
+        "Accuracy by exchange",
+        "How much each exchange over the network brought: exchanges of a worker, in the mean over workers.",
+        functools.partial(curves.accuracy, by="exchange"),
+    ),
+    Plate(
+        "accuracy-samples",
+        "Accuracy by samples",
+        "How much each sample brought. Late or diverging updates need more of them for the same accuracy.",
+        functools.partial(curves.accuracy, by="samples"),
+    ),
+    Plate(
+        "target",
+        "Time to the target",
+        "Seconds to the target accuracy, and how many times sooner than the baseline that was; runs of one seed are "
+        "compared with each other. Dots are runs, lines one standard deviation.",
+        bars.to_target,
+    ),
+    Plate("throughput", "Throughput", "Training samples a second, of all workers together.", bars.throughput),
+    Plate(
+        "traffic",
+        "Traffic",
+        "What the workers sent and received, as counted on the way, a second; and in all.",
+        bars.traffic,
+    ),
+    Plate(
+        "computing",
+        "Computing, communicating, waiting",
+        "Where the time of each worker went, by rank. The share of computing is the computing-time ratio.",
+        time_shares.computing,
+    ),
+    Plate(
+        "staleness",
+        "Staleness",
+        "How many versions were applied between the weights a contribution was computed on and its own update: share "
+        "of the contributions. The dashed line is the mean.",
+        staleness.staleness,
+    ),
+)
+
+
+def timelines(entries: Sequence[Entry]) -> Iterator[Plate]:
+    """One plate for the first run of each group that has spans."""
+    for entry in entries:
+        if any(isinstance(record, Span) for record in entry.digests[0].begin):
+            yield Plate(
+                f"timeline-{slug(entry.name)}",
+                f"Timeline: {entry.name}",
+                f"The first steps of {entry.group.runs[0].path}: what each worker was at; below, staleness.",
+                functools.partial(_timeline, entry.digests[0], entry.name),
+            )
+
+
+def titled(plate: Plate, figure: Any) -> Any:
+    """With its title in it, for a figure that goes alone."""
+    if not plate.name.startswith("timeline"):
+        figure.suptitle(plate.title, x=0.01, ha="left", fontsize=TYPE["title"], fontweight="bold", color=INK)
+    return figure
+
+
+def slug(name: str) -> str:
+    """A name as part of a file's."""
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", name).strip("-.") or "run"
+
+
+def _timeline(digest: Digest, name: str, _: Sequence[Entry]) -> Any:
+    workers = {worker.rank: worker for worker in digest.summary.workers}
+    shown = chosen(digest)
+    rows = {rank: row for row, rank in enumerate(shown)}
+    records: list[Record] = [r for r in digest.begin if isinstance(r, Applied)]
+    records += [_moved(r, rows[r.rank]) for r in digest.begin if isinstance(r, Span) and r.rank in rows]
+    labels = [f"{rank}" + (f"  ×{workers[rank].slowdown:.3g}" if workers[rank].slowdown != 1 else "") for rank in shown]
+    some = f" {counted(len(shown), 'worker')} of {len(workers)}: the slowest and the fastest." * (
+        len(shown) < len(workers)
+    )
+    return timeline_figure(words(name), f"The first {seconds_text(digest.until)}.{some}", records, labels, digest.until)
+
+
+def chosen(digest: Digest) -> list[int]:
+    """The ranks in a timeline: all, or those at both ends by speed; by rank."""
+    ranks = sorted(worker.rank for worker in digest.summary.workers)
+    if len(ranks) <= ROWS_MAX:
+        return ranks
+    speed = {w.rank: w.steps / (w.seconds_computing or 1.0) for w in digest.summary.workers}
+    by_speed = sorted(ranks, key=lambda rank: (speed[rank], rank))
+    return sorted(by_speed[: ROWS_MAX // 2] + by_speed[-ROWS_MAX // 2 :])
+
+
+def _moved(span: Span, row: int) -> Span:
+    return Span(at=span.at, rank=row, activity=span.activity, seconds=span.seconds, steps=span.steps)

@@ -1,0 +1,254 @@
+"""The two figures: `curve` of one run, `race` of several. Above, accuracy against time; below, where the time went.
+
+A run that trained no model has a timeline of its first steps above.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline.core.trace import Ended, Evaluated, Membership, Record, Span
+from paceline.observe.plots import style, timeline
+from paceline.observe.plots.style import FAINT, INK, LINES, MARKS, TYPE
+from paceline.observe.runs.summary import SUMMARY, Summary, WorkerSummary, read_summary
+from paceline.observe.terminal.number_format import accuracy_text, counted, labels, percent, seconds_text
+from paceline.observe.terminal.race import ranking, why
+from paceline.observe.trace.trace_file import TRACE, read_trace
+
+ROWS_LABELLED_MAX = 12
+BARS_LABELLED_MAX = 40
+NAMES_COLUMNS = 100
+"""Characters that stand side by side under the bars."""
+NARROWEST_LABELLED = 0.04
+DOTTED_MAX = 40
+STEPS_SHOWN = 8
+"""Of the slowest worker, in a timeline."""
+
+
+def curve(run_dir: str | os.PathLike[str], out_png: str | os.PathLike[str]) -> None:
+    """Draw the run in `run_dir`. Raises PacelineError when its summary or trace is missing or damaged."""
+    run_dir = Path(run_dir)
+    style.save(curve_figure(read_summary(run_dir / SUMMARY), read_trace(run_dir / TRACE)), out_png)
+
+
+def race(runs: Iterable[tuple[Summary, Iterable[Record]]], out_png: str | os.PathLike[str]) -> None:
+    """Draw several runs, each a summary and its trace (`read_trace(...)` will do), against each other."""
+    style.save(race_figure(runs), out_png)
+
+
+def curve_figure(summary: Summary, records: Iterable[Record]) -> Any:
+    workers = sorted(summary.workers, key=lambda worker: worker.rank)
+    until = _first_steps(summary)
+    evaluations, spans = _parted(records, until)
+    figure, (top, bottom) = style.empty((6.0, min(3.6, 0.6 + 0.32 * len(workers))))
+    style.title(top, f"{summary.scheme}: {summary.model} on {summary.data}", _outcome(summary))
+    if evaluations or not spans or len(workers) > ROWS_LABELLED_MAX:
+        _accuracy(top, [(summary.scheme, summary, evaluations)])
+    else:
+        timeline.rows(top, list(timeline.bars(spans)), [_who(worker) for worker in workers], until)
+        top.set_xlabel("seconds of training, the first of them", fontsize=TYPE["label"], color=INK)
+    _rows_of_workers(bottom, workers)
+    return figure
+
+
+def race_figure(runs: Iterable[tuple[Summary, Iterable[Record]]]) -> Any:
+    loaded = {id(summary): (summary, _evaluations(records)) for summary, records in runs}
+    summaries = [summary for summary, _ in loaded.values()]
+    names = {id(s): name for s, name in zip(summaries, labels(summaries), strict=True)}
+    # Drawn in the order they were given, so that a scheme keeps its colour; the legend and the bars are ranked.
+    entries = [(names[key], summary, evaluations) for key, (summary, evaluations) in loaded.items()]
+    figure, (top, bottom) = style.empty((5.4, 3.2))
+    style.title(top, _setting(summaries), why(summaries))
+    _accuracy(top, entries)
+    ranked = ranking(summaries)
+    groups_of_workers(bottom, [(names[id(s)], s.workers) for s in ranked])
+    return figure
+
+
+def _first_steps(summary: Summary) -> float:
+    """Seconds in which the slowest worker makes so many steps that one can still see each of the others'."""
+    slowest = max((w.seconds_computing / w.steps for w in summary.workers if w.steps), default=summary.seconds)
+    return min(summary.seconds, STEPS_SHOWN * slowest)
+
+
+def _parted(records: Iterable[Record], until: float) -> tuple[list[Evaluated], list[Record]]:
+    """The evaluations, and the spans that begin before `until`; the trace is too long to be kept."""
+    kept = [r for r in records if isinstance(r, Evaluated | Ended | Membership) or _begins_before(until, r)]
+    return _evaluations(kept), [record for record in kept if isinstance(record, Span)]
+
+
+def _begins_before(until: float, record: Record) -> bool:
+    return isinstance(record, Span) and record.at - record.seconds < until
+
+
+def _evaluations(records: Iterable[Record]) -> list[Evaluated]:
+    """By their moment, which is not the order in which they were made; of the last run in the trace only."""
+    evaluations: list[Evaluated] = []
+    ended = False
+    for record in records:
+        match record:
+            case Evaluated():
+                evaluations.append(record)
+            case Ended():
+                ended = True
+            case Membership(event="joined") if ended:  # another run begins, with a clock of its own
+                evaluations, ended = [], False
+    return sorted(evaluations, key=lambda evaluated: evaluated.at)
+
+
+def _outcome(summary: Summary) -> str:
+    ran = f"{counted(len(summary.workers), 'worker')}, {counted(summary.servers, 'server')}"
+    ended = f"ended after {seconds_text(summary.seconds)} ({summary.reason})"
+    return f"{ran}, {summary.driver}, seed {summary.seed}; {_result(summary)}; {ended}"
+
+
+def _result(summary: Summary) -> str:
+    if summary.test_accuracy is None:
+        return "never evaluated"
+    if summary.target_accuracy is None:
+        return f"accuracy {accuracy_text(summary.test_accuracy)}"
+    if summary.seconds_to_target is None:
+        return f"accuracy {accuracy_text(summary.test_accuracy)}, target {summary.target_accuracy:g} missed"
+    return f"{summary.target_accuracy:g} reached in {seconds_text(summary.seconds_to_target)}"
+
+
+def _setting(summaries: Sequence[Summary]) -> str:
+    if not summaries:
+        return "Race"
+    first = summaries[0]
+    return f"Race: {first.model} on {first.data}, {counted(len(first.workers), 'worker')}, {first.driver}"
+
+
+# ---- accuracy against time -----------------------------------------------------------------------------------
+def _accuracy(axes: Any, entries: Sequence[tuple[str, Summary, list[Evaluated]]]) -> None:
+    style.plain_axes(axes, grid="y")
+    axes.set_ylabel("test accuracy", fontsize=TYPE["label"], color=INK)
+    axes.set_xlabel("seconds of training", fontsize=TYPE["label"], color=INK)
+    handles = {id(s): _line(axes, i, name, s, evaluations) for i, (name, s, evaluations) in enumerate(entries)}
+    shown = [handles[id(s)] for s in ranking([summary for _, summary, _ in entries])]
+    targets = sorted({s.target_accuracy for _, s, _ in entries if s.target_accuracy is not None})
+    for target in targets:
+        dashes: dict[str, Any] = {"color": FAINT, "linestyle": (0, (5, 4)), "linewidth": 1.5}
+        shown.append(axes.axhline(target, **dashes, label=f"target {target:g}"))
+    _frame(axes, entries, targets)
+    style.side_legend(axes, shown)
+
+
+def _line(axes: Any, index: int, name: str, summary: Summary, evaluations: list[Evaluated]) -> Any:
+    """Draws the curve and, where it reaches the target, a mark; returns what stands for both in the legend."""
+    from matplotlib.lines import Line2D
+
+    look: dict[str, Any] = {
+        "color": LINES[index % len(LINES)],
+        "linestyle": "-" if index < len(LINES) else (0, (6, 2)),  # colours come round again
+        "linewidth": 2.4,
+    }
+    mark: dict[str, Any] = {
+        "marker": MARKS[index % len(MARKS)],
+        "markersize": 11,
+        "markeredgecolor": "white",
+        "markeredgewidth": 1.2,
+    }
+    dots: dict[str, Any] = {"marker": "."} if 0 < len(evaluations) <= DOTTED_MAX else {}
+    axes.plot([e.at for e in evaluations], [e.accuracy for e in evaluations], **look, **dots, label=name)
+    label = f"{name}  {_short_result(summary)}"
+    if summary.seconds_to_target is None:
+        return Line2D([], [], **look, label=label)
+    hit = next((e.accuracy for e in evaluations if e.at >= summary.seconds_to_target), summary.target_accuracy)
+    axes.plot([summary.seconds_to_target], [hit], **look, **mark, zorder=5)
+    return Line2D([], [], **look, **mark, label=label)
+
+
+def _short_result(summary: Summary) -> str:
+    if summary.seconds_to_target is not None:
+        return seconds_text(summary.seconds_to_target)
+    if summary.test_accuracy is None:
+        return "not evaluated"
+    return ("missed, " if summary.target_accuracy is not None else "") + accuracy_text(summary.test_accuracy)
+
+
+def _frame(axes: Any, entries: Sequence[tuple[str, Summary, list[Evaluated]]], targets: Sequence[float]) -> None:
+    seen = [e.accuracy for _, _, evaluations in entries for e in evaluations]
+    if seen:
+        low, high = min([*seen, *targets]), max([*seen, *targets])
+        room = max(0.05, 0.08 * (high - low))
+        axes.set_ylim(max(-0.01, low - room), min(1.01, high + room))
+    else:
+        axes.set_ylim(0, 1.01)
+        look: dict[str, Any] = {"fontsize": TYPE["title"], "color": FAINT, "ha": "center", "va": "center"}
+        axes.text(0.5, 0.4, "no evaluation was recorded", transform=axes.transAxes, **look)
+    ends = [max([summary.seconds, *(e.at for e in evaluations)]) for _, summary, evaluations in entries]
+    axes.set_xlim(0, 1.02 * max([*ends, 1e-9]))
+
+
+# ---- where the time went ---------------------------------------------------------------------------------------
+def _rows_of_workers(axes: Any, workers: Sequence[WorkerSummary]) -> None:
+    style.plain_axes(axes, grid="x")
+    places = list(range(len(workers)))
+    style.stacked(axes, places, [w.shares for w in workers], 0.78, across=True)
+    axes.set_xlim(0, 100)
+    axes.set_ylim(len(workers) - 0.5, -0.5)
+    axes.set_xlabel("percent of each worker's time", fontsize=TYPE["label"], color=INK)
+    axes.tick_params(axis="y", length=0)
+    if len(workers) <= ROWS_LABELLED_MAX:
+        axes.set_yticks(places, [_who(worker) for worker in workers])
+        _percentages(axes, workers)
+    else:
+        every = -(-len(workers) // ROWS_LABELLED_MAX)
+        axes.set_yticks(places[::every], [str(w.rank) for w in workers[::every]])
+        axes.set_ylabel("worker", fontsize=TYPE["label"], color=INK)
+    style.activity_legend(axes)
+
+
+def _who(worker: WorkerSummary) -> str:
+    slow = f" ×{worker.slowdown:.3g}" if worker.slowdown != 1 else ""
+    return f"{worker.rank}  {worker.device}{slow}"
+
+
+def _percentages(axes: Any, workers: Sequence[WorkerSummary]) -> None:
+    for place, worker in enumerate(workers):
+        begin = 0.0
+        for activity in style.ACTIVITIES:
+            share = getattr(worker.shares, activity)
+            if share >= NARROWEST_LABELLED:
+                look: dict[str, Any] = {"fontsize": TYPE["note"], "color": INK if activity == "waiting" else "white"}
+                axes.text(100 * (begin + share / 2), place, percent(share), ha="center", va="center", **look)
+            begin += share
+
+
+def groups_of_workers(axes: Any, groups: Sequence[tuple[str, Sequence[WorkerSummary]]]) -> None:
+    """A bar for each worker, those of a group side by side above its name."""
+    style.plain_axes(axes, grid="y")
+    begin, middles, places, workers = 0.0, [], [], []
+    for _, members in groups:
+        ranked = sorted(members, key=lambda worker: worker.rank)
+        middles.append(begin + (len(ranked) - 1) / 2)
+        places += [begin + i for i in range(len(ranked))]
+        workers += ranked
+        begin += len(ranked) + max(0.6, 0.15 * len(ranked))
+    style.stacked(axes, places, [w.shares for w in workers], 0.84, across=False)
+    room = max(0.7, (12 - begin) / 2)  # a single bar as wide as the figure would look like a mistake
+    axes.set_xlim(-room, max(places, default=0) + room)
+    axes.set_ylim(0, 100)
+    axes.set_ylabel("percent of each worker's time", fontsize=TYPE["label"], color=INK)
+    axes.tick_params(axis="x", length=0)
+    names, look = _fitted([name for name, _ in groups])
+    axes.set_xticks(middles, names, fontweight="bold", **look)
+    if len(places) <= BARS_LABELLED_MAX:
+        axes.tick_params(axis="x", pad=22)
+        axes.xaxis.remove_overlapping_locs = False  # the middle worker of an odd number stands under its group's name
+        axes.set_xticks(places, [str(w.rank) for w in workers], minor=True, fontsize=TYPE["tick"], color=FAINT)
+        axes.tick_params(axis="x", which="minor", length=0)
+    style.activity_legend(axes)
+
+
+def _fitted(names: list[str]) -> tuple[list[str], dict[str, Any]]:
+    """Group names on one line, else a word a line, else small and slanted: whatever does not overlap."""
+    for shape in (names, [name.replace(" ", "\n") for name in names]):
+        widest = max((len(line) for name in shape for line in name.split("\n")), default=0)
+        if len(names) * (widest + 2) <= NAMES_COLUMNS:
+            return shape, {"fontsize": TYPE["label"]}
+    return names, {"fontsize": 10, "rotation": 25, "ha": "right", "rotation_mode": "anchor"}

@@ -1,0 +1,176 @@
+"""How every figure looks: size, type, colours, axes. Objects only: matplotlib's global state is left alone."""
+
+from __future__ import annotations
+
+import io
+import os
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline.observe.runs.summary import Shares
+
+INCHES = (14.0, 9.0)
+DPI = 100
+INK = "#222222"
+FAINT = "#767676"
+LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
+"""Okabe and Ito's palette, safe for the colour-blind; yellow, too faint for a line, is replaced."""
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+ACTIVITIES = {"computing": "#009E73", "communicating": "#0072B2", "waiting": "#F0A63A"}
+NOTE_COLUMNS = 140
+TYPE = {"title": 17, "label": 13, "tick": 12, "note": 12, "small": 10}
+WIDE = 11.0
+"""Inches, of figures that stand on a page."""
+ENDS_LABELLED_MAX = 16
+
+
+def empty(rows: Sequence[float], inches: tuple[float, float] = INCHES) -> tuple[Any, list[Any]]:
+    """A figure and its axes, one above the other, with `rows` as their relative heights."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=inches, dpi=DPI, layout="constrained", facecolor="white")
+    layout: Any = figure.get_layout_engine()
+    layout.set(w_pad=0.15, h_pad=0.15, hspace=0.06)
+    grid = figure.add_gridspec(len(rows), 1, height_ratios=list(rows))
+    return figure, [figure.add_subplot(grid[row, 0]) for row in range(len(rows))]
+
+
+def beside(panels: int) -> tuple[Any, list[Any]]:
+    """A figure and its axes, side by side, with the same heights to be read off."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDE if panels < 3 else 5 * panels, 5.0), dpi=DPI, layout="constrained", facecolor="white")
+    return figure, list(figure.subplots(1, panels, sharey=True, squeeze=False)[0])
+
+
+def look(index: int) -> dict[str, Any]:
+    """Colour and dashes of the line of number `index`: colours come round again."""
+    dashes = ("-", (0, (6, 2)), (0, (2, 1.5)))
+    return {"color": LINES[index % len(LINES)], "linestyle": dashes[index // len(LINES) % len(dashes)]}
+
+
+def words(text: str) -> str:
+    """As it is: names come from users, and a dollar sign would begin a formula."""
+    return text.replace("$", r"\$")
+
+
+def end_labels(axes: Any, ends: Sequence[tuple[tuple[float, float], Any]]) -> None:
+    """A mark where each line ends, and the same mark with its name to the right, in the order of the ends.
+
+    `ends`: points, and what has a name and an index. The mark says which is which where colours do not.
+    """
+    from matplotlib.transforms import offset_copy
+
+    low, high = axes.get_ylim()
+    ranked = sorted(ends, key=lambda end: end[0][1])[-ENDS_LABELLED_MAX:]
+    apart = 0.052 * (5.0 / axes.figure.get_size_inches()[1])
+    heights = spread_out([(y - low) / ((high - low) or 1.0) for (_, y), _ in ranked], apart)
+    for ((x, y), entry), height in zip(ranked, heights, strict=True):
+        colour = look(entry.index)["color"]
+        mark: dict[str, Any] = {"marker": MARKS[entry.index % len(MARKS)], "markeredgecolor": "white", "color": colour}
+        axes.plot([x], [y], **mark, markersize=9, zorder=5, clip_on=False)
+        aside = offset_copy(axes.transAxes, axes.figure, x=14, units="points")
+        axes.plot([1.0], [height], **mark, markersize=8, transform=aside, clip_on=False)
+        place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "center"}
+        type_: dict[str, Any] = {"fontsize": TYPE["note"], "fontweight": "bold", "color": colour}
+        axes.annotate(words(entry.name), (1.0, height), xytext=(23, 0), **place, **type_)
+
+
+def spread_out(places: Sequence[float], apart: float) -> list[float]:
+    """Rising places, moved as little upwards as keeps them apart; then down again as far as the top is passed."""
+    moved: list[float] = []
+    for place in places:
+        moved.append(max(place, moved[-1] + apart) if moved else place)
+    limit = 1.0
+    for n in reversed(range(len(moved))):
+        moved[n] = min(moved[n], limit)
+        limit = moved[n] - apart
+    return moved
+
+
+def legend_above(axes: Any) -> None:
+    place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2, "frameon": False}
+    axes.legend(**place, ncols=4, fontsize=TYPE["note"], labelcolor=INK, handlelength=1.0)
+
+
+def plain_axes(axes: Any, *, grid: str) -> None:
+    """Thin, quiet axes; `grid` is the axis, x or y, whose values are to be read off."""
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color("#AAAAAA")
+    axes.tick_params(labelsize=TYPE["tick"], color="#AAAAAA", labelcolor=INK)
+    axes.grid(axis=grid, color="#E6E6E6", linewidth=1)
+    axes.set_axisbelow(True)
+
+
+def title(axes: Any, text: str, note: str) -> None:
+    """`note` may run on over what is to the right of the axes; only its height takes part in the layout."""
+    lines = textwrap.wrap(note, NOTE_COLUMNS)
+    axes.set_title(text, loc="left", fontsize=TYPE["title"], color=INK, fontweight="bold", pad=14 + 16 * len(lines))
+    place: dict[str, Any] = {
+        "xycoords": "axes fraction",
+        "textcoords": "offset points",
+        "va": "bottom",
+        "linespacing": 1.3,
+    }
+    below = axes.annotate("\n".join(lines), (0, 1), xytext=(0, 10), **place, fontsize=TYPE["note"], color=FAINT)
+    below.set_in_layout(False)
+
+
+def side_legend(axes: Any, handles: list[Any]) -> None:
+    """To the right of the axes, where no curve can run under it."""
+    axes.legend(
+        handles=handles,
+        loc="upper left",
+        bbox_to_anchor=(1.01, 1.0),
+        borderaxespad=0,
+        frameon=False,
+        fontsize=TYPE["label"] if len(handles) <= 14 else 9,
+        labelcolor=INK,
+    )
+
+
+def activity_legend(axes: Any) -> None:
+    from matplotlib.patches import Patch
+
+    side_legend(axes, [Patch(color=colour, label=name) for name, colour in ACTIVITIES.items()])
+
+
+def stacked(axes: Any, at: Sequence[float], shares: Sequence[Shares], thickness: float, *, across: bool) -> None:
+    """One bar per place in `at`, in percent; `across` draws them from left to right instead of upwards."""
+    begin = [0.0] * len(at)
+    for name, colour in ACTIVITIES.items():
+        long = [100 * getattr(share, name) for share in shares]
+        if across:
+            axes.barh(at, long, thickness, left=begin, color=colour, label=name)
+        else:
+            axes.bar(at, long, thickness, bottom=begin, color=colour, label=name)
+        begin = [a + b for a, b in zip(begin, long, strict=True)]
+
+
+def save(figure: Any, path: str | os.PathLike[str]) -> None:
+    """As a PNG, or an SVG by the name's end; a figure looked at while it is drawn anew is the old or the new one."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        if path.suffix == ".svg":
+            draft.write_text(svg(figure), encoding="utf-8", errors="backslashreplace")
+        else:
+            figure.savefig(draft, format="png", dpi=DPI)
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def svg(figure: Any, **options: Any) -> str:
+    """With its words as words, to be found and read aloud; the same figure gives the same text."""
+    from matplotlib import rc_context
+
+    text = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "paceline"}):
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None}, **options)
+    return text.getvalue()

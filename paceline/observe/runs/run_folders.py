@@ -1,0 +1,142 @@
+"""Runs as they lie on disk: found by folder, and those that differ in nothing but their seed taken together."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.trace import Record
+from paceline.observe.runs.summary import SUMMARY, Summary, read_summary
+from paceline.observe.runs.summary_from_trace import REASON, rebuilt
+from paceline.observe.trace.trace_file import TRACE, read_trace
+
+CONFIG = "config.toml"
+OF_ONE_RUN = {"run.scheme", "run.seed", "run.out", "run.hook", "run.verbose", "run.trace_mb"}
+"""What may differ between two runs of one experiment, and `scheme`, which is its name anyway."""
+DIFFERING_MAX = 3
+Finder = Callable[[Path], "Run | None"]
+"""Another kind of run that may lie in a folder; None where it does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """`facts`: its settings by `section.key`; `records` begins anew at every call, and may raise PacelineError."""
+
+    path: Path
+    summary: Summary
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    records: Callable[[], Iterable[Record]] = tuple
+
+    @property
+    def shares(self) -> str:
+        """Who got which samples; `uniform` is i.i.d."""
+        return str(self.facts.get("data.shares", "uniform"))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Runs of one experiment under several seeds."""
+
+    name: str
+    runs: tuple[Run, ...]
+
+    @property
+    def first(self) -> Summary:
+        return self.runs[0].summary
+
+    @property
+    def summaries(self) -> list[Summary]:
+        return [run.summary for run in self.runs]
+
+
+def find(paths: Iterable[str], others: Sequence[Finder] = ()) -> tuple[list[Run], list[str]]:
+    """The runs in these folders, or one folder further down, as `race` leaves them; and notes.
+
+    A note is what was skipped, or has not ended: of such a run there is what its trace tells.
+    Raises ConfigError when there is no run at all.
+    """
+    runs: list[Run] = []
+    notes: list[str] = []
+    for path in map(Path, paths):
+        try:
+            inside = list(_inside(path, others))
+        except PacelineError as error:
+            notes.append(f"{error}; skipped")
+            continue
+        runs += inside
+        notes += [f"{r.path}: no {SUMMARY}, since it {REASON}; from its trace" for r in inside if _unended(r)]
+        if not inside:
+            notes.append(f"{path}: {'no run is there' if path.exists() else 'no such folder'}; skipped")
+    if not runs:
+        raise ConfigError("\n".join([*notes, "no run is there: name the folders that --out of train or race named"]))
+    return runs, notes
+
+
+def _unended(run: Run) -> bool:
+    return run.summary.reason == REASON
+
+
+def _inside(path: Path, others: Sequence[Finder]) -> Iterator[Run]:
+    own = _run(path, others)
+    if own:
+        yield own
+    elif path.is_dir():
+        yield from (run for child in sorted(path.iterdir()) if child.is_dir() and (run := _run(child, others)))
+
+
+def _run(path: Path, others: Sequence[Finder]) -> Run | None:
+    summary, trace = path / SUMMARY, path / TRACE
+    if not summary.is_file() and not trace.is_file():
+        return next((run for other in others if (run := other(path))), None)
+    facts = _facts(path / CONFIG)
+    known = read_summary(summary) if summary.is_file() else rebuilt(read_trace(trace), facts)
+    return Run(path=path, summary=known, facts=facts, records=lambda: read_trace(trace))
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        sections = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise PacelineError(f"{path}: the settings cannot be read ({error})") from error
+    return {
+        f"{s}.{key}": value for s, keys in sections.items() if isinstance(keys, dict) for key, value in keys.items()
+    }
+
+
+# ---- together ------------------------------------------------------------------------------------------------
+def groups(runs: Sequence[Run]) -> list[Group]:
+    """Those of one experiment together, in the order in which they were given."""
+    by_setting: dict[str, list[Run]] = {}
+    for run in runs:
+        by_setting.setdefault(repr(sorted(_setting(run).items())), []).append(run)
+    settings = [_setting(members[0]) for members in by_setting.values()]
+    names = [_name(setting, [s for s in settings if s["scheme"] == setting["scheme"]]) for setting in settings]
+    return [Group(name, tuple(members)) for name, members in zip(names, by_setting.values(), strict=True)]
+
+
+def _setting(run: Run) -> dict[str, Any]:
+    s = run.summary
+    own = {"scheme": s.scheme, "driver": s.driver, "model": s.model, "data": s.data, "workers": len(s.workers)}
+    asked = {key: value for key, value in run.facts.items() if key not in OF_ONE_RUN}
+    return own | {"servers": s.servers, "target": s.target_accuracy} | s.parameters | asked
+
+
+def _name(setting: dict[str, Any], namesakes: Sequence[dict[str, Any]]) -> str:
+    """The scheme, and what tells it from others of that scheme; a setting that says it twice says it once."""
+    differing: dict[str, str] = {}
+    for key, value in setting.items():
+        if any(other.get(key) != value for other in namesakes):
+            text = ",".join(f"{v:g}" if isinstance(v, float) else str(v) for v in value) if _is_list(value) else value
+            differing.setdefault(key.rpartition(".")[2], str(text))
+    told = [f"{key}={text}" for key, text in differing.items()]
+    return " ".join([setting["scheme"], *told[:DIFFERING_MAX], *(["..."] if len(told) > DIFFERING_MAX else [])])
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)

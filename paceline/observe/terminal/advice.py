@@ -1,0 +1,232 @@
+"""What a scheme would be worth on a cluster, put into a table and into words; and what nobody can know beforehand.
+
+Time to a target is samples needed over samples a second. The second is known once a cluster has been simulated; the
+first is a property of model, data and learning rate, and is known only when the model was trained. So the advice keeps
+the two apart: a faster scheme is worth having while it needs no more samples than its lead allows.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline.observe.runs.summary import Summary
+from paceline.observe.terminal.columns import columns
+from paceline.observe.terminal.number_format import accuracy_text, count_text, megabytes, percent, seconds_text
+from paceline.observe.terminal.race import ranking
+
+EXACT, LATE, LOCAL, GOSSIP, LOSSY = "exact", "late", "local", "gossip", "lossy"
+WHAT = {
+    EXACT: "one update a round from everybody's gradient at the same weights, as one process would make it",
+    LATE: "gradients are applied to newer weights than they were computed on",
+    LOCAL: "workers make steps of their own between exchanges",
+    GOSSIP: "every worker has a model of its own; they are mixed",
+    LOSSY: "some of the work is thrown away",
+}
+WORTH = 1.1
+"""A lead below this is not worth another scheme."""
+NARROW = 0.2
+"""From this share of the time on, communication is what holds a scheme back."""
+COLUMNS = 100
+HEAD = ("scheme", "updates", "smp/s", "times", "idle", "comm", "stale", "steps", "lost", "MB/s", "MB wkr", "MB srv")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prospect:
+    """One scheme on the cluster, as simulated.
+
+    dropped: samples whose gradients were thrown away. worker_bytes, server_bytes: of the largest of each, at most.
+    local: the optimizer is the worker's. own_models: workers' models differ. unseen: what of a scheme that changes as
+    it goes the simulated time has not come to.
+    """
+
+    summary: Summary
+    dropped: int
+    worker_bytes: int
+    server_bytes: int
+    local: bool
+    own_models: bool
+    unseen: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.summary.scheme
+
+    @property
+    def samples_per_second(self) -> float:
+        """Of those that reach the model."""
+        s = self.summary
+        return (s.samples - self.dropped) / s.seconds if s.seconds else 0.0
+
+    @property
+    def steps_an_exchange(self) -> float:
+        workers = self.summary.workers
+        return sum(w.steps for w in workers) / max(1, sum(w.exchanges for w in workers))
+
+    @property
+    def kind(self) -> str:
+        """How its updates come about, as far as was seen."""
+        if self.dropped > 0.001 * self.summary.samples:
+            return LOSSY
+        if self.own_models:
+            return GOSSIP
+        if self.local:
+            return LOCAL
+        exchanges = [w.exchanges for w in self.summary.workers]
+        return LATE if self.summary.staleness_mean or max(exchanges) - min(exchanges) > 1 else EXACT
+
+    @property
+    def slowest_share(self) -> float:
+        """Of all samples, those of the worker that did fewest, as a fraction of an equal part."""
+        workers = self.summary.workers
+        return min(w.samples for w in workers) * len(workers) / max(1, self.summary.samples)
+
+
+def ranked(prospects: Sequence[Prospect]) -> list[Prospect]:
+    """By time to the target where the model was trained, else by samples a second."""
+    if any(p.summary.target_accuracy is not None for p in prospects):
+        place = {id(s): n for n, s in enumerate(ranking([p.summary for p in prospects]))}
+        return sorted(prospects, key=lambda p: place[id(p.summary)])
+    return sorted(prospects, key=lambda p: -p.samples_per_second)
+
+
+def reference(prospects: Sequence[Prospect]) -> Prospect | None:
+    """What the others are compared with: the fastest whose updates are those of one process."""
+    exact = [p for p in prospects if p.kind == EXACT]
+    return max(exact, key=lambda p: p.samples_per_second, default=None)
+
+
+def advice_text(prospects: Sequence[Prospect], refused: Sequence[tuple[str, str]]) -> str:
+    """The table, the verdict, and what it does not know. `refused`: schemes that do not fit, and why."""
+    lines = [_table(ranked(prospects)), "", WHAT_COLUMNS, ""]
+    lines += [f"{kind:<7} {WHAT[kind]}" for kind in WHAT if any(p.kind == kind for p in prospects)]
+    lines += [textwrap.fill(f"{p.name} was seen in part: not {p.unseen}.", COLUMNS) for p in prospects if p.unseen]
+    lines += ["", *(textwrap.fill(line, COLUMNS) for line in verdict(prospects))]
+    if refused:
+        lines += ["", "Left out:", *(f"  {name}: {why}" for name, why in refused)]
+    unknown = [textwrap.fill(f"- {line}", COLUMNS, subsequent_indent="  ") for line in _unknown(prospects)]
+    return "\n".join([*lines, "", "What this cannot know:", *unknown])
+
+
+WHAT_COLUMNS = """smp/s: samples that reach the model, a second; times: against the fastest exact scheme; idle, comm:
+shares of the workers' time; stale: mean staleness; steps: of a worker between two exchanges; lost:
+share of samples thrown away; MB wkr, MB srv: memory for vectors on a worker and on a server, at
+most."""
+
+
+def _table(prospects: Sequence[Prospect]) -> str:
+    base = reference(prospects)
+    trained = any(p.summary.target_accuracy is not None for p in prospects)
+    head = (HEAD[0], "to target", "accuracy", *HEAD[1:]) if trained else HEAD
+    return columns(head, [_row(p, base, trained) for p in prospects], last=">")
+
+
+def _row(p: Prospect, base: Prospect | None, trained: bool) -> tuple[str, ...]:
+    s = p.summary
+    reached = "missed" if s.seconds_to_target is None else seconds_text(s.seconds_to_target)
+    cells = (
+        p.kind,
+        count_text(p.samples_per_second),
+        f"{p.samples_per_second / base.samples_per_second:.2f}" if base else "-",
+        percent(s.shares.waiting),
+        percent(s.shares.communicating),
+        "-" if s.staleness_mean is None else f"{s.staleness_mean:.1f}",
+        f"{p.steps_an_exchange:.1f}",
+        percent(p.dropped / max(1, s.samples)),
+        megabytes(round((s.bytes_up + s.bytes_down) / max(s.seconds, 1e-9))),
+        megabytes(p.worker_bytes),
+        megabytes(p.server_bytes),
+    )
+    return (p.name, reached, accuracy_text(s.test_accuracy), *cells) if trained else (p.name, *cells)
+
+
+def verdict(prospects: Sequence[Prospect]) -> list[str]:
+    """Sentences; each says what it rests on."""
+    if any(p.summary.target_accuracy is not None for p in prospects):
+        return _verdict_of_training(ranked(prospects))
+    base, order = reference(prospects), ranked(prospects)
+    if base is None:
+        best = order[0]
+        return [
+            f"{best.name} gets through most samples, {count_text(best.samples_per_second)} a second; no scheme "
+            "with exact updates was asked for, so there is nothing safe to compare it with."
+        ]
+    lines = [_safe(base)]
+    faster = [p for p in order if p.samples_per_second > WORTH * base.samples_per_second]
+    if not faster:
+        return [*lines, f"No other scheme is faster by more than {percent(WORTH - 1)}, so there is nothing to gain."]
+    return [*lines, *(_worth(p, base) for p in _best_of_each_kind(faster)), *_thrift(prospects, base)]
+
+
+def _safe(base: Prospect) -> str:
+    shares = base.summary.shares
+    why = ""
+    if shares.waiting >= WORTH - 1:
+        why = f"; its workers wait {percent(shares.waiting)} of their time for one another"
+    return f"Without risk: {base.name}, {count_text(base.samples_per_second)} samples/s{why}."
+
+
+def _best_of_each_kind(order: Sequence[Prospect]) -> list[Prospect]:
+    best: dict[str, Prospect] = {}
+    for p in order:
+        best.setdefault(p.kind, p)
+    return list(best.values())
+
+
+def _worth(p: Prospect, base: Prospect) -> str:
+    """A lead, what it may cost, and the risk that comes with it."""
+    times = p.samples_per_second / base.samples_per_second
+    risk = {
+        LATE: f"its updates are {p.summary.staleness_mean or 0:.1f} versions late on average",
+        LOCAL: f"its workers make {p.steps_an_exchange:.1f} steps between exchanges",
+        GOSSIP: "its workers' models differ",
+        LOSSY: f"{percent(p.dropped / max(1, p.summary.samples))} of its samples are thrown away",
+        EXACT: "its updates are exact too",
+    }[p.kind]
+    data = ""
+    if p.slowest_share < 0.5:
+        data = f"; the slowest worker's data counts {percent(p.slowest_share)} of an equal part"
+    return (
+        f"Faster ({p.kind}): {p.name}, {times:.2f} times the samples of {base.name} a second. It is sooner at the "
+        f"target unless it needs more than {times:.2f} times as many samples; {risk}{data}."
+    )
+
+
+def _thrift(prospects: Sequence[Prospect], base: Prospect) -> list[str]:
+    if base.summary.shares.communicating < NARROW:
+        return []
+
+    def sent(p: Prospect) -> float:
+        return (p.summary.bytes_up + p.summary.bytes_down) / max(1, p.summary.samples)
+
+    least = min(prospects, key=sent)
+    if least is base or not sent(least):
+        return []
+    return [
+        f"Communication holds {base.name} back ({percent(base.summary.shares.communicating)} of the time); "
+        f"{least.name} sends {sent(base) / sent(least):.1f} times fewer bytes a sample."
+    ]
+
+
+def _verdict_of_training(order: Sequence[Prospect]) -> list[str]:
+    from paceline.observe.terminal.race import why
+
+    first = order[0].summary
+    return [
+        why([p.summary for p in order]),
+        f"Trained in virtual time with {first.model} on {first.data} at one learning rate "
+        f"({first.learning_rate:g}) and one seed ({first.seed}): a difference of a few percent means nothing.",
+    ]
+
+
+def _unknown(prospects: Sequence[Prospect]) -> list[str]:
+    elsewhere = "what the cluster file or run does not say: other tenants, caches, loading of data, faults to come"
+    if any(p.summary.target_accuracy is not None for p in prospects):
+        return ["whether another model, other data or another learning rate would give the same order", elsewhere]
+    seconds = max((p.summary.seconds for p in prospects), default=0.0)
+    return [
+        "how many samples your model needs under each scheme, and at which rate (--target-accuracy trains one)",
+        f"what comes after the {seconds_text(seconds)} that were simulated, for schemes that change as they go",
+        elsewhere,
+    ]

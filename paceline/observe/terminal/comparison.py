@@ -1,0 +1,143 @@
+"""`paceline summary`: finished runs in tables, and the same as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from paceline.observe.runs.run_folders import Group, Run
+from paceline.observe.runs.seed_statistics import Spread, Standing, baseline, standings
+from paceline.observe.runs.summary import Summary, WorkerSummary
+from paceline.observe.terminal.columns import columns
+from paceline.observe.terminal.number_format import accuracy_text, count_text, counted, megabytes, percent, seconds_text
+from paceline.observe.terminal.progress import WorkerRow
+from paceline.observe.terminal.race import why
+
+RESULTS = ("scheme", "runs", "to target", "times", "accuracy", "smp/s", "ended")
+COSTS = ("scheme", "comp", "comm", "wait", "hidden", "stale", "MB up", "MB down", "MB/s up", "MB/s down")
+NONE = "-"
+
+
+def tables(groups: Sequence[Group]) -> str:
+    """Two tables: what came of it, what it cost; and a sentence."""
+    order = standings(groups)
+    costs = columns(COSTS, [cost(s.group) for s in order], last=">")
+    return "\n\n".join([results(order), costs, sentence(groups, order)])
+
+
+def results(order: Sequence[Standing]) -> str:
+    return columns(RESULTS, [result(s) for s in order])
+
+
+def result(s: Standing) -> tuple[str, ...]:
+    """The cells of one scheme, as in RESULTS."""
+    count = len(s.group.runs)
+    return (
+        s.name,
+        str(count),
+        _reached(s),
+        _shown(s.speedup, lambda x: f"{x:.1f}"),
+        _shown(s.accuracy, accuracy_text),
+        _shown(s.samples_per_second, count_text),
+        ", ".join(sorted({run.reason for run in s.group.summaries})),
+    )
+
+
+def _reached(s: Standing) -> str:
+    if s.group.first.target_accuracy is None:
+        return NONE
+    if s.seconds_to_target is None:
+        return "missed"
+    missed = len(s.group.runs) - s.reached
+    return s.seconds_to_target.text(seconds_text) + (f" ({missed} missed)" if missed else "")
+
+
+def _shown(spread: Spread | None, shown: Callable[[float], str]) -> str:
+    return NONE if spread is None else spread.text(shown)
+
+
+def cost(group: Group) -> tuple[str, ...]:
+    """Means over the runs, all workers of each together."""
+    runs = group.summaries
+
+    def mean(value: Callable[[Summary], float | None], shown: Callable[[float], str]) -> str:
+        spread = Spread.of(map(value, runs))
+        return NONE if spread is None else shown(spread.mean)
+
+    return (
+        group.name,
+        mean(lambda s: s.shares.computing, percent),
+        mean(lambda s: s.shares.communicating, percent),
+        mean(lambda s: s.shares.waiting, percent),
+        mean(lambda s: s.hidden, percent),
+        mean(lambda s: s.staleness_mean, lambda x: f"{x:.1f}"),
+        mean(lambda s: s.bytes_up or None, lambda x: megabytes(round(x))),
+        mean(lambda s: s.bytes_down or None, lambda x: megabytes(round(x))),
+        mean(lambda s: rate(s.bytes_up, s), lambda x: megabytes(round(x))),
+        mean(lambda s: rate(s.bytes_down, s), lambda x: megabytes(round(x))),
+    )
+
+
+def rate(count: int, summary: Summary) -> float | None:
+    """Bytes a second; None where none were counted, as in a run that did not end."""
+    return count / summary.seconds if count and summary.seconds else None
+
+
+def sentence(groups: Sequence[Group], order: Sequence[Standing]) -> str:
+    """Who won, and why; over several seeds, by how much."""
+    if all(len(group.runs) == 1 for group in groups):
+        return why([group.first for group in groups], [group.name for group in groups])
+    best, reference = order[0], baseline(groups)
+    if best.seconds_to_target is None:
+        return f"No scheme reached its target; {best.name} came closest with {_shown(best.accuracy, accuracy_text)}."
+    runs = counted(best.reached, "run")
+    sooner = f"{best.name} reached {best.group.first.target_accuracy:g} in {_reached(best)} over {runs}"
+    if best.group is reference or best.speedup is None:
+        return f"{sooner}."
+    return f"{sooner}, {best.speedup.text(lambda x: f'{x:.1f}')} times as fast as {reference.name}."
+
+
+def row_of(worker: WorkerSummary, seconds: float) -> WorkerRow:
+    """A worker at the end of a run of `seconds`, as the live table shows it."""
+    shares = worker.shares
+    faults = f"{worker.refused} refused" if worker.refused else f"{worker.wild} wild" if worker.wild else ""
+    return WorkerRow(
+        rank=worker.rank,
+        device=worker.device,
+        slowdown=worker.slowdown,
+        steps=worker.steps,
+        samples_per_second=worker.samples / seconds if seconds else 0.0,
+        computing=shares.computing,
+        waiting=shares.waiting,
+        communicating=shares.communicating,
+        hidden=worker.hidden,
+        staleness_mean=worker.staleness_mean,
+        staleness_max=worker.staleness_max,
+        state=faults,
+    )
+
+
+# ---- as JSON -------------------------------------------------------------------------------------------------
+def to_json(groups: Sequence[Group], notes: Sequence[str]) -> str:
+    order = standings(groups)
+    document = {
+        "baseline": baseline(groups).name,
+        "groups": [_group(standing) for standing in order],
+        "runs": [_run(group, run) for group in groups for run in group.runs],
+        "notes": list(notes),
+    }
+    return json.dumps(document, indent=2)
+
+
+def _group(s: Standing) -> dict[str, Any]:
+    spreads = ("seconds_to_target", "speedup", "accuracy", "samples_per_second")
+    numbers = {name: value and dataclasses.asdict(value) for name in spreads for value in [getattr(s, name)]}
+    return {"name": s.name, "runs": len(s.group.runs), "reached": s.reached, **numbers}
+
+
+def _run(group: Group, run: Run) -> dict[str, Any]:
+    s = run.summary
+    derived = {"shares": dataclasses.asdict(s.shares), "hidden": s.hidden, "staleness_mean": s.staleness_mean}
+    return {"path": str(run.path), "group": group.name, **json.loads(s.to_json()), **derived}

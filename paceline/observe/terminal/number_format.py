@@ -1,0 +1,93 @@
+"""Numbers as people read them, the same in tables, lines and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from paceline.core.trace import Leased
+from paceline.observe.runs.summary import Summary
+
+
+def seconds_text(seconds: float) -> str:
+    """`0.42 s`, `4.1 s`, `3 min 20 s`, `2 h 05 min`."""
+    if seconds < 0.995:
+        return f"{seconds:.2f} s"
+    if seconds < 119.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 7200:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f}%"
+
+
+def count_text(count: float) -> str:
+    """At most five characters: `7.25`, `980`, `9999`, `12.3k`, `4.0M`."""
+    if count < 10 and count != int(count):
+        return f"{count:.2f}"
+    if count < 9999.5:
+        return f"{count:.0f}"
+    for scale, unit in ((1e3, "k"), (1e6, "M"), (1e9, "G")):
+        if count < 99.95 * scale:
+            return f"{count / scale:.1f}{unit}"
+        if count < 999.5 * scale:
+            return f"{count / scale:.0f}{unit}"
+    return f"{count / 1e12:.1f}T"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 worker`, `4 workers`, `7 processes`."""
+    plural = noun + ("es" if noun.endswith("s") else "s")
+    return f"{count} {noun if count == 1 else plural}"
+
+
+def accuracy_text(accuracy: float | None) -> str:
+    return "-" if accuracy is None else f"{accuracy:.3f}"
+
+
+def megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f}" if count < 1e8 else f"{count / 1e6:.0f}"
+
+
+def leased_text(leased: Leased) -> str:
+    """Two lines: how much of leased data is done, and what was given out again, and why."""
+    again = {
+        "of workers that left or were lost": leased.returned,
+        "that came too late or were refused": leased.dropped,
+        "of updates that were lost with a server": leased.undone,
+    }
+    twice = f"{leased.twice:,} of them in a second one, too" if leased.twice else "each in one"
+    given = ", ".join(f"{count:,} {whose}" for whose, count in again.items() if count)
+    left_out = f"; left out, since refused twice: {leased.left_out:,}" if leased.left_out else ""
+    return (
+        f"leased samples: {leased.done:,} are in an update, {twice}; {counted(leased.epochs, 'whole epoch')}\n"
+        f"given to others: {given or 'none'}{left_out}"
+    )
+
+
+def labels(summaries: Sequence[Summary]) -> list[str]:
+    """The scheme's name; where one name comes twice, with the parameters that differ, or else the seed."""
+    return [_label(summary, [s for s in summaries if s.scheme == summary.scheme]) for summary in summaries]
+
+
+def _label(summary: Summary, namesakes: Sequence[Summary]) -> str:
+    if len(namesakes) == 1:
+        return summary.scheme
+    differing = [
+        f"{name}={value}"
+        for name, value in summary.parameters.items()
+        if any(other.parameters.get(name) != value for other in namesakes)
+    ]
+    if len({other.seed for other in namesakes}) > 1:
+        differing.append(f"seed={summary.seed}")
+    if not differing:
+        differing.append(f"#{next(i for i, other in enumerate(namesakes, start=1) if other is summary)}")
+    return " ".join([summary.scheme, *differing])
+
+
+def left_text(left: Mapping[str, Sequence[str]]) -> str:
+    """What a run has left, by folder: a line for each."""
+    return "\n".join(f"left in {folder}: {' '.join(names)}" for folder, names in left.items())

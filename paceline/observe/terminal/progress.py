@@ -1,0 +1,217 @@
+"""What is seen while a run goes on: a live table on a terminal, a line every few seconds in a log file.
+
+A view is given snapshots as often as the run cares to make them and draws as many as a reader can use.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TextIO
+
+from paceline.observe.terminal.number_format import accuracy_text, count_text, percent, seconds_text
+
+LINES_MAX = 1000
+PLAIN_WORKERS_MAX = 16
+"""With more workers than this, single ones tell less than the spread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRow:
+    """One worker now. computing, communicating, waiting: shares of its time so far, each between 0 and 1.
+
+    hidden: which share of its communication it did not wait for, None where none was hidden.
+    """
+
+    rank: int
+    device: str
+    slowdown: float
+    steps: int
+    samples_per_second: float
+    computing: float
+    waiting: float
+    communicating: float
+    hidden: float | None = None
+    staleness_mean: float | None = None
+    staleness_max: int | None = None
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A run now. `seconds_left` and `fraction_done` are None where the end cannot be foreseen.
+
+    `samples_before`: those among `samples` that earlier lives of the run have trained, before `elapsed_s` began.
+    """
+
+    scheme: str
+    elapsed_s: float
+    samples: int
+    epochs: float
+    workers: tuple[WorkerRow, ...]
+    accuracy: float | None = None
+    target: float | None = None
+    fraction_done: float | None = None
+    samples_before: int = 0
+    seconds_left: float | None = None
+
+    @property
+    def samples_per_second(self) -> float:
+        return max(0, self.samples - self.samples_before) / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+
+class View(Protocol):
+    """Where snapshots are shown."""
+
+    def begin(self, lines: Sequence[str]) -> None:
+        """Training begins: how the run is set up, to be said once, before anything else is shown."""
+
+    def show(self, snapshot: Snapshot) -> None: ...
+
+    def close(self) -> None:
+        """Draws the last snapshot if it was held back; nothing is shown afterwards."""
+
+
+class Throttle:
+    """Hands on at most one snapshot every `interval_s` of the reader's time, and the last one at the end."""
+
+    def __init__(self, draw: Callable[[Snapshot], None], interval_s: float, clock: Callable[[], float]) -> None:
+        self._draw = draw
+        self._interval_s = interval_s
+        self._clock = clock
+        self._due = clock()
+        self._held: Snapshot | None = None
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._held = snapshot
+        now = self._clock()
+        if now >= self._due:
+            self._due = now + self._interval_s
+            self.flush()
+
+    def flush(self) -> None:
+        if self._held is not None:
+            held, self._held = self._held, None
+            self._draw(held)
+
+
+def has_room(stream: TextIO) -> bool:
+    """Does it take a line at once, as far as the system tells? A full pipe and a stopped terminal do not."""
+    try:
+        return bool(select.select([], [stream], [], 0)[1])
+    except (OSError, ValueError):  # no file of the system's
+        return True
+
+
+class Lines:
+    """Lines for a stream that somebody may read slowly, or never: they wait here, and the run waits for nobody.
+
+    Of more than LINES_MAX that wait the oldest are given up.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._waiting: deque[str] = deque(maxlen=LINES_MAX)
+        self._lock = threading.Lock()
+
+    def say(self, *lines: str) -> None:
+        """From any thread."""
+        with self._lock:
+            self._waiting.extend(lines)
+            while self._waiting and has_room(self._stream):
+                print(self._waiting.popleft(), file=self._stream, flush=True)
+
+    @property
+    def behind(self) -> bool:
+        """Are there lines that nobody has taken?"""
+        self.say()
+        return bool(self._waiting)
+
+
+class PlainView:
+    """One line every `interval_s` seconds, for logs and pipes."""
+
+    def __init__(self, stream: TextIO, interval_s: float = 5.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lines = Lines(stream)
+        self._throttle = Throttle(self._draw, interval_s, clock)
+
+    def begin(self, lines: Sequence[str]) -> None:
+        self._lines.say(*lines)
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._throttle.show(snapshot)
+
+    def close(self) -> None:
+        self._throttle.flush()
+
+    def _draw(self, snapshot: Snapshot) -> None:
+        if not self._lines.behind:  # a later one tells more
+            self._lines.say(plain_line(snapshot))
+
+
+class LiveView:
+    """A table that is redrawn in place. What the program prints meanwhile appears above it."""
+
+    def __init__(self, console: Any, interval_s: float = 0.2, clock: Callable[[], float] = time.monotonic) -> None:
+        from rich.live import Live
+
+        self._live = Live(console=console, auto_refresh=False)
+        self._throttle = Throttle(self._draw, interval_s, clock)
+
+    def begin(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self._live.console.print(line, highlight=False, markup=False)
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._throttle.show(snapshot)
+
+    def close(self) -> None:
+        self._throttle.flush()
+        self._live.stop()
+
+    def _draw(self, snapshot: Snapshot) -> None:
+        from paceline.observe.terminal.worker_table import live_table
+
+        if not has_room(self._live.console.file):  # type: ignore[arg-type]
+            return
+        ascii_only = self._live.console.options.ascii_only
+        self._live.start()  # harmless when it has been started before
+        self._live.update(live_table(snapshot, ascii_only=ascii_only), refresh=True)
+
+
+def make_view(stream: TextIO, interval_s: float = 5.0) -> View:
+    """A live table if `stream` is a terminal that can move its cursor, else lines at most every `interval_s`."""
+    from rich.console import Console
+
+    console = Console(file=stream)
+    if console.is_terminal and not console.is_dumb_terminal:
+        return LiveView(console)
+    return PlainView(stream, interval_s)
+
+
+def plain_line(snapshot: Snapshot) -> str:
+    """`[esync]  12.0 s  epoch 3.1  accuracy 0.801 (target 0.9)  1520 samples/s  waiting 0:5% 1:4% 2:12%`."""
+    parts = [f"[{snapshot.scheme}]", seconds_text(snapshot.elapsed_s), f"epoch {snapshot.epochs:.1f}"]
+    if snapshot.accuracy is not None:
+        target = "" if snapshot.target is None else f" (target {snapshot.target:g})"
+        parts.append(f"accuracy {accuracy_text(snapshot.accuracy)}{target}")
+    parts.append(f"{count_text(snapshot.samples_per_second)} samples/s")
+    if snapshot.workers:
+        parts.append(_waiting(snapshot.workers))
+    if snapshot.fraction_done is not None:
+        parts.append(f"{percent(snapshot.fraction_done)} done")
+    if snapshot.seconds_left is not None:
+        parts.append(f"{seconds_text(snapshot.seconds_left)} left")
+    return "  ".join(parts)
+
+
+def _waiting(workers: tuple[WorkerRow, ...]) -> str:
+    if len(workers) <= PLAIN_WORKERS_MAX:
+        return "waiting " + " ".join(f"{w.rank}:{percent(w.waiting)}" for w in workers)
+    shares = sorted(w.waiting for w in workers)
+    median = percent(shares[len(shares) // 2])
+    return f"waiting {percent(shares[0])} to {percent(shares[-1])}, median {median}, of {len(shares)} workers"

@@ -1,0 +1,152 @@
+"""Which scheme won, by how much, and why: a table and a sentence made of the numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from paceline.observe.runs.summary import Summary
+from paceline.observe.terminal.columns import columns
+from paceline.observe.terminal.number_format import accuracy_text, count_text, labels, megabytes, percent, seconds_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+HEAD = ("scheme", "target", "times", "acc", "smp", "smp/s", "wait", "stale", "MB", "ended")
+WINNER = "*"
+
+
+def ranking(summaries: Sequence[Summary]) -> list[Summary]:
+    """Best first: by time to target, then, for those that missed it, by accuracy, then by time."""
+    return sorted(
+        summaries,
+        key=lambda s: (
+            math.inf if s.seconds_to_target is None else s.seconds_to_target,
+            -(s.test_accuracy if s.test_accuracy is not None else -1.0),
+            s.seconds,
+        ),
+    )
+
+
+def baseline(summaries: Sequence[Summary]) -> Summary:
+    """What the others are compared with: BSP, or the first that was run."""
+    return next((s for s in summaries if s.scheme == "bsp"), summaries[0])
+
+
+def speedup(summary: Summary, reference: Summary) -> float | None:
+    """How many times sooner than `reference` it reached the target; None when either did not."""
+    if not summary.seconds_to_target or reference.seconds_to_target is None:
+        return None
+    return reference.seconds_to_target / summary.seconds_to_target
+
+
+def race_table(summaries: Sequence[Summary]) -> RenderableType:
+    """For a terminal; `summaries` in the order in which the schemes were run."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="dim")
+    for index, head in enumerate(HEAD):
+        last = index == len(HEAD) - 1
+        table.add_column(
+            Text(head),
+            justify="left" if index in (0, len(HEAD) - 1) else "right",
+            no_wrap=not last,
+            overflow="fold" if last else "ellipsis",
+        )
+    for cells in _rows(summaries):
+        table.add_row(*(Text(cell) for cell in cells), style="bold green" if cells[0].startswith(WINNER) else "")
+    return Group(table, Text(), Text(why(summaries)))
+
+
+def race_text(summaries: Sequence[Summary]) -> str:
+    """The same for a log file: columns of plain text and the sentence."""
+    return "\n".join([columns(HEAD, _rows(summaries)), "", why(summaries)])
+
+
+def _rows(summaries: Sequence[Summary]) -> list[tuple[str, ...]]:
+    if not summaries:
+        return []
+    reference = baseline(summaries)
+    names = {id(s): name for s, name in zip(summaries, labels(summaries), strict=True)}
+    rows: list[tuple[str, ...]] = []
+    for place, s in enumerate(ranking(summaries)):
+        times = speedup(s, reference)
+        cells = (
+            f"{WINNER if place == 0 and len(summaries) > 1 else ' '} {names[id(s)]}",
+            "-" if s.target_accuracy is None else _reached(s),
+            "-" if times is None else f"{times:.1f}",
+            accuracy_text(s.test_accuracy),
+            count_text(s.samples),
+            count_text(s.samples_per_second),
+            percent(s.shares.waiting),
+            "-" if s.staleness_mean is None else f"{s.staleness_mean:.1f}",
+            megabytes(s.bytes_up + s.bytes_down),
+            s.reason,
+        )
+        rows.append(cells)
+    return rows
+
+
+def _reached(s: Summary) -> str:
+    return "missed" if s.seconds_to_target is None else seconds_text(s.seconds_to_target)
+
+
+def why(summaries: Sequence[Summary], called: Sequence[str] = ()) -> str:
+    """Who won and what made the difference, each `called` by its name, or else by its scheme; for example:
+
+    esync reached 0.9 in 4.1 s, 7.3 times as fast as bsp: its workers spent 6% of their time waiting, under bsp 71%.
+    """
+    if not summaries:
+        return "Nothing was run."
+    names = {id(s): name for s, name in zip(summaries, called or labels(summaries), strict=True)}
+    order = ranking(summaries)
+    winner = order[0]
+    if winner.seconds_to_target is None:
+        return _nobody(winner, names[id(winner)], len(summaries))
+    reached = f"{names[id(winner)]} reached {winner.target_accuracy:g} in {seconds_text(winner.seconds_to_target)}"
+    if len(order) == 1:
+        return f"{reached}."
+    other = baseline(summaries)
+    other = order[1] if other is winner else other
+    name = names[id(other)]
+    times = speedup(winner, other)
+    if times is None:
+        return f"{reached}; {name} did not within {seconds_text(other.seconds)}: {_cause(winner, other, name)}."
+    if times < 1.05:
+        return f"{reached}, about as fast as {name}, the next ({_reached(other)})."
+    return f"{reached}, {times:.1f} times as fast as {name}: {_cause(winner, other, name)}."
+
+
+def _nobody(best: Summary, name: str, runs: int) -> str:
+    accuracy = accuracy_text(best.test_accuracy)
+    if best.test_accuracy is None:
+        return "No accuracy was measured, so there is no winner."
+    if best.target_accuracy is None and runs == 1:
+        return f"{name} ended with accuracy {accuracy} after {seconds_text(best.seconds)}."
+    if best.target_accuracy is None:
+        return f"{name} ended with the best accuracy, {accuracy}, after {seconds_text(best.seconds)}."
+    if runs == 1:
+        return f"{name} did not reach {best.target_accuracy:g}; it came to {accuracy}."
+    return f"No scheme reached {best.target_accuracy:g}; {name} came closest with {accuracy}."
+
+
+def _cause(winner: Summary, other: Summary, name: str) -> str:
+    """Time to target is samples needed over samples per second; say which of the two made more of the difference."""
+    pace = winner.samples_per_second / other.samples_per_second if other.samples_per_second else math.inf
+    needed = [s.samples_per_second * (s.seconds_to_target or s.seconds) for s in (winner, other)]
+    thrift = needed[1] / needed[0] if needed[0] else 1.0
+    if pace < thrift:
+        return f"it needed {count_text(needed[0])} samples, {name} {_more(other)}{count_text(needed[1])}"
+    waiting = (winner.shares.waiting, other.shares.waiting)
+    if waiting[0] < waiting[1] - 0.01:
+        return f"its workers spent {percent(waiting[0])} of their time waiting, under {name} {percent(waiting[1])}"
+    rates = [count_text(s.samples_per_second) for s in (winner, other)]
+    return f"its workers got through {rates[0]} samples/s, under {name} through {rates[1]}"
+
+
+def _more(other: Summary) -> str:
+    return "" if other.seconds_to_target is not None else "more than "

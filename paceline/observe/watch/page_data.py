@@ -1,0 +1,284 @@
+"""The state as JSON: as much of it as the page shows at a time, and words for what numbers alone do not say."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.core.trace import Decision, Gated, Membership
+from paceline.observe.terminal.number_format import counted, percent, seconds_text
+from paceline.observe.watch.state import State
+from paceline.observe.watch.straggler import Holdup
+from paceline.observe.watch.time_bins import Bins
+from paceline.observe.watch.worker_rates import ACTIVITIES, Pace
+
+ROWS_MAX = 100
+BANDS = 10
+BANDED_FROM = 40
+"""From so many workers on, ten bands of them are shown above the single ones."""
+RANKS_SHOWN = 40
+HOSTS_SHOWN = 4
+GROUPS_MAX = 50
+STEPS_SMOOTHED = 5
+SORTS = ("slow", "rank", "waiting", "staleness", "share", "rate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What the page asks for: rows `first` .. `first + count` of the workers in that order, and what it has already."""
+
+    sort: str = "slow"
+    first: int = 0
+    count: int = ROWS_MAX
+    curve: int = -1
+    events: int = -1
+
+
+def picture(state: State, query: Query) -> dict[str, Any]:
+    """Sections that the page has already are left out: curve and events, by their numbers of records."""
+    order = ordered(state.paces, state, query.sort)
+    held = state.holdup()
+    shown = order[query.first : query.first + min(query.count, ROWS_MAX)]
+    document: dict[str, Any] = {
+        "now": round(state.now, 3),
+        "ended": state.ended,
+        "samples": state.samples,
+        "rate": round(sum(pace.samples_per_second for pace in state.paces if pace.here), 1),
+        "workers": len(state.paces),
+        "here": sum(pace.here for pace in state.paces),
+        "strip": [round(state.strips.first * state.strips.width_s, 3), round(_end(state.strips), 3)],
+        "holdup": told(state, held),
+        "first": query.first,
+        "rows": [row(state, pace, held) for pace in shown],
+        "groups": [group(state, ranks) for ranks in state.groups()[:GROUPS_MAX]],
+        "standing": standing(state),
+        "servers": servers(state),
+        "bands": bands(state) if len(state.paces) >= BANDED_FROM else [],
+        "curve_count": state.evaluations.count,
+        "event_count": state.event_count,
+    }
+    if query.curve != document["curve_count"]:
+        points = [(e.at, e.accuracy, e.loss, e.samples) for e in state.evaluations.points]
+        document["curve"] = [[_known(value) for value in point] for point in points]
+    document["rates"] = rates(state)
+    if query.events != state.event_count:
+        document["events"] = [event(record) for record in reversed(state.events)]
+    return document
+
+
+def _known(value: float) -> float | None:
+    """None for the loss of a model that has diverged: JSON has neither NaN nor infinity."""
+    return round(value, 4) if math.isfinite(value) else None
+
+
+def rates(state: State) -> tuple[float, float, list[int]]:
+    """Samples a second: where the first bin begins, how wide each is, and each as the mean of a few steps around it.
+
+    Samples are known when their step is over, so the bins of the latest steps are left out.
+    """
+    width = state.rates.width_s
+    slowest = max((pace.step_s for pace in state.paces if pace.here), default=0.0)
+    known = max(0, int((state.now - slowest) / width) - state.rates.first)
+    counts = [sums[0] for sums in itertools.islice(state.rates.of(0), known)]
+    reach = round(STEPS_SMOOTHED * slowest / width / 2)
+    sums = [0.0, *itertools.accumulate(counts)]
+    ends = ((max(0, at - reach), min(len(counts), at + reach + 1)) for at in range(len(counts)))
+    return state.rates.first * width, width, [round((sums[hi] - sums[lo]) / (hi - lo) / width) for lo, hi in ends]
+
+
+def ordered(paces: Sequence[Pace], state: State, sort: str) -> list[Pace]:
+    keys = {
+        "slow": lambda pace: -pace.own_s,
+        "rank": lambda pace: pace.rank,
+        "waiting": lambda pace: -pace.shares()[2],
+        "staleness": lambda pace: -state.lateness[pace.rank].mean if pace.rank in state.lateness else 0.0,
+        "share": lambda pace: -pace.samples,
+        "rate": lambda pace: -pace.samples_per_second,
+    }
+    return sorted(paces, key=keys.get(sort, keys["slow"]))
+
+
+def row(state: State, pace: Pace, held: Holdup | None) -> dict[str, Any]:
+    late, wait = state.lateness.get(pace.rank), state.wait(pace.rank)
+    rounds = pace.steps_a_round
+    return {
+        "rank": pace.rank,
+        "device": pace.device,
+        "host": pace.host,
+        "here": pace.here,
+        "at": state.standing(pace.rank),
+        "why": wait.reason if wait else "",
+        "step_ms": round(1000 * pace.step_s, 2),
+        "own_ms": round(1000 * pace.own_s, 2),
+        "shares": [round(share, 3) for share in pace.shares()],
+        "rate": round(pace.samples_per_second, 1),
+        "steps": pace.steps,
+        "part": round(pace.samples / max(1, state.samples), 4),
+        "rounds": None if rounds is None else round(rounds, 1),
+        "staleness": None if late is None else [round(late.mean, 1), late.largest],
+        "straggler": held is not None and pace.rank in held.ranks,
+        "strip": strip(state.strips, [pace.rank]),
+    }
+
+
+def strip(bins: Bins, rows: Sequence[int]) -> str:
+    """Two characters a bin: tenths of computing and of communicating, from 0 to : (ten); the rest is waiting.
+
+    A bin of which nothing is known is `..`.
+    """
+    rows = [number for number in rows if number < bins.rows]
+    columns = zip(*(bins.of(number) for number in rows), strict=True)
+    return "".join(_tenths([sum(sums) for sums in zip(*column, strict=True)]) for column in columns)
+
+
+def _tenths(sums: Sequence[float]) -> str:
+    total = sum(sums)
+    if total <= 0:
+        return ".."
+    computing = round(10 * sums[0] / total)
+    communicating = min(round(10 * sums[1] / total), 10 - computing)
+    return chr(48 + computing) + chr(48 + communicating)
+
+
+def bands(state: State) -> list[dict[str, Any]]:
+    """The workers in ten bands, the slowest first."""
+    paces = [pace for pace in ordered(state.paces, state, "slow") if pace.here]
+    cuts = [round(n * len(paces) / BANDS) for n in range(BANDS + 1)]
+    return [_band(state, paces[low:high]) for low, high in itertools.pairwise(cuts) if low < high]
+
+
+def _band(state: State, paces: Sequence[Pace]) -> dict[str, Any]:
+    return {
+        "workers": len(paces),
+        "step_ms": [round(1000 * pace.step_s, 2) for pace in (paces[0], paces[-1])],
+        "shares": mean_shares(paces),
+        "rate": round(sum(pace.samples_per_second for pace in paces), 1),
+        "strip": strip(state.strips, [pace.rank for pace in paces]),
+    }
+
+
+def mean_shares(paces: Sequence[Pace]) -> list[float]:
+    """Of the time of these workers: computing, communicating, waiting."""
+    return [round(statistics.fmean(column), 3) for column in zip(*(pace.shares() for pace in paces), strict=True)]
+
+
+def standing(state: State) -> dict[str, Any]:
+    """By activity: how many workers are at it, and the first of them."""
+    ranks: dict[str, list[int]] = {activity: [] for activity in ACTIVITIES}
+    for pace in state.paces:
+        if pace.here and pace.last_activity:
+            ranks[state.standing(pace.rank)].append(pace.rank)
+    return {activity: {"count": len(of), "ranks": of[:RANKS_SHOWN]} for activity, of in ranks.items()}
+
+
+def group(state: State, ranks: Sequence[int]) -> dict[str, Any]:
+    """Who meets in one group and where, and its own pace: the step of its slowest, samples a second of all."""
+    paces = [state.paces[rank] for rank in ranks]
+    hosts = dict.fromkeys(pace.host for pace in paces if pace.host)
+    return {
+        "ranks": list(ranks[:RANKS_SHOWN]),
+        "workers": len(ranks),
+        "hosts": list(hosts)[:HOSTS_SHOWN],
+        "step_ms": round(1000 * max(pace.own_s for pace in paces), 2),
+        "shares": mean_shares(paces),
+        "rate": round(sum(pace.samples_per_second for pace in paces), 1),
+        "strip": strip(state.strips, ranks),
+    }
+
+
+def servers(state: State) -> list[dict[str, Any]]:
+    """By shard. `rate`: updates a second over what the strips span; `load`: those of each bin, against the most."""
+    rows = []
+    for number, shard in sorted(state.shards.items()):
+        counts = [sums[0] for sums in state.updates.of(number)] if number < state.updates.rows else []
+        most, span = max(counts, default=0.0) or 1.0, len(counts) * state.updates.width_s or 1.0
+        rows.append(
+            {
+                "shard": number,
+                "version": shard.version,
+                "rate": round(sum(counts) / span, 1),
+                "contributions": shard.contributions,
+                "dropped": shard.dropped,
+                "staleness": round(shard.staleness / max(1, shard.contributions), 2),
+                "load": "".join(chr(48 + round(10 * count / most)) for count in counts),
+            }
+        )
+    return rows
+
+
+def event(record: Decision | Membership | Gated) -> dict[str, Any]:
+    match record:
+        case Decision():
+            who, what = f"worker {record.rank}", f"{record.verdict} ({record.party})"
+        case Membership():
+            who, what = record.party, record.event
+        case Gated():
+            who, what = f"worker {record.rank}", "contribution refused"
+    return {"at": round(record.at, 2), "who": who, "what": what, "why": record.reason}
+
+
+# ---- in words ------------------------------------------------------------------------------------------------
+def told(state: State, held: Holdup | None) -> dict[str, Any]:
+    """Who holds whom up: `sentence` for people, the numbers behind it, `ranks` as a name for what is the matter."""
+    if held is None:
+        return {"ranks": [], "sentence": _nobody(state)}
+    several = len(held.ranks) > 1
+    who, its, it = names(state, held.ranks), "their" if several else "its", "them" if several else "it"
+    others = sum(pace.here for pace in state.paces) - len(held.ranks)
+    rest = f"the other {others}" if others > 1 else "the other one"
+    share = percent(held.cost / held.without)
+    return {
+        "ranks": list(held.ranks),
+        "who": who,
+        "cost": round(held.cost),
+        "rate": round(held.rate),
+        "without": round(held.without),
+        "sentence": (
+            f"{who} {'hold' if several else 'holds'} the others up: {its} step takes {step_text(held.own_s)}, "
+            f"theirs {step_text(held.others_own_s)} at most. Without {it} {rest} would do "
+            f"{held.without:,.0f} samples/s; now all together do {held.rate:,.0f}. "
+            f"That costs {held.cost:,.0f} samples/s, {share} of what could be."
+        ),
+    }
+
+
+def _nobody(state: State) -> str:
+    stepped = [pace for pace in state.paces if pace.here and pace.latest.steps]
+    if not stepped:
+        return "No worker has finished a step yet."
+    slowest, fastest = max(stepped, key=lambda p: p.own_s), min(stepped, key=lambda p: p.own_s)
+    if slowest.own_s < 1.2 * fastest.own_s:
+        return "Nobody holds anybody up: all steps take about as long."
+    return (
+        f"Nobody holds anybody up. {names(state, [slowest.rank])} is the slowest with {step_text(slowest.own_s)} "
+        f"a step, against {step_text(fastest.own_s)} of the fastest, which costs the others little or nothing."
+    )
+
+
+def names(state: State, ranks: Sequence[int]) -> str:
+    """`Worker 3 (cuda:0 on node-7)`, `Workers 3 and 5`, `Workers 3, 5, 8 and 4 more`."""
+    if len(ranks) == 1:
+        pace = state.paces[ranks[0]]
+        where = " on ".join(filter(None, (pace.device, pace.host)))
+        return f"Worker {ranks[0]} ({where})" if where else f"Worker {ranks[0]}"
+    shown: Iterable[str] = map(str, ranks[:3])
+    if len(ranks) > 3:
+        return f"Workers {', '.join(shown)} and {counted(len(ranks) - 3, 'other')}"
+    *head, last = shown
+    return f"Workers {', '.join(head)} and {last}"
+
+
+def step_text(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms" if seconds < 1 else seconds_text(seconds)
+
+
+def heading(workers: int, servers: int) -> str:
+    return f"{counted(workers, 'worker')}, {counted(servers, 'server')}"
+
+
+def _end(bins: Bins) -> float:
+    return (bins.last + 1) * bins.width_s

@@ -1,0 +1,423 @@
+"""Where a run begins that is not the first of its kind: at a checkpoint, or at weights from a file.
+
+The conductor finds the checkpoint and reads all of it once; everybody else reads what is theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import signal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError, safe_open
+
+from paceline.checkpoint.folder_store import CHECKPOINTS, MODEL, Folder
+from paceline.checkpoint.manifest import NOT_FINITE, Damaged, Entry, Manifest
+from paceline.checkpoint.redis_store import Store
+from paceline.checkpoint.redis_url import RUN, Address, is_store
+from paceline.config import Config
+from paceline.core.effects import Data
+from paceline.core.errors import ConfigError
+from paceline.core.paramserver.robust_mean import CENTRED
+from paceline.engine.data.partition_plan import parse_shares
+from paceline.observe.runs.summary import FAILED, SUMMARY, Summary
+from paceline.observe.trace.trace_file import TRACE
+from paceline.runtime.checkpointing import checkpoint_validation
+from paceline.runtime.checkpointing.checkpoint_validation import OPTIMIZER, worker_names
+
+if TYPE_CHECKING:  # the conductor has no use for torch
+    from torch import Tensor, nn
+
+    from paceline.runtime.checkpointing.worker_state import Memories
+
+PASSED_OVER_MAX = 8
+"""So many lines at most say why checkpoints do not count."""
+
+
+def worker_files(rank: int, facts: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Iterable[bytes]]:
+    """The second only where there is any."""
+    from safetensors.torch import save
+
+    said, numbers = worker_names(rank)
+    return {said: [json.dumps(facts).encode()], **({numbers: [save(tensors)]} if tensors else {})}
+
+
+def identity(config: Config) -> dict[str, Any]:
+    """What has to be the same for a run to go on just where it was."""
+    return {
+        "scheme": config.run.scheme,
+        "parameters": config.scheme().parameters(),
+        "seed": config.run.seed,
+        "workers": config.cluster.workers,
+        "servers": config.cluster.servers > 0,
+        "data": [config.data.name, config.data.samples, config.data.shares, config.data.batch_size],
+        "optimizer": config.optimizer.name,
+        "dropout": config.model.dropout,
+        "robust": [config.robust_policy().rule, config.robust_policy().f],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A checkpoint to go on from; without a `folder`, the beginning."""
+
+    config: Config
+    folder: Folder | None = None
+    number: int = 0
+    manifest: Manifest = field(default_factory=lambda: Manifest(files=(), finite=True, facts={}))
+
+    @property
+    def path(self) -> str:
+        return str(self.folder.place(self.number)) if self.folder else ""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return self.manifest.facts
+
+    @property
+    def samples(self) -> int:
+        """Trained by all workers together."""
+        return int(self.facts.get("samples", 0))
+
+    @property
+    def same(self) -> bool:
+        """Is it the same run, with as many workers? Then they go on with what they remember."""
+        return self.folder is not None and self.facts.get("identity") == identity(self.config)
+
+    @property
+    def version(self) -> int:
+        """Updates, or rounds of all; 0 where they are counted anew."""
+        return int(self.facts.get("version", 0)) if self.same else 0
+
+    @property
+    def exact(self) -> bool:
+        """Does it go on just where it was? Lock-step rounds of gradients, kept at one round, nothing kept by codecs.
+
+        Nor by --robust centred, which goes out from the round before.
+        """
+        scheme, compression = self.config.scheme(), self.config.compression
+        plain = compression.up == compression.down == "none" and self.config.robust_policy().rule != CENTRED
+        plain = plain and not parse_shares(self.config.data.shares).leased  # who has which samples is a matter of time
+        kept = self.same and self.facts.get("lock_step") and self.facts.get("aligned")
+        return bool(kept and plain and scheme.computes and not scheme.trains_locally)
+
+    @property
+    def batches(self) -> int:
+        """Mini-batches of each worker, where nobody remembers its own."""
+        return self.samples // (self.config.cluster.workers * self.config.data.batch_size)
+
+    @property
+    def tables(self) -> dict[str, Any] | None:
+        """Clocks and versions for a slice of a server; a worker that was lost begins with the slowest."""
+        kept = self.facts.get("tables") if self.same else None
+        if not kept:
+            return {"version": 0, "clocks": [], "seen": [], "shift": [], "done": self.done} if self.done else None
+        clocks, seen = dict(kept["clocks"]), dict(kept["seen"])
+        low = min(clocks.values(), default=0)
+        ranks = range(self.config.cluster.workers)
+        return {
+            "version": kept["version"],
+            "clocks": [[rank, clocks.get(rank, low)] for rank in ranks],
+            "seen": [[rank, seen.get(rank, kept["version"])] for rank in ranks],
+            "shift": [],
+            "done": self.done,
+            "samples_seen": kept.get("samples_seen", self.samples),
+        }
+
+    @property
+    def done(self) -> Data:
+        """Leased samples that are in the weights; nothing where the data or their order are others."""
+        known, same = self.facts.get("identity", {}), identity(self.config)
+        if (known.get("data", [])[:2], known.get("seed")) != (same["data"][:2], same["seed"]):
+            return ()
+        pieces = (self.facts.get("tables") or {}).get("done", ())
+        return tuple((epoch, start, stop) for epoch, start, stop in pieces)
+
+    def clock(self, rank: int) -> int:
+        """Exchanges of a worker, as the servers know it."""
+        return dict(self.tables["clocks"]).get(rank, 0) if self.tables else 0
+
+    def memories(self, rank: int) -> Memories | None:
+        """What worker `rank` remembers; None where it begins anew. Raises ConfigError."""
+        from paceline.runtime.checkpointing.worker_position import Entry as Stand
+        from paceline.runtime.checkpointing.worker_state import COMMON, RULE, Memories, under
+
+        said, numbers = worker_names(rank)
+        names = {entry.name for entry in self.manifest.files}
+        lead = self.facts.get("lead")  # of workers that hold the model, and apply its optimizer
+        there = said in names  # else that worker was lost, but what is common it has to know all the same
+        if not self.same or (lead is None and not there):
+            return None
+        facts = self._json(said if there else worker_names(int(lead or 0))[0])
+        tensors = self.tensors(numbers) if there and numbers in names else {}
+        return Memories(
+            entry=Stand.from_json(facts["entry"]),
+            rng=facts.get("rng") if there else None,
+            tensors={name: v for name, v in tensors.items() if not name.startswith(f"{COMMON}.")},
+            counts=facts["counts"] if there else {},
+            scales={**(facts.get("scales", {}) if there else {}), **self._scales_of_common()},
+            common=None if lead is None else self._common(),
+            numbers=facts.get(RULE) if lead is None else self.facts["numbers"],
+            optimizer=under(RULE, tensors) if lead is None else self.tensors(OPTIMIZER),
+        )
+
+    def _scales_of_common(self) -> dict[str, float]:
+        from paceline.runtime.checkpointing.worker_state import COMMON
+
+        lead = self.facts.get("lead")
+        scales = {} if lead is None else self._json(worker_names(lead)[0]).get("scales", {})
+        return {name: scale for name, scale in scales.items() if name.startswith(f"{COMMON}.")}
+
+    def _common(self) -> dict[str, Any]:
+        from paceline.runtime.checkpointing.worker_state import COMMON, under
+
+        said, numbers = worker_names(self.facts["lead"])
+        tensors = self.tensors(numbers) if any(entry.name == numbers for entry in self.manifest.files) else {}
+        return {**self._json(said)["common"], **under(COMMON, tensors)}
+
+    @property
+    def note(self) -> str:
+        if self.folder is None:
+            return ""
+        head = f"resumes checkpoint {self.number} of {self.folder.root} ({self.samples:,} samples)"
+        if self.exact:
+            return f"{head}: just where it was"
+        kept = "weights, optimizer and samples" if self.optimizer_fits else "weights and samples"
+        if self.same:
+            return f"{head}: {kept} go on, and so does what each worker remembers"
+        return f"{head}: {kept} go on, clocks and what workers remember begin anew"
+
+    @property
+    def optimizer_fits(self) -> bool:
+        same = self.facts.get("identity", {}).get("optimizer") == self.config.optimizer.name
+        return same and any(entry.name == OPTIMIZER for entry in self.manifest.files)
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """Those of one of its files. Raises ConfigError."""
+        from safetensors.torch import load
+
+        try:
+            return dict(load(self._bytes(name)))
+        except SafetensorError as error:
+            raise ConfigError(f"{self.path}: {name}: {error}") from None
+
+    def _json(self, name: str) -> dict[str, Any]:
+        assert self.folder is not None
+        try:
+            return checkpoint_validation.remembered(self.folder, self.number, self._entry(name))
+        except Damaged as error:
+            raise ConfigError(f"{self.path}: {error}") from None
+
+    def _bytes(self, name: str) -> bytes:
+        assert self.folder is not None
+        try:
+            return self.folder.load(self.number, self._entry(name))
+        except Damaged as error:
+            raise ConfigError(f"{self.path}: {error}") from None
+
+    def _entry(self, name: str) -> Entry:
+        found = next((entry for entry in self.manifest.files if entry.name == name), None)
+        if found is None:
+            raise ConfigError(f"{self.path} has no {name}")
+        return found
+
+    def load_into(self, model: nn.Module) -> None:
+        """Its weights, or those of --init-from, if there are any. Raises ConfigError where they do not fit."""
+        if self.folder is not None:
+            load_weights(model, self.tensors(MODEL), self.path)
+        elif self.config.checkpoint.init_from:
+            load_weights(model, read_weights(self.config.checkpoint.init_from), self.config.checkpoint.init_from)
+
+
+def load_weights(model: nn.Module, weights: dict[str, Tensor], source: str) -> None:
+    """By name. Raises ConfigError, naming the first tensor that is missing, unknown or of another shape."""
+    own = model.state_dict()
+    for name, tensor in own.items():
+        if name not in weights:
+            raise ConfigError(f"{source} has no {name}, which the model has: give the --model it was made of")
+        if weights[name].shape != tensor.shape:
+            found, wanted = tuple(weights[name].shape), tuple(tensor.shape)
+            raise ConfigError(
+                f"{source}: {name} has shape {found}, the model wants {wanted}: check --model and --width"
+            )
+    unknown = sorted(set(weights) - set(own))
+    if unknown:
+        raise ConfigError(f"{source} has {unknown[0]}, which the model does not: give the --model it was made of")
+    model.load_state_dict(weights)
+
+
+def read_weights(path: str) -> dict[str, Tensor]:
+    """Of a safetensors file. Raises ConfigError."""
+    from safetensors.torch import load_file
+
+    with _named(path):
+        return dict(load_file(path))
+
+
+def check_weights(path: str) -> None:
+    """Raises ConfigError unless it is a safetensors file that is whole; reads its header only."""
+    with _named(path), safe_open(path, framework="np"):
+        pass
+
+
+@contextlib.contextmanager
+def _named(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"--init-from {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def find(config: Config, password: str = "") -> tuple[Start, list[str]]:
+    """Where the run of `config` begins, and why newer checkpoints do not count. Raises ConfigError.
+
+    `password` of the store, if there is one; what is taken from there is put under --out first.
+    """
+    wanted = config.checkpoint.resume
+    if is_store(wanted) or config.checkpoint.store:
+        refused = _fetched(config, password)
+        if is_store(wanted):
+            wanted = "auto"
+        start, more = _find(config, wanted)
+        return start, _shortened([*refused, *more])
+    start, refused = _find(config, wanted)
+    return start, _shortened(refused)
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    more = len(lines) - PASSED_OVER_MAX
+    return [*lines[:PASSED_OVER_MAX], f"{more} more checkpoints are passed over"] if more > 0 else lines
+
+
+def store_of(config: Config, password: str) -> Store | None:
+    """That of --store, for the checkpoints of this run. Raises ConfigError."""
+    if not config.checkpoint.store:
+        return None
+    address = Address.parse(config.checkpoint.store)
+    run = address.run or Path(config.run.out).resolve().name
+    if not RUN.fullmatch(run):
+        raise ConfigError(f"--store: {run!r} cannot be the name of a run there: name one, {address}/RUN")
+    return Store(replace(address, run=run), password)
+
+
+def _fetched(config: Config, password: str) -> list[str]:
+    """Put the newest checkpoint of the store under --out, if it is to go on from there.
+
+    Raises ConfigError, also where the checkpoints of this run would be mixed up with those of another in --store.
+    """
+    wanted, folder = config.checkpoint.resume, Folder(Path(config.run.out) / CHECKPOINTS)
+    named = is_store(wanted)
+    refused: list[str] = []
+    try:
+        if wanted == "auto" or named:
+            store = Store(Address.parse(wanted), password) if named else store_of(config, password)
+            assert store is not None
+            refused = _taken(store, folder, named=named)
+        mine = None if wanted == "auto" else store_of(config, password)
+        older = 0 if wanted == "never" else max(folder.numbers(), default=0)
+        if mine is not None and max(mine.numbers(), default=0) > older:  # the new ones would count as the oldest there
+            raise ConfigError(
+                f"--store {mine} has checkpoints of a run: go on with it by --resume auto, or give another --out"
+            )
+    except (OSError, Damaged) as error:
+        raise ConfigError(f"--resume {wanted}: {getattr(error, 'strerror', None) or error}") from None
+    return refused
+
+
+def _taken(store: Store, folder: Folder, *, named: bool) -> list[str]:
+    """Into `folder`, if there is a newer one; why others are not. Raises ConfigError where none is, but is `named`."""
+    here = max(folder.numbers(), default=0)
+    refused: list[str] = []
+    for number in reversed(store.numbers()):
+        if not named and number <= here:
+            return refused
+        try:
+            _take(store, number, folder, max(number, here + 1))
+            return refused
+        except Damaged as error:
+            refused.append(f"checkpoint {number} of the store is passed over: {error}")
+    if named:
+        why = f": {refused[0]}" if refused else ""
+        raise ConfigError(f"--resume {store}: no checkpoint to go on from there{why}")
+    return refused
+
+
+def _take(store: Store, number: int, folder: Folder, as_number: int) -> None:
+    """It is verified on its way, so that all of it comes over the network once. Raises Damaged, or OSError."""
+    if not store.manifest(number).finite:
+        raise Damaged(NOT_FINITE)
+    folder.take(store, number, as_number)
+    try:
+        checkpoint_validation.check(folder, as_number, folder.manifest(as_number))
+    except Damaged:
+        folder.delete(as_number)
+        raise
+
+
+def _find(config: Config, wanted: str) -> tuple[Start, list[str]]:
+    if wanted == "never":
+        if config.checkpoint.init_from:
+            check_weights(config.checkpoint.init_from)
+        return Start(config), []
+    path = Path(config.run.out if wanted == "auto" else wanted)
+    if wanted != "auto" and path.name.isdecimal() and not (path / CHECKPOINTS).is_dir():
+        start = open_at(config, str(path))
+        try:
+            checkpoint_validation.check(Folder(path.parent), start.number, start.manifest)
+        except Damaged as error:
+            raise ConfigError(f"--resume {path}: {error}") from None
+        return start, []
+    folder = Folder(path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() or wanted == "auto" else path)
+    number, refused = _newest(folder)
+    if number is None:
+        if wanted == "auto" and not refused:
+            return Start(config), _begins_anew(path)
+        why = f": {refused[0]}" if refused else ""
+        raise ConfigError(f"--resume {wanted}: no checkpoint to go on from in {folder.root}{why}")
+    return Start(config, folder, number, folder.manifest(number)), refused
+
+
+def _newest(folder: Folder) -> tuple[int | None, list[str]]:
+    """Raises ConfigError where the folder cannot be looked into."""
+    try:
+        return folder.newest(functools.partial(checkpoint_validation.check, folder))
+    except OSError as error:
+        raise ConfigError(f"--resume: {folder.root}: {error.strerror}") from None
+
+
+def _begins_anew(out: Path) -> list[str]:
+    """What is said of a run that is to go on, but has kept nothing; nothing of one that is the first there.
+
+    Raises ConfigError where it has come to its end, as what it left would be written over.
+    """
+    reason = ""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        reason = Summary.from_json((out / SUMMARY).read_text()).reason
+    failed = reason.startswith(FAILED) or reason.rpartition(" ")[2] in signal.Signals.__members__
+    if reason and not failed:
+        raise ConfigError(
+            f"--resume auto: the run in {out} is over ({reason}) and has kept no checkpoint; name another --out"
+        )
+    anew = f"--resume auto: {out} holds a run that has no checkpoint yet: it begins anew, and its trace is set aside"
+    return [anew] if (out / TRACE).exists() else []
+
+
+def open_at(config: Config, path: str) -> Start:
+    """At one checkpoint; at the beginning without a path. Raises ConfigError."""
+    if not path:
+        return Start(config)
+    folder, number = Folder(Path(path).parent), int(Path(path).name)
+    try:
+        return Start(config, folder, number, folder.manifest(number))
+    except Damaged as error:
+        raise ConfigError(f"--resume {path}: {error}") from None
+
+
+def parts_of(vectors: dict[str, Tensor], part: slice) -> dict[str, Tensor]:
+    """The part of each vector that a slice of the model holds."""
+    return {name: v[part].clone() for name, v in vectors.items()}

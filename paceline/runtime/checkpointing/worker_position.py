@@ -1,0 +1,135 @@
+"""What a worker remembers beside the model, kept for a checkpoint without stopping it, and taken up again.
+
+After each contribution the worker writes down where it stands: how much of its data is behind it, and the states of its
+random number generators. Of that it keeps the last two, since a run may end when a contribution has been handed over
+that no update has. What is large (what the local optimizer remembers, residuals of codecs, batch-norm statistics) is
+copied only when a checkpoint asks for it, between two exchanges, where nothing of this worker is under way.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.engine.vectors.flat import Flat
+from paceline.live.node.node import Node
+from paceline.live.node.published_state import STATE
+from paceline.live.state.slice_state import CHECKPOINT, FORGET, VERSION, kept, state_exhibit
+from paceline.runtime.checkpointing.slice_capture import NOTHING
+
+AT_ONCE = 0
+"""In place of a number of contributions: at the next clean point, wherever that is."""
+Kept = tuple[dict[str, Any], dict[str, Flat]]
+"""What JSON can say, and vectors by name, none longer than the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a worker stood: mini-batches done, samples of its share handed out, and its generators' states."""
+
+    steps: int
+    position: int
+    generators: tuple[Tensor, ...]
+
+    def to_json(self) -> list[Any]:
+        states = [base64.b64encode(state.numpy().tobytes()).decode() for state in self.generators]
+        return [self.steps, self.position, states]
+
+    @classmethod
+    def from_json(cls, found: list[Any]) -> Entry:
+        states = [torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8) for text in found[2]]
+        return cls(int(found[0]), int(found[1]), tuple(states))
+
+
+class Diary:
+    """Of one worker. `want` is called on the transport's thread, everything else on the worker's own."""
+
+    def __init__(self, node: Node, device: torch.device, large: Callable[[], Kept]) -> None:
+        """`large` looks at what is large."""
+        self._node, self._device, self._large = node, device, large
+        self._handed_over = self._met = self._begun = 0  # contributions; those among them that were answered
+        self._entries: dict[int, Entry] = {}
+        self._lock = threading.Lock()
+        self._wanted = FORGET
+        self._last: Kept | None = None  # once there will be no other
+        self._shown: list[str] = []
+        node.exhibits[VERSION] = lambda _slice: (NOTHING, float(self._met))
+
+    def begin(self, clock: int, steps: int, position: int) -> None:
+        """Nothing has been handed over in this life; in earlier ones so much."""
+        self._handed_over = self._met = self._begun = clock
+        self._entries = {self._met: Entry(steps, position, generators(self._device))}
+
+    def corrected(self, position: int) -> None:
+        """Where it began in its data, known by now; nothing to correct once something has been handed over."""
+        if self._handed_over == self._begun:
+            entry = self._entries[self._begun]
+            self._entries = {self._begun: dataclasses.replace(entry, position=position)}
+
+    def contributed(self, steps: int, position: int) -> None:
+        """Backward is over, and the next forward has not begun."""
+        self._handed_over += 1
+        before = self._entries.get(self._handed_over - 1)
+        now = Entry(steps, position, generators(self._device))
+        self._entries = {self._handed_over: now, **({self._handed_over - 1: before} if before else {})}
+
+    def undone(self) -> None:
+        """The servers went back before they had what was handed over last, if anything was: it counts for nobody."""
+        if self._handed_over > self._met:
+            del self._entries[self._handed_over]
+            self._handed_over -= 1
+
+    def between(self) -> None:
+        """All that this worker has handed over is answered."""
+        self._met = self._handed_over
+        if self._wanted != FORGET:  # most of the time nobody asks: then this is all
+            with self._lock:
+                if FORGET != self._wanted <= self._met:
+                    self._show(self._large())
+
+    def end(self) -> None:
+        """This worker trains no more."""
+        kept_last = self._large()
+        with self._lock:
+            self._last = kept_last
+            if self._wanted != FORGET:
+                self._show(kept_last)
+
+    def want(self, contributions: int) -> None:
+        """Keep what there is after so many, or as soon after that as can be; FORGET what was kept."""
+        with self._lock:
+            self._node.exhibits.withdraw(self._shown)
+            self._wanted, self._shown = contributions, []
+            if contributions != FORGET and self._last is not None:
+                self._show(self._last)
+
+    def _show(self, of: Kept) -> None:
+        facts, vectors = of
+        entries = {clock: entry.to_json() for clock, entry in self._entries.items()}
+        state = state_exhibit({**facts, "clock": self._met, "entries": entries}, vectors, NOTHING)
+        self._wanted = FORGET
+        self._shown = [kept(CHECKPOINT, name) for name in (*vectors, STATE)]
+        for name, v in vectors.items():
+            self._node.exhibits[kept(CHECKPOINT, name)] = functools.partial(lambda v, _slice: v, v)
+        self._node.exhibits[kept(CHECKPOINT, STATE)] = lambda _slice: state
+
+
+# ---- generators --------------------------------------------------------------------------------------------------
+def generators(device: torch.device) -> tuple[Tensor, ...]:
+    """The states of torch's, of the CPU and of a GPU."""
+    cpu = torch.get_rng_state()
+    return (cpu, torch.cuda.get_rng_state(device)) if device.type == "cuda" else (cpu,)
+
+
+def set_generators(states: Sequence[Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states[0])
+    if device.type == "cuda" and len(states) > 1:
+        torch.cuda.set_rng_state(states[1], device)

@@ -1,0 +1,180 @@
+"""What a worker has that is large, and what its role has: for a checkpoint, and back out of one.
+
+Vectors go by name, and none is longer than the model: nobody takes longer ones.
+
+    memory.K        what the local optimizer remembers, in parts
+    rule.NAME       the same, where the role applies its own gradients
+    residual.ROW    what a codec has not sent yet, over all slices; residual.ROW.NAME: what else the codec keeps of it
+    buffers         batch-norm statistics
+    own.NAME        what this worker's role alone has; common.NAME: what is equal on all workers
+    weights, ...    model and optimizer, where the workers hold them
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paceline.codec.base import Memory as Residual
+from paceline.codec.pipeline.stage import Stage
+from paceline.core.scheme import Scheme
+from paceline.core.vector import cut
+from paceline.engine.model.batchnorm_stats import Buffers
+from paceline.engine.vectors.flat import Flat
+from paceline.live.node.node import Node
+from paceline.runtime.checkpointing.slice_capture import load_rule, state_of, state_of_rule
+from paceline.runtime.checkpointing.worker_position import Entry, Kept
+from paceline.runtime.worker.steps.local_work import Steps
+
+MEMORY, RULE, BUFFERS, RESIDUAL, OWN, COMMON = "memory", "rule", "buffers", "residual", "own", "common"
+
+
+def by_round(scheme: Scheme, servers: int) -> bool:
+    """Do the workers hold the model, all the same one, and meet for nothing but means? Then one speaks for all."""
+    alone = scheme.server(servers) is None and scheme.Coordinator is None and not scheme.needs_peers
+    return alone and not scheme.workers_differ and scheme.uses_mean(servers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memories:
+    """Of one worker, out of a checkpoint.
+
+    counts: of vectors that a codec has encoded, by row. common: what is equal on all workers.
+    scales: numbers that vectors of the role are multiplied with, where that is not 1, by name.
+    numbers, optimizer: of the rule that the worker applies itself.
+    """
+
+    entry: Entry
+    rng: Any = None
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    scales: Mapping[str, float] = field(default_factory=dict)
+    common: Mapping[str, Any] | None = None
+    numbers: dict[str, float] | None = None
+    optimizer: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Belongings:
+    """Of one worker."""
+
+    def __init__(
+        self, node: Node, scheme: Scheme, servers: int, *, length: int, work: Steps, buffers: Buffers, update: Any
+    ) -> None:
+        """`length` of the model's vector; `update`: the rule of this worker's role."""
+        self._node, self._scheme, self._servers = node, scheme, servers
+        self._length, self._work, self._buffers, self._update = length, work, buffers, update
+
+    def take(self, slices: Sequence[slice]) -> Kept:
+        """Copies, where they will change. `slices` of the model's vector."""
+        role = self._node.role
+        facts, vectors = of_stage(self._node.out.stage, slices)
+        own = {name: getattr(role, name) for name in role.private}
+        vectors |= {f"{OWN}.{name}": v for name, v in own.items() if hasattr(v, "nbytes")}
+        if role.updates_alone:
+            facts[RULE], of_rule = state_of_rule(self._update, self._length)
+            vectors |= {f"{RULE}.{name}": v for name, v in of_rule.items()}
+        if "rng" in vars(role):
+            facts["rng"] = role.rng.getstate()
+        if self._scheme.trains_locally:
+            vectors |= of_optimizer(self._work.memory(), self._length)
+        if len(self._buffers):
+            vectors[BUFFERS] = self._buffers.snapshot()
+        if by_round(self._scheme, self._servers):
+            state, shown = state_of(role, self._update), role.shown()
+            lock_step = not self._scheme.trains_locally
+            facts |= {"model": [*state.vectors], "numbers": state.facts["numbers"], "lock_step": lock_step}
+            facts["common"] = {name: v for name, v in shown.items() if not hasattr(v, "nbytes")}
+            vectors |= state.vectors
+            vectors |= {f"{COMMON}.{name}": v for name, v in shown.items() if hasattr(v, "nbytes")}
+        # Multiplied out they would be rounded, and what comes of them would have other bits.
+        scaled = {name: v for name, v in vectors.items() if _of_role(name) and isinstance(v, Flat) and v.scale != 1.0}
+        facts["scales"] = {name: v.scale for name, v in scaled.items()}
+        return facts, {**vectors, **{name: Flat.wrap(v.tensor) for name, v in scaled.items()}}
+
+    def give_back(self, memories: Memories, slices: Sequence[slice]) -> None:
+        """To a worker whose role has just been made."""
+        role, tensors, scales = self._node.role, memories.tensors, memories.scales
+        for name in role.private:
+            own = f"{OWN}.{name}"
+            if own in tensors:
+                setattr(role, name, Flat.copy_of(tensors[own]) * scales.get(own, 1.0))
+        if memories.rng is not None:
+            version, numbers, gauss = memories.rng
+            role.rng = random.Random()
+            role.rng.setstate((version, tuple(numbers), gauss))
+        if memories.common is not None:
+            found = {
+                name: Flat.copy_of(v) * scales.get(f"{COMMON}.{name}", 1.0) if isinstance(v, Tensor) else v
+                for name, v in memories.common.items()
+            }
+            role.adopt(found)
+        if memories.numbers is not None and (memories.common is not None or role.updates_alone):
+            load_rule(self._update, memories.numbers, memories.optimizer)
+        if BUFFERS in tensors:
+            self._buffers.load(Flat.wrap(tensors[BUFFERS]))
+        memory = optimizer_memory(tensors)
+        if memory is not None:
+            self._work.recall(memory)
+        self._node.out.stage.recall(residuals(memories, slices))
+
+
+def _of_role(name: str) -> bool:
+    return name.startswith((f"{OWN}.", f"{COMMON}."))
+
+
+def under(head: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those named HEAD.NAME, by NAME."""
+    return {name.removeprefix(f"{head}."): v for name, v in tensors.items() if name.startswith(f"{head}.")}
+
+
+def of_optimizer(memory: Flat | None, length: int) -> dict[str, Flat]:
+    if memory is None:
+        return {}
+    parts = cut(len(memory), -(-len(memory) // length))
+    return {f"{MEMORY}.{at}": memory[part] for at, part in enumerate(parts)}
+
+
+def optimizer_memory(tensors: Mapping[str, Tensor]) -> Flat | None:
+    parts = [tensors[name] for name in sorted(tensors) if name.startswith(f"{MEMORY}.")]
+    return Flat.wrap(torch.cat(parts)) if parts else None
+
+
+def of_stage(stage: Stage, slices: Sequence[slice]) -> Kept:
+    """Residuals, each put together to the length of the model; rows that do not cover it begin anew."""
+    rows: dict[str, dict[int, Residual]] = {}
+    for (number, name), residual in stage.residuals().items():
+        rows.setdefault(name, {})[number] = residual
+    counts: dict[str, Any] = {}
+    vectors: dict[str, Flat] = {}
+    for name, of in rows.items():
+        parts = [of[number] for number in range(len(slices)) if number in of]
+        if [len(part.left) for part in parts] != [part.stop - part.start for part in slices]:
+            continue
+        counts[name] = max(part.count for part in parts)
+        vectors[f"{RESIDUAL}.{name}"] = _joined([part.left for part in parts])
+        for more in parts[0].more:
+            vectors[f"{RESIDUAL}.{name}.{more}"] = _joined([part.more[more] for part in parts])
+    return {"counts": counts}, vectors
+
+
+def _joined(parts: Sequence[Any]) -> Flat:
+    return Flat.wrap(torch.from_numpy(np.concatenate(parts)))
+
+
+def residuals(memories: Memories, slices: Sequence[slice]) -> dict[tuple[int, str], Residual]:
+    """Cut anew for the slices there are."""
+    found = {}
+    for name, count in memories.counts.items():
+        head = f"{RESIDUAL}.{name}"
+        own = {key for key in memories.tensors if key == head or key.startswith(f"{head}.")}
+        whole = {key[len(head) + 1 :]: memories.tensors[key].numpy() for key in own}
+        for number, part in enumerate(slices):
+            more = {key: v[part].copy() for key, v in whole.items() if key}
+            found[number, name] = Residual(whole[""][part].copy(), count, more)
+    return found

@@ -1,0 +1,93 @@
+"""What carries `Mean` on a worker; `paceline.runtime.collectives.choice` says which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from paceline.codec.pipeline.collective import MeanCoder
+from paceline.core.collective import PEERS, groups, homes_of
+from paceline.core.effects import Mean
+from paceline.live import party
+from paceline.live.collectives.peer_backend import PeerCarrier
+from paceline.live.control.link_probe import measure_link
+from paceline.live.control.session import Session
+from paceline.live.node.hosted_slice import Carrier
+from paceline.live.protocol import control_messages as control
+from paceline.live.protocol.pending_reply import Pending
+from paceline.runtime.collectives.torch_distributed import CollectiveCarrier
+from paceline.runtime.collectives.torch_store import RunStore
+from paceline.runtime.spec.process_spec import Seat
+
+MEETING_SECONDS = 90.0  # less than a phase of a run may take, so that those are named who do not come
+
+
+class LiveCarrier(Carrier, Protocol):
+    """A carrier of means, as the life of a worker needs it."""
+
+    def drain(self) -> None:
+        """This worker begins no mean any more; the others go on without being held up."""
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes sent and received past the worker's own connections."""
+
+    def close(self) -> None: ...
+
+
+class PeerMeans:
+    """Means over the connections between workers, by one schedule."""
+
+    def __init__(self, peers: PeerCarrier, schedule: str, hosts: Sequence[str], others: Sequence[int]) -> None:
+        self._peers, self._schedule, self._hosts, self._others = peers, schedule, hosts, others
+
+    def begin(self, effect: Mean) -> Pending:
+        hosts = groups(homes_of(effect.among, self._hosts)) if self._schedule == "hierarchical" else ()
+        return self._peers.begin(effect, self._schedule, hosts)
+
+    def drain(self) -> None:
+        """Those who go on average without this worker, which goes on to pass their pieces on."""
+        self._peers.leave(self._others)
+
+    def traffic(self) -> tuple[int, int]:
+        """None of its own: all goes over the worker's connections."""
+        return 0, 0
+
+    def close(self) -> None:
+        self._peers.close()
+
+
+def measured_links(session: Session) -> control.Links:
+    """From this worker to one of lower rank on its host, and to one on another: all of those it has called already."""
+    me = session.node.me.index
+    here = [session.host_of(party.worker(rank)) == session.host_of(session.node.me) for rank in range(me)]
+    found = []
+    for on_this_host in (True, False):
+        peer = next((rank for rank in reversed(range(me)) if here[rank] == on_this_host), None)
+        found.append((0.0, 0.0) if peer is None else measure_link(session.node, party.worker(peer)))
+    return *found[0], *found[1]
+
+
+def make_carrier(seat: Seat, session: Session, plan: control.Plan, coder: MeanCoder | None) -> LiveCarrier | None:
+    """None where the servers carry means. Raises ConfigError for one that cannot be had, naming the way out.
+
+    `coder`: of the codec of this run, if any; the node's `peers` have one of their own.
+    """
+    name, peers = plan.mean, session.node.peers
+    if name == "servers" or (peers is None and name in PEERS):
+        return None
+    rank = seat.who.index
+    if name in PEERS:
+        assert peers is not None
+        return PeerMeans(peers, name, plan.hosts, [other for other in range(plan.workers) if other != rank])
+    return CollectiveCarrier(
+        name,
+        rank,
+        seat.workers,
+        store=RunStore(session.node, seat.timeout_s if name == "nccl" else min(seat.timeout_s, MEETING_SECONDS)),
+        bind=seat.bind,
+        device=torch.device(seat.device),
+        timeout_s=seat.timeout_s,
+        coder=coder,
+    )

@@ -1,0 +1,68 @@
+"""Who carries `Mean` in a run: servers, torch.distributed, or the workers themselves; chosen when the run begins.
+
+Without torch: whoever chooses has no use for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.core.collective import PEERS, Choice, Fabric, Link, choose, homes_of
+from paceline.core.scheme import Scheme
+from paceline.live.protocol import control_messages as control
+from paceline.runtime.spec.job_spec import Recipe
+
+UNKNOWN = (0.0, 0.0, 0.0, 0.0)  # links inside a host and across
+MESHES_MAX = 32  # workers: beyond it, nobody is connected to everybody unasked
+
+
+def own_gpus(devices: Sequence[str]) -> bool:
+    """Has every worker a GPU of its own?"""
+    return len(set(devices)) == len(devices) > 0 and all(device.startswith("cuda:") for device in devices)
+
+
+def meets_for_means(mean: str, scheme: Scheme, servers: int, workers: int) -> bool:
+    """Do the workers connect to one another so that they can carry means?"""
+    if servers and not scheme.uses_mean(servers):
+        return False
+    return (
+        mean in PEERS or (mean == "auto" and (workers <= MESHES_MAX or not servers)) or (workers == 1 and not servers)
+    )
+
+
+def choose_mean(
+    ready: Sequence[control.Ready], workers: Sequence[control.Hello], servers: int, *, mean: str, secured: bool = False
+) -> Choice:
+    """Who carries the means of a run where `mean` is asked for, and why; no reason where there are no means.
+
+    secured: connections are under TLS, which NCCL's are not, so that it has to be asked for.
+    """
+    recipe = Recipe.from_json(ready[0].optimizer)
+    scheme = recipe.make_scheme()
+    if recipe.codecs.in_messages and servers and mean == "auto":
+        return Choice("servers", "means by servers: codecs encode what passes through them")
+    if servers and not scheme.uses_mean(servers):
+        return Choice("servers", "")
+    if not meets_for_means("auto", scheme, servers, len(workers)):
+        return Choice("servers" if mean == "auto" else mean, "")
+    chosen = _by_cost(ready, workers, servers, secured) if mean == "auto" else Choice(mean, f"{mean}, as --mean says")
+    if len(workers) == 1 and not servers:
+        return Choice("ring", "")
+    return Choice(chosen.name, f"means by {chosen.reason}" if scheme.uses_mean(servers) else "")
+
+
+def _by_cost(ready: Sequence[control.Ready], workers: Sequence[control.Hello], servers: int, secured: bool) -> Choice:
+    if not servers and not secured and own_gpus([hello.device for hello in workers]):
+        return Choice("nccl", "nccl: every worker has a GPU of its own")
+    if len(workers) == 1:
+        return Choice("servers", "servers: there is one worker")
+    measured = [answer.peers for answer in ready if len(answer.peers) == len(UNKNOWN)] or [UNKNOWN]
+    within, across = ([links[k : k + 2] for links in measured] for k in (0, 2))
+    homes = homes_of(range(len(workers)), [hello.host for hello in workers])
+    fabric = Fabric(homes, _slowest(within), _slowest(across), servers)
+    codecs = Recipe.from_json(ready[0].optimizer).codecs
+    return choose(fabric, codecs.bytes_of_mean(ready[0].length), gathered=codecs.gathers)
+
+
+def _slowest(links: Sequence[tuple[float, ...]]) -> Link:
+    return Link(*(max(figures) for figures in zip(*links, strict=True)))

@@ -1,0 +1,86 @@
+"""Means by the means of their factors, over whatever carries means: the carrier of PowerSGD."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from paceline.core.collective.mean_server import Averaged
+from paceline.core.effects import EVERY_BIT, Mean
+from paceline.core.errors import PacelineError, ProtocolError, Stopped
+from paceline.engine.vectors.flat import Flat, FlatMemory
+from paceline.engine.vectors.low_rank import LowRank
+from paceline.live.protocol.pending_reply import Pending
+from paceline.runtime.collectives.backends import LiveCarrier
+
+
+class LowRankMeans:
+    """One after the other, on a thread of its own. What is not as long as the model is carried as it is."""
+
+    def __init__(
+        self,
+        shapes: Sequence[Sequence[int]],
+        rank: int,
+        by_servers: Callable[[Mean], Pending],
+        carrier: LiveCarrier | None,
+        *,
+        timeout_s: float,
+    ) -> None:
+        """`carrier` carries the means of the factors; the servers do where there is none."""
+        self._carrier = carrier
+        self._begin = carrier.begin if carrier is not None else by_servers
+        self._shapes, self._rank, self._timeout_s = shapes, rank, timeout_s
+        self._rows: dict[int, LowRank] = {}  # by series of means
+        self._length = sum(map(math.prod, shapes))
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="low-rank means")
+
+    def begin(self, effect: Mean) -> Pending:
+        pending = Pending(f"Mean {effect.tag} by its factors", 1, FlatMemory())
+        self._thread.submit(self._carry, effect, pending)
+        return pending
+
+    def drain(self) -> None:
+        if self._carrier is not None:
+            self._carrier.drain()
+
+    def traffic(self) -> tuple[int, int]:
+        return self._carrier.traffic() if self._carrier is not None else (0, 0)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._carrier is not None:
+            self._carrier.close()
+
+    # ---- on the thread -----------------------------------------------------------------------------------
+    def _carry(self, effect: Mean, pending: Pending) -> None:
+        try:
+            averaged, seconds = self._mean(effect)
+            pending.put(0, averaged, seconds)
+        except (PacelineError, Stopped) as error:
+            pending.fail(error)
+        except Exception as error:  # nobody else would hear of it
+            pending.fail(ProtocolError(f"{pending.what} failed: {error}"))
+
+    def _mean(self, effect: Mean) -> tuple[Averaged, float]:
+        """The mean, and the seconds in which its bytes moved."""
+        if effect.series == EVERY_BIT or len(effect.v) != self._length:
+            return self._exact(effect)
+        row = self._rows.get(effect.series)
+        if row is None:
+            row = self._rows[effect.series] = LowRank(self._shapes, self._rank)
+        v: Any = effect.v
+        p, weight, seconds = self._factor(effect, "P", row.factor(v, effect.weight))
+        q, _, more = self._factor(effect, "Q", row.cofactor(p))
+        return Averaged(v=row.result(q), weight=weight), seconds + more
+
+    def _factor(self, effect: Mean, name: str, v: Flat) -> tuple[Any, float, float]:
+        mean, seconds = self._exact(replace(effect, v=v, tag=f"{effect.tag}/{name}", series=EVERY_BIT))
+        return mean.v, mean.weight, seconds
+
+    def _exact(self, effect: Mean) -> tuple[Averaged, float]:
+        inner = self._begin(effect)
+        averaged = inner.wait(self._timeout_s)
+        return averaged, inner.seconds_communicating()

@@ -1,0 +1,51 @@
+"""Snapshots of a model between two evaluations, for finding the moment at which it first was good enough.
+
+An evaluation takes far longer than a look at the weights. On a busy machine a run would seem to reach its target
+only when the next evaluation ends; with an album of what lay between, the moment is known to a tenth of a second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from paceline.engine.vectors.flat import Flat
+
+BYTES_MAX = 256 * 2**20
+COUNT_MAX = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A model `at` seconds after the start, when `samples` had been trained on, as far as was known."""
+
+    at: float
+    samples: int
+    weights: Flat
+    buffers: Flat | None = None
+
+
+class Album:
+    """The snapshots since the last evaluation, oldest first; every other one is given up when it is full."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX, count_max: int = COUNT_MAX) -> None:
+        self._bytes_max, self._count_max = bytes_max, count_max
+        self._held: list[Snapshot] = []
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Keep it, unless the model has not moved since the last one."""
+        if self._held and torch.equal(self._held[-1].weights.value(), snapshot.weights.value()):
+            return
+        self._held.append(snapshot)
+        room = max(2, self._bytes_max // max(1, snapshot.weights.nbytes))
+        if len(self._held) > min(room, self._count_max):
+            self._held = self._held[::-2][::-1]
+
+    def turn(self) -> list[Snapshot]:
+        """Take all out."""
+        held, self._held = self._held, []
+        return held

@@ -1,0 +1,321 @@
+"""The evaluator: looks at the model from time to time, on a copy, and saves the last one.
+
+It asks the servers, or the workers that still train where the model lives there; those answer from the thread that
+moves bytes, so no worker loop waits for an evaluation. A worker that does not answer is left out until it does. A
+model that has NaN or infinity ends the run: it would stay so, and the last finite one is saved. An accuracy belongs
+to the moment at which the weights were asked for. Towards a target accuracy it also keeps snapshots of the model
+between evaluations and, once the target is reached, looks for the first of them that reached it. A run that ends for
+its target leaves that model, which is saved before anybody hears of it; every other run leaves the last one.
+
+An evaluator that is lost is followed by another one, which knows nothing of what the one before it had in memory. So
+the last model is saved before it is judged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import nn
+
+from paceline.checkpoint.folder_store import MODEL
+from paceline.config import Config
+from paceline.core.errors import Diverged, PacelineError, PeerLost, Undone
+from paceline.core.sharding import NOWHERE
+from paceline.engine.data.dataset import Dataset
+from paceline.engine.model.batchnorm_stats import Buffers
+from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.vectors.flat import Flat, finite
+from paceline.live import party
+from paceline.live.control.session import Session
+from paceline.live.coordinator.lifecycle import TARGET_REACHED
+from paceline.live.host_info import cores
+from paceline.live.node.published_state import Exhibit
+from paceline.live.protocol import control_messages as control
+from paceline.live.state.current_model import final_model, model_now
+from paceline.live.state.responsive_reads import Answering, NoAnswer
+from paceline.runtime.checkpointing.resume import open_at
+from paceline.runtime.checkpointing.writer import Keeper, not_saved, say_not_saved
+from paceline.runtime.evaluator.candidate_models import Album, Snapshot
+from paceline.runtime.run_folder import fallback_folder
+from paceline.runtime.spec.job_spec import Recipe
+from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.worker.train_loop import build_model, load_data
+
+BATCH = 500
+DIVERGED = "the model has diverged: it has NaN or infinity"
+WAY_OUT = "lower --lr or give --clip-norm"
+GLANCING = 0.02
+"""Of its time it looks at the weights at most so much between evaluations."""
+
+
+def judge(model: nn.Module, data: Dataset, between: Callable[[], None] = lambda: None) -> tuple[float, float]:
+    """Accuracy (0..1) and mean loss on `data`; `between` is called between two batches."""
+    right, loss = 0, 0.0
+    model.eval()
+    with torch.inference_mode():
+        for x, y in zip(torch.split(data.x, BATCH), torch.split(data.y, BATCH), strict=True):
+            between()
+            logits = model(x)
+            right += int((logits.argmax(1) == y).sum())
+            loss += float(nn.functional.cross_entropy(logits, y, reduction="sum"))
+    return right / len(data), loss / len(data)
+
+
+def statistics_of(buffers: Buffers, ranks: Iterable[int], look: Callable[[int], Exhibit]) -> Flat | None:
+    """What `buffers.policy` makes of the statistics of `ranks`, without those lost meanwhile; None when all are.
+
+    `look` gives a worker's statistics, with its samples as their weight.
+    """
+    found: list[tuple[Flat, float]] = []
+    for rank in ranks:
+        try:
+            shown = look(rank)
+            found.append((cast(Flat, shown.v), shown.weight))
+        except Undone:
+            raise
+        except PeerLost:
+            continue
+        if not buffers.exchanged:
+            break
+    return buffers.average([v for v, _ in found], [samples for _, samples in found]) if found else None
+
+
+def save_model(model: nn.Module, path: Path) -> None:
+    """All or nothing, as safetensors that load into the plain module. Raises OSError."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        save_file({name: tensor.clone().contiguous() for name, tensor in model.state_dict().items()}, draft)
+        os.replace(draft, path)
+    except SafetensorError as error:
+        raise _os_error(error) from None
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def _os_error(error: SafetensorError) -> OSError:
+    """What the library says in a sentence of its own: "... (os error 28)"."""
+    code = re.search(r"os error (\d+)|code: (\d+)", str(error))
+    number = int(code[1] or code[2]) if code else 0
+    return OSError(number, os.strerror(number) if number else str(error))
+
+
+class Evaluator:
+    """Peeks, judges and saves."""
+
+    def __init__(self, config: Config, seat: Seat, session: Session) -> None:
+        self._config, self._session, self._node = config, session, session.node
+        splits = load_data(config)
+        x, y, classes = splits.test.x, splits.test.y, splits.test.classes
+        self._test = Dataset(x.contiguous(memory_format=torch.channels_last), y, classes)
+        self._module = build_model(config, splits)
+        self._flat = FlatModel(self._module)
+        # Pictures go through pooling and convolution about twice as fast in this layout.
+        shown: Any = build_model(config, splits)
+        self._shown: nn.Module = shown.to(memory_format=torch.channels_last)
+        self._buffers = Buffers(self._module, config.model.buffers)
+        self._seat = seat
+        self._album = Album()
+        self._target = config.stop.target_accuracy
+        self._next_glance = 0.0
+        self._answering = Answering(session.node)
+        self._judged_at: float | None = None  # which moment's model the module has
+        self._reached_at = math.inf  # from when on the model that reached the target is
+
+    def join(self) -> None:
+        """Until training starts."""
+        session, seat = self._session, self._seat
+        session.connect(())
+        self._reach_others()
+        plan = session.expect(control.Plan)
+        scheme = Recipe.from_json(plan.optimizer).make_scheme()
+        self._model_of = scheme.model_of(seat.servers)
+        self._node.place(None, plan.layout)
+        self._node.calls.patient = plan.replaced
+        self._begun_at = begun_at = open_at(self._config, self._seat.resume).samples
+        layout = plan.layout if self._model_of == "servers" else NOWHERE
+        self._keeper = Keeper(self._config, session, layout, self._flat, self._module, begun_at, seat.store_password)
+        session.expect(control.Go)
+        session.reports.begin()
+
+    def _reach_others(self) -> None:
+        """Connects to servers and workers; a later life to those that are there, as the others will call it."""
+        session = self._session
+        lost = (PeerLost,) if session.late else ()  # a server that is being replaced
+        for who in map(party.server, range(self._seat.servers)):
+            with contextlib.suppress(*lost):
+                session.reach(who)
+        for who in map(party.worker, range(self._seat.workers)):
+            if not session.late:
+                with contextlib.suppress(PeerLost):  # it is lost or expelled already, and the run goes on
+                    session.reach_if_there(who)
+            elif session.has(who) and session.can_be_called(who.index):
+                with contextlib.suppress(PeerLost):  # it is lost just now
+                    session.reach(who)
+
+    def judge_now(self) -> None:
+        """Judges the model as it is now; checkpoints it where one is due."""
+        before = self._album.turn()
+        try:
+            accuracy = self._judge(self._look(), self.glance)
+        except (NoAnswer, Undone):
+            return  # no worker answers, or a server was replaced meanwhile: the next look will tell
+        if self._keeper.due and self._answering.all_answer(self._here):
+            self._keeper.save(accuracy)
+        if self._target and accuracy >= self._target:
+            self._target = 0.0
+            self._first_of(before)
+
+    def judge_last(self, finish: control.Finish) -> None:
+        """Saves the last model, unless the one that reached the target is kept, and judges it: nobody trains now."""
+        snapshot = None
+        with contextlib.suppress(Undone):  # a server was replaced meanwhile: the model that was loaded last is saved
+            snapshot = self._look(finish.holder)
+            self._load(snapshot)
+        if finish.reason != TARGET_REACHED and self._judged_at is not None:
+            self.save()
+        if snapshot is not None and self._seat.judges:
+            self._keeper.save(self._judge_loaded(snapshot))
+
+    def glance(self) -> None:
+        """Keep a snapshot, if there is a target to find the moment of and it is time for one."""
+        now = time.monotonic()
+        if self._target and now >= self._next_glance:
+            self._album.add(self._look())
+            after = time.monotonic()
+            self._next_glance = after + max(self._config.evaluation.every, (after - now) / GLANCING)
+
+    def finish_within(self, seconds: float) -> control.Finish | None:
+        """Rest for so long, but for glances; what ends the run, if it comes."""
+        until = time.monotonic() + seconds
+        while True:
+            left = until - time.monotonic()
+            nap = min(left, self._next_glance - time.monotonic()) if self._target else left
+            finish: control.Finish | None = self._session.within(max(0.0, nap))
+            if finish is not None or left <= 0:
+                return finish
+            with contextlib.suppress(Undone, NoAnswer):
+                self.glance()
+
+    @property
+    def share(self) -> float:
+        """Of its time the evaluator judges at most so much; less where snapshots tell what came between."""
+        return 0.25 if self._target else 0.5
+
+    def _look(self, holder: int | None = None) -> Snapshot:
+        at, samples = self._node.now(), max(self._begun_at, self._session.total_samples)
+        session, model_of, workers = self._session, self._model_of, self._seat.workers
+        if holder is None:
+            weights = model_now(session, self._answering, model_of, workers)
+        else:
+            weights = final_model(session, model_of, holder, workers)
+        return Snapshot(at=at, samples=samples, weights=weights, buffers=self._look_at_buffers())
+
+    def _look_at_buffers(self) -> Flat | None:
+        """Batch-norm statistics: the first worker's, or the mean over the workers by samples, by the policy."""
+        if not len(self._buffers):
+            return None
+        return statistics_of(self._buffers, self._here, lambda rank: self._answering.exhibit(rank, "buffers"))
+
+    @property
+    def _here(self) -> list[int]:
+        return [rank for rank in range(self._seat.workers) if rank not in self._session.lost_ranks]
+
+    def _judge(self, snapshot: Snapshot, between: Callable[[], None] = lambda: None) -> float:
+        """Judges it and tells the coordinator; returns its accuracy. Raises Diverged where it is not finite.
+
+        The earliest that reached the target is saved before that is told.
+        """
+        self._load(snapshot)
+        return self._judge_loaded(snapshot, between, keeps=True)
+
+    def _load(self, snapshot: Snapshot) -> None:
+        """Raises Diverged where it is not finite."""
+        if not (finite(snapshot.weights) and (snapshot.buffers is None or finite(snapshot.buffers))):
+            raise Diverged(self._what_diverged(snapshot.at))
+        self._flat.load(snapshot.weights)
+        if snapshot.buffers is not None:
+            self._buffers.load(snapshot.buffers)
+        self._shown.load_state_dict(self._module.state_dict())
+        self._judged_at = snapshot.at
+
+    def _judge_loaded(
+        self, snapshot: Snapshot, between: Callable[[], None] = lambda: None, *, keeps: bool = False
+    ) -> float:
+        began = time.monotonic()
+        accuracy, loss = judge(self._shown, self._test, between)
+        target = self._config.stop.target_accuracy
+        if keeps and target and accuracy >= target and snapshot.at < self._reached_at:
+            self._reached_at = snapshot.at
+            self._save(self._shown)  # a glance between two batches changes nothing of it
+        seconds = time.monotonic() - began
+        self._session.tell(
+            control.Judged(at=snapshot.at, samples=snapshot.samples, accuracy=accuracy, loss=loss, seconds=seconds)
+        )
+        return accuracy
+
+    def _what_diverged(self, at: float) -> str:
+        """The line for the user; `keep` saves the model that was judged last, as for every run that fails."""
+        left = "none was finite before it, so no model was saved"
+        if self._judged_at is not None:
+            left = f"model.safetensors is the last finite one, of {self._judged_at:.1f} s"
+        return f"{DIVERGED} after {at:.1f} s; {left}; {WAY_OUT}"
+
+    def _first_of(self, snapshots: list[Snapshot]) -> None:
+        """Judge them up to the first that is at the target. The coordinator is stopping the workers meanwhile."""
+        target = self._config.stop.target_accuracy
+        torch.set_num_threads(cores())  # nobody else needs them any more
+        next((s for s in snapshots if self._judge(s) >= target), None)
+
+    def save(self) -> None:
+        """Where the folder cannot be written, elsewhere; where no disk takes it, the run ends without it."""
+        self._save(self._module)
+
+    def _save(self, module: nn.Module) -> None:
+        out = Path(self._config.run.out)
+        try:
+            line = fallback_folder.put(out, MODEL, self._seat.token, functools.partial(save_model, module))
+        except OSError as error:
+            not_saved(self._session, MODEL, error)
+        else:
+            if line:
+                say_not_saved(self._session, line)
+
+    def keep(self) -> None:
+        """Saves the model that was judged last, if any was: the run has failed, and nobody else will."""
+        if self._judged_at is not None:
+            self._save(self._shown)  # a checkpoint may have put another one into the other module
+
+
+def evaluate(config: Config, seat: Seat, session: Session) -> None:
+    """Until the coordinator says that nobody trains any more; then once again, and save."""
+    evaluator = Evaluator(config, seat, session)
+    evaluator.join()
+    try:
+        _evaluate(evaluator, config, session)
+    except PacelineError:
+        with contextlib.suppress(PacelineError):  # nobody may be left to be told that the disk is full
+            evaluator.keep()
+        raise
+
+
+def _evaluate(evaluator: Evaluator, config: Config, session: Session) -> None:
+    rest = 0.0
+    while (finish := evaluator.finish_within(rest)) is None:
+        began = time.monotonic()
+        evaluator.judge_now()
+        took = time.monotonic() - began
+        rest = max(took * (1 / evaluator.share - 1), config.evaluation.every - took)
+    evaluator.judge_last(finish)
+    session.done()

@@ -1,0 +1,4 @@
+"""The servers of a key-value store: keys, their optimizer, and what workers ask of them.
+
+Read `messages.py` first, then `key.py`. `compat/mxnet/` is what a script calls. May import `live/`, `engine/`, `core/`.
+"""

@@ -1,0 +1,159 @@
+"""What workers ask of servers, and what they hear.
+
+slice 0, the directory                              slice 1 of server 0, the gate
+Declare       a key, or my part of it -> Numbered   Barrier    -> Done, when all have come
+UseOptimizer  from now on             -> Done
+Rate          its learning rate       -> Done       any other slice: (a part of) one key
+Compress      how pushes are encoded  -> Done       Begin      its first value -> Done, when all have come
+Who           holds up that slice     -> Ranks      Await      the same of a worker whose value does not count
+                                                    Push       -> Done, or the new Value
+                                                    Pull       -> Value
+any question: -> Refused, with the reason           PullRows   -> Value
+                                                    TakeState, TakeTensor, PutTensor, PutState: the optimizer's
+"""
+
+from __future__ import annotations
+
+from paceline.core.message import EXACT, INCREMENT, Nature, message
+from paceline.core.validation import bounds
+from paceline.core.vector import Vector
+
+
+@message("kvstore.Declare")
+class Declare:
+    """`shape` and `dtype` of the whole value; `length` elements of it are here."""
+
+    key: bounds.LongText
+    shape: bounds.Integers
+    dtype: bounds.LongText
+    length: bounds.Integer
+
+
+@message("kvstore.Numbered")
+class Numbered:
+    """The slice of this server that the key has from now on."""
+
+    number: bounds.Count
+
+
+@message("kvstore.Refused")
+class Refused:
+    """In place of any answer; one line that names the way out."""
+
+    why: bounds.LongText
+
+
+@message("kvstore.Done")
+class Done:
+    pass
+
+
+@message("kvstore.Begin")
+class Begin:
+    v: Vector
+
+
+@message("kvstore.Await")
+class Await:
+    pass
+
+
+@message("kvstore.Push")
+class Push:
+    """`pull`: the answer is the new value."""
+
+    v: Vector
+    pull: bool
+
+
+@message("kvstore.Pull")
+class Pull:
+    pass
+
+
+@message("kvstore.PullRows")
+class PullRows:
+    """`rows`: their numbers, 32-bit integers bit for bit, rising; `width`: elements of a row."""
+
+    rows: Vector
+    width: bounds.Integer
+
+
+@message("kvstore.Value")
+class Value:
+    v: Vector
+
+
+@message("kvstore.Barrier")
+class Barrier:
+    pass
+
+
+@message("kvstore.UseOptimizer")
+class UseOptimizer:
+    """`nth`: which one this is, counted by each worker. `updater`: an `Updater` as JSON."""
+
+    nth: bounds.Count
+    updater: bounds.LongText
+
+
+@message("kvstore.Rate")
+class Rate:
+    nth: bounds.Count
+    lr: bounds.Real
+
+
+@message("kvstore.Compress")
+class Compress:
+    """`codec` as on a command line, or none."""
+
+    codec: bounds.Name
+
+
+@message("kvstore.Who")
+class Who:
+    number: bounds.Count
+
+
+@message("kvstore.Ranks")
+class Ranks:
+    ranks: bounds.Ranks
+
+
+@message("kvstore.TakeState")
+class TakeState:
+    pass
+
+
+@message("kvstore.State")
+class State:
+    """Of the optimizer of one key: its single numbers, tensors of one number, and the names of all other tensors."""
+
+    numbers: bounds.Scalars
+    single: bounds.Scalars
+    names: bounds.Names
+
+
+@message("kvstore.TakeTensor")
+class TakeTensor:
+    name: bounds.Name
+
+
+@message("kvstore.PutTensor")
+class PutTensor:
+    """One of those that the PutState after it names."""
+
+    name: bounds.Name
+    v: Vector
+
+
+@message("kvstore.PutState")
+class PutState:
+    numbers: bounds.Scalars
+    single: bounds.Scalars
+    names: bounds.Names
+
+
+def nature(cls: type) -> Nature:
+    """Pushes are sums over time, so that a codec may leave for later what it does not send now."""
+    return INCREMENT if cls is Push else EXACT

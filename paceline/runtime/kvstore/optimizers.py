@@ -1,0 +1,163 @@
+"""The optimizer of a key-value store: any of torch.optim that works element by element, by its name and numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import torch
+
+from paceline.core.errors import ConfigError
+from paceline.core.registry import nearest
+from paceline.core.spans import Spans
+from paceline.engine.optim.optimizers import CONSTANT, Rule, TorchRule, make_rule
+from paceline.engine.optim.unused_parameters import Pieces
+from paceline.engine.specs import OptimizerRecipe
+from paceline.engine.vectors.flat import Flat
+
+Number = bool | int | float | tuple[float, ...] | None
+
+KINDS = ("SGD", "ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
+"""Those that need nothing but an element's own past, so that a key may be cut over servers."""
+
+ALIASES = {"learning_rate": "lr", "wd": "weight_decay", "lazy_update": "lazy"}
+"""MXNet's names."""
+
+DEFAULTS: dict[str, dict[str, Any]] = {"AdamW": {"weight_decay": 0.01}}
+"""Where torch has other ones than an `OptimizerRecipe`, besides the learning rate, which is 0.001 in all of them."""
+
+HOW_IT_IS_COMPUTED = ("foreach", "fused", "capturable", "differentiable", "decoupled_weight_decay")
+"""Options that do not change the numbers, or that another name stands for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Updater:
+    """`numbers`: the arguments of torch.optim's class `name`. rescale: what a sum of gradients is multiplied with.
+
+    lazy: rows that a sparse gradient does not have are left alone (SGD, Adam, AdamW).
+    """
+
+    name: str
+    numbers: dict[str, Number] = field(default_factory=dict)
+    rescale: float = 1.0
+    lazy: bool = False
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self, order="deterministic").decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> Updater:
+        """Raises ConfigError for what is none, or one that a server does not run."""
+        try:
+            updater = msgspec.json.decode(text, type=cls)
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"no optimizer: {error}") from None
+        if updater.name not in KINDS:
+            raise ConfigError(
+                f"an optimizer {updater.name!r} cannot run on the servers, which hold parts of tensors"
+                f"{nearest(updater.name, KINDS)}"
+            )
+        updater.make_rule()
+        return updater
+
+    def make_rule(self) -> Rule:
+        """Raises ConfigError for numbers that torch refuses, in torch's words."""
+        try:
+            recipe = self._recipe()
+            return make_rule(recipe) if recipe else _NamedRule(self)
+        except ConfigError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{self.name}: {str(error).removeprefix(self.name).lstrip('.')}") from None
+
+    def _recipe(self) -> OptimizerRecipe | None:
+        """For those that are written out in vector arithmetic, or go by rows."""
+        names = {field.name for field in dataclasses.fields(OptimizerRecipe)}
+        usual = {"lr": 0.001, **DEFAULTS.get(self.name, {})}
+        numbers = {key: value for key, value in self.numbers.items() if key in (*names, "betas") or value}
+        numbers = {**usual, **numbers}
+        if "betas" in numbers:
+            numbers["beta1"], numbers["beta2"] = numbers.pop("betas")  # type: ignore[misc]
+        known = self.name == "SGD" or (self.lazy and self.name in ("Adam", "AdamW"))
+        if known and set(numbers) <= names:
+            return OptimizerRecipe(name=self.name.lower(), lazy=self.lazy, **numbers)  # type: ignore[arg-type]
+        if self.lazy:
+            raise ConfigError(f"lazy updates are for SGD, Adam and AdamW without further options, not for {self.name}")
+        return None
+
+
+class _NamedRule(TorchRule):
+    """Carried out by the class of that name. Some of them make their memory with the parameter, so it has to be as long
+    as the value is, which is not known before the first update."""
+
+    def __init__(self, updater: Updater) -> None:
+        Rule.__init__(self, OptimizerRecipe(), CONSTANT)
+        self._updater = updater
+        self._make(torch.empty(0))
+        self._pieces.reset()
+        self.lr = self._pieces.lr
+
+    def _make(self, like: torch.Tensor) -> None:
+        kind, numbers = getattr(torch.optim, self._updater.name), self._updater.numbers
+        self._pieces = Pieces(lambda parameter: kind([parameter], **numbers), like=like)
+
+    def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
+        if self._pieces.remember_nothing:
+            self._make(torch.empty(len(w), device=w.device))
+        return super().apply(w, g, lr, unused)
+
+
+def updater_of(
+    optimizer: torch.optim.Optimizer | str, numbers: Mapping[str, Any], *, rescale_grad: float = 1.0
+) -> Updater:
+    """From an optimizer of torch's, or from a name and `numbers` under torch's names or MXNet's.
+
+    Raises ConfigError, naming the way out, for what cannot be told by name and numbers, or is refused by torch.
+    """
+    if isinstance(optimizer, str):
+        name = next((kind for kind in KINDS if kind.lower() == optimizer.lower()), optimizer)
+        given = {ALIASES.get(key, key): value for key, value in numbers.items()}
+    elif isinstance(optimizer, torch.optim.Optimizer):
+        if numbers:
+            raise ConfigError(f"set_optimizer: {', '.join(numbers)} belong into the optimizer itself")
+        name, given = type(optimizer).__name__, _numbers_of(optimizer)
+    else:
+        raise ConfigError(f"set_optimizer takes torch.optim.SGD(...) or a name such as 'sgd', not {optimizer!r}")
+    if not _is_number(rescale_grad):
+        raise ConfigError(f"rescale_grad = {rescale_grad!r}: must be a number")
+    if name in KINDS and not isinstance(optimizer, str) and type(optimizer) is not getattr(torch.optim, name):
+        raise ConfigError(f"an optimizer of your own that is called {name} cannot run on the servers")
+    lazy = bool(given.pop("lazy", False))
+    updater = Updater(name=name, numbers=_checked(name, given), rescale=float(rescale_grad), lazy=lazy)
+    return Updater.from_json(updater.to_json())  # as the servers will read it
+
+
+def _numbers_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    if len(optimizer.param_groups) != 1:
+        raise ConfigError(f"the optimizer has {len(optimizer.param_groups)} parameter groups: put all into one")
+    group = optimizer.param_groups[0]
+    if type(optimizer) is torch.optim.Adam and group.get("decoupled_weight_decay"):
+        raise ConfigError("Adam(decoupled_weight_decay=True) is AdamW: use that")
+    usual = optimizer.defaults
+    return {key: value for key, value in group.items() if key in usual and key not in HOW_IT_IS_COMPUTED}
+
+
+def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Number]:
+    """Numbers only. An lr of torch's tensor kind is one, too."""
+    found: dict[str, Number] = {}
+    for key, value in given.items():
+        plain = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
+        plain = tuple(plain) if isinstance(plain, list) else plain
+        parts = plain if isinstance(plain, tuple) else (plain,)
+        if not all(_is_number(part) or (part is None and key not in ("lr", "momentum")) for part in parts):
+            raise ConfigError(f"{name}: {key} = {value!r}: must be a number")
+        found[key] = plain
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, bool | int | float) and math.isfinite(value)

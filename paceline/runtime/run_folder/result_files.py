@@ -1,0 +1,70 @@
+"""What a run leaves: which files are in its folder, and which had to go elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from paceline.checkpoint.folder_store import MODEL
+from paceline.core.errors import PacelineError
+from paceline.observe.runs.summary import SUMMARY
+from paceline.observe.trace.trace_file import TRACE
+from paceline.runtime.run_folder import fallback_folder
+
+CURVE, CONFIG = "curve.png", "config.toml"
+ORDER = (CONFIG, TRACE, SUMMARY, MODEL, CURVE)
+
+
+class Results:
+    """Of the run in `out`, made before anybody writes there."""
+
+    def __init__(self, out: Path, token: str, say: Callable[[str], None]) -> None:
+        """`token` of the run; `say` shows a line to the user."""
+        self._out, self._token, self._say = out, token, say
+        self._model_before = _changed(out / MODEL)  # an earlier life of this run may have left one
+        self._written: list[str] = []
+
+    def write(self, name: str, write: Callable[[Path], None]) -> bool:
+        """Returns True if the file was written, here or elsewhere; a failure is said and does not end the run."""
+        try:
+            line = fallback_folder.put(self._out, name, self._token, write)
+        except (OSError, PacelineError) as error:
+            with contextlib.suppress(OSError):
+                (self._out / name).unlink(missing_ok=True)  # it would be that of an earlier life
+            self._say(f"{name} was not written: {getattr(error, 'strerror', None) or error}")
+            return False
+        if line:
+            self._say(line)
+        self._written.append(name)
+        return True
+
+    def in_place(self, name: str) -> bool:
+        """Is it in the folder of the run, where who reads it looks for it?"""
+        return name in self.left.get(str(self._out), ())
+
+    @property
+    def model(self) -> bool:
+        """Has the evaluator of this run saved one?"""
+        return (
+            _changed(self._out / MODEL) != self._model_before or fallback_folder.found(MODEL, self._token) is not None
+        )
+
+    @property
+    def left(self) -> dict[str, list[str]]:
+        """The names of its files, by folder."""
+        there = [name for name in (CONFIG, TRACE) if os.path.exists(self._out / name)]
+        names = {*there, *self._written, *([MODEL] if self.model else [])}
+        places: dict[str, list[str]] = {}
+        for name in sorted(names, key=ORDER.index):
+            elsewhere = fallback_folder.found(name, self._token)
+            places.setdefault(str(elsewhere.parent if elsewhere else self._out), []).append(name)
+        return places
+
+
+def _changed(path: Path) -> int:
+    """When, in nanoseconds; 0 where there is none."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime_ns
+    return 0

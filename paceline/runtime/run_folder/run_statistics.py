@@ -1,0 +1,223 @@
+"""What is known of a run while it goes on, and its summary afterwards."""
+
+from __future__ import annotations
+
+import bisect
+from collections import deque
+from dataclasses import dataclass, field
+
+from paceline.config import Config
+from paceline.core.trace import Evaluated, Leased, Membership, Record
+from paceline.live.coordinator.lifecycle import TARGET_REACHED
+from paceline.live.party import EVALUATOR, Party
+from paceline.live.protocol.control_messages import NOTHING, Progress
+from paceline.observe.runs.summary import CHANGES, Change, Faults, Staleness, Summary, WorkerSummary, seconds_to_target
+from paceline.observe.terminal.progress import Snapshot, WorkerRow
+from paceline.runtime.spec.job_spec import Recipe
+
+WINDOW = 12  # progress reports over which a rate is taken
+
+
+@dataclass(slots=True)
+class _Worker:
+    device: str = "cpu"
+    slowdown: float = 1.0
+    latest: Progress = NOTHING
+    state: str = "training"
+    lives: int = 1
+    history: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
+
+    def samples_per_second(self) -> float:
+        if len(self.history) < 2:
+            return 0.0
+        (t0, n0), (t1, n1) = self.history[0], self.history[-1]
+        return (n1 - n0) / (t1 - t0) if t1 > t0 else 0.0
+
+
+class Ledger:
+    """Written by the coordinator's thread, read by the one that shows. `driver`: live or sim.
+
+    begun_at: samples of an earlier life of the run.
+    """
+
+    def __init__(self, config: Config, train_samples: int, driver: str = "live", begun_at: int = 0) -> None:
+        self._config, self._train_samples, self._driver = config, train_samples, driver
+        self._begun_at = begun_at
+        self._workers = [_Worker() for _ in range(config.cluster.workers)]
+        for absent in self._workers[config.cluster.beginning :]:
+            absent.lives, absent.state = 0, "absent"
+        self._staleness, self._faults = Staleness(), Faults()
+        self._evaluations: list[Evaluated] = []
+        self._changes: list[Change] = []
+        self._leased: Leased | None = None
+        self._reason, self._seconds = "", 0.0
+        self._recipe, self._model_length = Recipe(scheme=config.run.scheme), 0
+        self._is_started, self._exchange = False, ""
+
+    def seated(self, rank: int, device: str, slowdown: float) -> None:
+        self._workers[rank].device, self._workers[rank].slowdown = device, slowdown
+
+    def started(self, recipe: Recipe, model_length: int, exchange: str = "") -> None:
+        """`exchange`: how vectors travel; nothing when none do, or only on paper."""
+        self._recipe, self._model_length, self._is_started = recipe, model_length, True
+        self._exchange = exchange
+
+    @property
+    def has_started(self) -> bool:
+        return self._is_started
+
+    def lives(self, who: Party) -> int:
+        """Of a worker: how often it has come."""
+        return self._workers[who.index].lives
+
+    @property
+    def _known(self) -> list[tuple[int, _Worker]]:
+        """Those that have ever been there, by rank."""
+        return [(rank, worker) for rank, worker in enumerate(self._workers) if worker.lives]
+
+    def steps(self, who: Party) -> int:
+        return self._workers[who.index].latest.steps if who.kind == "worker" else 0
+
+    def progressed(self, rank: int, progress: Progress, now: float) -> None:
+        worker = self._workers[rank]
+        worker.latest = progress
+        worker.history.append((now, progress.samples))
+
+    def recorded(self, record: Record) -> None:
+        self._staleness.add(record)
+        self._faults.add(record)
+        if isinstance(record, Membership) and record.event in CHANGES:
+            self._changed(record)
+        if isinstance(record, Leased):
+            self._leased = record
+        if isinstance(record, Evaluated):
+            bisect.insort(self._evaluations, record, key=lambda evaluated: evaluated.at)
+
+    def _changed(self, record: Membership) -> None:
+        who = Party.parse(record.party)
+        steps = self.steps(who)
+        self._changes.append(
+            Change(at=record.at, party=record.party, event=record.event, reason=record.reason, steps=steps)
+        )
+        if who.kind == "worker":
+            worker = self._workers[who.index]
+            worker.state = "training" if record.event == "returned" else record.event
+            worker.lives += record.event == "returned"
+
+    def finished(self, reason: str, seconds: float) -> None:
+        self._reason, self._seconds = reason, seconds
+
+    @property
+    def samples(self) -> int:
+        return sum(worker.latest.samples for worker in self._workers)
+
+    # ---- while it goes on --------------------------------------------------------------------------------
+    def snapshot(self, elapsed_s: float) -> Snapshot:
+        fraction, before = self._fraction_done(elapsed_s)
+        return Snapshot(
+            scheme=self._recipe.scheme,
+            elapsed_s=elapsed_s,
+            samples=self.samples,
+            samples_before=self._begun_at,
+            epochs=self.samples / max(1, self._train_samples),
+            accuracy=self._evaluations[-1].accuracy if self._evaluations else None,
+            target=self._config.stop.target_accuracy or None,
+            fraction_done=fraction,
+            seconds_left=elapsed_s * (1 - fraction) / (fraction - before) if fraction and fraction > before else None,
+            workers=tuple(self._row(rank, worker) for rank, worker in self._known),
+        )
+
+    def _fraction_done(self, elapsed_s: float) -> tuple[float | None, float]:
+        """How far the run is towards the nearest of its ends, and how much of that earlier lives of it have done.
+
+        The target accuracy cannot be foretold.
+        """
+        stop = self._config.stop
+        fractions = []
+        if stop.epochs:
+            samples = stop.epochs * self._train_samples
+            fractions.append((self.samples / samples, self._begun_at / samples))
+        if stop.seconds:
+            fractions.append((elapsed_s / stop.seconds, 0.0))
+        if stop.steps:
+            last = min((worker.latest for _, worker in self._known), key=lambda latest: latest.steps)
+            fractions.append((last.steps / stop.steps, last.steps_before / stop.steps))
+        done, before = max(fractions, default=(None, 0.0))
+        return (None if done is None else min(1.0, done)), before
+
+    def _row(self, rank: int, worker: _Worker) -> WorkerRow:
+        summary = self._summary_of(rank, worker)
+        shares = summary.shares
+        return WorkerRow(
+            rank=rank,
+            device=worker.device,
+            slowdown=summary.slowdown,
+            steps=summary.steps,
+            samples_per_second=worker.samples_per_second(),
+            computing=shares.computing,
+            waiting=shares.waiting,
+            communicating=shares.communicating,
+            hidden=summary.hidden,
+            staleness_mean=summary.staleness_mean,
+            staleness_max=summary.staleness_max,
+            state=worker.state if self._is_started else "joining",
+        )
+
+    # ---- afterwards --------------------------------------------------------------------------------------
+    def _summary_of(self, rank: int, worker: _Worker) -> WorkerSummary:
+        p = worker.latest
+        return WorkerSummary(
+            rank=rank,
+            device=worker.device,
+            slowdown=worker.slowdown,
+            steps=p.steps,
+            exchanges=p.exchanges,
+            samples=p.samples,
+            seconds_computing=p.seconds_computing,
+            seconds_waiting=p.seconds_waiting,
+            seconds_communicating=p.seconds_communicating,
+            seconds_hidden=p.seconds_hidden,
+            staleness_mean=self._staleness.mean(rank),
+            staleness_max=self._staleness.max(rank),
+            refused=self._faults.refused(rank),
+            wild=self._faults.wild(rank),
+            lives=worker.lives,
+        )
+
+    def _accuracy_kept(self, target: float | None) -> float | None:
+        """The accuracy of the model that the run leaves: the first that reached the target, if that ended it."""
+        accuracies = [evaluated.accuracy for evaluated in self._evaluations]
+        if target is not None and self._reason == TARGET_REACHED:
+            return next((accuracy for accuracy in accuracies if accuracy >= target), None)
+        return accuracies[-1] if accuracies else None
+
+    def summary(self) -> Summary:
+        config = self._config
+        target = config.stop.target_accuracy or None
+        return Summary(
+            scheme=self._recipe.scheme,
+            driver=self._driver,
+            seed=config.run.seed,
+            reason=self._reason,
+            seconds=self._seconds,
+            samples=self.samples,
+            samples_per_second=max(0, self.samples - self._begun_at) / self._seconds if self._seconds else 0.0,
+            test_accuracy=self._accuracy_kept(target),
+            target_accuracy=target,
+            seconds_to_target=seconds_to_target(self._evaluations, target),
+            bytes_up=sum(worker.latest.bytes_up for worker in self._workers),
+            bytes_down=sum(worker.latest.bytes_down for worker in self._workers),
+            bytes_shared=sum(worker.latest.bytes_shared for worker in self._workers),
+            exchange=self._exchange,
+            workers=tuple(self._summary_of(rank, worker) for rank, worker in self._known),
+            model=config.model.name,
+            data=config.data.name,
+            servers=config.cluster.servers,
+            step_ms=config.cluster.step_ms or None,
+            learning_rate=self._recipe.optimizer.lr,
+            parameters=self._recipe.parameters,
+            model_length=self._model_length,
+            faults=tuple(self._changes),
+            views=1 + sum(change.party != str(EVALUATOR) for change in self._changes),
+            leased=self._leased,
+        )

@@ -1,0 +1,332 @@
+"""A server: one shard of the model, its optimizer, and the boxes of the scheme that belong there.
+
+The shard is cut into slices. Each has a box, a rule and means of its own, so that one is updated and answered while
+the next is still coming in; for the scheme each is a shard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Collection, Hashable
+from typing import Any
+
+from paceline.core.collective.mean_server import Averaged, MeanServer
+from paceline.core.effects import Data
+from paceline.core.errors import PeerLost
+from paceline.core.fault_tolerance.replication import SliceState, mark_of
+from paceline.core.paramserver.gated_server import ClockedServer
+from paceline.core.paramserver.gradient_check import OFF, SliceGate
+from paceline.core.paramserver.robust_mean import NONE as NO_RULE
+from paceline.core.role import Place
+from paceline.core.sharding import tensors_by_slice
+from paceline.core.trace import Applied, Decision, Gated, Record
+from paceline.engine.specs import OptimizerRecipe
+from paceline.engine.vectors.coordinate_sort import Sorting
+from paceline.engine.vectors.flat import FlatMemory
+from paceline.engine.vectors.norm_probe import Probe
+from paceline.live import party
+from paceline.live.control.session import Session
+from paceline.live.node.hosted_slice import Hosted
+from paceline.live.node.published_state import PRESENCE
+from paceline.live.party import Party
+from paceline.live.protocol import control_messages as control
+from paceline.live.state.replication import COMPLETE, COPY, Copies
+from paceline.live.state.slice_state import CHECKPOINT, FORGET, SNAPSHOT, fetch
+from paceline.runtime.checkpointing.checkpoint_validation import OPTIMIZER
+from paceline.runtime.checkpointing.resume import Start, parts_of
+from paceline.runtime.checkpointing.slice_capture import (
+    NOTHING,
+    Captures,
+    load_rule,
+    revive,
+    state_of,
+    together,
+)
+from paceline.runtime.kvstore.table import open_table
+from paceline.runtime.spec.job_spec import Recipe
+from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.worker.steps.lr_watch import heard, median_of
+
+INITIAL = "initial weights"
+
+
+class _Means(MeanServer):
+    """Carries every `Mean`; the first one gives the initial weights."""
+
+    def __init__(self, scheme: Any, place: Place, initial: Callable[[Any], None]) -> None:
+        super().__init__(scheme, place)
+        self._initial = initial
+
+    def on_mean(self, tag: Hashable, result: Averaged) -> None:
+        if tag == INITIAL:
+            self._initial(result.v)
+
+
+def serve(seat: Seat, session: Session, start: Start | None = None) -> None:
+    """Until the coordinator says Exit. Raises PeerLost when it vanishes."""
+    session.connect(())
+    plan = session.expect(control.Plan)
+    store = Recipe.from_json(plan.optimizer).store
+    if store:
+        session.node.host(open_table(session.node, store, plan.workers))
+    else:
+        shard = Shard(seat, session, plan, start)
+        session.node.host(shard.everything)
+        for rank in sorted(session.departed):  # they may come later
+            session.node.gone(rank)
+    session.tell(control.Prepared())
+    session.serve(None if store else shard)
+
+
+class Shard:
+    """The slices of one server. Their boxes come with the initial weights, or with the state of a server before it."""
+
+    def __init__(self, seat: Seat, session: Session, plan: control.Plan, start: Start | None) -> None:
+        self._server, self._is_later_life = seat.who.index, seat.incarnation > 0
+        self._session, self._node, self._plan, self._start = session, session.node, plan, start
+        self._recipe = recipe = Recipe.from_json(plan.optimizer)
+        self._scheme = recipe.make_scheme()
+        self._box = self._scheme.server(len(plan.layout.holders))
+        session.node.admission.expel, session.node.admission.on_strike = self._expel, self._refused
+        session.node.out.stage = recipe.codecs.stage(FlatMemory(), self._scheme, of_server=True)
+        self._parts, self._slices = plan.layout.slices, plan.layout.of(self._server)
+        self._tensors = tensors_by_slice(plan.layout, plan.tensors)
+        self._rules = [self._make_rule(number) for number in self._slices]
+        self._resume_rules(start)
+        self._gates = self._make_gates() if recipe.gate.mode != OFF else {}
+        self.hosted = [self._host(at, number) for at, number in enumerate(self._slices)]
+        captures = {
+            purpose: Captures(session.node, self.hosted, self._rules, purpose) for purpose in (CHECKPOINT, SNAPSHOT)
+        }
+        self._captures = captures
+        session.on_capture = lambda version, purpose: captures[purpose].want(version)
+        self._beginning = recipe.of_rule(recipe.optimizer)
+        self._followed: dict[int, OptimizerRecipe] = {}  # by rank, where its numbers have changed
+        session.on_rate = self._set_rate
+        session.pending_of = self._pending_of
+        self._beside: list[Hosted] = []  # after its slices
+        self._copies = self._make_copies() if plan.copied else None
+
+    def _resume_rules(self, start: Start | None) -> None:
+        if start is not None and start.optimizer_fits:
+            vectors = start.tensors(OPTIMIZER)
+            for number, rule in zip(self._slices, self._rules, strict=True):
+                load_rule(rule, start.facts["numbers"], parts_of(vectors, self._parts[number]))
+        elif start is not None:
+            for rule in self._rules:
+                rule.samples_seen = start.samples
+
+    def _make_rule(self, number: int) -> Any:
+        rule = self._recipe.make_rule(self._tensors[number])
+        rule.start = self._parts[number].start
+        return rule
+
+    def _length(self, number: int) -> int:
+        return int(self._parts[number].stop - self._parts[number].start)
+
+    def _make_gates(self) -> dict[int, SliceGate | None]:
+        def made(number: int) -> SliceGate | None:
+            norm, note = Probe(self._length(number)), self._session.reports.note
+            return self._recipe.gate.gate(norm, self._plan.workers, self._server, note, self._expel)
+
+        return {number: made(number) for number in self._slices}
+
+    def _expel(self, rank: int, reason: str) -> None:
+        with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
+            self._session.tell(control.Unfit(rank=rank, reason=reason))
+
+    def _refused(self, src: Party, why: str, strike: int) -> None:
+        """The trace has it: what `src` said was beyond its bounds."""
+        if src.kind == "worker":
+            now, shard, note = self._node.now(), self._server, self._session.reports.note
+            note(Gated(at=now, shard=shard, rank=src.index, number=strike, refused=True, reason=why))
+
+    def _host(self, at: int, number: int) -> Hosted:
+        start = self._start
+
+        def initial(w: Any) -> None:
+            mine.role = self._box(self._scheme, self._place(at, w)) if self._box else None
+            if start is not None and start.tables and mine.role is not None and mine.role.goes_back:
+                mine.role.restore(start.tables)
+            for rank in sorted(self._session.departed if mine.role else ()):
+                assert mine.role is not None
+                self._node.release(mine.role, mine.role.gone(self._node.now(), rank))
+
+        mine = Hosted(self._length(number), mean_server=_Means(self._scheme, self._place(at, None), initial))
+        return mine
+
+    def _place(self, at: int, w: Any) -> Place:
+        number, session = self._slices[at], self._session
+        return Place(
+            me=number,
+            workers=tuple(range(self._plan.workers)),
+            w=w,
+            update=self._rules[at],
+            seed=self._recipe.seed,
+            seconds_per_step=self._plan.seconds_per_step,
+            # What happens to a shard happens to all its slices; one of them is enough to tell of it.
+            note=(lambda record: session.reports.note(_of_server(record, self._server))) if at == 0 else None,
+            gate=self._gates.get(number),
+            rounds=self._recipe.robust.rounds(Sorting()),
+            settled=session.reports.settle if number == 0 else None,
+            samples_seen=self._start.samples if self._start is not None else 0,
+            contributing=functools.partial(self._follow, at),
+        )
+
+    def _set_rate(self, rank: int, rate: control.Rate) -> None:
+        self._followed[rank] = self._recipe.of_rule(heard(self._recipe.optimizer, rate))
+
+    def _follow(self, at: int, ranks: Collection[int]) -> None:
+        """Each worker has an optimizer and a scheduler of its own: an update goes by those of who contributes to it.
+
+        Where some of them may lie it goes by the median of each number.
+        """
+        if not self._followed:
+            return
+        recipes = [self._followed.get(rank, self._beginning) for rank in sorted(ranks)]
+        recipe = recipes[0] if self._recipe.robust.rule == NO_RULE else median_of(recipes)
+        if self._rules[at].recipe != recipe:
+            self._rules[at].follow(recipe)
+
+    @property
+    def everything(self) -> list[Hosted]:
+        return self.hosted + self._beside
+
+    # ---- while the run goes on ---------------------------------------------------------------------------
+    def begin(self) -> None:
+        self._node.forget(INITIAL)  # everybody has them; they would take as much room as the shard
+        if self._copies:
+            for at, hosted in enumerate(self.hosted):
+                if hosted.role is not None:
+                    self._node.holds[hosted.role] = functools.partial(self._copies.hold, at)
+            self._copies.begin()
+
+    def resume(self) -> None:
+        if self._copies:
+            self._copies.begin()
+
+    def end(self) -> None:
+        for captures in self._captures.values():
+            captures.end()
+
+    def restore(self, order: control.Restore) -> None:
+        """Be what the slices were in the snapshot, and hear nothing any more of what was under way."""
+        try:
+            states = self._states_from(order.source)
+        except PeerLost:
+            return  # there will be another order, or the run ends
+        if states is None:
+            self._session.tell(control.Prepared(number=order.number, failed=True))
+            return
+        before = self._version()
+        self._node.between_messages(lambda: self._swap(states, order.view))
+        if first := self._first:
+            self._session.reports.tell_settled()
+            self._session.tell(control.Restored(done=tuple(first.done)))
+        departed = {*order.departed, *self._session.departed}
+        for rank in sorted({*departed, *order.returned}):
+            self._node.gone(rank)
+        for rank in order.returned:  # they begin where those are who were there all the time
+            if rank not in departed:
+                self._node.came(rank)
+        if self._is_later_life:
+            self._session.reach_all(self._neighbours if self._copies else ())
+        version = self._version()
+        prepared = control.Prepared(number=order.number, version=version, undone=max(0, before - version))
+        self._session.tell(prepared)
+
+    def _states_from(self, source: str) -> list[SliceState] | None:
+        """None where they are not all there. Raises PeerLost."""
+        who = Party.parse(source)
+        if who.kind == "coordinator":
+            return list(map(together, fetch(self._node, who, self._slices, SNAPSHOT)))
+        self._session.reach(who)
+        if not self._node.version_of(who, COMPLETE):
+            return None
+        return fetch(self._node, who, range(len(self._slices)), COPY)
+
+    def _swap(self, states: list[SliceState], view: int) -> None:
+        for captures in self._captures.values():
+            captures.want(FORGET)
+        for at, state in enumerate(states):
+            self._become(at, state)
+        if self._copies:
+            self._copies.forget()
+        self._node.begin_view(view)
+
+    @property
+    def _first(self) -> ClockedServer | None:
+        """The box that knows what becomes of leased data, if it is here."""
+        role = self.hosted[0].role if 0 in self._slices else None
+        return role if isinstance(role, ClockedServer) else None
+
+    def _pending_of(self, rank: int) -> Data:
+        return self._first.pending(rank) if self._first else ()
+
+    def _version(self) -> int:
+        return max(getattr(hosted.role, "version", 0) for hosted in self.hosted)
+
+    def _become(self, at: int, state: SliceState) -> None:
+        box = self._box
+        assert box is not None, "only servers that hold the model are replaced"
+        self._rules[at] = self._make_rule(self._slices[at])
+        make_role = lambda w: box(self._scheme, self._place(at, w))  # noqa: E731
+        role = self.hosted[at].role
+        if role is not None:
+            self._node.holds.pop(role, None)
+        role = self.hosted[at].role = revive(state, self._rules[at], make_role)
+        if self._copies:  # what is answered before all servers are there waits for a copy, too
+            self._node.holds[role] = functools.partial(self._copies.hold, at)
+
+    # ---- copies ------------------------------------------------------------------------------------------
+    @property
+    def _neighbours(self) -> tuple[Party, Party]:
+        """The servers before and after this one."""
+        count = self._plan.servers
+        return party.server((self._server - 1) % count), party.server((self._server + 1) % count)
+
+    def _make_copies(self) -> Copies:
+        """Its neighbours know of this server when it returns."""
+        before, after = self._neighbours
+        of, parts = self._plan.layout.of, self._parts
+        place = self._place(0, None)
+        copies = Copies(
+            self._node,
+            place,
+            before=before.index,
+            after=after.index,
+            counts=(len(self._slices), len(of(before.index)), len(of(after.index))),
+            nothing=NOTHING,
+            state_of=self._state_of,
+            mark_of=lambda at: mark_of(self.hosted[at].role),
+        )
+        longest = max(parts[number].stop - parts[number].start for number in of(before.index))
+        self._beside = [Hosted(longest, role=copies)]
+        self._session.when_kept = lambda act: self._node.between_messages(lambda: copies.when_kept(act))
+        self._session.on_lost = lambda who: self._node.between_messages(lambda: self._is_lost(who))
+        for other in {before, after}:  # one of two calls the other
+            if not self._is_later_life and self._server < other.index:
+                self._session.reach(other)
+                self._node.peek_at(other, PRESENCE)
+        return copies
+
+    def _is_lost(self, who: Party) -> None:
+        if self._copies and who.kind == "server":
+            self._copies.lost(who.index)
+
+    def _state_of(self, at: int) -> SliceState:
+        role = self.hosted[at].role
+        assert role is not None
+        return state_of(role, self._rules[at])
+
+
+def _of_server(record: Record, server: int) -> Record:
+    """In the trace a shard is known by its server."""
+    match record:
+        case Applied():
+            return dataclasses.replace(record, shard=server)
+        case Decision():
+            return dataclasses.replace(record, party=f"server {server}")
+    return record

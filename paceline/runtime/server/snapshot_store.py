@@ -1,0 +1,126 @@
+"""The newest snapshot of all servers, on the conductor's disk: what a server that is lost is replaced from.
+
+Every so often each slice is written down at one version, two ahead of where the servers are, and fetched from here,
+while training goes on: one slice after the other, so that no party needs room for more than one of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.core.errors import PacelineError, Stopped
+from paceline.core.fault_tolerance.replication import SliceState
+from paceline.live import party
+from paceline.live.node.node import Node
+from paceline.live.node.published_state import STATE, Exhibit
+from paceline.live.protocol import control_messages as control
+from paceline.live.protocol.transport import Envelope, Kind, Transport
+from paceline.live.state.slice_state import AHEAD, FORGET, SNAPSHOT, VERSION, fetch, kept, state_exhibit
+from paceline.runtime.checkpointing.disk_buffer import Spool, on_disk, unspooled
+from paceline.runtime.server.snapshot_policy import Keeping
+
+HELD_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """`slices`: the state of each, by number."""
+
+    slices: dict[int, SliceState]
+
+    def vector(self, name: str, number: int) -> Any:
+        return unspooled(self.slices[number].vectors[name])
+
+    def facts(self, nothing: Any, number: int) -> Exhibit:
+        state = self.slices[number]
+        return state_exhibit(state.facts, state.vectors, nothing)
+
+
+class Vault(Keeping):
+    """Of one run. `every_s`: seconds between two snapshots; 0 for none. `copies`: servers keep copies, too."""
+
+    def __init__(self, transport: Transport, node: Node, every_s: float, *, copies: bool = False) -> None:
+        super().__init__(every_s, copies=copies)
+        self._transport, self._node = transport, node
+        self._snapshot: _Snapshot | None = None
+        self._shown: list[str] = []
+        self._held = False
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._homes: Sequence[tuple[int, int]] = ()
+
+    # ---- for the coordinator -----------------------------------------------------------------------------
+    def begin(self, plan: control.Plan) -> None:
+        self._homes = plan.layout.homes()
+        if not self._every_s:
+            return
+        self._thread = threading.Thread(target=self._run, name="vault", daemon=True)
+        self._thread.start()
+
+    @property
+    def available(self) -> bool:
+        return self._snapshot is not None
+
+    def hold(self) -> None:
+        with self._lock:
+            self._held = True
+
+    def release(self) -> None:
+        with self._lock:
+            self._held = False
+
+    def close(self) -> None:
+        """Before the transport is."""
+        self._over.set()
+        self._node.stop()
+        while self._thread is not None and self._thread.is_alive():
+            self._node.stop()  # again: one may look at others when a run is over, and so this one may begin to
+            self._thread.join(0.05)
+
+    # ---- on its own thread -------------------------------------------------------------------------------
+    def _run(self) -> None:
+        ahead = 0  # the first one at once: until then a lost server ends the run
+        while not self._over.is_set():
+            if self._held:  # a server that is being replaced has nothing to be kept yet
+                self._over.wait(HELD_SECONDS)
+                continue
+            with contextlib.suppress(PacelineError, Stopped):  # a server was lost meanwhile
+                self._take(self._capture(ahead))
+                ahead = AHEAD
+            self._over.wait(self._every_s)
+
+    def _capture(self, ahead: int) -> _Snapshot:
+        node, everyone = self._node, [party.server(s) for s in sorted({server for server, _ in self._homes})]
+        version = int(max(node.version_of(server, VERSION) for server in everyone))
+        self._tell_all(control.Capture(version=version + ahead, purpose=SNAPSHOT))
+        slices: dict[int, SliceState] = {}
+        spool = Spool(node.out.memory)
+        for number, (home, at) in enumerate(self._homes):
+            (state,) = fetch(node, party.server(home), [at], SNAPSHOT)
+            slices[number] = on_disk(state, spool)
+        self._tell_all(control.Capture(version=FORGET, purpose=SNAPSHOT))
+        return _Snapshot(slices)
+
+    def _tell_all(self, message: control.Capture) -> None:
+        for server in sorted({server for server, _ in self._homes}):
+            self._transport.send(party.server(server), Envelope(Kind.CONTROL, message))
+
+    def _take(self, snapshot: _Snapshot) -> None:
+        with self._lock:
+            if self._held:
+                return
+            self._snapshot = snapshot
+            names = {name for state in snapshot.slices.values() for name in state.vectors}
+            self._node.exhibits.withdraw(self._shown)
+            self._shown = [kept(SNAPSHOT, name) for name in (STATE, *names)]
+            self._node.exhibits[kept(SNAPSHOT, STATE)] = functools.partial(
+                snapshot.facts, self._node.out.memory.empty(0)
+            )
+            for name in names:
+                self._node.exhibits[kept(SNAPSHOT, name)] = functools.partial(snapshot.vector, name)

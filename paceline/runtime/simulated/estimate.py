@@ -1,0 +1,75 @@
+"""Looks at what a scheme would be worth on a cluster: a short run, and how much memory its boxes hold on to."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from paceline.config import Stop
+from paceline.core.vector import Ghost, Vector
+from paceline.observe.terminal.advice import Prospect
+from paceline.observe.terminal.progress import View
+from paceline.runtime.simulated.setup import Setting
+from paceline.runtime.simulated.simulated_run import VirtualRun
+
+ROUNDS = 40
+"""Steps of the slowest worker after which the pace is known."""
+EVENTS_MAX = 400_000
+"""Thousands of workers show their pace in fewer rounds."""
+
+
+def look(setting: Setting, view: View) -> Prospect:
+    """A short look where nothing is trained, a whole run where the model is.
+
+    Raises PacelineError when the scheme cannot run on such a cluster.
+    """
+    if setting.timing_only:
+        # Whatever ends a training, here it is enough to have seen the pace.
+        stop = Stop(epochs=0.0, seconds=setting.config.stop.seconds)
+        config = replace(setting.config, stop=stop)
+        setting = replace(setting, config=config, rounds=ROUNDS, events_max=EVENTS_MAX)
+    run = VirtualRun(setting, view)
+    summary = run.run(leave=False)
+    scheme, servers = run.simulation.scheme, setting.cluster.servers
+    length, remembered = run.model_length, run.remembered
+    # A worker's module has its weights and its gradient in any case.
+    of_worker = 8 * length + max(held(run.simulation.worker(0)), 4 * length)
+    of_server = max((held(run.simulation.server(shard)) for shard in range(servers)), default=0)
+    if scheme.trains_locally or not scheme.server(servers):
+        of_worker += 4 * remembered
+    elif servers:
+        of_server += 4 * remembered // servers
+    return Prospect(
+        summary=summary,
+        dropped=run.dropped,
+        worker_bytes=of_worker,
+        server_bytes=of_server,
+        local=scheme.trains_locally,
+        own_models=scheme.model_of(servers) == "mean of workers",
+        unseen=scheme.unseen(run.simulation.worker(0)),
+    )
+
+
+def held(thing: Any, seen: set[int] | None = None) -> int:
+    """Bytes of the vectors that a role refers to. Of Ghosts every mention counts, for they are not told apart."""
+    seen = set() if seen is None else seen
+    if isinstance(thing, Ghost):
+        return thing.nbytes
+    if isinstance(thing, str | bytes | int | float | None) or id(thing) in seen or callable(thing):
+        return 0
+    seen.add(id(thing))
+    if isinstance(thing, Vector):
+        return int(thing.nbytes)
+    return sum(held(part, seen) for part in _parts(thing))
+
+
+def _parts(thing: Any) -> Iterable[Any]:
+    if isinstance(thing, Mapping):
+        return thing.values()
+    if isinstance(thing, list | tuple | set | frozenset):
+        return thing
+    if dataclasses.is_dataclass(thing):
+        return [getattr(thing, f.name) for f in dataclasses.fields(thing)]
+    return [value for name, value in getattr(thing, "__dict__", {}).items() if name not in ("place", "scheme", "rng")]

@@ -1,0 +1,51 @@
+"""Looks at the model from time to time, on a copy. A look takes no virtual time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from paceline.config import Config
+from paceline.core.errors import Diverged
+from paceline.core.trace import Evaluated
+from paceline.engine.data.dataset import Splits
+from paceline.engine.model.batchnorm_stats import Buffers
+from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.vectors.flat import Flat, finite
+from paceline.runtime.evaluator.evaluator import DIVERGED, WAY_OUT, judge, save_model
+from paceline.runtime.worker.train_loop import build_model
+
+SAMPLES_SHARE = 4
+"""A look at n test samples costs about a third of training on them; so many times fewer must come between two looks."""
+
+
+class Judge:
+    """`due` as often as `--eval-every` says, in virtual seconds, and while looks stay cheaper than training."""
+
+    def __init__(self, config: Config, splits: Splits) -> None:
+        self._test = splits.test
+        self._module = build_model(config, splits)
+        self._flat = FlatModel(self._module)
+        self._buffers = Buffers(self._module, config.model.buffers)
+        self._every_s, self._every_samples = config.evaluation.every, len(splits.test) / SAMPLES_SHARE
+        self._due_s = self._due_samples = 0.0
+        self.looked_at: float | None = None
+
+    def due(self, now: float, samples: int) -> bool:
+        return now >= self._due_s and samples >= self._due_samples
+
+    def look(self, now: float, samples: int, w: Flat, statistics: Flat) -> Evaluated:
+        """The model with weights `w` and batch-norm `statistics`. Raises Diverged where one is not finite."""
+        if not (finite(w) and finite(statistics)):
+            left = "none" if self.looked_at is None else f"that of {self.looked_at:.1f} s"
+            raise Diverged(f"{DIVERGED} after {now:.1f} s; the last finite one is {left}; {WAY_OUT}")
+        self.looked_at = now
+        self._due_s, self._due_samples = now + self._every_s, samples + self._every_samples
+        self._flat.load(w)
+        self._buffers.load(statistics)
+        accuracy, loss = judge(self._module, self._test)
+        return Evaluated(at=now, accuracy=accuracy, loss=loss, samples=samples, seconds=0.0)
+
+    def save(self, path: Path) -> None:
+        """The model as it was looked at last, if it was."""
+        if self.looked_at is not None:
+            save_model(self._module, path)

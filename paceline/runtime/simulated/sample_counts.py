@@ -1,0 +1,116 @@
+"""Samples of virtual workers: how many all have trained, as each of them knows it, and how many more it may train.
+
+The rules are those of a live run (`paceline.runtime.worker.sample_counts`). A quota is asked for without a message, a
+mini-batch at a time, and what a worker has not trained of it is free again when it begins its next work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from paceline.core.role import Role
+from paceline.core.samples.sample_budget import Budget
+from paceline.core.scheme import Scheme
+from paceline.core.trace import ARRIVALS, Membership
+from paceline.runtime.simulated.counters import Meters
+from paceline.runtime.worker.sample_counts import Allowance, Clock, InRounds
+
+
+class _FromBudget:
+    """Of worker `rank`."""
+
+    def __init__(self, rank: int, budget: Budget, meters: Meters, workers: Callable[[], int]) -> None:
+        self._rank, self._budget, self._meters, self._workers = rank, budget, meters, workers
+        self._held = 0
+
+    def size(self, batch: int, *, begins: bool) -> int:
+        if begins:  # nothing is under way
+            self._budget.settle(self._rank, self._meters.of[self._rank].samples)
+            self._held = 0
+        if self._held < batch:
+            self._held += self._budget.quota(self._rank, batch, batch, self._workers())
+        return min(batch, self._held)
+
+    def trained(self, samples: int) -> None:
+        self._held -= samples
+
+
+class Counted:
+    """Of all workers. `limit`: samples after which the run ends, 0 for never; `batch_size`: their own.
+
+    spent: who has no samples left to train.
+    """
+
+    def __init__(
+        self, scheme: Scheme, role: Callable[[int], Role], meters: Meters, *, limit: int, batch_size: int
+    ) -> None:
+        ranks = range(len(meters.of))
+        self.spent: set[int] = set()
+        self._meters, self._batch_size = meters, batch_size
+        self._here = set(ranks)
+        self._under_way = [0] * len(ranks)
+        self._steps = [0] * len(ranks)
+        self._clocks = [self._clock(scheme, role, rank) for rank in ranks]
+        budget = Budget(limit)
+        self._allowances: list[Allowance] = []
+        if limit and scheme.lock_step:
+            self._allowances = [InRounds(limit, clock) for clock in self._clocks]
+        elif limit:
+            self._allowances = [_FromBudget(rank, budget, meters, self._workers) for rank in ranks]
+
+    def _clock(self, scheme: Scheme, role: Callable[[int], Role], rank: int) -> Clock:
+        return Clock(
+            lambda: role(rank),
+            lock_step=scheme.lock_step,
+            workers=self._workers,
+            told=lambda: self._meters.total + self._under_way[rank],
+        )
+
+    def _workers(self) -> int:
+        return len(self._here)
+
+    def heard(self, record: Membership) -> None:
+        """Who comes and goes."""
+        kind, _, rank = record.party.partition(" ")
+        if kind != "worker":
+            return
+        if record.event in ARRIVALS:
+            self._here.add(int(rank))
+        else:
+            self._here.discard(int(rank))
+
+    @property
+    def over(self) -> bool:
+        """Have all left, with nothing left to train?"""
+        return bool(self.spent) and not self._here
+
+    def done(self, rank: int) -> bool:
+        """Has worker `rank` no samples left for the work that it is about to begin?"""
+        if self._allowances and not self._allowances[rank].size(self._batch_size, begins=True):
+            self.spent.add(rank)
+            return True
+        return False
+
+    def steps(self, rank: int) -> int:
+        """Mini-batches of the work that worker `rank` began last."""
+        return self._steps[rank]
+
+    def size(self, rank: int, wanted: int | None, *, begins: bool) -> int | None:
+        """Of its next mini-batch, where the scheme wants that many; None for its own. 0: hand over what there is."""
+        if begins:
+            self._under_way[rank] = self._steps[rank] = 0
+        if not self._allowances:
+            return wanted
+        size = self._allowances[rank].size(wanted or self._batch_size, begins=begins)
+        return size if wanted or size < self._batch_size else None
+
+    def trained(self, rank: int, samples: int) -> None:
+        self._under_way[rank] += samples
+        self._steps[rank] += 1
+        self._clocks[rank].trained(samples)
+        if self._allowances:
+            self._allowances[rank].trained(samples)
+
+    def seen(self, rank: int) -> int:
+        """The clock of its learning-rate schedule."""
+        return self._clocks[rank].now

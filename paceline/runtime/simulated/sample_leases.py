@@ -1,0 +1,89 @@
+"""Leases of data in virtual time: the queue of a live run, which is asked and told without a message.
+
+A live worker asks for its next lease while it works at one, so it does not wait for the answer either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from paceline.core.effects import Data, Piece
+from paceline.core.samples.sample_leases import LATE, Leases, joined
+from paceline.core.trace import Leased
+from paceline.engine.data.dataset import Dataset
+from paceline.engine.data.leased_batches import LeasedBatches
+
+LIFE = 0
+"""Of every worker: what one that is gone had is given back before its next life asks, so none is taken for another."""
+
+
+class Lending:
+    """Of all workers. `turn`: rank of the one that asks next, and how many samples it can do with."""
+
+    def __init__(
+        self, leases: Leases, batch_size: int, now: Callable[[], float], recorded: Callable[[Leased], None]
+    ) -> None:
+        """`recorded` hears what it comes to at the end of each epoch."""
+        self._leases, self._batch_size, self._now, self._recorded = leases, batch_size, now, recorded
+        self._at_hand: dict[int, Piece] = {}  # by rank: what is left of its lease
+        self.turn = (0, 1)
+
+    @property
+    def epochs(self) -> int:
+        return self._leases.epochs
+
+    def reached(self, samples: int) -> bool:
+        return self._leases.reached(samples)
+
+    def next(self) -> Piece:
+        """Of the lease of whose turn it is: no more than it can do with."""
+        rank, samples = self.turn
+        held = self._at_hand.pop(rank) if rank in self._at_hand else self._leases.take(rank, LIFE)
+        epoch, start, stop = held
+        if start + samples < stop:
+            self._at_hand[rank] = epoch, start + samples, stop
+        return epoch, start, min(stop, start + samples)
+
+    def mini_batch(self, rank: int, size: int | None) -> tuple[int, Data]:
+        """Samples in the worker's next one, of `size` or of no more than one lease; and which."""
+        left, pieces = size or self._batch_size, []
+        while left:
+            self.turn = rank, left
+            epoch, start, stop = self.next()
+            pieces.append((epoch, start, stop))
+            left = left - (stop - start) if size else 0
+        return sum([stop - start for _, start, stop in pieces]), joined(pieces)
+
+    def record(self) -> None:
+        self._recorded(self._leases.account(self._now()))
+
+    # ---- what the simulator tells ------------------------------------------------------------------------
+    def settled(self, rank: int, fate: str, data: Data) -> None:
+        before = self.epochs
+        self._leases.settled(rank, fate, data)
+        if self.epochs > before:
+            self.record()
+
+    def unused(self, rank: int, data: Data) -> None:
+        self._leases.settled(rank, LATE, data)
+
+    def gone(self, rank: int, pending: Data) -> None:
+        self._leases.fenced(rank, LIFE, pending)
+        self._at_hand.pop(rank, None)
+
+
+class Dealt(LeasedBatches):
+    """The mini-batches of worker `rank`."""
+
+    def __init__(
+        self, data: Dataset, lending: Lending, rank: int, batch_size: int, *, seed: int, orders: dict[int, Tensor]
+    ) -> None:
+        """`orders` of the latest epochs, which all workers share."""
+        super().__init__(data, lending, batch_size, seed=seed)
+        self._lending, self._rank, self._orders = lending, rank, orders
+
+    def _some(self, samples: int) -> Tensor | None:
+        self._lending.turn = self._rank, samples
+        return super()._some(samples)

@@ -1,0 +1,427 @@
+"""One run in virtual time; it leaves what a live run leaves."""
+
+from __future__ import annotations
+
+import functools
+import math
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline import config as configuration
+from paceline.checkpoint.folder_store import MODEL
+from paceline.core.collective import PEERS
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.paramserver.gradient_check import SliceGate
+from paceline.core.samples.sample_leases import Leases
+from paceline.core.sharding import lay_out, tensors_by_slice
+from paceline.core.trace import Ended, Evaluated, Membership, Record
+from paceline.core.vector import Ghost, cut
+from paceline.engine.data.batches import Batches, Stream
+from paceline.engine.data.partition_plan import Shares, make_shares, parse_shares
+from paceline.engine.specs import MOMENTUM
+from paceline.engine.vectors.coordinate_sort import Sorting
+from paceline.engine.vectors.flat import norm
+from paceline.live.coordinator.lifecycle import TARGET_REACHED
+from paceline.live.protocol.control_messages import Progress
+from paceline.observe.plots.run_figures import curve
+from paceline.observe.runs.summary import CHANGES, SUMMARY, Summary, write_summary
+from paceline.observe.terminal.progress import View
+from paceline.observe.trace.hooks import Hooks, load
+from paceline.observe.trace.trace_file import TraceWriter
+from paceline.runtime.run_folder.result_files import CURVE, Results
+from paceline.runtime.run_folder.run_statistics import Ledger
+from paceline.runtime.simulated.codec_transport import Encoding, MeanEncoding
+from paceline.runtime.simulated.counters import Meters
+from paceline.runtime.simulated.evaluator import Judge
+from paceline.runtime.simulated.sample_counts import Counted
+from paceline.runtime.simulated.sample_leases import Dealt, Lending
+from paceline.runtime.simulated.setup import Setting, tensors_of
+from paceline.runtime.simulated.workload import Ghosts, Sizes, Training, VirtualWork
+from paceline.runtime.worker.train_loop import build_model, load_data, recipe_of
+from paceline.sim import Simulation
+from paceline.sim.checking.invariants import InvariantBroken
+from paceline.sim.cluster.collective_time import choice_for
+from paceline.sim.kernel.vectors import memory_for
+from paceline.sim.kernel.workload import ModelShard
+
+SHOW_EVENTS = 256
+SHOW_SECONDS = 0.25
+WATCHED_MAX = 256
+"""Workers up to which every invariant is checked as the run goes on; beyond, that would take most of the time."""
+
+
+class RunBroken(PacelineError):  # noqa: N818  as RunFailed
+    """The run cannot go on: a fault of the scheme, or of the simulator."""
+
+
+class VirtualRun:
+    """`run()` blocks until it is over; `interrupt()` may be called from a signal handler."""
+
+    def __init__(self, setting: Setting, view: View) -> None:
+        """Raises ConfigError when the data cannot be had, or the scheme cannot run on such a cluster."""
+        config, cluster = setting.config, setting.cluster
+        torch.set_num_threads(config.cluster.threads)
+        self._setting, self._config, self._view = setting, config, view
+        self._splits = load_data(config)
+        self._recipe = recipe_of(config, len(self._splits.train))
+        self._samples_max = round(config.stop.epochs * len(self._splits.train))
+        self._meters, self._ledger = Meters(cluster.workers), Ledger(config, len(self._splits.train), "sim")
+        self._trace: TraceWriter | None = None
+        self._hooks = Hooks(load(config.run.hook, config.run.out))
+        self._judge = None if setting.timing_only else Judge(config, self._splits)
+        self._results = Results(Path(config.run.out), secrets.token_hex(16), lambda line: view.begin((line,)))
+        self.evaluations: list[Evaluated] = []
+        self._joined: list[Record] = []
+        self._reason = self._interrupted = ""
+        self._countdown, self._shown = SHOW_EVENTS, time.monotonic()
+        self._training: Training | None = None
+        self._lending = self._make_lending()
+        self._counted = self._make_counted()
+        self._expelled: set[int] = set()
+        self.simulation = self._simulate()
+        seats = zip(cluster.worker_seats(), setting.slowdowns, strict=True)
+        for rank, (seat, slowdown) in enumerate(seats):
+            device = seat.device.name if seat.device else ""
+            self._ledger.seated(rank, device, slowdown)
+            self._joined.append(
+                Membership(at=0.0, party=f"worker {rank}", event="joined", device=device, host=seat.host_name)
+            )
+        self._behind = set(range(cluster.workers)) if setting.rounds else set()
+        self._meters.on_steps = self._stepped if config.stop.steps or setting.rounds else None
+
+    @property
+    def interrupted(self) -> str:
+        """The signal that ended the run, if one did."""
+        return self._interrupted
+
+    @property
+    def left(self) -> dict[str, list[str]]:
+        """The names of the files that the run has left, by folder."""
+        return self._results.left
+
+    @property
+    def model_length(self) -> int:
+        return len(self._w0)
+
+    @property
+    def remembered(self) -> int:
+        """Numbers that the optimizer keeps for a model of that length."""
+        optimizer, length = self._config.optimizer, self.model_length
+        if optimizer.name in MOMENTUM:
+            return length if optimizer.momentum else 0
+        return 2 * length + 1
+
+    @property
+    def dropped(self) -> int:
+        """Samples that were computed and thrown away."""
+        return self._meters.dropped
+
+    def interrupt(self, signal: str) -> None:
+        """First: stop, keep what there is. Second: end at once."""
+        if self._interrupted:
+            raise KeyboardInterrupt
+        self._interrupted = signal
+
+    # ---- the run -----------------------------------------------------------------------------------------
+    def run(self, *, leave: bool = True) -> Summary:
+        """`leave`: into --out, what a live run leaves there."""
+        out = Path(self._config.run.out)
+        if not leave:
+            return self._go_on()
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            configuration.save(self._config, out / "config.toml")
+        except OSError as error:
+            raise ConfigError(f"--out {out}: {error.strerror}") from None
+        with self._hooks, TraceWriter(out / "trace.jsonl", bytes_max=self._config.run.trace_bytes) as self._trace:
+            try:
+                summary = self._go_on()
+            finally:
+                if self._judge is not None and self._judge.looked_at is not None:
+                    self._results.write(MODEL, self._judge.save)
+        if self._results.write(SUMMARY, functools.partial(write_summary, summary)) and self._results.in_place(SUMMARY):
+            self._results.write(CURVE, functools.partial(curve, out))
+        return summary
+
+    def _go_on(self) -> Summary:
+        sim, seconds = self.simulation, self._config.stop.seconds or math.inf
+        try:
+            self._ledger.started(self._recipe, self.model_length)
+            for record in self._joined:
+                self._note(record)
+            sim.run(until=seconds, max_events=self._setting.events_max or math.inf, stop=self._after_event)
+            self._end(seconds)
+            self._show()
+        except InvariantBroken as broken:
+            raise RunBroken(f"{sim.scheme.name}: {broken}") from broken
+        finally:
+            self._view.close()
+        return self._ledger.summary()
+
+    def _end(self, seconds_max: float) -> None:
+        sim = self.simulation
+        at = sim.now
+        if not self._reason:
+            stop = self._config.stop
+            barred = sim.members.barred
+            if stop.steps and all(m.steps >= stop.steps or r in barred for r, m in enumerate(self._meters.of)):
+                self._reason = "steps"
+            elif sim.events >= (self._setting.events_max or math.inf):
+                self._reason = "events"
+            elif not len(sim.heap):
+                raise RunBroken(f"{sim.scheme.name}: {self._why_stuck(at)}")
+            else:
+                self._reason, at = "seconds", seconds_max
+        if self._lending is not None:
+            self._lending.record()
+        self._note(Ended(at=at, reason=self._reason))
+        if self._judge is not None and not (self.evaluations and self.evaluations[-1].samples == self._meters.total):
+            self._look(at)
+        self._tell()
+        self._ledger.finished(self._reason, at)
+
+    def _why_stuck(self, at: float) -> str:
+        if any(party.here for party in self.simulation.world.workers):
+            return f"nothing is left to happen after {at:.3f} s, and the run is not over"
+        return (
+            f"the cluster's last worker was gone after {at:.3f} s, and none comes back: end the run earlier "
+            "(--seconds), or let the cluster file bring one back"
+        )
+
+    def _after_event(self, sim: Simulation) -> bool:
+        total = self._meters.total
+        if self._counted.over or self._all_done():
+            self._reason = "epochs"
+        elif self._judge is not None and self._judge.due(sim.now, total):
+            self._look(sim.now)
+        self._countdown -= 1
+        if self._interrupted:
+            self._reason = f"interrupted by {self._interrupted}"
+        elif not self._countdown:
+            self._countdown = SHOW_EVENTS
+            self._show_sometimes()
+        return bool(self._reason)
+
+    def _all_done(self) -> bool:
+        """Are the epochs of leased data over?"""
+        reached = self._lending is not None and 0 < self._samples_max <= self._meters.total
+        return reached and self._lending is not None and self._lending.reached(self._samples_max)
+
+    def _stepped(self, rank: int, steps: int) -> None:
+        if 0 < self._config.stop.steps <= steps:
+            self.simulation.leave(rank)
+        if rank in self._behind and steps >= self._setting.rounds:
+            self._behind.discard(rank)
+            if not self._behind:
+                self._reason = "rounds"
+
+    def _look(self, at: float) -> None:
+        assert self._judge is not None
+        assert self._training is not None
+        w, statistics = self.simulation.model(), self._training.mean_statistics()
+        judged = self._judge.look(at, self._meters.total, w, statistics)
+        self.evaluations.append(judged)
+        self._note(judged)
+        self.simulation.judged(judged.accuracy)
+        target = self._config.stop.target_accuracy
+        if target and judged.accuracy >= target and not self._reason:
+            self._reason = TARGET_REACHED
+
+    # ---- what is told ------------------------------------------------------------------------------------
+    def _note(self, record: Record) -> None:
+        self._meters.record(record)
+        if isinstance(record, Membership):
+            self._counted.heard(record)
+        if isinstance(record, Membership) and record.event in CHANGES:
+            self._tell()  # what is left of it must not depend on when the screen was written
+        self._ledger.recorded(record)
+        if self._trace is not None:
+            self._trace.append(record)
+            self._hooks.append(record)
+
+    def _show_sometimes(self) -> None:
+        now = time.monotonic()
+        if now - self._shown >= SHOW_SECONDS:
+            self._shown = now
+            self._tell()
+            self._show()
+
+    def _show(self) -> None:
+        self._view.show(self._ledger.snapshot(self.simulation.now))
+
+    def _tell(self) -> None:
+        for rank, meter in enumerate(self._meters.of):
+            party = self.simulation.world.workers[rank]
+            progress = Progress(
+                steps=meter.steps,
+                samples=meter.samples,
+                exchanges=self._work.exchanges[rank],
+                seconds_computing=meter.computing,
+                seconds_waiting=meter.waiting,
+                seconds_communicating=meter.communicating,
+                bytes_up=party.sent,
+                bytes_down=party.received,
+            )
+            self._ledger.progressed(rank, progress, self.simulation.now)
+
+    # ---- what takes part ---------------------------------------------------------------------------------
+    def _simulate(self) -> Simulation:
+        setting, recipe = self._setting, self._recipe
+        self._work: VirtualWork = self._ghosts() if setting.timing_only else self._train()
+        return Simulation(
+            recipe.make_scheme(),
+            self._w0,
+            self._work,
+            cluster=setting.cluster,
+            update_factory=self._rule,
+            seed=recipe.seed,
+            trace=self._note,
+            watched=setting.cluster.workers <= WATCHED_MAX,
+            mean=self._carrier(),
+            passage=self._encoding() if recipe.codecs.in_messages else None,
+            gate=self._gate,
+            rounds=None if setting.timing_only else recipe.robust.rounds(Sorting()),
+            coding=self._mean_encoding(),
+            lender=self._lending,
+            shards=self._shards(),
+            limit=self._counted,
+        )
+
+    def _gate(self, shard: int) -> SliceGate | None:
+        if self._setting.timing_only:
+            return None
+        return self._recipe.gate.gate(norm, self._setting.cluster.workers, shard, self._note, self._expel)
+
+    def _expel(self, rank: int, reason: str) -> None:
+        """One whom the run could not do without stays, as in a live one: the servers go on refusing what it sends."""
+        sim = self.simulation
+        here = {other for other, party in enumerate(sim.world.workers) if party.here} - self._expelled
+        if rank in here and len(here) > self._config.cluster.min_workers and not self._carrier():
+            self._expelled.add(rank)
+            sim.expel(rank, f"{reason}; it does not come back")
+
+    def _encoding(self) -> Encoding:
+        servers, length = self._setting.cluster.servers, len(self._w0)
+        tensors = () if self._setting.model_length else tensors_of(self._config)
+        return Encoding(
+            self._recipe.codecs,
+            self._recipe.make_scheme(),
+            memory_for(self._w0),
+            tensors=tensors,
+            slices=[shard.part for shard in self._shards()] or (cut(length, servers) if servers else ()),
+        )
+
+    def _mean_encoding(self) -> MeanEncoding | None:
+        codecs, scheme, memory = self._recipe.codecs, self._recipe.make_scheme(), memory_for(self._w0)
+        tensors = (len(self._w0),) if self._setting.model_length else tensors_of(self._config)
+        coders = [codecs.coder(memory, scheme, tensors) for _ in range(self._setting.cluster.workers)]
+        found = [coder for coder in coders if coder is not None]
+        return MeanEncoding(found) if found else None
+
+    def _carrier(self) -> str:
+        """The schedule by which the workers carry means, empty where the servers do."""
+        asked, cluster = self._config.cluster.mean, self._setting.cluster
+        codecs = self._recipe.codecs
+        by_servers = codecs.in_messages and cluster.servers and asked == "auto"  # as `choose_mean` has it
+        if by_servers or not self._recipe.make_scheme().uses_mean(cluster.servers):
+            return ""
+        if asked == "auto":
+            name = choice_for(cluster, codecs.bytes_of_mean(len(self._w0)), gathered=codecs.gathers).name
+        else:
+            name = asked
+        if name == "servers":
+            return ""
+        return name if name in PEERS else "ring"  # which torch's own are timed as
+
+    def _rule(self, length: int) -> Any:
+        if self._setting.timing_only:
+            return lambda w, g, samples: w
+        assert self._training is not None
+        return self._recipe.make_rule(self._training.flat.tensors)
+
+    def _shards(self) -> tuple[ModelShard, ...]:
+        """The same as on live servers: cut between tensors where the optimizer needs whole ones."""
+        servers = self._setting.cluster.servers
+        if self._training is None or not servers:
+            return ()
+        recipe, tensors = self._recipe, self._training.flat.tensors
+        layout = lay_out(self.model_length, servers, tensors=tensors if recipe.optimizer.needs_tensors else ())
+        within = tensors_by_slice(layout, tensors) if recipe.optimizer.needs_tensors else [[]] * servers
+        pairs = zip(layout.slices, within, strict=True)
+        return tuple(ModelShard(part, functools.partial(recipe.make_rule, lengths)) for part, lengths in pairs)
+
+    def _ghosts(self) -> Ghosts:
+        config, setting, workers = self._config, self._setting, self._setting.cluster.workers
+        self._w0: Any = Ghost(self._setting.model_length or sum(tensors_of(config)))
+        # More workers than samples cannot share them; how long a step takes does not depend on that.
+        shared = setting.at_hand and workers <= len(self._splits.train) and not self._lending
+        batches = self._lending or Sizes(self._shares() if shared else None, config.data.batch_size)
+        step_s = self._setting.cluster.step_s
+        return Ghosts(
+            step_s,
+            batches,
+            config.data.batch_size,
+            workers=workers,
+            memory_length=self.remembered,
+            counted=self._counted,
+        )
+
+    def _train(self) -> Training:
+        config, setting = self._config, self._setting
+        self._training = Training(
+            build_model(config, self._splits),
+            self._recipe,
+            setting.cluster.step_s,
+            self._streams(),
+            batch_size=config.data.batch_size,
+            buffers=config.model.buffers,
+            precision=config.model.precision,
+            counted=self._counted,
+            samples_seen=self._samples_seen,
+        )
+        self._w0 = self._training.flat.weights()
+        return self._training
+
+    def _samples_seen(self, rank: int) -> int:
+        """By all workers; this one's schedule is told where it sees its own gradients alone."""
+        role: Any = self.simulation.worker(rank)
+        seen = self._counted.seen(rank)
+        if role.updates_alone:
+            role.update.samples_seen = seen
+        return seen
+
+    def _make_counted(self) -> Counted:
+        return Counted(
+            self._recipe.make_scheme(),
+            lambda rank: self.simulation.worker(rank),
+            self._meters,
+            limit=0 if self._lending else self._samples_max,
+            batch_size=self._config.data.batch_size,
+        )
+
+    def _make_lending(self) -> Lending | None:
+        shares, samples = parse_shares(self._config.data.shares), len(self._splits.train)
+        if not shares.leased:
+            return None
+        workers = self._setting.cluster.workers
+        leases = Leases(samples, shares.lease_size(samples, workers, self._config.data.batch_size))
+        return Lending(leases, self._config.data.batch_size, lambda: self.simulation.now, self._note)
+
+    def _streams(self) -> list[Stream]:
+        data, size, ranks = self._splits.train, self._config.data.batch_size, range(self._setting.cluster.workers)
+        if self._lending:
+            orders: dict[int, Tensor] = {}
+            return [Dealt(data, self._lending, rank, size, seed=self._recipe.seed, orders=orders) for rank in ranks]
+        shares = self._shares()
+        return [Batches(data, shares, rank, size) for rank in ranks]
+
+    def _shares(self) -> Shares:
+        train, seconds = self._splits.train, self._setting.cluster.seconds_per_step()
+        return make_shares(
+            self._config.data.shares, len(train), len(seconds), train.y.numpy(), self._recipe.seed, seconds
+        )

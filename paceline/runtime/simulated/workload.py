@@ -1,0 +1,198 @@
+"""What a virtual worker's step gives: real gradients of the real model, or vectors that have a size only.
+
+All workers share one model: a step loads the weights it is asked to work at, as a live worker does, so nothing of one
+worker's is left for the next but what its `Steps`, its batches and its batch-norm statistics keep for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from paceline.core.effects import Compute, Computed, Data, Train, Trained
+from paceline.core.samples.sample_leases import joined
+from paceline.core.vector import Ghost
+from paceline.engine.data.batches import Stream
+from paceline.engine.data.partition_plan import Shares
+from paceline.engine.model.batchnorm_stats import Buffers
+from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.model.mixed_precision import Precision
+from paceline.engine.vectors.flat import Flat
+from paceline.runtime.simulated.sample_counts import Counted
+from paceline.runtime.spec.job_spec import Recipe
+from paceline.runtime.worker.steps.local_work import Steps
+from paceline.sim import Workload
+
+
+class VirtualWork(Workload, Protocol):
+    """`exchanges`: by rank, as a live worker counts them."""
+
+    exchanges: list[int]
+
+
+class Ended(Ghost):
+    """Where local steps led. Whatever is made of it is another vector, so that an exchange can be told from none."""
+
+    __slots__ = ()
+
+    def _another(self, _other: object) -> Ghost:
+        return Ghost(len(self))
+
+    __add__ = __sub__ = __mul__ = __rmul__ = __truediv__ = __pow__ = _another
+
+
+class MiniBatches(Protocol):
+    """What a worker's stream would give, without the stream."""
+
+    def mini_batch(self, rank: int, size: int | None) -> tuple[int, Data]:
+        """Samples in the worker's next one, of `size` where that is given; and which, where they are leased."""
+
+
+class Sizes:
+    """Mini-batches of shares."""
+
+    def __init__(self, shares: Shares | None, batch_size: int) -> None:
+        """Without shares every mini-batch is full."""
+        self._shares, self._batch_size = shares, batch_size
+        self._left: dict[int, int] = {}
+
+    def mini_batch(self, rank: int, size: int | None) -> tuple[int, Data]:
+        return size or self._next(rank), ()
+
+    def _next(self, rank: int) -> int:
+        if self._shares is None:
+            return self._batch_size
+        left = self._left.get(rank) or self._shares.size(rank)
+        size = min(self._batch_size, left)
+        self._left[rank] = left - size
+        return size
+
+
+class Ghosts:
+    """Work without numbers: vectors have the sizes they would have, and no memory is needed for a model."""
+
+    def __init__(
+        self,
+        step_s: float,
+        batches: MiniBatches,
+        batch_size: int,
+        *,
+        workers: int,
+        memory_length: int,
+        counted: Counted,
+    ) -> None:
+        """`step_s`: of a mini-batch of `batch_size` on the reference device. `memory_length`: of an optimizer's."""
+        self.exchanges = [0] * workers
+        self._step_s, self._batches, self._batch_size = step_s, batches, batch_size
+        self._counted = counted
+        self._memory = Ghost(memory_length) if memory_length else None
+        self._ended: list[object] = [None] * workers
+        self._begun = [False] * workers
+
+    def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
+        self._count(rank, True)
+        samples, data, seconds = self._samples(rank, wanted.steps, wanted.samples)
+        return Computed(wanted.w, samples, seconds, data)
+
+    def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
+        self._count(rank, wanted.x is not self._ended[rank])
+        x = self._ended[rank] = Ended(len(wanted.x))
+        memory = self._memory if wanted.show_memory else None
+        samples, data, seconds = self._samples(rank, wanted.steps, None)
+        return Trained(x, samples, seconds, memory, data)
+
+    def _samples(self, rank: int, steps: int, wanted: int | None) -> tuple[int, Data, float]:
+        """In so many mini-batches, or in fewer where no more may be trained; and the seconds they take."""
+        found: list[tuple[int, Data]] = []
+        seconds, size = 0.0, self._counted.size(rank, wanted, begins=True)
+        while len(found) < steps and size != 0:
+            found.append(self._batches.mini_batch(rank, size))
+            samples = found[-1][0]
+            self._counted.trained(rank, samples)
+            seconds += self._step_s * (samples / self._batch_size)  # a sample takes the same time in every batch
+            if len(found) < steps:
+                size = self._counted.size(rank, wanted, begins=False)
+        data = joined([piece for _, data in found for piece in data]) if len(found) > 1 else found[0][1]
+        return sum([samples for samples, _ in found]), data, seconds
+
+    def _count(self, rank: int, exchanged: bool) -> None:
+        self.exchanges[rank] += self._begun[rank] and exchanged
+        self._begun[rank] = True
+
+
+class Training:
+    """Work with numbers, on one model for all workers."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        recipe: Recipe,
+        step_s: float,
+        streams: Sequence[Stream],
+        *,
+        batch_size: int,
+        buffers: str,
+        precision: str,
+        counted: Counted,
+        samples_seen: Callable[[int], int],
+    ) -> None:
+        """`step_s`: of a mini-batch on the reference device. `streams`: by rank, each without an end.
+        `samples_seen`: by all workers, for a worker's step.
+        """
+        self.exchanges = [0] * len(streams)
+        self._module, self._precision = module, Precision(precision, module, "cpu")
+        self.flat, self.buffers = FlatModel(module), Buffers(module, buffers)
+        self._step_s, self._batch_size, self._samples_seen = step_s, batch_size, samples_seen
+        self._counted = counted
+        self._steps = [Steps(self.flat, recipe, None) for _ in streams]
+        self._streams = streams
+        self._samples = [0] * len(streams)  # trained on, by rank
+        self.statistics = [self.buffers.snapshot()] * len(streams)
+
+    def _loss_of(self, x: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(self._module(x), y)
+
+    def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
+        result = self._work(rank, wanted)
+        assert isinstance(result, Computed)
+        return result
+
+    def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
+        result = self._work(rank, wanted)
+        assert isinstance(result, Trained)
+        return result
+
+    def _work(self, rank: int, wanted: Compute | Train) -> Computed | Trained:
+        steps, stream, result = self._steps[rank], self._streams[rank], None
+        self.exchanges[rank] += steps.begin(wanted)
+        wanted_size = steps.samples_wanted
+        size = self._counted.size(rank, wanted_size, begins=True)
+        self.buffers.load(self.statistics[rank])
+        while result is None:
+            x, y = next(stream) if size is None else _of_size(stream, size)
+            self.flat.zero_grad()
+            self._precision.backward(self._loss_of, x, y)
+            steps.apply(self._samples_seen(rank))
+            self._counted.trained(rank, len(y))
+            if steps.left > 1:
+                size = self._counted.size(rank, wanted_size, begins=False)
+            seconds = self._step_s * (len(y) / self._batch_size)
+            result = steps.done(len(y), seconds, stream.taken, last=size == 0)
+            stream.forget_taken()
+            self._samples[rank] += len(y)
+        if len(self.buffers):
+            self.statistics[rank] = self.buffers.snapshot()
+        return result
+
+    def mean_statistics(self) -> Flat:
+        """Batch-norm statistics of the model that is looked at: their mean by samples, or worker 0's."""
+        return self.buffers.average(self.statistics, self._samples)
+
+
+def _of_size(stream: Stream, samples: int) -> tuple[Tensor, Tensor]:
+    batch = stream.take(samples)
+    assert batch is not None, "the stream of a virtual worker has no end"
+    return batch

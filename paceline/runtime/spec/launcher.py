@@ -1,0 +1,51 @@
+"""How a conductor starts and ends the other parties of a run."""
+
+from __future__ import annotations
+
+import queue
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from paceline.config import Config
+    from paceline.live.party import Party
+    from paceline.runtime.spec.process_spec import Seat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A party's process has ended; `why` is empty when all went well."""
+
+    who: Party
+    why: str
+
+
+def how_ended(code: int) -> str:
+    """What a process with this return code did: `ended with exit code 3`, `was killed by SIGKILL`."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:  # such as 40: of the real-time signals only the first and the last have names
+        return f"was killed by signal {-code}"
+
+
+class Crew(Protocol):
+    """The processes (or threads) of one run."""
+
+    ended: queue.SimpleQueue[Ended]
+
+    def prepare(self, config: Config) -> int:
+        """Load the data, so that everybody starts at once; the number of training samples. Raises ConfigError."""
+
+    def start(self, config: Config, seat: Seat) -> None: ...
+
+    def busy(self) -> bool:
+        """Is somebody at work that is no part of the run, such as a script after its training?"""
+
+    def kill(self, who: Party) -> None:
+        """End one whom the others have given up, if it is still there and can be killed."""
+
+    def end(self, seconds: float) -> None:
+        """End everybody who is still there, asked first where they listen; returns when nobody is left."""

@@ -1,0 +1,66 @@
+"""The seats of a run: what each party has to know to take part, and what of that the run's first lines say."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from paceline.config import Config
+from paceline.live import party
+from paceline.live.party import Party
+from paceline.live.protocol import control_messages as control
+from paceline.runtime.spec.process_spec import Seat
+
+
+def make_seats(
+    config: Config,
+    coordinator: str,
+    token: str,
+    folder: str,
+    *,
+    credentials: str,
+    resume: str,
+    evaluator: bool,
+    store_password: str,
+) -> dict[Party, Seat]:
+    """One for each, in the order in which they are started; also for workers that may come later.
+
+    `coordinator`: its address. `credentials`: their folder, if any; `resume`: the checkpoint to go on from.
+    """
+    cluster = config.cluster
+
+    def seat(who: Party, rank: int | None = None) -> Seat:
+        return Seat(
+            party=str(who),
+            workers=cluster.workers,
+            servers=cluster.servers,
+            coordinator=coordinator,
+            token=token,
+            folder=folder,
+            device="cpu" if rank is None else config.device_of(rank),
+            step_seconds=0.0 if rank is None else cluster.step_ms / 1000 * config.slowdown_of(rank),
+            steps=config.stop.steps,
+            exchange=cluster.transport,
+            verbose=config.run.verbose,
+            bind=cluster.bind,
+            credentials=credentials,
+            mean="servers" if cluster.beginning < cluster.workers else cluster.mean,
+            overlap=cluster.overlap,
+            buffers=config.model.buffers,
+            streams=cluster.streams,
+            timeout_s=cluster.timeout,
+            resume=resume,
+        )
+
+    seats = [seat(party.server(shard)) for shard in range(cluster.servers)]
+    seats += [seat(party.worker(rank), rank) for rank in range(cluster.workers)]
+    if evaluator:
+        seats.append(dataclasses.replace(seat(party.EVALUATOR), store_password=store_password))
+    return {seat.who: seat for seat in seats}
+
+
+def overlap_note(config: Config, plan: control.Plan) -> str:
+    """Why workers do not communicate while they compute, where they otherwise would."""
+    sliced = len(plan.layout.slices) > 1 and not config.cluster.step_ms
+    if config.cluster.overlap != "auto" or not plan.crowded or not sliced:
+        return ""
+    return f"workers compute first and communicate then: {plan.crowded} (--overlap)"

@@ -1,0 +1,64 @@
+"""A run's coordinator, as its configuration has it; in whichever process it is."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from paceline.config import Config
+from paceline.core.effects import Data
+from paceline.live.coordinator.coordinator import Coordinator
+from paceline.live.coordinator.lifecycle import StopRule
+from paceline.live.coordinator.listener import Listener
+from paceline.live.coordinator.server_recovery import Snapshots
+from paceline.live.node.node import Node
+from paceline.live.protocol.transport import Transport
+from paceline.runtime.collectives.choice import choose_mean
+from paceline.runtime.spec.job_spec import coordinator_role
+from paceline.runtime.spec.shard_layout import lay_out
+
+
+def make_coordinator(
+    transport: Transport,
+    node: Node,
+    listener: Listener,
+    snapshots: Snapshots,
+    *,
+    config: Config,
+    train_samples: int,
+    evaluator: bool,
+    done: Data = (),
+    behind: int = 0,
+) -> Coordinator:
+    """`train_samples`: of the data set, by which epochs are counted. `done`: leased samples of an earlier life.
+
+    behind: samples of it.
+    """
+    cluster, stop = config.cluster, config.stop
+    absent = range(cluster.beginning, cluster.workers)
+    return Coordinator(
+        transport,
+        node,
+        listener,
+        workers=cluster.workers,
+        servers=cluster.servers,
+        evaluator=evaluator,
+        stop_rule=StopRule(
+            samples=round(stop.epochs * train_samples) or None if evaluator else None,
+            behind=behind,
+            contribution=config.scheme().most_samples(config.data.batch_size, cluster.workers) if evaluator else 0,
+            epoch_samples=train_samples if evaluator else 0,
+            seconds=stop.seconds or None,
+            target_accuracy=stop.target_accuracy or None,
+        ),
+        make_role=coordinator_role,
+        choose_mean=functools.partial(choose_mean, mean="servers" if absent else cluster.mean, secured=cluster.secured),
+        lay_out=functools.partial(lay_out, shards=cluster.shards, slice_mb=cluster.slice_mb),
+        seed=config.run.seed,
+        dead_after_s=cluster.dead_after,
+        stuck_after_s=cluster.stuck_after or math.inf,
+        min_workers=cluster.min_workers,
+        snapshots=snapshots,
+        absent=absent,
+        done=done,
+    )

@@ -1,0 +1,56 @@
+"""The keys of one run on this machine: a folder that only its owner can enter, and that goes with the run."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from paceline.config import Config
+from paceline.config.sections import TORCH_CARRIERS
+from paceline.live import party
+from paceline.live.party import Party
+from paceline.live.security.tls import Tls
+
+
+class Credentials:
+    """Of all parties of a run, by a new authority that nobody keeps: its own key is in memory only."""
+
+    def __init__(self, parties: Iterable[Party]) -> None:
+        from paceline.live.security.certificate_authority import (
+            Authority,  # costs a tenth of a second, and few runs need it
+        )
+
+        self._folder = tempfile.TemporaryDirectory(prefix="paceline-keys-")  # 0700
+        self.path = str(Path(self._folder.name) / "credentials")
+        authority = Authority()
+        authority.write(Path(self.path), parties)
+        self.pin = authority.pin
+
+    def tls(self, me: Party) -> Tls:
+        return Tls(self.path, me)
+
+    def remove(self) -> None:
+        self._folder.cleanup()
+
+
+def credentials_for(config: Config) -> Credentials | None:
+    """None for a run that goes without TLS."""
+    if not config.cluster.secured:
+        return None
+    workers = map(party.worker, range(config.cluster.workers))
+    servers = map(party.server, range(config.cluster.servers))
+    return Credentials([party.COORDINATOR, party.EVALUATOR, *workers, *servers])
+
+
+def security_note(config: Config, credentials: Credentials | None, mean: str) -> str:
+    """For the header of a run: who can reach it. `mean`: who carries the means."""
+    if credentials is None:
+        return (
+            f"security: nothing listens beyond this machine ({config.cluster.bind}); both sides prove the run's token"
+        )
+    but = (
+        f"; but not for means: {mean} sends them in the clear, --mean ring would not" if mean in TORCH_CARRIERS else ""
+    )
+    shown = f"parties show certificates of this run ({credentials.pin[:19]}...)"
+    return f"security: TLS 1.3 on {config.cluster.bind}; {shown}{but}"

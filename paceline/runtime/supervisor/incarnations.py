@@ -1,0 +1,93 @@
+"""The lives of each party of a run: which one is in its seat, and when the next one is started."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from paceline.config import Config
+from paceline.live.coordinator.server_recovery import LIVES_MAX
+from paceline.live.party import EVALUATOR, Party
+from paceline.runtime.spec.launcher import Crew
+from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.supervisor.restart_policy import EvaluatorRestarts, Replacements, Restarts
+
+
+class PartyLives:
+    """Told by the conductor; `joined` on the coordinator's thread, all else on the one that watches."""
+
+    def __init__(self, config: Config, crew: Crew, say: Callable[[str], None]) -> None:
+        """`say` shows a line to the user."""
+        self._config, self._crew, self._say = config, crew, say
+        self._seats: dict[Party, Seat] = {}
+        self._restarts = Restarts(config.cluster.restarts)
+        self._replacements = Replacements(LIVES_MAX)
+        self._evaluator = EvaluatorRestarts()
+        self.up: set[Party] = set()  # whose process is, as far as anybody has heard
+        self.newcomers_not = ""  # why no worker can come late
+
+    def begin(self, seats: Mapping[Party, Seat], absent: Collection[Party]) -> None:
+        """Starts everybody but the absent."""
+        self._seats = dict(seats)
+        for who in seats:
+            if who not in absent:
+                self._start(who)
+
+    def next(self, who: Party) -> None:
+        """Starts the next life of `who`."""
+        seat = self._seats[who]
+        self._seats[who] = dataclasses.replace(seat, incarnation=seat.incarnation + 1, resume="")
+        self._start(who)
+
+    def _start(self, who: Party) -> None:
+        self.up.add(who)
+        self._crew.start(self._config, self._seats[who])
+
+    # ---- what is heard of them ---------------------------------------------------------------------------
+    def joined(self, who: Party, life: int) -> None:
+        if who.kind == "server":
+            self._replacements.joined(who, life)
+
+    def lost(self, who: Party, life: int) -> None:
+        """The run goes on without that life, whose process may be there still; it is ended."""
+        if life == self._seats[who].incarnation:  # the next one may be up by now
+            self._crew.kill(who)
+        if who.kind == "server" and self._replacements.given_up(who, life):
+            self.next(who)
+
+    def hopeless(self, who: Party, *, trains: bool) -> bool:
+        """The process of `who` has ended: was that its last life, though the run cannot do without another one?"""
+        if who == EVALUATOR:
+            return self._evaluator.exhausted and not trains
+        return self._replacements.hopeless(who, self._seats[who].incarnation)
+
+    def ended(self, who: Party, *, trains: bool, barred: Collection[Party]) -> None:
+        """The process of `who` has, and the run goes on: the next life is started now, later or never."""
+        if who.kind == "server":
+            if self._replacements.ended(who, self._seats[who].incarnation):
+                self.next(who)
+            return
+        if who in barred:
+            return
+        if who == EVALUATOR:
+            self._evaluator.ended()
+        if trains:
+            why_not = self.newcomers_not if who.kind == "worker" else ""
+            why_not = why_not or self._restarts.ended(time.monotonic(), who)
+            if why_not and who == EVALUATOR:
+                self._say(f"{why_not}; nothing is evaluated or checkpointed now, and one more saves the last model")
+            elif why_not and self._config.cluster.restarts:
+                self._say(why_not)
+
+    def start_due(self, *, trains: bool, needs_evaluator: bool) -> None:
+        """Starts those whose time has come; the evaluator at once where nobody trains any more."""
+        for who in self._restarts.due(time.monotonic()):
+            if trains:
+                if who == EVALUATOR:
+                    self._evaluator.started()
+                self.next(who)
+        if not trains and needs_evaluator and self._evaluator.takes_last_life():
+            if self._evaluator.exhausted:
+                self._seats[EVALUATOR] = dataclasses.replace(self._seats[EVALUATOR], judges=False)
+            self.next(EVALUATOR)

@@ -1,0 +1,427 @@
+"""Brings a run up, watches it and ends it: the coordinator, its crew, and what the run leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import queue
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline import config as configuration
+from paceline.checkpoint.folder_store import MODEL
+from paceline.config import Config
+from paceline.core.errors import ConfigError
+from paceline.core.trace import NOT_SAVED, Decision, Membership, Record
+from paceline.live import party
+from paceline.live.control.session import COORDINATOR_GONE
+from paceline.live.coordinator.lifecycle import Phase
+from paceline.live.net.message_log import told
+from paceline.live.node.node import Node
+from paceline.live.numpy_memory import PlainMemory
+from paceline.live.party import Party
+from paceline.live.protocol.control_messages import Hello, Plan, Progress
+from paceline.live.protocol.transport import Transport
+from paceline.observe.plots.run_figures import curve
+from paceline.observe.runs.summary import FAILED, SUMMARY, Summary, write_summary
+from paceline.observe.terminal.progress import View
+from paceline.observe.trace.hooks import Hook, Hooks, load
+from paceline.observe.trace.trace_file import TRACE, TraceWriter
+from paceline.runtime.checkpointing.resume import Start, find
+from paceline.runtime.run_folder.result_files import CURVE, Results
+from paceline.runtime.run_folder.run_lock import Claim, set_aside
+from paceline.runtime.run_folder.run_statistics import Ledger
+from paceline.runtime.run_folder.scale_up_signal import GROWS, asked_to_grow, grows
+from paceline.runtime.run_folder.status_file import Standing
+from paceline.runtime.server.snapshot_store import Vault
+from paceline.runtime.spec.job_spec import Recipe
+from paceline.runtime.spec.launcher import Crew, Ended
+from paceline.runtime.spec.process_specs import make_seats, overlap_note
+from paceline.runtime.supervisor.coordinator_factory import make_coordinator
+from paceline.runtime.supervisor.credentials import Credentials, security_note
+from paceline.runtime.supervisor.events import Failure, Finished, Grow, Interrupted, Member, News, Started, Taken
+from paceline.runtime.supervisor.incarnations import PartyLives
+from paceline.runtime.supervisor.phase_deadlines import INTERRUPT_SECONDS, Deadline, RunFailed
+from paceline.runtime.supervisor.root_cause import root_of
+
+GRACE_SECONDS = 0.4  # between the first sign of a failure and the search for its cause
+END_SECONDS = 0.8
+SHOW_SECONDS = 0.25
+SAVE_SECONDS = 2.0  # the evaluator of a run that has failed may take to save the model
+
+
+class Conductor:
+    """One run. `run()` blocks until it is over; `interrupt()` may be called from a signal handler."""
+
+    def __init__(
+        self,
+        config: Config,
+        transport: Callable[[str, Callable[[BaseException], None]], Transport],
+        crew: Crew,
+        view: View,
+        *,
+        evaluator: bool = True,
+        credentials: Credentials | None = None,
+        hooks: Sequence[Hook] = (),
+        store_password: str = "",
+        open_seats: bool = False,
+    ) -> None:
+        """`transport` makes the coordinator's from the run's token and a place to report errors to.
+
+        `credentials` of all parties, if connections are under TLS; they end with the run. `hooks` besides --hook.
+        `store_password` of --store. `open_seats`: workers come by themselves, also while training goes on.
+
+        Raises ConfigError when the data, a hook or a store cannot be had.
+        """
+        self._hooks = Hooks([*load(config.run.hook, config.run.out), *hooks])
+        train_samples = crew.prepare(config)
+        self._config, self._crew, self._view = config, crew, view
+        self._out = Path(config.run.out)
+        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._token = secrets.token_hex(16)
+        self._evaluator, self._credentials, self._store_password = evaluator, credentials, store_password
+        self._claim = Claim(self._out)
+        made = functools.partial(transport, self._token, self._coordinator_failed)
+        self._start, self._refused, self._transport = self._found(made)
+        self._ledger = Ledger(config, train_samples, begun_at=self._start.samples)
+        self._trace: TraceWriter | None = None
+        self._standing = Standing(self._out, config.run.scheme)
+        self._taken = False
+        self._is_gone = False  # for everybody else
+        self._results = Results(self._out, self._token, lambda line: view.begin((line,)))
+        self._interrupted, self._where, self._lost_at = "", dict[Party, str](), dict[Party, str]()
+        cluster = config.cluster
+        node = Node(self._transport, PlainMemory())
+        self._vault = Vault(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")
+        self._lives = PartyLives(config, crew, lambda line: view.begin((line,)))
+        self._absent = [party.worker(rank) for rank in range(cluster.beginning, cluster.workers)]  # not asked for yet
+        self._open_seats = open_seats
+        self._coordinator = make_coordinator(
+            *(self._transport, node, self, self._vault),
+            config=config,
+            train_samples=train_samples,
+            evaluator=evaluator,
+            done=self._start.done,
+            behind=self._start.samples,
+        )
+
+    def _found(self, transport: Callable[[], Transport]) -> tuple[Start, list[str], Transport]:
+        """Where it begins, and by what transport. The folder is not for others to write into."""
+        try:
+            found = find(self._config, self._store_password) if self._evaluator else (Start(self._config), [])
+            return *found, self._tells(transport())
+        except BaseException:
+            self._claim.release()
+            raise
+
+    # ---- the run -----------------------------------------------------------------------------------------
+    def run(self) -> Summary:
+        """Once. Raises RunFailed with the first cause; nobody of the crew is left either way."""
+        try:
+            return self._run()
+        finally:
+            self._claim.release()
+
+    def _run(self) -> Summary:
+        try:
+            if self._config.checkpoint.resume == "auto":
+                set_aside(self._out / TRACE)
+            configuration.save(self._config, self._out / "config.toml")
+        except OSError as error:
+            raise ConfigError(f"--out {self._out}: {error.strerror}") from None
+        with (
+            asked_to_grow(self.grow if self._absent else None),
+            self._standing.kept(),
+            tempfile.TemporaryDirectory(prefix="paceline-") as folder,
+            self._hooks,
+            TraceWriter(self._out / TRACE, bytes_max=self._config.run.trace_bytes, lost=self._tell) as trace,
+        ):
+            self._trace = trace
+            try:
+                address = self._coordinator.open()
+                seats = make_seats(
+                    *(self._config, address, self._token, folder),
+                    credentials=self._credentials.path if self._credentials else "",
+                    resume=self._start.path,
+                    evaluator=self._evaluator,
+                    store_password=self._store_password,
+                )
+                self._lives.begin(seats, self._absent)
+                self._watch()
+            except RunFailed as error:
+                raise RunFailed(f"{error}{self._keep(str(error))}") from None
+            finally:
+                self._vault.close()
+                self._disconnect()
+                self._crew.end(END_SECONDS)
+                self._view.close()
+                if self._credentials:
+                    self._credentials.remove()
+        return self._leave_behind()
+
+    def _keep(self, cause: str) -> str:
+        """Keeps what there is of a run that has failed; for the end of the line that says so."""
+        if self._interrupted or not self._ledger.has_started:
+            return ""
+        self._ledger.finished(f"{FAILED}: {cause}", self.elapsed_s())
+        self._disconnect()  # so that the evaluator hears of it, and saves the model that it looked at last
+        until = time.monotonic() + SAVE_SECONDS
+        while party.EVALUATOR in self._lives.up and (left := until - time.monotonic()) > 0:
+            self._next_event(min(left, 0.05))
+        kept = [f"{MODEL} (as evaluated last)"] if self._results.model else []
+        kept += [SUMMARY] if self._results.write(SUMMARY, self._write_summary) else []
+        return f"; kept: {' and '.join(kept)}" if kept else ""
+
+    def _disconnect(self) -> None:
+        """Whoever still waits for us hears that we are gone."""
+        if self._is_gone:
+            return
+        self._is_gone = True
+        self._transport.close()
+
+    def _write_summary(self, path: Path) -> None:
+        write_summary(self._ledger.summary(), path)
+
+    def _tells(self, transport: Transport) -> Transport:
+        verbose, path = self._config.run.verbose, self._out / "logs" / "coordinator.log"
+        if verbose:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return told(transport, verbose, path)
+
+    def interrupt(self, signal: str) -> None:
+        """First: stop, keep what there is. Second: end at once."""
+        self._events.put(Interrupted(signal))
+
+    def taken(self, why: str) -> None:
+        """All hosts are taken away: end in order, as by SIGTERM, which may reach us as well; from any thread."""
+        self._events.put(Taken(why))
+
+    def grow(self) -> None:
+        """One worker more, where --begin-with has left a seat; from any thread, or a signal handler."""
+        self._events.put(Grow())
+
+    def stop(self, reason: str) -> None:
+        """End the training as its own limits would; from any thread."""
+        self._coordinator.stop(reason)
+
+    @property
+    def interrupted(self) -> str:
+        """The signal that ended the run, if one did."""
+        return self._interrupted or ("SIGTERM" if self._taken else "")
+
+    def elapsed_s(self) -> float:
+        """Since training started, on the coordinator's clock."""
+        return self._coordinator.node.now()
+
+    def _watch(self) -> None:
+        """Until the run is over and nobody of the crew is at work of its own. Raises RunFailed."""
+        deadline = Deadline(self._coordinator)
+        finished = False
+        while not finished or self._crew.busy():
+            event = self._next_event(SHOW_SECONDS)
+            self._standing.write(self._coordinator.phase.value)
+            match event:
+                case None if self._coordinator.phase in (Phase.TRAINING, Phase.FINISHING):
+                    self._view.show(self._ledger.snapshot(self._coordinator.node.now()))
+                case Started(notes=notes):
+                    self._view.begin(notes)
+                    for _ in self._absent if self._open_seats else ():
+                        self.grow()
+                case Grow():
+                    self._grow()
+                case Member(who=who):
+                    self._view.begin((event.line,))
+                    if event.lost:
+                        self._lives.lost(who, event.life)
+                case News(line=line):
+                    self._view.begin((line,))
+                case Finished():
+                    finished = True
+                case Ended(who=who, why=why) if self._survives(who):
+                    self._coordinator.ended(who, why or self._too_early(who))
+                    self._lives.ended(who, trains=self._trains, barred=self._coordinator.barred)
+                case Ended(who=who) if who.kind != "worker" and self._coordinator.phase is Phase.OVER:
+                    pass  # it has done all it had to
+                case Ended(who=who, why=why) if why or self._coordinator.phase is not Phase.OVER:
+                    self._fail(self._death(who, why or self._too_early(who)))
+                case Failure():
+                    self._fail(event)
+                case Interrupted() | Taken():
+                    self._called_off(event, deadline, finished=finished)
+                    if finished:
+                        return
+            self._lives.start_due(trains=self._trains, needs_evaluator=self._needs_evaluator)
+            if not finished:
+                deadline.check()
+            elif deadline.expired:
+                return
+
+    def _called_off(self, event: Interrupted | Taken, deadline: Deadline, *, finished: bool) -> None:
+        """Raises RunFailed by a second signal, and where there is nothing yet to be ended in order."""
+        second = False
+        match event:
+            case Interrupted(signal=signal):
+                second, self._interrupted = bool(self._interrupted), signal
+            case Taken(why=why):
+                self._taken, signal = True, "SIGTERM"
+                self._view.begin((why,))
+        if finished:
+            return
+        ending = self._taken and self._coordinator.phase in (Phase.FINISHING, Phase.OVER)
+        if second or not (ending or self._coordinator.phase is Phase.TRAINING):
+            raise RunFailed(f"interrupted by {signal}")
+        self._coordinator.stop(f"interrupted by {signal}")
+        deadline.at_most(INTERRUPT_SECONDS[signal])
+
+    def _survives(self, who: Party) -> bool:
+        """Does the run, with what is started in its place?"""
+        return self._coordinator.survives(who) and not self._lives.hopeless(who, trains=self._trains)
+
+    def _grow(self) -> None:
+        free = bool(self._absent)
+        why_not = "nobody trains now" if not self._trains else "" if free else "all seats of --workers are taken"
+        if why_not:
+            self._view.begin((f"no worker is added: {why_not}",))
+        else:
+            self._lives.next(self._absent.pop(0))
+
+    @property
+    def _trains(self) -> bool:
+        return self._coordinator.phase is Phase.TRAINING and not self._coordinator.stopping
+
+    @property
+    def _needs_evaluator(self) -> bool:
+        """May it still have something to do?"""
+        going_on = self._coordinator.phase in (Phase.TRAINING, Phase.FINISHING)
+        return going_on and party.EVALUATOR not in self._coordinator.barred
+
+    def _next_event(self, seconds: float) -> Any:
+        with contextlib.suppress(queue.Empty):
+            ended = self._crew.ended.get_nowait()
+            self._lives.up.discard(ended.who)
+            return ended
+        try:
+            return self._events.get(timeout=seconds)
+        except queue.Empty:
+            return None
+
+    def _fail(self, first: Failure) -> None:
+        """Gather what else went wrong in the same moment, and name the root."""
+        failures = [first]
+        deadline = time.monotonic() + GRACE_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            match self._next_event(min(left, 0.05)):
+                case Ended(who=who, why=why) if why and not self._survives(who):
+                    failures.append(self._death(who, why))
+                case Failure() as another:
+                    failures.append(another)
+        raise RunFailed(root_of(failures))
+
+    def _too_early(self, who: Party) -> str:
+        what = "it joined the run" if self._coordinator.phase is Phase.GATHERING else "the run was over"
+        return f"{who} ended before {what}"
+
+    def _death(self, who: Party, why: str) -> Failure:
+        steps = self._ledger.steps(who)
+        after = f" after {steps} steps" if steps else ""
+        # Who ended because the coordinator had is no cause of that; it may be heard of before the coordinator's own.
+        last = self._coordinator.why_last(who)
+        return Failure(who=who, cause=f"{why}{after}{last}", details="", rank=2 if COORDINATOR_GONE in why else 0)
+
+    # ---- what the coordinator tells, on its own thread ---------------------------------------------------
+    def joined(self, who: Party, hello: Hello) -> None:
+        self._where[who] = f"{hello.host}, pid {hello.pid}"
+        self._standing.joined(who, hello)
+        if who.kind == "worker":
+            self._ledger.seated(who.index, hello.device, self._config.slowdown_of(who.index))
+        self._lives.joined(who, hello.incarnation)
+
+    def started(self, plan: Plan) -> None:
+        recipe = Recipe.from_json(plan.optimizer)
+        if recipe.codecs.low_rank or recipe.store is not None:
+            lacks = "what the store's other scripts have done" if recipe.store else "the factors of powersgd"
+            self._lives.newcomers_not = f"lost workers are not started again: they would not know {lacks}"
+            if self._absent:
+                self.failed(party.COORDINATOR, f"--begin-with: who comes late would not know {lacks}; leave it out", "")
+        self._ledger.started(recipe, plan.length, plan.exchange)
+        if recipe.scheme != self._config.run.scheme:  # a script has chosen its own
+            self._standing.scheme = recipe.scheme
+            self._save(recipe.scheme)
+        begun = (*self._refused, *filter(None, [self._start.note]))
+        vault = filter(None, [self._vault.note])
+        robust = filter(None, [recipe.robust.note(plan.workers, plan.length)])
+        secured = security_note(self._config, self._credentials, plan.mean)
+        room = [GROWS.format(self._config.cluster)] if self._absent and not self._open_seats and grows() else []
+        overlap = filter(None, [overlap_note(self._config, plan)])
+        self._events.put(Started((*begun, *plan.notes, *overlap, *room, *robust, *vault, secured)))
+
+    def _save(self, scheme: str) -> None:
+        """Who watches the run, or simulates it anew, reads there which scheme it has."""
+        with contextlib.suppress(ConfigError, OSError):
+            config = dataclasses.replace(self._config, run=dataclasses.replace(self._config.run, scheme=scheme))
+            configuration.save(config, self._out / "config.toml")
+
+    def progressed(self, rank: int, progress: Progress) -> None:
+        self._ledger.progressed(rank, progress, self._coordinator.node.now())
+        self._standing.progressed(party.worker(rank), progress)
+
+    def recorded(self, record: Record) -> None:
+        if self._trace is not None:
+            self._trace.append(record)
+        self._hooks.append(record)
+        self._standing.recorded(record)
+        self._ledger.recorded(record)
+        if isinstance(record, Membership) and record.party == str(party.COORDINATOR):
+            self._tell(f"coordinator {record.event}: {record.reason}")
+        elif isinstance(record, Membership) and record.event in ("lost", "returned"):
+            who = Party.parse(record.party)
+            lost = record.event == "lost"
+            after = f" after {self._ledger.steps(who)} steps" if who.kind == "worker" else ""
+            new = who.kind == "worker" and self._ledger.lives(who) == 1
+            what = f"lost{after}" if lost else "has come" if new else "is back"
+            self._lost_at[who] = self._where[who]
+            line = f"{who} ({self._where[who]}) {what}: {record.reason}"
+            self._events.put(Member(who, self._coordinator.life_of(who), line, lost))
+        elif isinstance(record, Decision) and record.verdict == NOT_SAVED:
+            self._tell(record.reason)
+        elif isinstance(record, Membership) and record.event == "drained":
+            who = Party.parse(record.party)
+            after = f"after {self._ledger.steps(who)} steps"
+            self._tell(f"{who} ({self._where[who]}) has gone home {after}: {record.reason}")
+        elif isinstance(record, Membership) and record.event == "replaced":
+            who = Party.parse(record.party)
+            self._tell(f"{who} ({self._lost_at[who]}) was replaced: {record.reason}")
+
+    def _tell(self, line: str) -> None:
+        self._events.put(News(line))
+
+    def failed(self, who: Party, cause: str, details: str) -> None:
+        rank = 2 if "lost " in cause else 1
+        self._events.put(Failure(who=who, cause=cause, details=details, rank=rank))
+
+    def finished(self, reason: str, seconds: float) -> None:
+        self._ledger.finished(reason, seconds)
+        self._standing.finished(reason)
+        self._events.put(Finished())
+
+    def _coordinator_failed(self, error: BaseException) -> None:
+        self._events.put(Failure(who=party.COORDINATOR, cause=str(error) or repr(error), details="", rank=1))
+
+    # ---- afterwards --------------------------------------------------------------------------------------
+    def _leave_behind(self) -> Summary:
+        while event := self._next_event(0.0):  # what came at the very end, such as a trace that could not be closed
+            if isinstance(event, News):
+                self._view.begin((event.line,))
+        if self._results.write(SUMMARY, self._write_summary) and self._evaluator and self._results.in_place(SUMMARY):
+            self._results.write(CURVE, functools.partial(curve, self._out))
+        return self._ledger.summary()
+
+    @property
+    def left(self) -> dict[str, list[str]]:
+        """The names of the files that the run has left, by folder."""
+        return self._results.left

@@ -1,0 +1,53 @@
+"""The parties of a run as threads of this process, connected by a hub. Tests run whole jobs so."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+
+from paceline.config import Config
+from paceline.live.net.inprocess_transport import Hub
+from paceline.live.party import Party
+from paceline.runtime.collectives.torch_distributed import check_built
+from paceline.runtime.process_main import take_part
+from paceline.runtime.spec.launcher import Ended
+from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.worker.train_loop import load_data
+
+
+class ThreadCrew:
+    """A crew on a hub. Threads cannot be killed: `end` waits for them, and says who is left."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+        self._hub = hub
+        self._threads: dict[str, threading.Thread] = {}
+
+    def prepare(self, config: Config) -> int:
+        check_built(config.cluster.mean)
+        return len(load_data(config).train)
+
+    def start(self, config: Config, seat: Seat) -> None:
+        transport = self._hub.transport(seat.who, incarnation=seat.incarnation)
+
+        def life() -> None:
+            self.ended.put(Ended(who=seat.who, why=take_part(config, seat, transport)))
+
+        thread = threading.Thread(target=life, name=seat.party, daemon=True)
+        self._threads[seat.party] = thread
+        thread.start()
+
+    def busy(self) -> bool:
+        return False
+
+    def kill(self, who: Party) -> None:
+        """Its connections are closed, which ends it."""
+
+    def end(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        for thread in self._threads.values():
+            thread.join(max(0.0, deadline - time.monotonic()))
+        left = [name for name, thread in self._threads.items() if thread.is_alive()]
+        if left:
+            raise RuntimeError(f"still running: {', '.join(left)}")

@@ -1,0 +1,224 @@
+"""How a worker joins its run and leaves it, and what it takes home."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from paceline.codec.pipeline.collective import MeanCoder
+from paceline.core.effects import EVERY_BIT, Mean
+from paceline.core.errors import Diverged, PeerLost, Stopped
+from paceline.core.paramserver.gated_worker import ClockedWorker
+from paceline.core.role import Place, Role, Update
+from paceline.engine.adder import FlatAdder
+from paceline.engine.model.batchnorm_stats import Buffers
+from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.vectors.flat import FlatMemory, finite
+from paceline.live import party
+from paceline.live.collectives.peer_backend import PeerCarrier
+from paceline.live.control.link_probe import LinkRounds
+from paceline.live.control.session import Session
+from paceline.live.protocol import control_messages as control
+from paceline.live.protocol.control_messages import Links
+from paceline.live.state.current_model import final_model
+from paceline.live.state.late_join import come_late, others
+from paceline.runtime.collectives.backends import LiveCarrier, make_carrier, measured_links
+from paceline.runtime.collectives.choice import meets_for_means
+from paceline.runtime.collectives.powersgd import LowRankMeans
+from paceline.runtime.server.server import INITIAL
+from paceline.runtime.spec.job_spec import Recipe
+from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.worker.steps.untrained_state import SharedRest
+
+
+class Membership:
+    """A worker's part in its run, from its first word to its last."""
+
+    def __init__(self, seat: Seat, session: Session, recipe: Recipe, flat: FlatModel, buffers: Buffers) -> None:
+        self._seat, self._session, self._recipe = seat, session, recipe
+        self._flat, self._buffers = flat, buffers
+        self._node = session.node
+        self._scheme = recipe.make_scheme()
+        self._rank = seat.who.index
+        self._rest = SharedRest(session, flat.rest)
+        self._node.exhibits["buffers"] = lambda _slice: buffers.snapshot()
+        self._carrier: LiveCarrier | None = None
+
+    # ---- joining -----------------------------------------------------------------------------------------
+    def join(
+        self, update: Update, measure: Callable[[], float] | None, clock: int = 0, samples: int = 0
+    ) -> control.Plan:
+        """Until everybody has taken up its role; training may start when the coordinator says Go.
+
+        `clock`: exchanges behind this worker, where it goes on; `samples`: behind all of them.
+        """
+        seat, session = self._seat, self._session
+        self._samples_seen = samples
+        session.connect([party.server(s) for s in range(seat.servers)])
+        links = [] if session.late else session.links(seat.servers)
+        _measure(links)
+        peers = self._meet_workers()
+        _measure(links)
+        if session.late:
+            session.meet_evaluator()
+        seconds = measure() if measure else 0.0
+        _measure(links)
+        ready = control.Ready(
+            length=len(self._flat),
+            fingerprint=f"{self._flat.fingerprint()}/{self._flat.rest.fingerprint()}/{self._recipe.digest()}",
+            seconds_per_step=max(seconds, seat.step_seconds),
+            optimizer=self._recipe.to_json(),
+            links=tuple(link.speeds[0] if link else 0.0 for link in links),
+            links_max=tuple(link.speeds[1] if link else 0.0 for link in links),
+            peers=peers,
+            by_rows=self._flat.by_rows,
+            tensors=self._flat.tensors if self._recipe.optimizer.needs_tensors else (),
+            ways=session.ways(),
+        )
+        session.tell(ready)
+        plan = session.expect(control.Plan)
+        self._carrier = self._with_factors(make_carrier(seat, session, plan, self._coder()))
+        if session.late:
+            self._come_late(plan, update)
+        else:
+            self._take_up(plan, update, clock)
+            session.tell(control.Prepared())
+        return plan
+
+    def _take_up(self, plan: control.Plan, update: Update, clock: int) -> None:
+        self._learn_layout(plan)
+        absent = self._session.departed
+        if self._rank and 0 not in absent:
+            self._rest.take(0)
+        # Worker 0's weights become everybody's: a mean in which nobody else counts.
+        counts, everybody = float(self._rank == 0), tuple(rank for rank in range(plan.workers) if rank not in absent)
+        first = self._node.mean(Mean(self._flat.weights(), everybody, INITIAL, counts, EVERY_BIT))
+        role = self._role(plan, update, first.v)
+        if isinstance(role, ClockedWorker):
+            role.clock = clock
+        self._node.place(role, plan.layout, self._carrier)
+        for rank in sorted(absent):  # they may come later
+            self._node.gone(rank)
+        self._node.times.reset()
+
+    def _come_late(self, plan: control.Plan, update: Update) -> None:
+        """Nobody takes anything over from this worker."""
+        session = self._session
+        self._node.calls.patient = plan.replaced  # a server may be lost while it is asked for the model
+        self._learn_layout(plan)
+        try:
+            role = self._take_over(plan, update)
+        except Stopped:
+            # So much for what was being asked. Others still show what they have, and this worker leaves as they do.
+            role = self._take_over(plan, update)
+        session.enter(role, plan.layout, self._carrier)
+
+    def _take_over(self, plan: control.Plan, update: Update) -> Role:
+        self._take_rest_and_buffers(plan.workers)
+        model_of = self._scheme.model_of(plan.servers)
+        return come_late(self._session, model_of, plan.workers, lambda w: self._role(plan, update, w))
+
+    def _take_rest_and_buffers(self, workers: int) -> None:
+        """Of somebody who has gone on; batch-norm statistics, which are in the rest too, as they are by now."""
+        for rank in others(self._session, workers) if not self._rest.empty else ():
+            with contextlib.suppress(PeerLost):
+                self._rest.take(rank)
+                if len(self._buffers):
+                    self._buffers.load(self._node.peek(rank, "buffers"))
+                return
+
+    def _learn_layout(self, plan: control.Plan) -> None:
+        memory, tensors, slices = FlatMemory(self._seat.device), self._flat.tensors, plan.layout.slices
+        self._node.out.stage = self._recipe.codecs.stage(memory, self._scheme, tensors=tensors, slices=slices)
+        self._node.place(None, plan.layout, None if plan.servers else self._carrier)  # servers begin with them, too
+
+    def _role(self, plan: control.Plan, update: Update, w: Any) -> Role:
+        place = Place(
+            me=self._rank,
+            workers=tuple(range(plan.workers)),
+            w=w,
+            update=update,
+            seed=self._recipe.seed,
+            seconds_per_step=plan.seconds_per_step,
+            note=self._session.reports.note,
+            samples_seen=self._samples_seen,
+        )
+        self._node.calls.patient = plan.replaced
+        box: type[Role] = self._scheme.worker(len(plan.layout.holders))
+        return box(self._scheme, place)
+
+    def _with_factors(self, carrier: LiveCarrier | None) -> LiveCarrier | None:
+        rank = self._recipe.codecs.low_rank
+        if not rank:
+            return carrier
+        shapes, timeout_s = [shape for _, shape in self._flat.layout()], self._seat.timeout_s
+        return LowRankMeans(shapes, rank, self._node.out.mean_by_servers, carrier, timeout_s=timeout_s)
+
+    def _coder(self) -> MeanCoder | None:
+        return self._recipe.codecs.coder(FlatMemory(self._seat.device), self._scheme, self._flat.tensors)
+
+    def _meet_workers(self) -> Links:
+        """Connect to the other workers where the scheme or its means ask for that; the links, if they matter."""
+        seat, session = self._seat, self._session
+        means = meets_for_means(seat.mean, self._scheme, seat.servers, seat.workers)
+        if means or self._scheme.connects_workers(seat.servers):
+            self._node.peers = PeerCarrier(session.transport, FlatMemory(seat.device), FlatAdder(), coder=self._coder())
+            session.meet_workers()
+        return measured_links(session) if means and seat.mean == "auto" and not session.late else ()
+
+    def begin(self) -> None:
+        """Training starts."""
+        self._rest.begin()
+
+    # ---- leaving -----------------------------------------------------------------------------------------
+    def leave(self, reason: str, *, home: bool = False) -> None:
+        """Take no further part, and load the final model, once nobody trains any more.
+
+        `home`: or end at once, without it, where the others can do without this worker.
+        """
+        try:
+            self._session.leave(reason, home=home)
+            if self._carrier is not None:
+                self._carrier.drain()
+            finish = self._session.wait_for_finish()
+            if finish is not None:
+                self._take_final_model(finish.holder)
+                self._session.done()
+        except Diverged as error:
+            self._session.tell(control.Failed(cause=f"worker {self._rank}: {error}", details=""))
+            raise
+        finally:
+            if self._carrier is not None:
+                self._carrier.close()
+            self._session.close()
+
+    def _take_final_model(self, holder: int) -> None:
+        """The same for everybody; batch-norm statistics are those of the worker that trained last.
+
+        Where it is not finite the module stays as it is, and raises Diverged, unless an evaluator is there to say so.
+        """
+        if self._rank != holder and len(self._buffers):
+            self._session.reach(party.worker(holder))
+            self._buffers.load(self._node.peek(holder, "buffers"))
+        model_of = self._scheme.model_of(self._seat.servers)
+        final = final_model(self._session, model_of, holder, self._seat.workers)
+        if finite(final):
+            self._flat.load(final)
+        elif not self._session.has(party.EVALUATOR):
+            raise Diverged(
+                "the last model has NaN or infinity, and was not loaded: the run has diverged; lower the rate"
+            )
+        self._flat.zero_grad()
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes sent and received."""
+        up, down = self._session.traffic()
+        more = self._carrier.traffic() if self._carrier is not None else (0, 0)
+        return up + more[0], down + more[1]
+
+
+def _measure(links: Sequence[LinkRounds | None]) -> None:
+    for link in links:
+        if link is not None:
+            link.measure()

@@ -1,0 +1,63 @@
+"""What a worker has done so far, and how it tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.live.node.timing import Times
+from paceline.live.protocol.control_messages import Progress
+from paceline.runtime.checkpointing.worker_state import Memories
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """What an earlier life of the run has behind it: exchanges and mini-batches of a worker, samples of all.
+
+    memories: what the worker remembers of it.
+    """
+
+    clock: int = 0
+    batches: int = 0
+    samples: int = 0
+    memories: Memories | None = None
+
+
+class Counts:
+    """What this worker has done; `reported`: samples the coordinator has heard of."""
+
+    def __init__(self) -> None:
+        self.steps = self.samples = self.exchanges = self.reported = 0
+        self.seconds = 0.0
+        self._before = self._samples_before = 0
+
+    def resume(self, steps: int, samples: int) -> None:
+        """So many are from an earlier life of the run."""
+        self.steps, self.samples = steps, samples
+        self._before, self._samples_before = steps, samples
+        self.reported = samples  # whoever adds them up knows them already
+
+    def add(self, samples: int, seconds: float) -> None:
+        self.steps += 1
+        self.samples += samples
+        self.seconds += seconds
+
+    def progress(
+        self, times: Times, traffic: tuple[int, int], shared: tuple[int, int], seconds_at_batch: float
+    ) -> Progress:
+        """`traffic`: bytes up and down; `shared`: those among them that passed by reference."""
+        samples = self.reported = self.samples  # read once: the loop goes on meanwhile
+        return Progress(
+            steps=self.steps,
+            samples=samples,
+            exchanges=self.exchanges,
+            seconds_computing=self.seconds,
+            seconds_waiting=times.waiting,
+            seconds_communicating=times.communicating,
+            bytes_up=traffic[0],
+            bytes_down=traffic[1],
+            bytes_shared=sum(shared),
+            seconds_hidden=times.hidden,
+            seconds_at_batch=seconds_at_batch,
+            steps_before=self._before,
+            samples_before=self._samples_before,
+        )

@@ -1,0 +1,146 @@
+"""How many samples all workers have trained, as one of them knows it; and how many more it may train.
+
+    in lock-step   the total comes with every exchange (`Role.samples_seen`) and is the same for all, so rounds are
+                   deterministic: until the next exchange the others are taken to train as many as this worker does
+    elsewhere      the total of the last exchange, or what the coordinator told since, whichever is more
+
+The simulator uses the same objects on its own clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from paceline.core.role import Role
+from paceline.core.samples.sample_budget import part
+
+
+class Clock:
+    """Of one worker. `role`: its box; `workers`: how many take part; `told`: the total by another way, and later."""
+
+    def __init__(
+        self, role: Callable[[], Role], *, lock_step: bool, workers: Callable[[], int], told: Callable[[], int]
+    ) -> None:
+        self.lock_step = lock_step
+        self._role, self._workers, self._told = role, workers, told
+        self._total = -1
+        self._own = 0  # of this worker, since the exchange that gave the total
+
+    def trained(self, samples: int) -> None:
+        """This worker has."""
+        self._look()
+        self._own += samples
+
+    @property
+    def total(self) -> int:
+        """Of the last exchange."""
+        self._look()
+        return self._total
+
+    @property
+    def own(self) -> int:
+        """Samples of this worker that are not in `total`."""
+        self._look()
+        return self._own
+
+    @property
+    def workers(self) -> int:
+        return self._workers()
+
+    @property
+    def now(self) -> int:
+        """The clock of the learning-rate schedule."""
+        self._look()
+        if self.lock_step:
+            return self._total + self._own * self._workers()
+        return max(self._total + self._own, self._told())
+
+    def _look(self) -> None:
+        role = self._role()
+        if role.samples_seen != self._total:
+            self._total, self._own = role.samples_seen, role.samples_ahead
+
+
+class Allowance(Protocol):
+    """What a worker asks before each mini-batch of a run that ends after so many samples."""
+
+    def size(self, batch: int, *, begins: bool) -> int:
+        """How many samples its next mini-batch has, of `batch`; 0: none. `begins`: it is the first for an exchange.
+
+        After 0 for the first one the worker leaves; after 0 for a later one it hands over what it has.
+        """
+
+    def trained(self, samples: int) -> None:
+        """So many of them have been."""
+
+
+class InRounds:
+    """In lock-step: an even part of what is left, known without asking. `samples`: of all workers, when the run ends.
+
+    A worker that its scheme keeps at work in a round, after its part is done, goes on with whole mini-batches.
+    """
+
+    def __init__(self, samples: int, clock: Clock) -> None:
+        self._samples, self._clock = samples, clock
+
+    def size(self, batch: int, *, begins: bool) -> int:
+        clock = self._clock
+        left = self._samples - clock.total
+        if left <= 0:
+            return 0
+        mine = min(batch, part(left, clock.workers) - clock.own)
+        return mine if mine > 0 else batch * begins
+
+    def trained(self, samples: int) -> None:
+        """The clock counts them."""
+
+
+class ByQuota:
+    """Elsewhere: samples that this worker was given. `ask` begins to ask for more; `answer` waits for what is given.
+
+    It asks ahead, for what it trains in some time, so that it does not wait while there are any.
+    """
+
+    AHEAD_SECONDS = 0.1
+
+    def __init__(self, ask: Callable[[int, int], None], answer: Callable[[bool], int | None], now: Callable[[], float]):
+        """`ask`: for so many samples, in mini-batches of a size. `answer`: None where there is none yet; waits for it
+        if told so."""
+        self._ask, self._answer, self._now = ask, answer, now
+        self._held = self._used = 0
+        self._asked = False
+        self._asked_at = now()
+        self._wanted = 0
+
+    def size(self, batch: int, *, begins: bool) -> int:
+        if self._asked:
+            self._take(wait=False)
+        if not self._asked and self._held <= max(batch, self._wanted // 2):
+            self._ask_for_more(batch)
+        while self._held < batch:
+            if not self._asked:
+                self._ask_for_more(batch)
+            if not self._take(wait=True):
+                break
+        return min(batch, self._held)
+
+    def trained(self, samples: int) -> None:
+        self._held -= samples
+        self._used += samples
+
+    def _ask_for_more(self, batch: int) -> None:
+        now = self._now()
+        speed = self._used / max(now - self._asked_at, 1e-6)
+        self._wanted = max(1, round(speed * self.AHEAD_SECONDS / batch)) * batch
+        self._asked, self._asked_at, self._used = True, now, 0
+        self._ask(self._wanted, batch)
+
+    def _take(self, *, wait: bool) -> bool:
+        """What was asked for, if it is there. Was anything given?"""
+        given = self._answer(wait)
+        if given is None:
+            return False
+        self._asked = False
+        self._held += given
+        return given > 0

@@ -1,0 +1,106 @@
+"""A worker that is alone: the other parties of its run are threads of its own process."""
+
+from __future__ import annotations
+
+import functools
+import threading
+
+from paceline.core.errors import ConfigError, PeerLost
+from paceline.core.scheme import Scheme
+from paceline.core.trace import Record
+from paceline.engine.vectors.chunked import RopeMemory
+from paceline.live import party
+from paceline.live.control.session import Session
+from paceline.live.coordinator.coordinator import Coordinator
+from paceline.live.coordinator.lifecycle import StopRule
+from paceline.live.net.inprocess_transport import Hub
+from paceline.live.node.node import Node
+from paceline.live.party import Party
+from paceline.live.protocol import control_messages as control
+from paceline.live.protocol.transport import Transport
+from paceline.runtime.collectives.choice import choose_mean
+from paceline.runtime.server.server import serve
+from paceline.runtime.spec.job_spec import coordinator_role
+from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.shard_layout import lay_out
+
+
+class _Quiet:
+    """Says nothing: the training loop is the user's, and so is what it prints. Goes home when all is over."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def joined(self, who: Party, hello: control.Hello) -> None: ...
+    def started(self, plan: control.Plan) -> None: ...
+    def progressed(self, rank: int, progress: control.Progress) -> None: ...
+    def recorded(self, record: Record) -> None: ...
+
+    def failed(self, who: Party, cause: str, details: str) -> None:
+        self._transport.close()
+
+    def finished(self, reason: str, seconds: float) -> None:
+        self._transport.close()
+
+
+def _serve(seat: Seat, session: Session) -> None:
+    try:
+        serve(seat, session)
+    except PeerLost:
+        pass  # the worker has left in the middle, and knows why
+    finally:
+        session.close()
+
+
+def _servers_needed(scheme: Scheme) -> int:
+    try:
+        scheme.check(1, 0)
+    except ConfigError:
+        return 1
+    return 0
+
+
+def sit_alone(scheme: Scheme, *, device: str, step_seconds: float = 0.0, servers: int = 0) -> tuple[Seat, Session]:
+    """The seat and session of the only worker, with `servers` of its own, and one where the scheme needs one."""
+    servers = servers or _servers_needed(scheme)
+    return sit_together(1, servers, device=device, step_seconds=step_seconds)[0]
+
+
+def sit_together(
+    workers: int, servers: int, *, device: str = "cpu", step_seconds: float = 0.0
+) -> list[tuple[Seat, Session]]:
+    """Seats and sessions of workers that are threads of this process; their servers run already."""
+    hub = Hub()
+    transport = hub.transport(party.COORDINATOR)
+    coordinator = Coordinator(
+        transport,
+        Node(transport, RopeMemory()),
+        _Quiet(transport),
+        workers=workers,
+        servers=servers,
+        evaluator=False,
+        stop_rule=StopRule(),
+        make_role=coordinator_role,
+        lay_out=lay_out,
+        choose_mean=functools.partial(choose_mean, mean="auto"),
+    )
+    address = coordinator.open()
+
+    def sit(who: Party, device: str) -> tuple[Seat, Session]:
+        seat = Seat(
+            party=str(who),
+            workers=workers,
+            servers=servers,
+            coordinator=address,
+            token="",
+            device=device,
+            step_seconds=step_seconds,
+        )
+        session = seat.session(hub.transport(who))
+        session.hello(address, device)
+        return seat, session
+
+    for shard in range(servers):
+        seat, session = sit(party.server(shard), "cpu")
+        threading.Thread(target=_serve, args=(seat, session), name=seat.party, daemon=True).start()
+    return [sit(party.worker(rank), device) for rank in range(workers)]

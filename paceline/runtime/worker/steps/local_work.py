@@ -1,0 +1,132 @@
+"""What the scheme asks of the loop, carried out one mini-batch at a time.
+
+A `Compute` or a `Train` may take several mini-batches; each is one forward and backward of the user's loop.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, cast
+
+import torch
+
+from paceline.core.effects import KEEP, RESET, Compute, Computed, Data, Train, Trained
+from paceline.core.samples.sample_leases import joined
+from paceline.core.spans import Spans, common
+from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.optim.optimizer_state import OptimizerMemory
+from paceline.engine.optim.optimizers import LocalOptimizer
+from paceline.engine.sparse.sparse_vector import AnyFlat
+from paceline.engine.vectors.flat import Flat
+from paceline.runtime.spec.job_spec import Recipe
+
+
+class Steps:
+    """One piece of work after the other. Local steps are made by `optimizer`, or by one made from the recipe."""
+
+    def __init__(self, flat: FlatModel, recipe: Recipe, optimizer: torch.optim.Optimizer | None) -> None:
+        self._flat = flat
+        self.late = False  # may weights to compute at be copied when the module looks at them?
+        self._local = Local(flat, recipe, optimizer)
+        self._wanted: type[Compute | Train] | None = None
+        self.samples_wanted: int | None = None  # size of the next mini-batch, where the scheme says it
+        self._show_memory = False
+        self.left = self._samples = 0  # mini-batches of this piece of work; samples of those that are done
+        self._seconds = 0.0
+        self._data: Data = ()
+        self._sum: AnyFlat | None = None  # of the gradients so far, each times its samples
+        self._unused: Spans = ()  # what none of these mini-batches has used
+        self._ended: AnyFlat | None = None  # where the last local steps led to
+
+    def begin(self, wanted: Compute | Train) -> bool:
+        """Load the weights to work at, which are not kept. Was there an exchange since the last piece of work?"""
+        first, self._wanted = self._wanted is None, type(wanted)
+        self.samples_wanted = wanted.samples if isinstance(wanted, Compute) else None
+        self._show_memory = isinstance(wanted, Train) and wanted.show_memory
+        self.left, self._samples, self._seconds, self._sum = wanted.steps, 0, 0.0, None
+        self._data = ()
+        match wanted:
+            case Compute(w):
+                self._flat.load(cast(AnyFlat, w), late=self.late)
+                return not first
+            case Train(x, memory=memory):
+                self._flat.load(cast(AnyFlat, x))
+                self._local.recall(memory)
+                # A local step that starts just where the last one ended goes on alone: nothing was exchanged.
+                return not first and x is not self._ended
+
+    def apply(self, samples_seen: int) -> None:
+        """Between backward and `done`: a local step changes the model in place."""
+        if self._wanted is Train:
+            self._local.step(samples_seen)
+
+    def done(self, samples: int, seconds: float, data: Data = (), *, last: bool = False) -> Computed | Trained | None:
+        """Count a mini-batch; the result when it was the last of those asked for, or the `last` that there is.
+
+        `data`: which samples, if leased.
+        """
+        self.left = 0 if last else self.left - 1
+        self._samples += samples
+        self._seconds += seconds
+        self._data = joined((*self._data, *data))
+        if self._wanted is Compute:
+            g = self._add(samples)
+            return None if self.left else Computed(g, self._samples, self._seconds, self._data, self._unused)
+        if self.left:
+            return None
+        self._ended = self._flat.weights()
+        memory = self._local.show() if self._show_memory else None
+        return Trained(self._ended, self._samples, self._seconds, memory, self._data)
+
+    def memory(self) -> Flat | None:
+        """What the worker's own optimizer remembers, a copy; None for that of a user, who keeps it."""
+        return self._local.show() if self._local.own else None
+
+    def recall(self, memory: Flat) -> None:
+        """Begin with what `memory` gave in an earlier life of the run."""
+        self._local.recall(memory)
+
+    def _add(self, samples: int) -> AnyFlat:
+        """The gradients so far, averaged as those of one large batch would be."""
+        g, unused = self._flat.gradient(), self._flat.unused()
+        self._unused = unused if self._sum is None else common(self._unused, unused)
+        if self._sum is None and not self.left:
+            return g
+        weighted = g * float(samples)
+        self._sum = weighted if self._sum is None else self._sum + weighted
+        return self._sum * (1.0 / self._samples)
+
+
+class Local:
+    """The worker's own optimizer: the user's, or one made from the recipe when it is first needed."""
+
+    def __init__(self, flat: FlatModel, recipe: Recipe, given: torch.optim.Optimizer | None) -> None:
+        self._flat, self._recipe, self._given = flat, recipe, given
+        self.own = given is None
+
+    @functools.cached_property
+    def _made(self) -> LocalOptimizer:
+        return LocalOptimizer(self._flat, self._recipe.optimizer, self._recipe.schedule)
+
+    @functools.cached_property
+    def _memory(self) -> OptimizerMemory:
+        return self._made.memory if self._given is None else OptimizerMemory(self._given, self._flat.parameters)
+
+    def step(self, samples_seen: int) -> None:
+        """One update of the model, in place."""
+        if self._given is not None:
+            self._flat.show_unused()
+            self._given.step()
+        else:
+            self._made.step(samples_seen)
+
+    def recall(self, memory: Any) -> None:
+        if isinstance(memory, Flat):
+            self._memory.recall(memory)
+        elif memory == RESET:
+            self._memory.reset()
+        elif memory != KEEP:
+            raise TypeError(f"no optimizer can be given {memory!r} to remember")
+
+    def show(self) -> Flat | None:
+        return self._memory.show()

@@ -1,0 +1,124 @@
+"""What a training loop does beside `pace.step()` that would be lost or would count twice, said in one line.
+
+    optimizer.step(), scaler.step(optimizer)         an error: the model would be updated twice
+    weights changed before the first step            an error where all are, as by load_state_dict; else a warning
+    weights changed later                            a warning: what becomes of that depends on the scheme
+    pace.step() without a gradient                   a warning
+    many batches, or all of an epoch, and no step    a warning
+    parameters added, unfrozen or given to the       a warning: only what was there at `join` is trained
+      optimizer after `join`
+
+Each warning comes once.
+"""
+
+from __future__ import annotations
+
+import warnings
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import nn
+
+from paceline.core.errors import ConfigError
+from paceline.engine.model.flat_model import FlatModel
+
+BATCHES_WITHOUT_STEP_MAX = 100
+"""Beyond this it is hardly a gradient that is summed up over several batches."""
+NAMED_MAX = 3
+
+_version_of = attrgetter("_version")
+
+
+class LoopGuard:
+    """Of one worker's loop over `model`; `optimizer`: the user's own."""
+
+    def __init__(self, model: nn.Module, flat: FlatModel, optimizer: torch.optim.Optimizer | None) -> None:
+        self._model, self._flat, self._optimizer = model, flat, optimizer
+        self._trained = set(flat.parameters)
+        self._outside = {p for p in model.parameters() if p.requires_grad} - self._trained
+        self._hook = optimizer.register_step_pre_hook(self._refuse) if optimizer else None
+        self._is_ours = False  # the step of the optimizer that is being made
+        self._versions: list[int] = []
+        self._steps = self._batches = 0
+        self._said: set[str] = set()
+
+    # ---- the optimizer -----------------------------------------------------------------------------------
+    def _refuse(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if not self._is_ours:
+            raise ConfigError(
+                "optimizer.step() beside pace.step() would update the model twice: leave it, or "
+                "scaler.step(optimizer), out; pace.step() does what is needed"
+            )
+
+    def let_optimizer_step(self, ours: bool) -> None:
+        """Before a step of the optimizer that `pace.step()` makes, and after it."""
+        self._is_ours = ours
+
+    # ---- the weights -------------------------------------------------------------------------------------
+    def note_weights(self) -> None:
+        """They are as they should be: whatever changes them from here on comes from the loop."""
+        self._versions = list(map(_version_of, self._flat.parameters))
+
+    def before_step(self) -> None:
+        """Raises ConfigError when what would be handed over is not what was asked for."""
+        self._batches = 0
+        self._steps += 1
+        if list(map(_version_of, self._flat.parameters)) != self._versions:
+            self._look_at_weights()
+        if not self._flat.has_gradient:
+            self._say("pace.step() found no gradient: call backward() before it, and clear no gradients in between")
+        if not self._steps & (self._steps - 1):  # at steps 1, 2, 4, 8, ...
+            self._look_at_model()
+
+    def _look_at_weights(self) -> None:
+        now = map(_version_of, self._flat.parameters)
+        if self._steps == 1 and all(a != b for a, b in zip(now, self._versions, strict=True)):
+            raise ConfigError(
+                "the model's weights were replaced after paceline.join, by load_state_dict perhaps; the run has begun "
+                "with others: load a checkpoint before paceline.join"
+            )
+        self._say(
+            "the model's weights were changed outside pace.step(): the others do not learn of it, so it is lost, or "
+            "counts as training of this worker alone (docs/own-loop.md)"
+        )
+
+    def _look_at_model(self) -> None:
+        held = {p for group in self._optimizer.param_groups for p in group["params"]} if self._optimizer else set()
+        found = [
+            name
+            for name, p in self._model.named_parameters()
+            if p.requires_grad and p not in self._trained and (p not in self._outside or p in held)
+        ]
+        if found:
+            more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
+            self._say(
+                f"not trained, as it was added, unfrozen or given to the optimizer after paceline.join: "
+                f"{', '.join(found[:NAMED_MAX])}{more}; do that before"
+            )
+
+    # ---- batches -----------------------------------------------------------------------------------------
+    def batch(self) -> None:
+        """The loop gets a batch."""
+        self._batches += 1
+        if self._batches == BATCHES_WITHOUT_STEP_MAX + 1:
+            self._no_step(f"{BATCHES_WITHOUT_STEP_MAX} batches")
+
+    def end_of_batches(self) -> None:
+        if self._batches and not self._steps:
+            self._no_step(f"{self._batches} batch{'es' if self._batches > 1 else ''}")
+
+    def _no_step(self, batches: str) -> None:
+        self._say(f"{batches} without pace.step(): without it nothing is trained; call it after backward()")
+
+    # ---- the end -----------------------------------------------------------------------------------------
+    def end(self) -> None:
+        """The loop may do as it likes with optimizer and model."""
+        if self._hook is not None:
+            self._hook.remove()
+        self._flat.release()
+
+    def _say(self, what: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            warnings.warn(what, UserWarning, stacklevel=4)

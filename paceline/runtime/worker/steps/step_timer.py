@@ -1,0 +1,80 @@
+"""How long a step takes: measured beforehand, timed as it goes, drawn out where a slower worker is emulated."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from paceline.core.adaptive.repeated_timing import best_and_least, repeated
+from paceline.engine.model.trial_pass import unchanged
+
+
+def measured_step(step: Callable[[], None], module: nn.Module, repeats: int = 3) -> float:
+    """Median seconds of `step` after one call to warm up. It leaves `module` and torch's generators as they were."""
+    seconds = []
+    with unchanged(module):
+        for _ in range(repeats + 1):
+            began = time.perf_counter()
+            step()
+            seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds[1:])
+
+
+def measured_update(length: int = 1 << 20, tries: int = 3) -> tuple[float, float]:
+    """Returns the bytes of weights a second that this process can update, and how many it may be in truth.
+
+    It is measured again and again, as others may start up beside it.
+    """
+    w, g, out = torch.zeros(3, length)
+
+    def update() -> float:
+        began = time.perf_counter()
+        torch.add(w, g, alpha=-0.1, out=out)
+        return time.perf_counter() - began
+
+    update()
+    best, least = best_and_least(repeated(lambda: min(update() for _ in range(tries))))
+    return w.nbytes / best, w.nbytes / least
+
+
+class Stopwatch:
+    """Times the steps of a worker on `device`; none lasts less than is asked for, unless the run is `over`."""
+
+    def __init__(self, device: torch.device, over: threading.Event) -> None:
+        self._device, self._over = device, over
+        self._began = 0.0
+        self._handed: float | None = None
+
+    def begin(self) -> None:
+        self._began = time.monotonic()
+
+    def hand_out(self) -> None:
+        """The loop has a mini-batch from here on."""
+        self._handed = time.monotonic()
+
+    def rest(self) -> None:
+        """It has none any more."""
+        self._handed = None
+
+    @property
+    def seconds_at_batch(self) -> float:
+        """How long the loop has had its mini-batch and not handed over what came of it; 0 while it has none."""
+        handed = self._handed  # read once: the loop goes on meanwhile
+        return 0.0 if handed is None else time.monotonic() - handed
+
+    def passed(self, at_least: float) -> float:
+        """Seconds of the step that has just ended, drawn out to `at_least`."""
+        if self._device.type == "cuda":
+            # Until backward is done, not until gradients that leave beside it have left.
+            torch.cuda.current_stream(self._device).synchronize()
+        self.rest()
+        passed = time.monotonic() - self._began
+        if passed < at_least:
+            self._over.wait(at_least - passed)
+            passed = time.monotonic() - self._began
+        return passed

@@ -1,0 +1,98 @@
+"""A worker of `paceline train`: the loop of examples/02 on a model and data chosen by name."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from paceline.config import Config
+from paceline.engine import data, models
+from paceline.engine.data.dataset import Splits
+from paceline.engine.model.mixed_precision import Precision
+from paceline.engine.specs import MOMENTUM, DataRecipe, ModelRecipe, OptimizerRecipe, ScheduleRecipe
+from paceline.live.control.session import Session
+from paceline.runtime.checkpointing.resume import open_at
+from paceline.runtime.spec.job_spec import Recipe
+from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.worker.pace import Pace
+from paceline.runtime.worker.progress import Behind
+from paceline.runtime.worker.steps.random_generators import seed_generators
+from paceline.runtime.worker.steps.step_timer import measured_step
+
+
+def data_recipe(config: Config) -> DataRecipe:
+    return DataRecipe(name=config.data.name, directory=config.data.directory, samples=config.data.samples)
+
+
+def load_data(config: Config) -> Splits:
+    return data.load(data_recipe(config))
+
+
+def build_model(config: Config, splits: Splits) -> nn.Module:
+    """The same weights in every process, by the run's seed."""
+    recipe = ModelRecipe(name=config.model.name, width=config.model.width, dropout=config.model.dropout)
+    channels, height, width = splits.train.x.shape[1:]
+    return models.build(recipe, (channels, height, width), splits.train.classes, config.run.seed)
+
+
+def recipe_of(config: Config, train_samples: int) -> Recipe:
+    """What the workers agree on; the schedule's epochs become samples here."""
+    o, s = config.optimizer, config.schedule
+    return Recipe(
+        scheme=config.run.scheme,
+        parameters=config.scheme().completed({}, train_samples).parameters(),
+        optimizer=OptimizerRecipe(
+            name=o.name,
+            lr=o.lr,
+            momentum=o.momentum if o.name in MOMENTUM else 0.0,
+            nesterov=o.nesterov,
+            weight_decay=o.weight_decay,
+            beta1=o.beta1,
+            beta2=o.beta2,
+            eps=o.eps,
+            trust=o.trust,
+            clip_norm=o.clip_norm,
+        ),
+        schedule=ScheduleRecipe(
+            name=s.name,
+            warmup=round(s.warmup * train_samples),
+            every=max(1, round(s.every * train_samples)),
+            factor=s.factor,
+            total=round(config.stop.epochs * train_samples),
+            floor=s.floor,
+        ),
+        seed=config.run.seed,
+        codecs=config.codecs(),
+        gate=config.gate_policy(),
+        robust=config.robust_policy(),
+    )
+
+
+def train(config: Config, seat: Seat, session: Session) -> None:
+    """Train until the run is over."""
+    splits, rank = load_data(config), seat.who.index
+    model, start = build_model(config, splits), open_at(config, seat.resume)
+    start.load_into(model)
+    model.to(seat.device)
+    x, y = splits.train.x[: config.data.batch_size], splits.train.y[: config.data.batch_size]
+    x, y = x.to(seat.device), y.to(seat.device)
+    precision, for_trial = (Precision(config.model.precision, model, seat.device) for _ in range(2))
+
+    def loss_of(x: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(model(x), y)
+
+    def trial() -> None:
+        for_trial.backward(loss_of, x, y)  # its loss scale is not the training's
+        if x.is_cuda:
+            torch.cuda.synchronize()
+
+    recipe = recipe_of(config, len(splits.train))
+    behind = Behind(start.clock(rank), start.batches, start.samples, start.memories(rank))
+    with Pace(model, recipe, seat, session, measure=lambda: measured_step(trial, model), behind=behind) as pace:
+        if behind.memories is None:
+            seed_generators(config.run.seed, rank, seat.incarnation)
+        for x_batch, y_batch in pace.batches(
+            splits.train, config.data.batch_size, epochs=None, shares=config.data.shares
+        ):
+            precision.backward(loss_of, x_batch, y_batch)
+            pace.step()

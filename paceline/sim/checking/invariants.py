@@ -1,0 +1,311 @@
+"""What must hold in every run, watched from outside the schemes: by messages, effects, records and the heap.
+
+    contributions        an update is made of what arrived, each once, of as many as the parameters say, with their
+                         samples; its staleness and its version are right; nobody gets weights who is further ahead of
+                         the slowest than the parameters say, or whose round is open (`recounts.contributions`)
+    whole steps          all shards have heard the same contributions of a worker, but for the one that is under way and
+                         one for each life of it that was lost, which may have reached some shards only
+    means                a mean weighs what its members brought, all that are there and each once, and is one for all of
+                         them (`recounts.means`); a worker has no more of them under way than its scheme says
+    mass                 where every worker has a model of its own, each holds what its shares say; who leaves hands
+                         over all; a share arrives unless its sender or receiver is lost (`recounts.mass`)
+    leased samples       each is in one update, waits in a round, or may be had again (`recounts.samples`)
+    messages             each is given to a role once, in order (`recounts.deliveries`)
+    nobody waits for ever  when nothing is left to happen nobody waits; nobody waits while others make PATIENCE steps;
+                         messages do not go round for ever without a step
+
+What the recounts see are messages and records, and what a run was drawn with. A violation raises `InvariantBroken` with
+the seed, the time and the last messages.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from paceline.core.effects import Reply, Tell
+from paceline.core.trace import Applied, Decision, Record
+from paceline.sim.checking.oracles.contributions import ShardRecount
+from paceline.sim.checking.oracles.deliveries import Deliveries
+from paceline.sim.checking.oracles.mass import Mass
+from paceline.sim.checking.oracles.means import MeanRecount
+from paceline.sim.checking.oracles.promises import promises_of
+from paceline.sim.kernel.processes import Errand, Life, On, Party
+
+if TYPE_CHECKING:
+    from paceline.sim.simulation import Simulation
+
+PATIENCE = 10_000
+"""Steps that the fastest worker may make while another waits for one answer."""
+
+
+KEPT_MAX = 1000
+"""Messages from one process to another that are not acknowledged."""
+
+
+class InvariantBroken(AssertionError):  # noqa: N818  names what happened
+    """A scheme or a driver did what it must never do."""
+
+
+class Invariants:
+    """Watches `sim`. `look_at`: the number of the event after which the whole is to be looked at again."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self._sim = sim
+        self._recent: deque[tuple[Any, ...]] = deque(maxlen=20)
+        self._reasons: dict[int, str] = {}  # by worker: why it was last held back
+        parties = sim.cluster.workers + sim.cluster.servers
+        self._every = max(1000, 20 * parties * max(1, sim.cluster.servers))
+        self.look_at = self._every
+        self._waiting: dict[int, tuple[object, int]] = {}  # by rank: for what, and the fastest one's steps at the time
+        self._steps_before = -1
+        promises, self._liars = promises_of(sim.scheme), sim.liars
+        self._shards = [
+            ShardRecount(self.broken, promises, sim.cluster.workers, number, self._liars)
+            for number in range(sim.cluster.servers)
+        ]
+        self._means: dict[int, list[Errand]] = defaultdict(list)  # under way, by rank
+        self.mass = Mass(sim, self.broken) if sim.scheme.workers_differ else None
+        self.deliveries = Deliveries(self.broken)
+        self._lost: Counter[int] = Counter()  # lives, by rank
+        self._torn: Counter[int] = Counter()  # how many contributions of each are, since the servers went back
+        self._over: dict[tuple[str, int], ShardRecount] = {}  # by process: of servers that are lost
+        self._carriers: dict[Party, MeanRecount] = {}
+
+    def broken(self, what: str) -> InvariantBroken:
+        sim = self._sim
+        last = "\n  ".join(f"{at:.6f} {who} {what}" for at, who, *words in self._recent for what in [" ".join(words)])
+        return InvariantBroken(f"{sim.scheme.name}, seed {sim.seed}, at {sim.now:.6f} s: {what}; lately:\n  {last}")
+
+    # ---- where it listens ----------------------------------------------------------------------------------
+    def watch_all(self) -> None:
+        """Everybody who is there from the start."""
+        world = self._sim.world
+        for party in [*world.others, *([world.peers] if world.peers else []), *world.workers]:
+            self.watch(party)
+
+    def watch(self, party: Party) -> None:
+        """See everything that `party` hears and says."""
+        world = self._sim.world
+        if party in world.servers:
+            shard = self._shards[party.me]
+            party.on = self._listening(party, shard.hear, shard.reply)
+        elif party in world.means or party is world.peers:
+            carrier = self._carriers[party] = MeanRecount(
+                self.broken, self._sim.cluster.workers, self._sim.scheme.means_at_once, self._liars
+            )
+            party.on = self._listening(party, carrier.hear, carrier.reply)
+        elif self.mass and party in world.workers:
+            self.mass.watch(party)
+            party.on = self._listening(party, partial(self.mass.heard, party), lambda to, message: None)
+        else:
+            party.on = self._listening(party, lambda src, message: None, lambda to, message: None)
+
+    def _listening(self, party: Party, hear: Any, reply: Any) -> On:
+        on, sim, recent, name = party.on, self._sim, self._recent, party.name
+
+        def listening(now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+            recent.append((sim.now, name, "hears", type(message).__name__, "of", str(src)))
+            hear(src, message)
+            for effect in on(now, src, message):
+                if type(effect) is Reply:
+                    recent.append((sim.now, name, "answers", str(effect.to)))
+                    reply(effect.to, effect.message)
+                yield effect
+
+        return listening
+
+    def answering(self, party: Party, effects: Iterable[Tell | Reply]) -> Iterator[Tell | Reply]:
+        """See what `party` answers since somebody came or went."""
+        carrier = self._carriers.get(party)
+        counted = self._of(party) if party in self._sim.world.servers or party.process in self._over else carrier
+        for effect in effects:
+            if type(effect) is Reply and counted:
+                self._recent.append((self._sim.now, party.name, "answers", str(effect.to)))
+                counted.reply(effect.to, effect.message)
+            yield effect
+
+    def record(self, record: Record) -> None:
+        match record:
+            case Applied(shard=shard):
+                self._shards[shard].applied(record)
+            case Decision(rank=rank, reason=reason):
+                self._reasons[rank] = reason
+
+    def mean_begins(self, errand: Errand) -> None:
+        """Carriers keep no more results than the scheme says for who was restarted and asks again."""
+        rank, most = errand.life.rank, self._sim.scheme.means_at_once
+        under_way = [old for old in self._means[rank] if old.life is errand.life and not old.done]
+        self._means[rank] = [*under_way, errand]
+        if len(under_way) >= most:
+            raise self.broken(f"worker {rank} has {len(under_way) + 1} Means under way; means_at_once = {most}")
+
+    def gone(self, party: Party, rank: int) -> None:
+        if party.process in self._over and party not in self._carriers:
+            self._over[party.process].gone(rank)
+        elif party in self._sim.world.servers:
+            self._shards[party.me].gone(rank)
+        elif party in self._carriers:
+            self._carriers[party].gone(rank)
+
+    def came(self, party: Party, rank: int) -> None:
+        if party.process in self._over and party not in self._carriers:
+            self._over[party.process].came(rank)
+        elif party in self._sim.world.servers:
+            self._shards[party.me].came(rank)
+        elif party in self._carriers:
+            self._carriers[party].came(rank)
+
+    def begins_anew(self) -> None:
+        """A newcomer finds nobody to follow; a carrier may hear of that before it has heard that all others went."""
+        for carrier in self._carriers.values():
+            carrier.begins_anew()
+
+    # ---- servers that are replaced -------------------------------------------------------------------------
+    def _of(self, party: Party) -> ShardRecount:
+        return self._over.get(party.process, self._shards[party.me])
+
+    def recount(self, party: Party) -> ShardRecount:
+        """What the state that is kept of a server now is to be held against."""
+        return self._of(party).as_kept()
+
+    def answered(self, party: Party, rank: int) -> None:
+        """The server lets an answer go."""
+        self._of(party).acknowledges(rank)
+
+    def forget_server(self, party: Party) -> None:
+        """Another one takes its place; what this life does from here on, if it lives, counts in its own books."""
+        mine = self._over[party.process] = self._shards[party.me]
+        if party.role.note:
+            party.role.note = lambda record: mine.applied(record) if isinstance(record, Applied) else None
+
+    def revived(self, party: Party, kept: ShardRecount, order: int, *, copied: bool) -> None:
+        """It goes on from what was kept, by that order."""
+        before = self._shards[party.me]
+        shard = self._shards[party.me] = kept.again(order, gates=copied or party.me == 0)
+        if party.role.version != shard.updates:  # type: ignore[attr-defined]
+            raise self.broken(f"{party.name} goes on at another version than that of what was kept, {shard.updates}")
+        if copied:
+            before.goes_on_as(shard)
+            if self._sim.leasing and self._sim.leasing.samples and not party.me:
+                self._sim.leasing.samples.goes_on_as(before, shard)
+            self._torn.update(before.dropped - shard.dropped)  # of which a copy need not know
+        self.watch(party)
+
+    def enters(self, rank: int, copies: Iterable[tuple[int, ShardRecount]]) -> None:
+        """`copies`: of shards, and what those who made them had counted. Each knows of all who were announced."""
+        for number, kept in copies:
+            if kept.comings[rank] != self._shards[number].comings[rank]:
+                raise self.broken(f"worker {rank} enters, and the copy of shard {number} does not know it")
+
+    def servers_are_back(self, order: int, *, undone: bool) -> None:
+        """All of them. Those that went back together may have other contributions, of as many updates."""
+        for party in self._sim.world.servers:
+            shard = self._shards[party.me]
+            if undone and shard.order != order:
+                raise self.broken(f"{party.name} has not gone back with the others")
+        if undone:
+            self._torn = Counter({rank: self._torn_since(rank) for rank in range(self._sim.cluster.workers)})
+
+    def shard(self, number: int) -> ShardRecount:
+        """What the present life of that shard has done."""
+        return self._shards[number]
+
+    def crashed(self, rank: int) -> None:
+        """That worker is lost, or counts as lost: with its mass, and with what is on its way to it or from it."""
+        self._lost[rank] += 1
+        if self.mass:
+            self.mass.lost(self._sim.world.workers[rank])
+
+    # ---- the whole -------------------------------------------------------------------------------------------
+    def look(self) -> None:
+        """Every so many events, and when a run pauses."""
+        self.look_at = self._sim.events + self._every
+        if self.mass:
+            self.mass.look()
+        self._look_at_tables()
+        self._look_at_steps(under_way=1)
+        waiting = [life for life in self._sim.lives if life.alive and life.awaited]
+        self._look_for_the_forgotten(waiting)
+        steps = sum(self._sim.steps)
+        working = any(act is self._sim.worked for _, _, act, _ in self._sim.heap)
+        if waiting and not working and steps == self._steps_before:
+            raise self.broken(f"{self._every} events without a step: {self._who(waiting[0])}")
+        self._steps_before = steps
+
+    def nothing_is_left(self) -> None:
+        """The heap is empty."""
+        for life in self._sim.lives:
+            if life.alive and life.awaited:
+                raise self.broken(f"nothing is left to happen, but {self._who(life)}")
+
+    def state_of(self, rank: int) -> str:
+        life, party = self._sim.lives[rank], self._sim.world.workers[rank]
+        if not party.here:
+            return f"worker {rank} is not here"
+        return self._who(life) if life.alive and life.awaited else f"worker {rank} works, or waits for nobody"
+
+    def all_is_accounted_for(self) -> None:
+        """Everybody has left: whatever a shard heard has become part of an update, or was dropped for a reason."""
+        self._look_at_steps(under_way=0)
+        if self.mass:
+            self.mass.all_is_accounted_for()
+        if self._sim.leasing:
+            self._sim.leasing.all_is_accounted_for()
+        for number, shard in enumerate(self._shards):
+            shard.all_is_accounted_for(number, self._sim.server(number).samples_waiting())
+
+    def torn(self, rank: int) -> int:
+        """How many contributions of worker `rank` some shards have heard and others have not."""
+        heard = [shard.heard_of(rank) for shard in self._shards]
+        return max(heard, default=0) - min(heard, default=0)
+
+    def _torn_since(self, rank: int) -> int:
+        """The same of shards that went back: as they are, and once they all have its last contribution again.
+
+        Shards that went back twice may have heard as many of it and not the same: 1 and 2 here, 2 and 3 there.
+        """
+        last = [shard.last_of(rank) for shard in self._shards]
+        again = [shard.heard_of(rank) + (shard.last_of(rank) < max(last)) for shard in self._shards]
+        return max(self.torn(rank), max(again) - min(again))
+
+    def _look_at_steps(self, under_way: int) -> None:
+        servers = self._sim.members.servers
+        if servers and servers.replacing.away:  # not all of them are back
+            return
+        for rank in set(range(self._sim.cluster.workers)) - self._liars:
+            torn, lost = self.torn(rank), self._lost[rank]
+            if torn > lost + under_way + self._torn[rank]:
+                raise self.broken(
+                    f"of worker {rank} some shards have heard {torn} contributions more than others; lives lost: {lost}"
+                )
+
+    def _look_for_the_forgotten(self, waiting: list[Life]) -> None:
+        fastest = max(self._sim.steps)
+        before, self._waiting = self._waiting, {}
+        for life in waiting:
+            what, since = before.get(life.rank, (None, fastest))
+            self._waiting[life.rank] = (life.awaited, since if what is life.awaited else fastest)
+            if fastest - self._waiting[life.rank][1] > PATIENCE:
+                raise self.broken(f"{self._who(life)} while another has made {PATIENCE} steps")
+
+    def _who(self, life: Life) -> str:
+        world = self._sim.world
+        parties = [*world.others, *([world.peers] if world.peers else []), *world.workers]
+        open_at = [party.name for party in parties if life.awaited in party.open.get(life.rank, ())]
+        whom = ", ".join(open_at) or "an answer that is under way or lost"
+        why = self._reasons.get(life.rank)
+        return f"worker {life.rank} waits for {whom}" + (f" ({why})" if why else "")
+
+    def _look_at_tables(self) -> None:
+        """What streams keep is bounded by who takes part and what is under way, not by how long a run lasts."""
+        streams, parties = self._sim.streams, self._sim.cluster.workers + self._sim.cluster.servers + 2
+        if streams is None:
+            return
+        kept, whose = streams.most_kept()
+        if kept > KEPT_MAX:
+            raise self.broken(f"{kept} messages are kept on {whose}")
+        if streams.most_known() > parties:
+            raise self.broken(f"somebody keeps numbers of {streams.most_known()} senders; there are {parties} parties")

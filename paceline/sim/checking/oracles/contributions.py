@@ -1,0 +1,280 @@
+"""What a shard heard, answered and applied, counted once more; and what of it is in a state that is kept of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.core.effects import Data
+from paceline.core.paramserver.clocks import Clocks
+from paceline.core.trace import Applied
+from paceline.sim.checking.oracles.promises import EVERYBODY, Promised
+
+
+@dataclass(slots=True, eq=False)
+class Contribution:
+    """One that was heard. `data`: which samples, where they are leased. `former`: of an earlier life of its worker."""
+
+    samples: int
+    data: Data
+    former: bool = False
+
+
+class ShardRecount:
+    """What one life of a shard heard, answered and applied. `broken` makes the error for what must not be.
+
+    `promises`: one of every phase. `number` of the shard. liars: workers that lie, to whom nothing is promised.
+    """
+
+    def __init__(
+        self,
+        broken: Callable[[str], AssertionError],
+        promises: Sequence[Promised],
+        workers: int,
+        number: int,
+        liars: Set[int] = frozenset(),
+    ) -> None:
+        self.liars = liars
+        self._broken, self._promises, self._workers, self._number = broken, promises, workers, number
+        self.phase = 0
+        self._here = set(range(workers))
+        self._begin()
+        self._unheld: set[int] = set()  # whom another shard holds back for this one
+        self._new: set[int] = set()  # who counts from whatever it was given
+        self._constant = True  # nobody has come or gone
+        self._heard: Counter[int] = Counter()  # contributions of each worker
+        self._applied: Counter[int] = Counter()
+        self._samples = self._samples_applied = 0
+        self.done: list[Data] = []  # leased samples that are in the model, in the order of the updates
+        self.refused: list[tuple[int, Data]] = []  # and those of contributions that were dropped, by rank
+        self.comings: Counter[int] = Counter()  # how often each worker came that it knows of
+        self.order = 0
+        self.dropped: Counter[int] = Counter()
+
+    def _begin(self) -> None:
+        """A phase begins, with clocks and versions of its own."""
+        self._clocks = Clocks(sorted(self._here))
+        self._told = dict(self._clocks)  # by the workers' own count, in which what was undone counts, too
+        self._at: dict[int, tuple[int, int]] = {}
+        self._last: dict[int, int] = {}  # clock of each worker's last contribution
+        self._used: dict[int, int] = {}  # clock of each worker's last contribution that is in an update, or was dropped
+        self._in_model: dict[int, int] = {}  # and of the last that was not dropped
+        self._acknowledged: dict[int, int] = {}  # the last of these that was answered
+        self._ended: dict[int, int] = {}  # by rank: the phase that it says is over
+        self._seen: dict[int, int] = dict.fromkeys(range(self._workers), 0)  # updates in each one's weights
+        self.open: dict[int, list[Contribution]] = {}  # by rank: heard, and neither applied nor dropped yet
+        self._passed_over: set[int] = set()  # who had one dropped since the last update
+        self.updates = 0
+
+    @property
+    def _promise(self) -> Promised:
+        return self._promises[self.phase]
+
+    # ---- of a server that is replaced ----------------------------------------------------------------------
+    def as_kept(self) -> ShardRecount:
+        """What is known of a state that is kept now: contributions that wait for their round are not in it."""
+        kept = ShardRecount(self._broken, self._promises, self._workers, self._number, self.liars)
+        kept._clocks, kept._here, kept._constant = Clocks(()), self._here.copy(), self._constant
+        kept._applied, kept._samples_applied, kept.updates = self._applied.copy(), self._samples_applied, self.updates
+        kept._used, kept._in_model, kept._seen = self._used.copy(), self._in_model.copy(), self._seen.copy()
+        kept.dropped, kept._new, kept.comings = self.dropped.copy(), self._new.copy(), self.comings.copy()
+        kept.done, kept.refused = self.done.copy(), self.refused.copy()
+        for rank, clock in self._clocks.items():
+            waits = rank in self.open
+            kept._at[rank] = max(0, clock - waits), max(0, self._told[rank] - waits)
+        return kept
+
+    def again(self, order: int, *, gates: bool) -> ShardRecount:
+        """Of the server that goes on from there. `gates`: it holds workers back before it has heard of them again."""
+        made = self.as_kept()
+        made._clocks, made.order = Clocks(range(self._workers)), order
+        made._told = dict(made._clocks)
+        made._unheld = set() if gates else set(self._at)
+        for rank, (clock, told) in self._at.items():
+            made._clocks.tick(rank, clock)
+            made._told[rank] = told
+        made._heard, made._samples, made._last = made._applied.copy(), made._samples_applied, made._used.copy()
+        return made
+
+    def goes_on_as(self, other: ShardRecount) -> None:
+        """From the copy that was made for it: nothing that it has answered is missing there."""
+        for rank, clock in self._acknowledged.items():
+            if other._in_model.get(rank, 0) < clock:
+                raise self._broken(
+                    f"a lost server had answered contribution {clock} of worker {rank}, and its copy does not have it"
+                )
+
+    def acknowledges(self, rank: int) -> None:
+        if rank in self._in_model:
+            self._acknowledged[rank] = self._in_model[rank]
+
+    # ---- while it lasts ------------------------------------------------------------------------------------
+    def hear(self, src: int, message: Any) -> None:
+        if hasattr(message, "phase"):  # where clocks begin anew
+            self._last.pop(src, None)
+            if hasattr(message, "w"):
+                self._ends(src, message.phase)
+        clock = getattr(message, "clock", None)
+        if clock is None or src not in self._clocks or clock <= self._last.get(src, 0):
+            return
+        jump = max(1, clock - self._told[src]) if src in self._new else clock - self._last.get(src, 0)
+        self._new.discard(src)
+        self._unheld.discard(src)
+        self._last[src] = clock
+        self._heard[src] += 1
+        self._samples += message.samples
+        self.open.setdefault(src, []).append(Contribution(message.samples, getattr(message, "data", ())))
+        self._clocks.tick(src, self._clocks[src] + 1)
+        self._told[src] += jump
+
+    def _ends(self, src: int, phase: int) -> None:
+        """It takes no further part in this phase."""
+        self._ended[src] = phase
+        if phase == self.phase and src in self._clocks:
+            self._clocks.drop(src)
+
+    def heard_of(self, rank: int) -> int:
+        return self._heard[rank]
+
+    def last_of(self, rank: int) -> int:
+        """The clock of its last contribution."""
+        return self._last.get(rank, 0)
+
+    def reply(self, to: int, message: Any) -> None:
+        version = getattr(message, "version", None)
+        if version is None:  # it gives nobody weights to work at
+            if hasattr(message, "w") and self._ended.get(to, -1) == self.phase < len(self._promises) - 1:
+                self.phase += 1
+                self._begin()
+            return
+        if version != self.updates:
+            raise self._broken(f"shard {self._number} says it is at version {version} after {self.updates} updates")
+        self._seen[to] = version
+        promise, holds = self._promise, to not in self._unheld
+        if to in self.liars:
+            return
+        if promise.ahead is not None and holds and to in self._clocks:
+            self._look_how_far_ahead(to, promise.ahead)
+        waits = promise.waits and holds and not (promise.one_gate and self._number)
+        if waits and not all(contribution.former for contribution in self.open.get(to, ())):
+            raise self._broken(f"worker {to} may go on; its contribution is in no update of shard {self._number}")
+
+    def _look_how_far_ahead(self, to: int, bound: int) -> None:
+        ahead = self._clocks[to] - self._clocks.low
+        if ahead > bound and self._told[to] - min(self._told[rank] for rank in self._clocks) > bound:
+            raise self._broken(f"worker {to} may go {ahead} clocks ahead of the slowest, bound {bound}")
+
+    def applied(self, record: Applied) -> None:
+        made_of = self._taken(record)
+        self._look_at_staleness(record)
+        if record.weight > 0:
+            self._look_at_update(record, made_of)
+            self.updates += 1
+            self.done += [contribution.data for contribution in made_of if contribution.data]
+            self._passed_over.clear()
+        else:
+            self.refused += [(record.ranks[0], contribution.data) for contribution in made_of if contribution.data]
+        for rank in record.ranks:
+            self._used[rank] = self._last.get(rank, 0)
+            if record.weight > 0:
+                self._in_model[rank] = self._used[rank]
+            else:
+                self.dropped[rank] += 1
+                self._passed_over.add(rank)
+        if record.version != self.updates:
+            raise self._broken(
+                f"shard {self._number} calls its update version {record.version}; it has made {self.updates}"
+            )
+
+    def _taken(self, record: Applied) -> list[Contribution]:
+        """The contributions that the record is about: all that wait, or the last one of each where it was dropped."""
+        taken: list[Contribution] = []
+        for rank in record.ranks:
+            own = self.open.get(rank, [])
+            new = own[:] if record.weight > 0 else own[-1:]
+            self._applied[rank] += max(1, len(new))
+            if self._applied[rank] > self._heard[rank]:
+                raise self._broken(
+                    f"shard {record.shard} applied {self._applied[rank]} contributions of worker {rank}, "
+                    f"which has made {self._heard[rank]}"
+                )
+            taken += new
+            del own[len(own) - len(new) :]
+            if not own:
+                self.open.pop(rank, None)
+        self._samples_applied += record.samples
+        if self._samples_applied > self._samples:
+            raise self._broken(
+                f"shard {record.shard} applied {self._samples_applied} samples; {self._samples} have arrived"
+            )
+        samples = sum(contribution.samples for contribution in taken)
+        if record.samples != samples:
+            raise self._broken(
+                f"shard {record.shard} counts {record.samples} samples; its contributions have {samples}"
+            )
+        return taken
+
+    def _look_at_staleness(self, record: Applied) -> None:
+        staleness = self.updates - min(self._seen.get(rank, 0) for rank in record.ranks)
+        if record.staleness != staleness:
+            raise self._broken(
+                f"shard {record.shard} calls a contribution of worker {record.ranks[0]} {record.staleness} versions "
+                f"late; it is {staleness}"
+            )
+
+    def _look_at_update(self, record: Applied, made_of: list[Contribution]) -> None:
+        promise = self._promise
+        if self._ended:  # what waits when a phase ends becomes an update as it is
+            return
+        wanted = promise.contributions(len(self._clocks))
+        if wanted is not None and len(made_of) != wanted:
+            raise self._broken(
+                f"shard {record.shard} makes an update of {len(made_of)} contributions; {wanted} were to make one"
+            )
+        if promise.together == EVERYBODY:
+            missing = sorted(set(self._clocks).difference(record.ranks, self._passed_over))
+            if missing:
+                raise self._broken(f"shard {record.shard} makes an update without worker {missing[0]}, which is here")
+        if (
+            promise.samples
+            and self._constant
+            and not self.liars
+            and not self._passed_over
+            and record.samples != promise.samples
+        ):
+            raise self._broken(f"an update is made of {record.samples} samples; it was to be {promise.samples}")
+
+    def all_is_accounted_for(self, number: int, waiting: int) -> None:
+        if not self._samples_applied:  # a scheme whose server does not tell
+            return
+        if self._samples != self._samples_applied + waiting:
+            raise self._broken(
+                f"at the end shard {number} has heard {self._samples} samples; applied or dropped were "
+                f"{self._samples_applied}, and {waiting} wait in open rounds"
+            )
+
+    def gone(self, rank: int) -> None:
+        self._constant = False
+        self._here.discard(rank)
+        self._ended.pop(rank, None)
+        if rank in self._clocks:
+            self._clocks.drop(rank)
+
+    def came(self, rank: int) -> None:
+        self._constant = False
+        for known in (self._last, self._used, self._in_model, self._acknowledged):
+            known.pop(rank, None)
+        self.comings[rank] += rank not in self._here  # told twice it is no news
+        self._here.add(rank)
+        self._new.add(rank)
+        self._seen[rank] = self.updates
+        for contribution in self.open.get(rank, ()):
+            contribution.former = True
+        if rank not in self._clocks:
+            self._told[rank] = min((self._told[other] for other in self._clocks), default=0)
+            self._clocks.add(rank)
+            if rank in self.open:  # its former life is in the open round
+                self._clocks.tick(rank, self._clocks[rank] + 1)
+                self._told[rank] += 1

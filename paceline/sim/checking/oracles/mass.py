@@ -1,0 +1,115 @@
+"""Mass of gossip: what every worker holds, by the shares that it was seen to send and receive.
+
+Nothing here depends on how a worker counts its mass, but that `Role.model` tells it and a share has a `weight`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from paceline.sim.kernel.processes import Party
+
+if TYPE_CHECKING:
+    from paceline.sim.simulation import Simulation
+
+TOLERANCE = 1e-9
+BEGUN_WITH = 1.0
+"""The mass of a worker that begins anew where nobody has any."""
+
+Process = tuple[str, int]
+
+
+def weight_of(message: Any) -> float:
+    """The mass that travels with `message`; 0.0 with one that is no share."""
+    return float(message.weight) if hasattr(message, "weight") and hasattr(message, "round") else 0.0
+
+
+def held_by(party: Party) -> float:
+    return float(party.role.model()[1])
+
+
+class Mass:
+    """The books of all workers of `sim`. `broken` makes the error for what must not be.
+
+    _books: by process, what it holds by its shares. _left: who has left cleanly while others were there. _lost: who was
+    lost, with its mass and what was on its way to it and from it. _under_way: shares that nobody has heard yet.
+    """
+
+    def __init__(self, sim: Simulation, broken: Callable[[str], AssertionError]) -> None:
+        self._sim, self._broken = sim, broken
+        self._books: dict[Process, float] = {}
+        self._parties: dict[Process, Party] = {}
+        self._left: set[Process] = set()
+        self._lost: set[Process] = set()
+        self._under_way: dict[Process, list[tuple[Process, Any]]] = defaultdict(list)  # by receiver
+
+    def watch(self, party: Party) -> None:
+        """A newcomer has nothing where others are; without any it begins with what everybody has at first."""
+        self._parties[party.process] = party
+        held = self._books[party.process] = held_by(party)
+        if held and party.incarnation and any(other.here for other in self._sim.world.workers if other is not party):
+            raise self._broken(f"{party.name} comes with {held:.9g} that nobody gave it")
+
+    def said(self, party: Party, to: Party, message: Any) -> None:
+        if weight := weight_of(message):
+            self._books[party.process] -= weight
+            self._under_way[to.process].append((party.process, message))
+
+    def heard(self, party: Party, src: int, message: Any) -> None:
+        if weight := weight_of(message):
+            self._books[party.process] += weight
+            coming, name = self._under_way[party.process], self._sim.world.workers[src].name
+            its_own = [at for at, (_, share) in enumerate(coming) if share is message]
+            like_it = [at for at, (sender, _) in enumerate(coming) if sender[0] == name]  # it was encoded on its way
+            for at in (its_own or like_it)[:1]:
+                del coming[at]
+
+    # ---- who comes and goes ----------------------------------------------------------------------------------
+    def left(self, party: Party) -> None:
+        """Cleanly: it hands over all it has, unless nobody is there who could take it."""
+        if any(other.here for other in self._sim.world.workers if other is not party):
+            self._left.add(party.process)
+
+    def lost(self, party: Party) -> None:
+        """It is, or counts as, dead."""
+        if party.me not in self._sim.liars:
+            self._look_at(party)
+        self._lost.add(party.process)
+
+    # ---- the whole -------------------------------------------------------------------------------------------
+    def look(self) -> None:
+        for process, party in self._parties.items():
+            if process not in self._lost and party.me not in self._sim.liars:
+                self._look_at(party)
+
+    def _look_at(self, party: Party) -> None:
+        process = party.process
+        held, books = held_by(party), self._books[process]
+        if self._begins_anew(party, held - books):
+            self._books[process] = books = books + BEGUN_WITH
+        wrong = held - books if self._sim.liars else abs(held - books)  # who was given too much does not take it all
+        if wrong > TOLERANCE * max(1.0, books):
+            raise self._broken(f"{party.name} holds {held:.9g}; by the shares it sent and got it has {books:.9g}")
+        if process in self._left and held > TOLERANCE and any(other.here for other in self._sim.world.workers):
+            raise self._broken(f"{party.name} has left with {held:.9g} that it was to hand over")
+
+    def _begins_anew(self, party: Party, more: float) -> bool:
+        """Nobody who is here has any mass, so somebody has to begin."""
+        if abs(more - BEGUN_WITH) > TOLERANCE or not party.incarnation:
+            return False
+        here = {party.process, *(other.process for other in self._sim.world.workers if other.here)}
+        there = sum(books for process, books in self._books.items() if process in here)
+        # What a lost worker has sent may never come.
+        coming = sum(weight_of(of) for to in here for src, of in self._under_way[to] if src not in self._lost)
+        return there + coming <= TOLERANCE
+
+    def all_is_accounted_for(self) -> None:
+        """Nothing happens any more: every share has arrived, or sender or receiver were lost."""
+        self.look()
+        for dst, coming in self._under_way.items():
+            for src, share in coming:
+                among_liars = {self._parties[src].me, self._parties[dst].me} & self._sim.liars
+                if src not in self._lost and dst not in self._lost and not among_liars:
+                    raise self._broken(f"a share of {weight_of(share):.9g} from {src[0]} to {dst[0]} never came")

@@ -1,0 +1,170 @@
+"""Means, counted once more at each of their carriers: who contributed how much, and what the members were given."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Callable, Set
+from typing import Any
+
+from paceline.core.collective.mean_server import Averaged, Part
+
+TOLERANCE = 1e-9
+"""Relative: weights are added in another order here than there."""
+
+
+class _Count:
+    """Parts that were heard for one mean. `weights`: the first that each member brought, until it `is_over`.
+
+    missing: members that it does not close without; None before the first Part, when those who are here are counted.
+    """
+
+    def __init__(self) -> None:
+        self.weights: dict[int, float] = {}
+        self.missing: set[int] | None = None
+
+    def add(self, rank: int, weight: float, among: tuple[int, ...], here: set[int]) -> None:
+        if not self.is_over:
+            self.missing = here.intersection(among) if self.missing is None else self.missing
+            self.missing.discard(rank)
+            self.weights.setdefault(rank, weight)
+
+    def gone(self, rank: int) -> None:
+        if self.missing is not None:
+            self.missing.discard(rank)
+
+    @property
+    def is_over(self) -> bool:
+        return self.missing is not None and not self.missing
+
+    def weighs(self, weight: float, liars: Set[int]) -> bool:
+        """What liars say they bring may count, in part or not at all."""
+        honest = sum(own for rank, own in self.weights.items() if rank not in liars)
+        lied = len(self.weights) > sum(rank not in liars for rank in self.weights)
+        return math.isclose(weight, honest, rel_tol=TOLERANCE) or (lied and weight > honest * (1 - TOLERANCE))
+
+    def awaits(self, liars: Set[int]) -> set[int]:
+        """Members without whom it must not close."""
+        return (self.missing or set()).difference(liars)
+
+
+class _ExpectedMean:
+    """One mean. `present`: who waits for the result.
+
+    counts: one; another one, of what comes from then on, once nobody waits any more: the carrier forgets what it has if
+    whoever is there begins anew, which is not seen here.
+    """
+
+    def __init__(self, part: Part) -> None:
+        self.tag, self.among = part.tag, part.among
+        self.counts = [_Count()]
+        self.present: set[int] = set()
+        self.result: Averaged | None = None
+
+    @property
+    def brought(self) -> float:
+        return sum(self.counts[0].weights.values())
+
+    def add(self, rank: int, weight: float, here: set[int]) -> None:
+        self.present.add(rank)
+        for count in self.counts:
+            count.add(rank, weight, self.among, here)
+
+    def gone(self, rank: int) -> None:
+        self.present.discard(rank)
+        for count in self.counts:
+            count.gone(rank)
+        if not self.present:
+            self.abandon()
+
+    def abandon(self) -> None:
+        self.present.clear()
+        if self.counts[-1].weights:
+            self.counts.append(_Count())
+
+    def fault(self, weight: float, liars: Set[int]) -> str | None:
+        """Why a result of that weight is not what its members brought, all of them and each once.
+
+        Where a liar contradicts one other worker nobody knows which of the two is right.
+        """
+        if len(set(self.counts[0].weights) - liars) < 2 and liars & set(self.among):
+            return None
+        counts = [count for count in self.counts if count.weighs(weight, liars)]
+        if any(count.is_over or (count.missing and not count.awaits(liars)) for count in counts):
+            return None
+        if not counts or not counts[0].missing:
+            return f"a mean weighs {weight:g}; its members brought {self.brought:g}"
+        return f"the mean {self.tag} closes without worker {min(counts[0].missing)}, which is here"
+
+
+class MeanRecount:
+    """What one carrier of means heard and answered. `broken` makes the error for what must not be.
+
+    liars: workers that have begun to lie. Nobody knows which mean they speak of.
+    """
+
+    def __init__(
+        self, broken: Callable[[str], AssertionError], workers: int, at_once: int, liars: Set[int] = frozenset()
+    ) -> None:
+        self._broken, self._liars = broken, liars
+        self._meetings: dict[tuple[str, tuple[int, ...]], _ExpectedMean] = {}
+        self._here = set(range(workers))
+        self._asked: dict[int, deque[_ExpectedMean]] = defaultdict(lambda: deque(maxlen=at_once))
+        self._former: deque[Averaged] = deque(maxlen=64)
+
+    def hear(self, src: int, message: Any) -> None:
+        if not isinstance(message, Part):
+            return
+        key = message.tag, message.among
+        meeting = self._meetings.get(key)
+        if meeting is None:
+            meeting = self._meetings[key] = _ExpectedMean(message)
+        if meeting.result is None:
+            meeting.add(src, message.weight, self._here)
+        if meeting not in self._asked[src]:
+            self._asked[src].append(meeting)
+        if len(self._meetings) > 64 + 8 * len(message.among):
+            del self._meetings[next(iter(self._meetings))]
+
+    def came(self, rank: int) -> None:
+        self._here.add(rank)
+
+    def gone(self, rank: int) -> None:
+        self._here.discard(rank)
+        for meeting in self._meetings.values():
+            if meeting.result is None:
+                meeting.gone(rank)
+        if not self._here:  # whoever comes next begins anew, with the tags of the beginning
+            self._meetings.clear()
+            self._asked.clear()
+
+    def begins_anew(self) -> None:
+        """The tags of the beginning may come again; what was averaged under them may be answered again, too."""
+        self._former.extend(meeting.result for meeting in self._meetings.values() if meeting.result is not None)
+        self._meetings = {key: meeting for key, meeting in self._meetings.items() if meeting.result is None}
+        for meeting in self._meetings.values():
+            meeting.abandon()
+        for asked in self._asked.values():
+            still_open = [meeting for meeting in asked if meeting.result is None]
+            asked.clear()
+            asked.extend(still_open)
+
+    def reply(self, to: int, message: Any) -> None:
+        asked = self._asked[to]
+        if (
+            not isinstance(message, Averaged)
+            or to in self._liars
+            or any(meeting.result is message for meeting in asked)
+        ):
+            return
+        if any(former is message for former in self._former):
+            return
+        still_open = [meeting for meeting in asked if meeting.result is None]
+        if asked and not still_open:
+            raise self._broken(f"worker {to} gets another mean than the others of {asked[-1].tag}")
+        faults = {meeting: meeting.fault(message.weight, self._liars) for meeting in still_open}
+        fitting = [meeting for meeting, fault in faults.items() if fault is None]
+        if still_open and not fitting:
+            raise self._broken(faults[still_open[-1]] or "")
+        for meeting in fitting[:1]:
+            meeting.result = message

@@ -1,0 +1,71 @@
+"""What a scheme promises, read off its parameters: never off the boxes that are watched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.core.phases.grammar import parse
+from paceline.core.scheme import Scheme, make
+
+EVERYBODY = -1
+"""Of contributions to an update: one of every worker that takes part."""
+ALL_BUT_ONE = -2
+"""Of contributions to an update: one less than there are workers at the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promised:
+    """What holds on every server of a run, or of one phase of it.
+
+    ahead: exchanges that a worker may be ahead of the slowest when it gets weights; None where there is no bound.
+    together: contributions that make one update, EVERYBODY or ALL_BUT_ONE; None where that is not known.
+    at_most_present: no more than there are workers. waits: whoever has contributed gets no weights before its update.
+    one_gate: that is held by the first server alone. samples: those of an update while nobody has come or gone; 0 where
+    that is not known.
+    """
+
+    ahead: int | None = None
+    together: int | None = None
+    at_most_present: bool = False
+    waits: bool = False
+    one_gate: bool = False
+    samples: int = 0
+
+    def contributions(self, present: int) -> int | None:
+        """Contributions to an update that is made now, with so many workers present."""
+        if self.together is None or self.together == EVERYBODY:
+            return None
+        if self.together == ALL_BUT_ONE:
+            return max(1, present - 1)
+        return min(self.together, present) if self.at_most_present else self.together
+
+
+def promises_of(scheme: Scheme) -> tuple[Promised, ...]:
+    """One of every phase; one alone for a scheme without phases."""
+    parameters = scheme.parameters()
+    if scheme.name == "hybrid":
+        phases = [make(phase.scheme, dict(phase.parameters)) for phase in parse(parameters["phases"])]
+        return tuple(map(_promise, phases))
+    return (_promise(scheme),)
+
+
+def _promise(scheme: Scheme) -> Promised:
+    p = scheme.parameters()
+    match scheme.name:
+        case "bsp":
+            return Promised(ahead=0, together=EVERYBODY, waits=True)
+        case "lbbsp":
+            return Promised(ahead=0, together=EVERYBODY, waits=True, samples=p["global_batch"])
+        case "ssp":
+            return Promised(ahead=p["staleness"], together=1)
+        case "dssp":
+            return Promised(ahead=p["high"], together=1)
+        case "ksync":
+            waits = p["variant"] == "sync"
+            return Promised(together=p["k"] or ALL_BUT_ONE, at_most_present=waits, waits=waits, one_gate=True)
+        case "gsp":
+            return Promised(waits=True)
+        case "asp" | "dcasgd" | "weedout" | "partial" | "easgd" | "eamsgd" | "asyncdiloco":
+            return Promised(together=1)
+        case _:
+            return Promised(ahead=scheme.max_ahead())  # nothing else is known of it than what it says itself

@@ -1,0 +1,77 @@
+"""Leased samples, counted once more: each is in one update, waits in a round, or may be had again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from paceline.core.effects import Data, Piece
+from paceline.core.samples.sample_leases import Leases
+from paceline.sim.checking.oracles.contributions import ShardRecount
+
+NOBODY = -1
+"""A rank that takes what is left when all others are gone."""
+
+Place = tuple[int, int]
+"""Epoch, and where in its order."""
+
+
+def places(pieces: Iterable[Piece]) -> Iterable[Place]:
+    return ((epoch, at) for epoch, start, stop in pieces for at in range(start, stop))
+
+
+class Samples:
+    """Of one run: which places were given out. `broken` makes the error for what must not be."""
+
+    def __init__(self, broken: Callable[[str], AssertionError]) -> None:
+        self._broken = broken
+        self._given: dict[Place, int] = {}  # and the rank of whom it was last given to
+        self._unknown: list[tuple[int, Data]] = []  # what was dropped, and the server that comes does not know of it
+        self._judged_again: set[Place] = set()  # and was given to somebody else by then
+
+    def given(self, piece: Piece, rank: int) -> None:
+        self._given.update(dict.fromkeys(places((piece,)), rank))
+
+    def goes_on_as(self, before: ShardRecount, after: ShardRecount) -> None:
+        """The first server is replaced from a copy, which knows no contribution that was dropped since.
+
+        Such a one is judged again if it is asked again, though its samples may have been given to somebody else.
+        """
+        self._unknown = before.refused[len(after.refused) :]
+
+    def restored(self) -> None:
+        """From here on nobody is given what may come once more."""
+        for rank, data in self._unknown:
+            self._judged_again.update(place for place in places(data) if self._given[place] != rank)
+        self._unknown = []
+
+    def all_is_accounted_for(self, leases: Leases, first: ShardRecount, done: Data) -> None:
+        """Everybody has left. `first`: the recount of the first shard, which says that `done` is in its model."""
+        often = Counter(place for data in first.done for place in places(data))
+        twice = [place for place, count in often.items() if count > 1]
+        for place in twice:
+            if place not in self._judged_again:
+                raise self._broken(f"sample {place} is in {often[place]} updates of the model")
+        if set(places(done)) != set(often):
+            wrong = sorted(set(places(done)).symmetric_difference(often))
+            raise self._broken(f"the first server is wrong about sample {wrong[0]}: in the model or not")
+        account = leases.account(0.0)
+        if account.done != len(often):
+            raise self._broken(f"{account.done} samples count as done; {len(often)} are in the model")
+        if account.twice < len(twice):
+            raise self._broken(f"{account.twice} samples count as done twice; {len(twice)} are")
+        waiting = {place for own in first.open.values() for of in own for place in places(of.data)}
+        self._look_at_the_rest(leases, self._given.keys() - set(often) - waiting)
+
+    def _look_at_the_rest(self, leases: Leases, rest: set[Place]) -> None:
+        """What is in no update may be had again, each sample once."""
+        while True:
+            piece = leases.take(NOBODY, 0)
+            if self._given.keys().isdisjoint(places((piece,))):
+                break
+            for place in places((piece,)):
+                if place not in rest:
+                    raise self._broken(f"sample {place} is given out again; it is in the model, or somebody has it")
+                rest.discard(place)
+        if rest:
+            raise self._broken(f"sample {min(rest)} is in no update, and nobody can have it any more")

@@ -1,0 +1,117 @@
+"""When a message arrives: latency, bandwidth, and one message at a time through every network card and every link.
+
+A message leaves once its sender's card has sent what came before it, and has arrived once the receiver's card has
+taken in all of it; the two overlap, as bytes flow. What a card has to take in queues from the moment it is sent, not
+from when its first bytes come: one event a message instead of two, exact while a receiver's senders are equally fast,
+FIFO between any two parties, and a slow sender holds nobody else up. A message without vectors costs latency only.
+Between sites it passes a link as well, behind all else that goes the same way. Parties on one host share its card,
+and do not use it among themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.core.collective import Path
+from paceline.sim.cluster.model import Cluster, Host
+from paceline.sim.cluster.model import Network as Speeds
+
+
+class Card:
+    """A network card: when it will have sent, and taken in, all that is under way.
+
+    `latency_s` is this card's part of the way; the sender's and the receiver's add up.
+    """
+
+    __slots__ = ("host", "latency_s", "receiving_until", "seconds_per_byte", "sending_until", "site")
+
+    def __init__(self, latency_s: float, bandwidth_gbps: float, host: str = "", site: str = "") -> None:
+        self.latency_s = latency_s
+        self.seconds_per_byte = 8e-9 / bandwidth_gbps
+        self.host = host
+        self.site = site
+        self.sending_until = 0.0
+        self.receiving_until = 0.0
+
+    def block(self, until: float) -> None:
+        """Nothing passes before `until`."""
+        self.sending_until = max(self.sending_until, until)
+        self.receiving_until = max(self.receiving_until, until)
+
+
+@dataclass(slots=True)
+class Line:
+    """One direction of a link between two sites."""
+
+    latency_s: float
+    seconds_per_byte: float
+    busy_until: float = 0.0
+
+
+class Network:
+    """All the ways between the cards of a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.speeds: Speeds = cluster.network
+        self._stretch = 1 + cluster.network.incast
+        self._local_s_per_byte = 8e-9 / cluster.network.local_bandwidth_gbps
+        self._lines: dict[tuple[str, str], Line] = {}
+        for link in cluster.links:
+            a, b = link.between
+            for way in ((a, b), (b, a)):
+                self._lines[way] = Line(link.latency_s, 8e-9 / link.bandwidth_gbps)
+
+    def card(self, host: Host, name: str) -> Card:
+        gbps = host.bandwidth_gbps or self.speeds.bandwidth_gbps
+        return Card(self.speeds.latency_s / 2 + host.latency_s, gbps, name, host.site)
+
+    def arrival(self, now: float, src: Card, dst: Card, nbytes: int) -> float:
+        """Occupies both cards with a message of `nbytes` sent at `now`; when it will have arrived."""
+        if src is dst:
+            return self._local(now, src, nbytes)
+        seconds = nbytes * src.seconds_per_byte
+        free = src.sending_until
+        sent = src.sending_until = (now if now > free else free) + seconds
+        latency_s = src.latency_s + dst.latency_s
+        if src.site != dst.site and (line := self._lines.get((src.site, dst.site))):
+            passing = nbytes * line.seconds_per_byte
+            sent = line.busy_until = max(sent, sent + passing - seconds, line.busy_until + passing)
+            latency_s += line.latency_s
+            seconds = max(seconds, passing)
+        intake = nbytes * dst.seconds_per_byte
+        if intake > seconds:  # the slower card sets the pace
+            sent += intake - seconds
+        free = dst.receiving_until
+        if free > now:  # others are before it
+            taken = dst.receiving_until = free + intake * self._stretch
+        else:
+            taken = dst.receiving_until = now + intake
+        return (sent if sent > taken else taken) + latency_s
+
+    def _local(self, now: float, card: Card, nbytes: int) -> float:
+        return now + self.speeds.local_latency_s + nbytes * self._local_s_per_byte
+
+    def cut(self, sites: frozenset[str], until: float) -> None:
+        """Nothing passes between `sites` and the others before `until`."""
+        for (a, b), line in self._lines.items():
+            if (a in sites) != (b in sites):
+                line.busy_until = max(line.busy_until, until)
+
+    def lines_between(self, sites: list[str]) -> None:
+        """Sites that no link joins are joined by the network's own latency and bandwidth; a line each, to be cut."""
+        for a in sites:
+            for b in sites:
+                if a != b:
+                    self._lines.setdefault((a, b), Line(0.0, 0.0))
+
+    def path(self, a: Card, b: Card, src: int, dst: int) -> Path:
+        """What messages from worker `src` at card `a` to worker `dst` at card `b` pass through."""
+        if a is b:
+            pace = self._local_s_per_byte
+            return Path(self.speeds.local_latency_s, ((("by", src), pace), (("to", dst), pace)))
+        cards = (("out of", id(a)), a.seconds_per_byte), (("into", id(b)), b.seconds_per_byte)
+        line = self._lines.get((a.site, b.site)) if a.site != b.site else None
+        if line is None:
+            return Path(a.latency_s + b.latency_s, cards)
+        between = ("between", (a.site, b.site)), line.seconds_per_byte
+        return Path(a.latency_s + b.latency_s + line.latency_s, (*cards, between))

@@ -1,0 +1,85 @@
+"""Cluster files: TOML whose tables are the classes of `paceline.sim.cluster.model`, and the ready examples."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tomllib
+import types
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from paceline.core.errors import ConfigError
+from paceline.core.registry import nearest
+from paceline.sim.cluster.model import Cluster
+
+T = TypeVar("T")
+
+
+def examples() -> list[str]:
+    """Names of the ready clusters."""
+    folder = resources.files("paceline.sim.cluster") / "examples"
+    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+
+
+def load(path_or_name: str | Path) -> Cluster:
+    """The cluster of a file, or the ready one of that name. Raises ConfigError, in one line, for what is wrong."""
+    path = Path(path_or_name)
+    if path.suffix == ".toml" or path.is_file():
+        try:
+            text = path.read_text()
+        except OSError as error:
+            raise ConfigError(f"cannot read the cluster file {path}: {error.strerror}") from None
+        return parse(text, str(path), path.stem)
+    name = str(path_or_name)
+    if name not in examples():
+        raise ConfigError(f"no cluster file and no ready cluster is called {name!r}{nearest(name, examples())}")
+    text = (resources.files("paceline.sim.cluster") / "examples" / f"{name}.toml").read_text()
+    return parse(text, name, name)
+
+
+def parse(text: str, where: str = "cluster", name: str = "") -> Cluster:
+    """The cluster that `text` describes; `where` begins every complaint."""
+    try:
+        table = tomllib.loads(text)
+        return _record(Cluster, {"name": name, **table}, "")
+    except (tomllib.TOMLDecodeError, ConfigError) as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _record(cls: type[T], table: Any, label: str) -> T:
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{label} must be a table")
+    hints = get_type_hints(cls)
+    for key in table:
+        if key not in hints:
+            raise ConfigError(f"unknown key {_join(label, key)}{nearest(key, hints)}")
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    absent = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING and f.name not in table]
+    if absent:
+        raise ConfigError(f"{label or 'a cluster'} needs {', '.join(absent)}")
+    return cls(**{key: _value(hints[key], value, _join(label, key)) for key, value in table.items()})
+
+
+def _value(wanted: Any, value: Any, label: str) -> Any:
+    if isinstance(wanted, types.UnionType):  # a table that may be absent
+        wanted = next(kind for kind in get_args(wanted) if kind is not type(None))
+    if get_origin(wanted) is tuple:
+        if not isinstance(value, list):
+            raise ConfigError(f"{label} must be a list")
+        return tuple(_value(get_args(wanted)[0], item, label) for item in value)
+    if dataclasses.is_dataclass(wanted):
+        return _record(wanted, value, label)  # type: ignore[arg-type]
+    if wanted is float and type(value) is int:
+        return float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{label} = {value}: must be a finite number; what never comes is left out")
+    if type(value) is not wanted:
+        raise ConfigError(f"{label} = {value!r}: must be {wanted.__name__}, not {type(value).__name__}")
+    return value
+
+
+def _join(label: str, key: str) -> str:
+    return f"{label}.{key}" if label else key

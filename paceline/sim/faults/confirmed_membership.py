@@ -1,0 +1,271 @@
+"""Who comes and who goes where messages may be lost: news is confirmed, and who is declared dead may live on.
+
+    evict(worker)   everybody is told `gone`, with a fence: nothing more of that incarnation is taken by whoever heard
+    join(worker)    not before everybody has confirmed that its former life is gone; then everybody is told `came`,
+                    and the newcomer enters when all have confirmed that too
+    zombie          an evicted worker that lives goes on until it is refused or told; then it ends, and joins anew
+
+The one who tells is the membership itself, at the coordinator's place. It does not fail here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from paceline.core.effects import Reply, Tell
+from paceline.core.role import Place, Role
+from paceline.sim.cluster.network import Card
+from paceline.sim.faults.lossy_links import Streams
+from paceline.sim.faults.membership import Members
+from paceline.sim.faults.server_recovery import Servers, can_be_replaced
+from paceline.sim.kernel.processes import Life, Party
+
+if TYPE_CHECKING:
+    from paceline.sim.cluster.model import Hazards
+    from paceline.sim.messaging import Passage
+    from paceline.sim.simulation import Simulation
+
+DRAINED_EVERY_S = 0.5
+
+
+class News:
+    """`hear(party, who)` shall happen at every party; `then` when all have confirmed it."""
+
+    def __init__(self, who: Party, hear: Callable[[Party, Party], None], then: Callable[[Party], None]) -> None:
+        self.who, self.hear, self.then = who, hear, then
+        self.missing: dict[Party, None] = {}
+
+
+class ConfirmedMembers(Members):
+    """`Members` over streams, which may be as bad as `hazards` say."""
+
+    def __init__(self, sim: Simulation, hazards: Hazards, passage: Passage | None) -> None:
+        super().__init__(sim)
+        self.streams = Streams(sim, hazards, passage, self.learns_it_is_fenced, self._sent_in_vain)
+        place = Place(me=0, workers=sim.world.ranks, w=None, update=lambda w, g, samples: w)
+        self._control = Party("membership", Role(sim.scheme, place), sim.world.control, 0.0)
+        self._under_way: list[News] = []
+        self._coming: set[int] = set()
+        self._fences: dict[int, Party] = {}  # by rank: the last life that was declared dead
+        self._announced: dict[int, News] = {}  # by rank: who comes, and has not entered
+        if hazards.servers_keep != "all" and can_be_replaced(sim.scheme, sim.cluster.servers):
+            copied = hazards.servers_keep == "replica"
+            self.servers = Servers(sim, self, self._control, hazards.snapshot_every_s, copied=copied)
+            self.streams.loses = self.servers.crash
+
+    # ---- going ---------------------------------------------------------------------------------------------
+    def leave(self, life: Life) -> None:
+        if life.party.here:
+            super().leave(life)
+        else:  # a zombie: nobody reckons with it any more
+            self.leaving.discard(life.rank)
+            self._end(life.party)
+
+    def crash(self, rank: int) -> None:
+        party = self._sim.world.workers[rank]
+        if not party.here and party.hears and self._sim.lives[rank].alive:  # a zombie
+            self._end(party)
+        super().crash(rank)
+        if not party.hears:
+            self.streams.forget(party)
+
+    def suspect(self, rank: int) -> None:
+        """Nothing was heard of worker `rank` for a lease, whether or not it lives."""
+        party = self._sim.world.workers[rank]
+        if party.here and party not in self._lost:
+            if self._sim.invariants:
+                self._sim.invariants.crashed(rank)
+            self._evict(party, f"silent for {self._sim.cluster.lease_s:g} s")
+            self.streams.send(self._control, party, 0, self.learns_it_is_fenced, (party,))
+
+    def _evict(self, party: Party, reason: str) -> None:
+        party.here = False
+        super()._evict(party, reason)
+
+    def _fence(self, party: Party) -> None:
+        """By those who hear of it: see `_hears_of_death`; who comes later is told when it enters."""
+        self._fences[party.me] = party
+        if not party.hears:
+            self.streams.give_up(self._control, party)
+        self._needs_no_news(party)
+
+    def learns_it_is_fenced(self, party: Party) -> None:
+        if self.servers and self.servers.learns_it_is_lost(party):
+            return
+        if party.here or not self._sim.lives[party.me].alive or self._sim.lives[party.me].party is not party:
+            return
+        self._end(party)
+        self._note(party, "fenced", "it was declared dead")
+        self._sim.join(party.me)
+
+    def _end(self, party: Party) -> None:
+        self._sim.lives[party.me].end()
+        party.hears = False
+        self.streams.forget(party)
+        self.streams.give_up(self._control, party)
+        self._needs_no_news(party)
+
+    def _needs_no_news(self, party: Party) -> None:
+        for news in list(self._under_way):
+            self._confirmed(news, party)
+
+    def _is_gone(self, party: Party, card: Card) -> None:
+        if self._sim.leasing:
+            self._sim.leasing.gone(party)
+        if card is party.card:
+            self._tell_all(party, News(party, self._hears_of_leave, self._all_know_it_is_gone))
+        else:
+            self._tell_all(self._control, News(party, self._hears_of_death, self._all_know_it_is_gone))
+
+    def _hears_of_leave(self, party: Party, who: Party) -> None:
+        self._calls_end(party, who)
+        self.hears_gone(party, who.me)
+
+    def _hears_of_death(self, party: Party, who: Party) -> None:
+        self._calls_end(party, who)
+        self.streams.fence(party, who)
+        if self._sim.invariants:
+            self._sim.invariants.deliveries.fenced(party, who)
+        self.hears_gone(party, who.me)
+
+    def _calls_end(self, party: Party, who: Party) -> None:
+        """What `party` has asked the one who is gone will not be answered."""
+        who.open.pop(party.me, None)
+        for errand in self.streams.questions(party, who):
+            self._sim.heap.push(self._sim.now, self._sim.talk.lost, errand, who.name)
+
+    def _sent_in_vain(self, dst: Party, act: Callable[..., None], args: tuple[Any, ...]) -> None:
+        """A message to one who is known to be dead: if it is a question, it has got its answer."""
+        if act is self._sim.talk.asked:
+            self._sim.heap.push(self._sim.now, self._sim.talk.lost, args[1], dst.name)
+
+    # ---- coming --------------------------------------------------------------------------------------------
+    def join(self, rank: int) -> None:
+        self.leaving.discard(rank)
+        party = self._sim.world.workers[rank]
+        if party in self._lost:
+            self._evict(party, "came back")
+        if party.here or self._sim.lives[rank].alive or rank in self._coming:  # a zombie joins once it has learnt
+            return
+        self._coming.add(rank)
+        if not any(news.who is party for news in self._under_way):
+            self._all_know_it_is_gone(party)
+
+    def _all_know_it_is_gone(self, party: Party) -> None:
+        if party.me not in self._coming:
+            return
+        if self.servers and self.servers.afterwards(lambda: self._all_know_it_is_gone(party)):
+            return
+        if self._sim.world.peers:
+            self.hears_came(self._sim.world.peers, party.me)
+        news = self._announced[party.me] = News(party, self._hears_of_arrival, lambda who: self._is_awaited(news))
+        self._tell_all(self._control, news)
+
+    def _is_awaited(self, news: News) -> None:
+        if self._announced.get(news.who.me) is news:
+            self._enter(news.who)
+
+    def _hears_of_arrival(self, party: Party, who: Party) -> None:
+        self.hears_came(party, who.me)
+
+    def _enter(self, old: Party) -> None:
+        if old.hears and not self.streams.quiet(old):  # who left cleanly brings home what is on its way
+            news = self._announced[old.me]
+            self._sim.heap.push(self._sim.now + DRAINED_EVERY_S, self._is_awaited, news)
+            return
+        self._end(old)
+        rank, before = old.me, list(self._under_way)
+        self._coming.discard(rank)
+        del self._announced[rank]
+        if self.servers and self._sim.invariants:
+            self._sim.invariants.enters(rank, self.servers.kept_recounts())
+        super()._enter(old)
+        newcomer = self._sim.world.workers[rank]
+        if self.servers:
+            self.streams.views[newcomer.process] = self.servers.replacing.view
+            self.servers.snapshots.keep_on()
+        for dead in self._fences.values():
+            self.streams.fence(newcomer, dead)
+        if newcomer in self._curious():
+            for news in before:
+                if news.who.me != rank:
+                    self._tell(self._control, news, newcomer)
+
+    # ---- servers that are lost and replaced ----------------------------------------------------------------
+    def is_missed(self, party: Party) -> bool:
+        """It has crashed, and nobody knows."""
+        return party in self._lost
+
+    def fences(self) -> Iterable[Party]:
+        """The last life of each worker that was declared dead."""
+        return self._fences.values()
+
+    def server_is_gone(self, parties: Iterable[Party]) -> None:
+        """That life is over. Who was about to come is sent home, since nobody has told the server that comes."""
+        sent_home = list(self._announced.values())
+        self._announced.clear()
+        self._under_way = [news for news in self._under_way if news not in sent_home]  # before the dead count as told
+        for party in parties:
+            if not party.hears:
+                self.streams.give_up(self._control, party)
+            self._needs_no_news(party)
+        for news in sent_home:
+            self._tell_all(self._control, News(news.who, self._hears_it_was_sent_home, self._all_know_it_is_gone))
+
+    def _hears_it_was_sent_home(self, party: Party, who: Party) -> None:
+        self.hears_gone(party, who.me)
+
+    def hears_gone(self, party: Party, rank: int) -> None:
+        if self.servers:
+            self.servers.knows(party, rank, here=False)
+        super().hears_gone(party, rank)
+        if self._sim.leasing:
+            self._sim.leasing.heard_gone(party, rank)
+
+    def hears_came(self, party: Party, rank: int) -> None:
+        if self.servers:
+            self.servers.knows(party, rank, here=True)
+        super().hears_came(party, rank)
+
+    def _held(self, party: Party, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
+        return self.servers.hold(party, effects) if self.servers else effects
+
+    # ---- how the others hear of it -------------------------------------------------------------------------
+    def _tell_all(self, src: Party, news: News) -> None:
+        world = self._sim.world
+        self._under_way.append(news)
+        if world.peers and news.hear != self._hears_of_arrival:
+            self.hears_gone(world.peers, news.who.me)
+        listeners = [
+            party
+            for party in [*world.others, *self._curious()]
+            if party is not news.who and (party.here or party.hears)
+        ]
+        for party in listeners:
+            self._tell(src, news, party)
+        self._done(news)
+
+    def _tell(self, src: Party, news: News, party: Party) -> None:
+        news.missing[party] = None
+        self.streams.send(src, party, 0, self._is_told, (party, news))
+
+    def _is_told(self, party: Party, news: News) -> None:
+        news.hear(party, news.who)
+        self._when_kept(party, lambda: self.streams.send(party, self._control, 0, self._confirmed, (news, party)))
+
+    def _when_kept(self, party: Party, act: Callable[[], object]) -> None:
+        """Once whoever takes the place of that server would know, too."""
+        if self.servers:
+            self.servers.when_kept(party, act)
+        else:
+            act()
+
+    def _confirmed(self, news: News, party: Party) -> None:
+        if news.missing.pop(party, party) is None:
+            self._done(news)
+
+    def _done(self, news: News) -> None:
+        if not news.missing and news in self._under_way:
+            self._under_way.remove(news)
+            news.then(news.who)

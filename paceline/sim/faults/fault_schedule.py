@@ -1,0 +1,188 @@
+"""What happens to a cluster, when: its faults, joins, leaves and preemptions, as events of a simulation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import TYPE_CHECKING
+
+from paceline.sim.cluster.model import Device, Fault, Seat, Spot
+from paceline.sim.cluster.step_times import Speed
+from paceline.sim.kernel.event_queue import Event
+
+if TYPE_CHECKING:
+    from paceline.sim.faults.lossy_links import Streams
+    from paceline.sim.simulation import Simulation
+
+
+def schedule(sim: Simulation) -> None:
+    """Enters everything into the heap of `sim` that its cluster says will happen."""
+    seats = sim.cluster.worker_seats()
+    for rank, seat in enumerate(seats):
+        host = seat.host
+        if host.joins_at_s > 0:
+            sim.members.absent_at_first(rank)
+            sim.heap.push(host.joins_at_s, sim.join, rank)
+        if host.leaves_at_s < math.inf:
+            sim.heap.push(host.leaves_at_s, sim.leave, rank)
+        if host.spot:
+            _Preemption(sim, rank, host.spot).wait_for_the_next(host.joins_at_s)
+    if any(fault.kind == "partition" for fault in sim.cluster.faults):
+        sim.network.lines_between(sorted({host.site for host in sim.cluster.hosts}))
+    for fault in sim.cluster.faults:
+        sim.heap.push(fault.at_s, _Happening(sim, fault, seats).begin)
+
+
+class _Preemption:
+    """The lives and absences of one spot worker, from a stream of its own."""
+
+    def __init__(self, sim: Simulation, rank: int, spot: Spot) -> None:
+        self._sim, self._rank, self._spot = sim, rank, spot
+        self._rng = Random(f"{sim.seed}/spot/{rank}")
+        self._times = iter(spot.times_s)
+
+    def wait_for_the_next(self, now: float) -> None:
+        at = next((t for t in self._times if t > now), math.inf) if self._spot.times_s else self._drawn(now)
+        if at < math.inf:
+            self._sim.heap.push(at, self._take)
+
+    def _drawn(self, now: float) -> float:
+        return now + self._rng.expovariate(1 / self._spot.life_s)
+
+    def _take(self) -> None:
+        self._sim.crash(self._rank)
+        self._sim.heap.push(self._sim.now + self._rng.expovariate(1 / self._spot.away_s), self._give_back)
+
+    def _give_back(self) -> None:
+        self._sim.join(self._rank)
+        self.wait_for_the_next(self._sim.now)
+
+
+class _Happening:
+    """One fault: whom it hits, how it begins and how it ends."""
+
+    def __init__(self, sim: Simulation, fault: Fault, seats: list[Seat]) -> None:
+        self._sim, self._fault = sim, fault
+        self._rng = Random(f"{sim.seed}/fault/{fault.at_s}")
+        self._ranks = [rank for rank, seat in enumerate(seats) if rank in fault.workers or fault.names(seat)]
+        servers = [s for s, seat in enumerate(sim.cluster.server_seats()) if fault.names(seat)]
+        self._servers = [sim.world.servers[s] for s in servers]
+        parties = [sim.world.workers[r] for r in self._ranks] + self._servers
+        self._cards = list(dict.fromkeys(party.card for party in parties))
+        self._names = frozenset(party.name for party in parties)
+
+    def begin(self) -> None:
+        acts: dict[str, Callable[[], None]] = {
+            "crash": self._crash,
+            "restart": lambda: self._each(self._sim.restart),
+            "leave": lambda: self._each(self._sim.leave),
+            "join": lambda: self._each(self._sim.join),
+            "pause": self._pause,
+            "clog": self._clog,
+            "partition": self._partition,
+            "slow-disk": self._slow_disk,
+            "mute": lambda: self._cut_off(hears=False),
+            "deaf": lambda: self._cut_off(hears=True),
+            "reset": lambda: self._streams.reset(self._names),
+            "clock-step": self._step_clocks,
+            "disk-full": self._fill_disks,
+            "torn-write": self._tear,
+            "lie": self._lie,
+        }
+        acts[self._fault.kind]()
+
+    @property
+    def _end(self) -> float:
+        return self._sim.now + self._fault.for_s
+
+    def _each(self, act: Callable[[int], None]) -> None:
+        for rank in self._ranks:
+            act(rank)
+
+    def _crash(self) -> None:
+        self._each(self._sim.crash)
+        for server in self._servers if self._sim.streams else ():
+            self._streams.crash(server, self._fault.for_s)
+        if self._fault.for_s:
+            self._sim.heap.push(self._end, self._each, self._sim.join)
+
+    def _pause(self) -> None:
+        """Work under way takes so much longer; what is on its way to the host is taken in afterwards."""
+        end, cards = self._end, set(self._cards)
+
+        def later(event: Event) -> float:
+            at, _, act, args = event
+            if not args or getattr(args[0], "card", None) not in cards:
+                return at
+            working = act is self._sim.worked
+            return at + self._fault.for_s if working else max(at, end)
+
+        self._sim.heap.change(later)
+        self._clog()
+        self._silent()
+
+    def _clog(self) -> None:
+        for card in self._cards:
+            card.block(self._end)
+
+    def _partition(self) -> None:
+        self._sim.network.cut(frozenset(self._fault.sites), self._end)
+        if self._fault.for_s > self._sim.cluster.lease_s:
+            within = self._sim.world.control.site in self._fault.sites
+            cards = self._sim.world.cards
+            self._ranks = [rank for rank, card in enumerate(cards) if (card.site in self._fault.sites) != within]
+            self._crash()
+
+    @property
+    def _streams(self) -> Streams:
+        assert self._sim.streams is not None, "a cluster without hazards has no such fault"
+        return self._sim.streams
+
+    def _silent(self) -> None:
+        """Whoever is not heard of for a lease counts as dead."""
+        lease_s = self._sim.cluster.lease_s
+        if self._sim.streams and self._fault.for_s > lease_s:
+            self._sim.heap.push(self._sim.now + lease_s, self._each, self._sim.members.suspect)
+            if self._sim.members.servers:
+                for server in self._servers:
+                    self._sim.heap.push(self._sim.now + lease_s, self._sim.members.servers.suspect, server.me)
+
+    def _cut_off(self, *, hears: bool) -> None:
+        self._streams.cut(self._names, hears=hears, for_s=self._fault.for_s)
+        self._silent()
+
+    def _step_clocks(self) -> None:
+        for party in (*self._sim.world.workers, *self._sim.world.others):
+            if party.name in self._names:
+                party.skew_s += self._fault.extra_s
+
+    def _fill_disks(self) -> None:
+        for server in self._servers:
+            self._streams.fill_disk(server, self._fault.for_s)
+
+    def _tear(self) -> None:
+        """Half of the torn messages turn out to have been written whole."""
+        for server in self._servers:
+            self._streams.crash_with_next(server, self._fault.for_s, after=bool(self._rng.getrandbits(1)))
+
+    def _lie(self) -> None:
+        assert self._sim.lies is not None
+        until = self._end if self._fault.for_s else math.inf
+        for rank in self._ranks:
+            self._sim.lies.begin(rank, until, self._fault.one_in)
+
+    def _slow_disk(self) -> None:
+        for speed in self._speeds():
+            speed.extra_s += self._fault.extra_s
+        self._sim.heap.push(self._end, self._disk_recovers)
+
+    def _disk_recovers(self) -> None:
+        for speed in self._speeds():
+            speed.extra_s -= self._fault.extra_s
+
+    def _speeds(self) -> Iterator[Speed]:
+        for rank in self._ranks:
+            party = self._sim.world.workers[rank]
+            party.speed = party.speed or Speed(Device(), 1.0, "")
+            yield party.speed

@@ -1,0 +1,323 @@
+"""Streams between processes, over links that lose, repeat, delay and reorder what passes.
+
+What a party says is numbered and sent again until it is acknowledged (`paceline.sim.faults.reliable_delivery`), so the
+roles see what they always see: each message once, in order. Every process can be crashed between any two messages: what
+it took and what it has said survive with its role, as one; what was on its way from it or to it does not. A server
+whose disk is full takes nothing. A worker that is declared dead and is not finds its messages refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from paceline.core.message import size
+from paceline.sim.faults.reliable_delivery import Receiver, Sender, Verdict
+from paceline.sim.kernel.event_queue import Event
+from paceline.sim.kernel.processes import Errand, Party
+
+if TYPE_CHECKING:
+    from paceline.sim.cluster.model import Hazards
+    from paceline.sim.messaging import Passage
+    from paceline.sim.simulation import Simulation
+
+Act = Callable[..., None]
+Item = tuple[int, Act, tuple[Any, ...], int]
+"""Bytes of vectors, what its arrival does, and the view in which it was said."""
+
+IN_FLIGHT_MAX = 16
+"""Messages that are sent again at once after a silence."""
+PATIENCE_MAX_S = 1.0
+"""Between two attempts, however often the earlier ones failed."""
+
+
+class Way:
+    """One direction between two processes. `waiting`: somebody will look whether it was acknowledged."""
+
+    __slots__ = ("dst", "over", "patience_s", "questions", "sender", "src", "waiting")
+
+    def __init__(self, src: Party, dst: Party) -> None:
+        self.src, self.dst = src, dst
+        self.sender = Sender()
+        self.waiting = self.over = False
+        self.patience_s = 0.0
+        self.questions: list[tuple[Any, ...]] = []  # arguments of those that may not be answered yet
+
+    def __str__(self) -> str:
+        return f"{self.src.name}'s way to {self.dst.name}"
+
+
+class Streams:
+    """All the ways of `sim`, as bad as `hazards` say until `calm`. `injected`: how often what went wrong.
+
+    fenced: is told who was refused; in_vain: whom a message was for who is known to be gone, and what it was.
+    """
+
+    def __init__(
+        self,
+        sim: Simulation,
+        hazards: Hazards,
+        passage: Passage | None,
+        fenced: Callable[[Party], None],
+        in_vain: Callable[[Party, Act, tuple[Any, ...]], None],
+    ) -> None:
+        self._sim, self._hazards, self._passage = sim, hazards, passage
+        self._refused, self._in_vain = fenced, in_vain
+        self._rng = Random(f"{sim.seed}/hazards")
+        self._stormy = True
+        network = sim.cluster.network
+        self._patience_s = 0.05 + 4 * network.latency_s + hazards.late_s
+        self._ways: dict[tuple[Any, Any], Way] = {}
+        self._receivers: dict[tuple[str, int], Receiver] = {}
+        self._cuts: list[tuple[str, frozenset[str], float]] = []
+        self._full: dict[str, float] = {}  # until when a party's disk is
+        self._doomed: dict[str, tuple[bool, float]] = {}  # dies with the next message: after it, and for how long
+        self._muted: Party | None = None  # dies when it has handled this message; what it says is not sent any more
+        self.injected: Counter[str] = Counter()
+        self.views: dict[tuple[str, int], int] = {}  # of processes that know another one than the first
+        self.loses: Callable[[Party], bool] = lambda party: False  # dies with all that it holds, if it is such a party
+
+    # ---- sending -------------------------------------------------------------------------------------------
+    def post(self, src: Party, dst: Party, message: Any, act: Act, args: tuple[Any, ...]) -> float:
+        """In place of `Simulation._post`."""
+        if self._passage is None:
+            nbytes = size(message)
+        else:
+            arriving, nbytes = self._passage(src, dst, message)
+            args = tuple([arriving if arg is message else arg for arg in args])
+        src.sent += nbytes
+        dst.received += nbytes
+        return self.send(src, dst, nbytes, act, args)
+
+    def send(self, src: Party, dst: Party, nbytes: int, act: Act, args: tuple[Any, ...]) -> float:
+        """`act(*args)` shall happen at `dst` once; when it will, if all goes well."""
+        if self.receiver(src).refuses(dst.name, dst.incarnation):
+            self._in_vain(dst, act, args)
+            return self._sim.now
+        way = self._ways.get((src.process, dst.process))
+        if way is None:
+            way = self._ways[src.process, dst.process] = Way(src, dst)
+        if act is self._sim.talk.asked:
+            way.questions = [*(asked for asked in way.questions if not asked[1].done), args]
+        item = (nbytes, act, args, self.views.get(src.process, 0))
+        at = self._transmit(way, way.sender.put(item), item)
+        self._watch(way)
+        return at
+
+    def _transmit(self, way: Way, number: int, item: Item) -> float:
+        return self._carry(way.src, way.dst, item[0], self._arrives, way.dst, way, number, item)
+
+    def _carry(self, src: Party, dst: Party, nbytes: int, act: Act, *args: Any) -> float:
+        """Over the network as it is."""
+        sim, hazards, draw = self._sim, self._hazards, self._rng.random
+        at = sim.network.arrival(sim.now, src.card, dst.card, nbytes)
+        if self._muted is not None and src.name == self._muted.name:
+            return at
+        if self._cuts and self._is_cut(src, dst):
+            self.injected["cut off"] += 1
+            return at
+        arrives = at
+        if self._stormy:
+            if draw() < hazards.lost:
+                self.injected["lost"] += 1
+                return at
+            if draw() < hazards.late:
+                self.injected["late"] += 1
+                arrives += draw() * hazards.late_s
+            if draw() < hazards.repeated:
+                self.injected["repeated"] += 1
+                sim.heap.push(arrives + draw() * hazards.late_s, act, *args)
+        sim.heap.push(arrives, act, *args)
+        return at
+
+    def _watch(self, way: Way) -> None:
+        if not way.waiting:
+            way.waiting = True
+            way.patience_s = self._patience_s
+            self._sim.heap.push(self._sim.now + way.patience_s, self._again, way.src, way)
+
+    def _again(self, src: Party, way: Way) -> None:
+        """Nothing was heard for a while."""
+        way.waiting = src.hears and not way.over and len(way.sender) > 0
+        if not way.waiting:
+            return
+        for number, item in list(way.sender.unacknowledged())[:IN_FLIGHT_MAX]:
+            self._transmit(way, number, item)
+        way.patience_s = min(2 * way.patience_s, max(PATIENCE_MAX_S, self._patience_s))
+        self._sim.heap.push(self._sim.now + way.patience_s, self._again, src, way)
+
+    # ---- receiving -----------------------------------------------------------------------------------------
+    def receiver(self, party: Party) -> Receiver:
+        return self._receivers.setdefault(party.process, Receiver())
+
+    def _arrives(self, dst: Party, way: Way, number: int, item: Item) -> None:
+        if not dst.hears or self._is_full(dst):
+            return
+        survives, away_s = self._doomed.pop(dst.name, (None, 0.0))
+        if survives is False:  # what it had begun to write is torn, and counts as never begun
+            self.crash(dst, away_s)
+            return
+        self._take(dst, way, number, item, survives is True)
+        if survives:
+            self.crash(dst, away_s)
+
+    def _take(self, dst: Party, way: Way, number: int, item: Item, muted: bool) -> None:
+        src, receiver, invariants = way.src, self.receiver(dst), self._sim.invariants
+        verdict = receiver.admit(src.name, src.incarnation, number)
+        if muted:
+            self._muted = dst
+        if verdict is Verdict.STALE:
+            self._carry(dst, src, 0, self._refused, src)
+        else:
+            if verdict is Verdict.NEW:
+                if invariants:
+                    invariants.deliveries.delivered(src, dst, number)
+                if self._is_heard(src, dst, item):
+                    item[1](*item[2])
+            self._carry(dst, src, 0, self._acknowledged, src, way, receiver.last(src.name, src.incarnation))
+        self._muted = None
+
+    def _is_heard(self, src: Party, dst: Party, item: Item) -> bool:
+        """What the boxes of servers and others say to one another is not, if it is of before the servers went back.
+
+        Nor are copies, nor that one is kept: their numbers begin anew.
+        """
+        talk, servers = self._sim.talk, self._sim.members.servers
+        between_boxes = item[1] in (talk.asked, talk.answered, talk.heard)
+        between_boxes = between_boxes or (servers is not None and item[1] == servers.hears_copy)
+        if not self.views or not between_boxes or "server" not in (src.kind, dst.kind):
+            return True
+        return item[3] == self.views.get(dst.process, 0)
+
+    def _acknowledged(self, src: Party, way: Way, last: int) -> None:
+        if not src.hears:
+            return
+        if self._sim.invariants:
+            self._sim.invariants.deliveries.acknowledged(src, way.dst, last)
+        before = len(way.sender)
+        way.sender.acknowledged(last)
+        if len(way.sender) < before:
+            way.patience_s = self._patience_s
+
+    # ---- what goes wrong -----------------------------------------------------------------------------------
+    def crash(self, party: Party, away_s: float) -> None:
+        """The process is gone for so long, and comes back as it was with its last message."""
+        if self.loses(party):
+            return
+        self._alive(party, False)
+        self.injected["crash"] += 1
+        self._sim.heap.push(self._sim.now + away_s, self._back, party)
+
+    def crash_with_next(self, party: Party, away_s: float, *, after: bool) -> None:
+        """It dies while it handles the next message: `after` its effect is durable, before anything is sent."""
+        self._doomed[party.name] = after, away_s
+
+    def _back(self, party: Party) -> None:
+        self._alive(party, True)
+        for way in self._ways.values():
+            if way.src.name == party.name:
+                self._watch(way)
+
+    def _alive(self, party: Party, alive: bool) -> None:
+        """A server's two roles live and die together."""
+        for other in self._sim.world.others:
+            if other.name == party.name:
+                other.hears = alive
+
+    def fill_disk(self, party: Party, for_s: float) -> None:
+        self._full[party.name] = self._sim.now + for_s
+
+    def _is_full(self, party: Party) -> bool:
+        if self._full.get(party.name, 0.0) <= self._sim.now:
+            return False
+        self.injected["disk full"] += 1
+        return True
+
+    def cut(self, names: frozenset[str], *, hears: bool, for_s: float) -> None:
+        """Nothing that the parties `names` say reaches anybody; or, `hears`, nothing reaches them."""
+        self._cuts.append(("to" if hears else "from", names, self._sim.now + for_s))
+
+    def _is_cut(self, src: Party, dst: Party) -> bool:
+        now = self._sim.now
+        self._cuts = [cut for cut in self._cuts if cut[2] > now]
+        return any((dst if way == "to" else src).name in names for way, names, _ in self._cuts)
+
+    def reset(self, names: frozenset[str]) -> None:
+        """Every connection of these parties: what is on its way on them is lost."""
+
+        def on_its_way(event: Event) -> float | None:
+            at, _, act, args = event
+            if getattr(act, "__self__", None) is not self or act == self._again or act == self._back:
+                return at
+            ends = (args[1].src.name, args[1].dst.name) if len(args) > 1 else (args[0].name,)
+            if names.isdisjoint(ends):
+                return at
+            self.injected["reset"] += 1
+            return None
+
+        self._sim.heap.change(on_its_way)
+
+    def calm(self) -> None:
+        """From now on nothing goes wrong."""
+        self._stormy = False
+        self._cuts.clear()
+        self._full.clear()
+        self._doomed.clear()
+
+    # ---- coming and going ----------------------------------------------------------------------------------
+    def fence(self, party: Party, dead: Party) -> None:
+        """`party` hears that that life of `dead` is over."""
+        self.receiver(party).fence(dead.name, dead.incarnation)
+        self.give_up(party, dead)
+
+    def give_up(self, party: Party, dead: Party) -> None:
+        """`party` will not try any longer to reach that life of `dead`."""
+        way = self._ways.pop((party.process, dead.process), None)
+        if way:
+            way.over = True
+
+    def questions(self, src: Party, dst: Party) -> list[Errand]:
+        """What `src` has asked `dst` and was not answered, whether or not it got there."""
+        way = self._ways.get((src.process, dst.process))
+        return [asked[1] for asked in way.questions if not asked[1].done] if way else []
+
+    def unanswered(self, src: Party, dst: Party) -> list[tuple[int, Act, Errand, Any]]:
+        """What `src`, as it lives now, has asked the server `dst`, and how."""
+        way, asked = self._ways.get((src.process, dst.process)), self._sim.talk.asked
+        return [
+            (dst.me, asked, errand, message)
+            for _, errand, message in (way.questions if way else ())
+            if errand.life.alive and not errand.has_answer_of(dst.me)
+        ]
+
+    def forget(self, party: Party) -> None:
+        """That process is gone for good, and all that it has not brought home."""
+        self._receivers.pop(party.process, None)
+        for key in [key for key in self._ways if key[0] == party.process]:
+            self._ways.pop(key).over = True
+
+    def quiet(self, party: Party) -> bool:
+        """Nothing is on its way to that process or from it."""
+        return not any(way.sender for key, way in self._ways.items() if party.process in key)
+
+    def under_way(self) -> Iterator[tuple[Act, tuple[Any, ...]]]:
+        """Whatever has not arrived and still may."""
+        for way in self._ways.values():
+            receiver, src = self.receiver(way.dst), way.src
+            if receiver.refuses(src.name, src.incarnation):
+                continue
+            last = receiver.last(src.name, src.incarnation)
+            for number, (_, act, args, _) in way.sender.unacknowledged():
+                if number > last:
+                    yield act, args
+
+    def most_kept(self) -> tuple[int, str]:
+        """The longest row of messages that are not acknowledged, and whose it is."""
+        longest = max(self._ways.values(), key=lambda way: len(way.sender), default=None)
+        return (len(longest.sender), str(longest)) if longest else (0, "")
+
+    def most_known(self) -> int:
+        """The most senders of which any process keeps something."""
+        return max(map(len, self._receivers.values()), default=0)

@@ -1,0 +1,147 @@
+"""A worker that lies: scalars of its messages are replaced by hostile values, drawn from the seed.
+
+    numbers      zero, negative, one off, at and beyond every power of two that a program may use, NaN and infinity
+    ranks        of nobody, of others, twice
+    clocks       behind, one too far ahead, 2^60
+    spans        empty, backwards, beyond the end
+    leases       of others, of epochs that there will never be
+    names        empty, long, another one
+
+Vectors stay as they are, for these are what the gate and robust means are for; types too, which are checked where bytes
+are decoded. A lie changes one field or two of one message; half of the lies that go to several servers tell each of
+them something else.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf, nan, nextafter
+from random import Random
+from typing import Any, get_args, get_origin, get_type_hints
+
+from paceline.core.message import scalar_fields, vector_fields
+from paceline.core.validation.bounds import PlanLimits, Range, bounds_of
+
+INTEGERS = (0, -1, 1, 2, 7, 255, 2**31 - 1, 2**31, 2**53 + 1, 2**60, 2**63, 2**70, -(2**60))
+FLOATS = (0.0, -0.0, -1.0, 0.5, 5e-324, 1e-9, 1e9, 1e300, -1e300, nan, inf, -inf)
+FACTORS = (-1, 2, 10, 1000)
+STANDS_STILL = {
+    *("Sent.round", "Report.round", "Entered.phase", "Ended.phase", "GoOn.phase", "GoOn.number", "GoOn.meet"),
+    *("Move.group", "Move.number", "Timed.done", "Part.among", "Report.seconds", "Entered.round"),
+}
+"""Fields that say where a worker is. Who names a round, a phase or a group in which nobody else is stands still, and
+holds the others up as a worker does that lives and does nothing; nothing in a scheme tells the two apart."""
+AT_THE_EDGE = 0.3
+"""How likely a lie is to be the last value within the bound, or the first beyond it."""
+EACH_SERVER_ANOTHER = 0.5
+TWO_FIELDS = 0.2
+
+
+def hostile(random: Random, value: Any, edges: Sequence[Any] = (), wide: int = 1) -> Any:
+    """Something that a party might not expect in place of `value`. edges: of what it may be. wide: see `width`."""
+    if edges and random.random() < AT_THE_EDGE:
+        return random.choice(edges)
+    match value:
+        case bool():
+            return not value
+        case int():
+            near = (value - 1, value + 1, value + 2, value * random.choice(FACTORS))
+            return random.choice(near) if random.random() < 0.5 else random.choice(INTEGERS)
+        case float():
+            return value * random.choice(FACTORS) if random.random() < 0.3 else random.choice(FLOATS)
+        case str():
+            return random.choice(("", f"{value}1", value[:-1], "x" * 4096, "None"))
+        case tuple():
+            return _hostile_tuple(random, value, wide)
+    return None
+
+
+def edges_of(cls: type, limits: PlanLimits) -> dict[str, tuple[Any, ...]]:
+    """The ends of the ranges of its fields, and what lies beyond them."""
+    found: dict[str, tuple[Any, ...]] = {}
+    kinds = get_type_hints(cls)
+    for name, bound in bounds_of(cls).items():
+        if isinstance(bound, Range):
+            low, high = bound.low, bound.top(limits)
+            step = 1 if kinds[name] is int else nextafter(high, inf) - high
+            found[name] = tuple(map(kinds[name], (low, low - 1, high, high + step)))
+    return found
+
+
+def _hostile_tuple(random: Random, value: tuple[Any, ...], wide: int) -> tuple[Any, ...]:
+    """Of ranks (`wide` 1), of spans (2) or of pieces of leases (3)."""
+    if value and random.random() < 0.5:
+        at = random.randrange(len(value))
+        return random.choice((value[:at] + value[at + 1 :], value + value[at : at + 1], tuple(reversed(value))))
+    if wide == 1:
+        return random.choice(((), (random.choice(INTEGERS),), (*value, random.randrange(8))))
+    start, start_of_2, length = (
+        random.randrange(40),
+        random.randrange(4),
+        random.choice((-3, 0, 1, 3, 40, 2**40, 2**63)),
+    )
+    spans = [(start, start + length)] + [(start_of_2, start_of_2 + 2)] * random.randrange(2)
+    epoch = random.choice((0, 0, 1, 2, *INTEGERS))
+    return tuple(spans) if wide == 2 else tuple((epoch, *span) for span in spans)
+
+
+def width(hint: Any) -> int:
+    """Numbers in each item of a tuple of that type."""
+    item = get_args(hint)[:1]
+    return len(get_args(item[0])) if item and get_origin(item[0]) is tuple else 1
+
+
+@dataclass(slots=True)
+class Lying:
+    """Of one worker, `until` then: one message in `one_in` is a lie."""
+
+    until: float
+    one_in: int
+
+
+class Lies:
+    """Who of `workers` lies, and what. `told`: lies, by message and field."""
+
+    def __init__(self, seed: int, limits: PlanLimits) -> None:
+        self._edges: Callable[[type], dict[str, tuple[Any, ...]]] = functools.cache(lambda cls: edges_of(cls, limits))
+        self._random = Random(f"{seed}/lies")
+        self._lying: dict[int, Lying] = {}
+        self.ever: set[int] = set()  # who has begun to lie
+        self.told: Counter[str] = Counter()
+
+    def begin(self, rank: int, until: float, one_in: int) -> None:
+        self._lying[rank] = Lying(until, one_in)
+        self.ever.add(rank)
+
+    def parts(self, now: float, rank: int, parts: Sequence[Any]) -> Sequence[Any]:
+        """What worker `rank` says in place of `parts`, which are one message as each receiver gets it."""
+        lying = self._lying.get(rank)
+        if lying is None or now >= lying.until or self._random.randrange(lying.one_in):
+            return parts
+        kind = type(parts[0])
+        names = [name for name in scalar_fields(kind) if f"{kind.__name__}.{name}" not in STANDS_STILL]
+        if not names:
+            return parts
+        chosen = self._random.sample(names, min(len(names), 1 + (self._random.random() < TWO_FIELDS)))
+        if self._random.random() < EACH_SERVER_ANOTHER:
+            return [self._changed(part, self._values(part, chosen)) for part in parts]
+        values = self._values(parts[0], chosen)
+        return [self._changed(part, values) for part in parts]
+
+    def _values(self, message: Any, names: Sequence[str]) -> dict[str, Any]:
+        cls: type[Any] = type(message)
+        edges, hints = self._edges(cls), get_type_hints(type(message))
+        return {
+            name: hostile(self._random, getattr(message, name), edges.get(name, ()), width(hints[name]))
+            for name in names
+        }
+
+    def _changed(self, message: Any, values: dict[str, Any]) -> Any:
+        cls = type(message)
+        for name in values:
+            self.told[f"{cls.__name__}.{name}"] += 1
+        fields = {name: getattr(message, name) for name in (*vector_fields(cls), *scalar_fields(cls))}
+        return cls(**{**fields, **values})

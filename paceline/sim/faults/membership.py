@@ -1,0 +1,183 @@
+"""Who comes and who goes: leaving, crashes and leases, late comers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from paceline.core.effects import Reply, Tell
+from paceline.core.paramserver.gated_server import ClockedServer
+from paceline.core.role import Role
+from paceline.core.trace import Membership
+from paceline.sim.cluster.network import Card
+from paceline.sim.kernel.event_queue import Event
+from paceline.sim.kernel.processes import Errand, Life, Party
+
+if TYPE_CHECKING:
+    from paceline.sim.faults.server_recovery import Servers
+    from paceline.sim.simulation import Simulation
+
+
+class Members:
+    """Ends and begins the lives of the workers of `sim`. `leaving`: who shall leave at its next step.
+
+    barred: those who were put out and do not come back.
+    """
+
+    def __init__(self, sim: Simulation) -> None:
+        self.leaving: set[int] = set()
+        self.barred: set[int] = set()
+        self._sim = sim
+        self._lost: set[Party] = set()  # crashed, and nobody knows yet
+        self.servers: Servers | None = None  # where those are lost with what they hold
+
+    # ---- going ---------------------------------------------------------------------------------------------
+    def leave(self, life: Life) -> None:
+        """Cleanly: with a last word, and the others hear of it from the leaver itself."""
+        sim, party = self._sim, life.party
+        self.leaving.discard(life.rank)
+        life.end()
+        sim.talk.say_all(party, party.role.leave(sim.now + party.skew_s))
+        party.here = False
+        if sim.invariants and sim.invariants.mass:
+            sim.invariants.mass.left(party)
+        self._note(party, "left", "asked to")
+        self._is_gone(party, party.card)
+
+    def crash(self, rank: int) -> None:
+        party = self._sim.world.workers[rank]
+        if not party.here:
+            return
+        self._sim.lives[rank].end()
+        party.here = party.hears = False
+        self._lost.add(party)
+        if self._sim.invariants:
+            self._sim.invariants.crashed(rank)
+        self._sim.heap.push(self._sim.now + self._sim.cluster.lease_s, self._lease_ends, party)
+
+    def expel(self, rank: int, reason: str) -> None:
+        party = self._sim.world.workers[rank]
+        if party.here:
+            self.barred.add(rank)
+            self.crash(rank)
+            self._evict(party, reason)
+
+    def suspect(self, rank: int) -> None:
+        """Nothing was heard of worker `rank` for a lease; here that is no reason to think that it is dead."""
+
+    def _lease_ends(self, party: Party) -> None:
+        if party in self._lost:
+            self._evict(party, f"silent for {self._sim.cluster.lease_s:g} s")
+
+    def _evict(self, party: Party, reason: str) -> None:
+        self._lost.discard(party)
+        self._fence(party)
+        self._note(party, "lost", reason)
+        self._is_gone(party, self._sim.world.control)
+
+    def _fence(self, party: Party) -> None:
+        """What the lost worker had on its way is not let in: it could not be told from what its next life sends."""
+
+        def unless_its_own(event: Event) -> float | None:
+            at, _, _, args = event
+            sender = args[1] if len(args) > 1 else None
+            if isinstance(sender, Errand):
+                sender = sender.life.party
+            return None if sender is party else at
+
+        self._sim.heap.change(unless_its_own)
+
+    def _is_gone(self, party: Party, card: Card) -> None:
+        for calls in party.open.values():
+            for errand in calls:
+                self._sim.heap.push(self._sim.now, self._sim.talk.lost, errand, party.name)
+        party.open.clear()
+        self._announce(party, card, self.hears_gone)
+
+    def asked_in_vain(self, party: Party, errand: Errand) -> None:
+        """A crashed worker is silent until its lease ends; one that has left is known to be gone."""
+        if party in self._lost:
+            party.admit(errand)
+        else:
+            self._sim.talk.lost(errand, party.name)
+
+    # ---- coming --------------------------------------------------------------------------------------------
+    def absent_at_first(self, rank: int) -> None:
+        """Worker `rank` is not there when the run begins; everybody knows."""
+        sim, world = self._sim, self._sim.world
+        sim.lives[rank].end()
+        world.workers[rank].here = world.workers[rank].hears = False
+        for party in [*world.others, *([world.peers] if world.peers else []), *world.workers]:
+            if party.here:
+                self.hears_gone(party, rank)
+
+    def join(self, rank: int) -> None:
+        self.leaving.discard(rank)
+        party = self._sim.world.workers[rank]
+        if party in self._lost:
+            self._evict(party, "came back")
+        elif party.here:
+            return
+        known_at = self._announce(party, party.card, self.hears_came)
+        self._sim.heap.push(known_at, self._enter, party)
+
+    def _enter(self, old: Party) -> None:
+        """Everybody knows of the newcomer, so whatever begins from here on reckons with it."""
+        sim, rank = self._sim, old.me
+        if sim.world.workers[rank] is not old:
+            return
+        party = sim.world.newcomer(rank)
+        if sim.invariants:
+            sim.invariants.watch(party)
+            if not any(other.here for other in sim.world.workers if other is not party):
+                sim.invariants.begins_anew()
+        self._note(party, "joined", "")
+        arrived = sim.network.arrival(sim.now, sim.world.control, party.card, party.role.w.nbytes)
+        life = sim.begin(party, sim.lives[rank].incarnation + 1, arrived)
+        life.fresh = True
+        sim.lives[rank] = life
+
+    # ---- how the others hear of it -------------------------------------------------------------------------
+    def _announce(self, who: Party, card: Card, hear: Callable[[Party, int], None]) -> float:
+        """Everybody whom it may concern hears of `who`, in the order of the announcements; when all have."""
+        sim, last = self._sim, self._sim.now
+        if sim.world.peers:
+            hear(sim.world.peers, who.me)
+        for party in [*sim.world.others, *self._curious()]:
+            if party is not who and party.here:
+                at = sim.network.arrival(sim.now, card, party.card, 0)
+                party.told_at = max(at, party.told_at)
+                last = max(last, party.told_at)
+                sim.heap.push(party.told_at, hear, party, who.me)
+        return last
+
+    def _curious(self) -> list[Party]:
+        """The workers, if their box does anything when others come and go."""
+        box = type(self._sim.world.workers[0].role)
+        deaf = box.gone is Role.gone and box.came is Role.came
+        return [] if deaf else self._sim.world.workers
+
+    def hears_gone(self, party: Party, rank: int) -> None:
+        party.open.pop(rank, None)
+        effects: Iterable[Tell | Reply] = party.role.gone(self._sim.now + party.skew_s, rank)
+        if self._sim.invariants:
+            self._sim.invariants.gone(party, rank)
+            effects = self._sim.invariants.answering(party, effects)
+        self._sim.talk.say_all(party, self._held(party, effects))
+        if self._sim.lender and party is self._sim.world.servers[0] and isinstance(party.role, ClockedServer):
+            self._sim.lender.gone(rank, party.role.pending(rank))
+
+    def hears_came(self, party: Party, rank: int) -> None:
+        effects: Iterable[Tell | Reply] = party.role.came(self._sim.now + party.skew_s, rank)
+        if self._sim.invariants:
+            self._sim.invariants.came(party, rank)
+            effects = self._sim.invariants.answering(party, effects)
+        self._sim.talk.say_all(party, self._held(party, effects))
+
+    def _held(self, party: Party, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
+        """What of it may go at once."""
+        return effects
+
+    def _note(self, party: Party, event: str, reason: str) -> None:
+        if self._sim.trace:
+            self._sim.trace(Membership(at=self._sim.now + party.skew_s, party=party.name, event=event, reason=reason))

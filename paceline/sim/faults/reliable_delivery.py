@@ -1,0 +1,121 @@
+"""Exactly once and in order, between processes that die and over links that lose, repeat and reorder.
+
+Everything that one life of a process sends to another is numbered 1, 2, 3, ...:
+
+    sender:    keep what was sent until it is acknowledged; after a silence or a new connection send it again,
+               the same numbers with the same contents
+    receiver:  take the number that follows the last one taken, and no other; acknowledge the last one
+    fence:     nothing more is taken from an incarnation (one life of a process) that was declared dead
+
+A reply is a message like any other, so one that got lost is kept and sent again: the caller's repeated question is
+not put to the role a second time. What a receiver took, the fences, what it has sent and not seen acknowledged, and the
+state of its role change together, and are saved and restored as one; then a crash at any moment loses and repeats
+nothing. `state()` of both classes is made of dicts, lists, strings and numbers for that purpose.
+
+Nothing here knows a clock or a connection: whoever drives it decides when to send again. The simulator drives it, where
+messages are lost (`sim/faults/lossy_links.py`). No live run does: there TCP keeps the order, and a connection that
+breaks is the loss of a party.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+
+class Verdict(Enum):
+    """What is to become of a message."""
+
+    NEW = "new"  # give it to the role, then acknowledge
+    REPEAT = "repeat"  # acknowledge: it was taken already
+    GAP = "gap"  # drop it: one before it is still missing and will be sent again
+    STALE = "stale"  # refuse it: its sender was declared dead, and should be told
+
+
+class Receiver:
+    """What one process has taken of every other, by name: the incarnation, and the number of its last message."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, tuple[int, int]] = {}
+        self._fences: dict[str, int] = {}  # the last incarnation that is refused
+
+    def __len__(self) -> int:
+        """Of how many senders something is kept: bounded by the number of processes, however long a run lasts."""
+        return len(self._taken.keys() | self._fences.keys())
+
+    def admit(self, sender: str, incarnation: int, number: int) -> Verdict:
+        """Message `number`, from 1, of that life of `sender` has arrived. NEW counts as taken from here on."""
+        known, last = self._taken.get(sender, (incarnation, 0))
+        if incarnation < known or self.refuses(sender, incarnation):
+            return Verdict.STALE
+        if incarnation > known:
+            last = 0
+        if number <= last:
+            return Verdict.REPEAT
+        if number > last + 1:
+            return Verdict.GAP
+        self._taken[sender] = (incarnation, number)
+        return Verdict.NEW
+
+    def last(self, sender: str, incarnation: int) -> int:
+        """The number to acknowledge: up to it everything was taken."""
+        known, last = self._taken.get(sender, (incarnation, 0))
+        return last if known == incarnation else 0
+
+    def fence(self, sender: str, incarnation: int) -> None:
+        """From now on nothing is taken of this life of `sender`, nor of one before it."""
+        self._fences[sender] = max(incarnation, self._fences.get(sender, incarnation))
+
+    def refuses(self, sender: str, incarnation: int) -> bool:
+        return incarnation <= self._fences.get(sender, incarnation - 1)
+
+    def state(self) -> dict[str, Any]:
+        """One plain value, to be saved together with what the messages have changed."""
+        return {"taken": {name: list(pair) for name, pair in self._taken.items()}, "fences": dict(self._fences)}
+
+    @classmethod
+    def restored(cls, state: dict[str, Any]) -> Receiver:
+        receiver = cls()
+        receiver._taken = {name: (incarnation, last) for name, (incarnation, last) in state["taken"].items()}
+        receiver._fences = dict(state["fences"])
+        return receiver
+
+
+class Sender:
+    """What one life of a process sends to another: numbered, and kept until it is acknowledged."""
+
+    def __init__(self) -> None:
+        self._sent = 0
+        self._kept: deque[tuple[int, Any]] = deque()
+
+    def __len__(self) -> int:
+        """Messages that are not acknowledged."""
+        return len(self._kept)
+
+    def put(self, contents: Any) -> int:
+        """The number under which `contents` is to be sent, now and whenever it is sent again."""
+        self._sent += 1
+        self._kept.append((self._sent, contents))
+        return self._sent
+
+    def acknowledged(self, last: int) -> None:
+        """Everything up to number `last` was taken. An old acknowledgement that comes late changes nothing."""
+        while self._kept and self._kept[0][0] <= last:
+            self._kept.popleft()
+
+    def unacknowledged(self) -> Iterator[tuple[int, Any]]:
+        """Number and contents, in the order in which they are to be sent again."""
+        return iter(tuple(self._kept))
+
+    def state(self) -> dict[str, Any]:
+        """Plain as far as the contents are. Tests save and restore it; the simulator keeps the object itself."""
+        return {"sent": self._sent, "kept": [list(pair) for pair in self._kept]}
+
+    @classmethod
+    def restored(cls, state: dict[str, Any]) -> Sender:
+        sender = cls()
+        sender._sent = state["sent"]
+        sender._kept = deque((number, contents) for number, contents in state["kept"])
+        return sender

@@ -1,0 +1,215 @@
+"""Leases of data where processes die: the queue of a live run, and what its coordinator, workers and servers tell it.
+
+    a worker       takes leases while it counts as alive, and says after a rollback how far nothing is under way
+    server 0       tells what became of each contribution, what it has after it went back, and what still waits of a
+                   life once it has heard that this life is over
+    coordinator    asks for that again when servers are back, since whoever was asked may have been lost
+
+What is different from a live run (`paceline.live.coordinator.sample_leases`): a lease is there at once, and what
+processes tell the queue arrives in order however bad the links are; it is lost with its sender only.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from paceline.core.effects import Compute, Computed, Data, Piece, Train, Trained
+from paceline.core.paramserver.gated_server import ClockedServer, settles
+from paceline.core.samples.sample_leases import LATE, Leases, joined
+from paceline.sim.checking.oracles.samples import Samples
+from paceline.sim.kernel.processes import Party
+from paceline.sim.kernel.workload import Workload
+
+if TYPE_CHECKING:
+    from paceline.sim.simulation import Simulation
+
+DELAY_MAX_S = 0.3
+"""Of what a process tells the queue: a live server tells what it has settled so often."""
+OPEN_MAX = 64
+"""Pieces of work of one process whose end is not known."""
+
+
+class _Taken:
+    """What one life of a worker has of its leases. `handed`: samples of the work it was given so far.
+
+    rest: of its lease. anew: it has begun anew on what servers went back to, and has not said so. open: data of work
+    that may still be broken off.
+    """
+
+    __slots__ = ("anew", "handed", "open", "rest")
+
+    def __init__(self) -> None:
+        self.handed = 0
+        self.rest: Piece | None = None
+        self.anew = False
+        self.open: dict[int, Data] = {}
+
+
+class SimulatedLeases:
+    """The queue `leases` of `sim`, and the ways to it. It is the `Workload` of workers whose samples are leased."""
+
+    def __init__(self, sim: Simulation, leases: Leases, work: Workload) -> None:
+        self._sim, self.leases, self._work = sim, leases, work
+        self.samples = Samples(sim.invariants.broken) if sim.invariants else None
+        self._rng = Random(f"{sim.seed}/leases")
+        self._taken: dict[tuple[str, int], _Taken] = defaultdict(_Taken)
+        self._told: dict[tuple[str, int], deque[Callable[[], None]]] = defaultdict(deque)  # on its way, by sender
+        self._over: set[tuple[str, int]] = set()  # processes that are heard no more
+        self._to_be_fenced: set[tuple[int, int]] = set()  # rank and life
+        self.attach(sim.world.servers[0])
+
+    @staticmethod
+    def suits(sim: Simulation) -> bool:
+        """Does the first server know what becomes of each contribution? Without hazards a `Lender` hears it."""
+        return sim.cluster.hazards is not None and settles(sim.scheme, sim.cluster.servers)
+
+    # ---- the work of workers -------------------------------------------------------------------------------
+    def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
+        done = self._work.compute(rank, wanted, rng)
+        return Computed(done.g, done.samples, done.seconds, self._some(rank, done.samples))
+
+    def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
+        done = self._work.train(rank, wanted, rng)
+        return Trained(done.x, done.samples, done.seconds, done.memory, self._some(rank, done.samples))
+
+    def _some(self, rank: int, samples: int) -> Data:
+        """The next samples of its leases. One that counts as dead gets no further lease."""
+        party = self._sim.world.workers[rank]
+        mine = self._taken[party.process]
+        if mine.anew:
+            mine.anew = False
+            self._tell(party, partial(self.leases.past, rank, party.incarnation, mine.handed))
+        pieces: list[Piece] = []
+        while samples and (mine.rest or party.here):
+            epoch, start, stop = mine.rest or self._take(party)
+            cut = min(stop, start + samples)
+            pieces.append((epoch, start, cut))
+            mine.rest = (epoch, cut, stop) if cut < stop else None
+            mine.handed += cut - start
+            samples -= cut - start
+        data = joined(pieces)
+        if len(mine.open) == OPEN_MAX:
+            del mine.open[next(iter(mine.open))]
+        mine.open[id(data)] = data
+        return data
+
+    def _take(self, party: Party) -> Piece:
+        piece = self.leases.take(party.me, party.incarnation)
+        if self.samples:
+            self.samples.given(piece, party.me)
+        return piece
+
+    def unused(self, rank: int, data: Data) -> None:
+        """The worker was restarted in the middle of its work at them."""
+        if self._taken[self._sim.world.workers[rank].process].open.pop(id(data), None):
+            self.leases.settled(rank, LATE, data)
+
+    def undone(self, party: Party) -> None:
+        """The servers have gone back, and the worker begins anew: what it works at will not be handed over."""
+        mine = self._taken[party.process]
+        mine.anew = True
+        mine.open.clear()
+
+    # ---- the first server ----------------------------------------------------------------------------------
+    def attach(self, party: Party) -> None:
+        """From now on that life of the first server tells what it settles."""
+        party.role.settled = lambda rank, fate, data: self._tell(  # type: ignore[attr-defined]
+            party, partial(self._settle, party, rank, fate, data)
+        )
+
+    def _settle(self, party: Party, rank: int, fate: str, data: Data) -> None:
+        try:
+            self.leases.settled(rank, fate, data)
+        except ValueError as error:  # a worker has named samples that are not its own
+            if self._sim.admission is None:
+                raise
+            self._sim.admission.strike(party, self._sim.world.workers[rank], str(error))
+
+    def goes_back(self, party: Party) -> None:
+        """The first server is what was kept of it."""
+        self.attach(party)
+        self._tell(party, partial(self._restored, tuple(party.role.done)))  # type: ignore[attr-defined]
+
+    def _restored(self, done: Data) -> None:
+        self.leases.restored(done)
+        if self.samples:
+            self.samples.restored()
+
+    def is_back(self, party: Party) -> None:
+        """What it told is there before anybody goes on."""
+        told = self._told[party.process]
+        while told:
+            told.popleft()()
+
+    def heard_gone(self, party: Party, rank: int) -> None:
+        """A server has heard that a life of the worker is over; the first one tells what still waits of it."""
+        who = self._sim.world.workers[rank]
+        if not who.here and (rank, who.incarnation) in self._to_be_fenced:
+            self._tell_what_waits(party, rank, who.incarnation)
+
+    def _tell_what_waits(self, party: Party, rank: int, life: int) -> None:
+        role = party.role
+        if party is self._sim.world.servers[0] and isinstance(role, ClockedServer):
+            self._tell(party, partial(self._fenced, rank, life, role.pending(rank)))
+
+    def _fenced(self, rank: int, life: int, pending: Data) -> None:
+        self._to_be_fenced.discard((rank, life))
+        self.leases.fenced(rank, life, pending)
+
+    # ---- the coordinator -----------------------------------------------------------------------------------
+    def gone(self, party: Party) -> None:
+        """That life of a worker is over, and the others are about to be told."""
+        self._over.add(party.process)
+        if self.leases.leave(party.me, party.incarnation):
+            self._to_be_fenced.add((party.me, party.incarnation))
+
+    def server_lost(self, party: Party) -> None:
+        self._over.add(party.process)
+
+    def servers_are_back(self, missed: Callable[[Party], bool]) -> None:
+        """`missed`: has that worker crashed, and nobody knows?"""
+        workers = self._sim.world.workers
+        living = {party.me: party.incarnation for party in workers if party.here or missed(party)}
+        for rank, life in list(self.leases.unsettled()):
+            if living.get(rank) != life:
+                self._to_be_fenced.add((rank, life))
+                self._sim.heap.push(self._sim.now + self._delay(), self._asked, self._sim.world.servers[0], rank, life)
+
+    def _asked(self, party: Party, rank: int, life: int) -> None:
+        """The first server answers once it takes nothing more of that life."""
+        if party.process in self._over or not isinstance(party.role, ClockedServer):
+            return
+        who = self._sim.world.workers[rank]
+        assert self._sim.streams is not None
+        fenced = self._sim.streams.receiver(party).refuses(who.name, life)
+        if fenced or rank not in party.role.clocks or who.incarnation > life:
+            self._tell_what_waits(party, rank, life)
+        else:
+            self._sim.heap.push(self._sim.now + DELAY_MAX_S, self._asked, party, rank, life)
+
+    # ---- the ways ------------------------------------------------------------------------------------------
+    def _delay(self) -> float:
+        return self._rng.random() * DELAY_MAX_S
+
+    def _tell(self, party: Party, what: Callable[[], None]) -> None:
+        self._told[party.process].append(what)
+        self._sim.heap.push(self._sim.now + self._delay(), self._arrives, party)
+
+    def _arrives(self, party: Party) -> None:
+        """The oldest of what that process has told."""
+        told = self._told[party.process]
+        if told and party.process not in self._over:
+            told.popleft()()
+
+    def all_is_accounted_for(self) -> None:
+        """Everybody has left, and nothing is left to happen."""
+        assert self._sim.invariants is not None
+        role = self._sim.world.servers[0].role
+        if self._sim.liars:  # what a worker says of its samples nobody can check; others' are out of its reach
+            return
+        if self.samples and isinstance(role, ClockedServer):
+            self.samples.all_is_accounted_for(self.leases, self._sim.invariants.shard(0), tuple(role.done))

@@ -1,0 +1,415 @@
+"""Servers that are lost with all they hold and replaced, by the rules and the copies of a live run.
+
+    lost       noticed after a lease; one that is only silent lives on until somebody tells it, and is heard nowhere
+    replaced   by a new life, from its copy on the next server or, all together, from the newest snapshot
+               (`paceline.core.fault_tolerance.server_recovery`, `paceline.core.fault_tolerance.replication`)
+    go on      workers ask again for what was not answered, or begin anew on what the servers went back to; what was
+               said in an earlier view is not heard
+
+What is different from a live run: snapshots and states travel as one message, and the coordinator, which keeps the
+snapshots, does not fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from paceline.core.effects import Reply, Tell
+from paceline.core.errors import PeerLost
+from paceline.core.fault_tolerance.replication import Copies, Kept, SliceState, mark_of
+from paceline.core.fault_tolerance.server_recovery import Replacing
+from paceline.core.message import size
+from paceline.core.paramserver.gated_server import among_others
+from paceline.core.role import Place, Role
+from paceline.core.scheme import Scheme
+from paceline.core.trace import Membership
+from paceline.sim.checking.oracles.contributions import ShardRecount
+from paceline.sim.faults.snapshots import RECOUNT, UPDATE, WEIGHTS, Snapshot, Snapshots, nbytes_of, state_of
+from paceline.sim.kernel.processes import Errand, Party
+
+if TYPE_CHECKING:
+    from paceline.sim.faults.confirmed_membership import ConfirmedMembers
+    from paceline.sim.simulation import Simulation
+
+
+class ServerLost(PeerLost):
+    """Nothing is left from which the servers could go on: the run is over."""
+
+
+def can_be_replaced(scheme: Scheme, servers: int) -> bool:
+    """May the servers of this scheme go back to an earlier state?"""
+    box = scheme.server(servers)
+    return box is not None and not scheme.uses_mean(servers) and box.goes_back and scheme.worker(servers).goes_back
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Be what the slices were in the snapshot, or in the copy that a server has."""
+
+    number: int
+    view: int
+    snapshot: Snapshot | None
+    keeper: int
+
+
+class Server:
+    """One life of a server. `wanted`: number and version of a snapshot."""
+
+    def __init__(self, whole: Servers, party: Party, means: Party) -> None:
+        self.whole, self.party, self.means = whole, party, means
+        self.shard, self.lost = party.me, False
+        self.wanted: tuple[int, int] | None = None
+        self.lost_lives: dict[int, int] = {}  # by shard: of others, the last one that it knows to be over
+        self.held: dict[int, Errand] = {}  # by the answer to it that waits for a copy
+        self.ordered = 0
+        self.copies = self._copies() if whole.copied else None
+        self.copier = Party(party.name, self.copies or Role(None, _nobody(party.me)), party.card, party.skew_s)
+        self.copier.incarnation, self.copier.process = party.incarnation, party.process
+        self.after = self.before = self  # the lives of its neighbours that it knows
+
+    @property
+    def parties(self) -> tuple[Party, ...]:
+        return self.party, self.means, self.copier
+
+    @property
+    def version(self) -> int:
+        return int(getattr(self.party.role, "version", 0))
+
+    def _copies(self) -> Copies:
+        count = len(self.whole.lives) or len(self.whole.sim.world.servers)
+        return Copies(
+            _nobody(self.shard),
+            before=(self.shard - 1) % count,
+            after=(self.shard + 1) % count,
+            counts=(1, 1, 1),
+            state_of=lambda at: state_of(self),
+            mark_of=lambda at: mark_of(self.party.role),
+            tell=self._tell,
+            release=lambda role, effects: self.whole.released(self, effects),
+        )
+
+    def _tell(self, to: int, slice: int, message: Any) -> None:
+        other = self.before if isinstance(message, Kept) else self.after
+        self.whole.streams.send(self.copier, other.copier, size(message), self.whole.hears_copy, (other, self, message))
+
+    def hold(self, effects: Iterable[Tell | Reply]) -> list[Tell | Reply]:
+        """What of it may go at once."""
+        effects = list(effects)
+        now = self.copies.hold(0, self.party.role, effects) if self.copies else effects
+        for effect in now:
+            self.whole.answers(self, effect)
+        for reply in effects if not now else ():
+            if type(reply) is Reply and (calls := self.party.open.get(reply.to)):
+                self.held[id(reply)] = calls.pop(0)
+        return now
+
+
+def _nobody(shard: int) -> Place:
+    return Place(me=shard, workers=(), w=None, update=lambda w, g, samples: w)
+
+
+class Servers:
+    """All servers of `sim`, in their present lives. `control`: who orders what, at the coordinator's place."""
+
+    def __init__(
+        self, sim: Simulation, members: ConfirmedMembers, control: Party, every_s: float, *, copied: bool
+    ) -> None:
+        world = sim.world
+        self.sim, self.streams, self._members, self._control = sim, members.streams, members, control
+        self.copied: bool = copied and len(world.servers) > 1 and not sim.scheme.answers_what_no_copy_has
+        self.replacing = Replacing(len(world.servers))
+        self.lives: list[Server] = []
+        self.lives = [Server(self, *parties) for parties in zip(world.servers, world.means, strict=True)]
+        self._all = {life.party.process: life for life in self.lives}
+        self._former: list[Party] = []  # of those that are being replaced: lives that are over
+        self._number = 0  # of the last order
+        self.snapshots = Snapshots(self, control, every_s)
+        self._afterwards: list[Callable[[], None]] = []
+        for life in self.lives:
+            self._listen(life)
+            sim.heap.push(0.0, self._begin, life, ())
+        self.snapshots.keep_on()
+
+    def _listen(self, life: Server) -> None:
+        """To all that its box hears and says; invariants hear it before."""
+        on = life.party.on
+
+        def held(now: float, src: int, message: Any) -> list[Tell | Reply]:
+            may_go = life.hold(on(now, src, message))
+            self.snapshots.look(life)
+            return may_go
+
+        life.party.on = held
+
+    # ---- copies --------------------------------------------------------------------------------------------
+    def _begin(self, life: Server, former: tuple[Party, ...]) -> None:
+        """All servers are there, and these lives over."""
+        for dead in former:
+            self._knows_of_loss(life, self._all[dead.process])
+        if life.copies:
+            life.after = self.lives[(life.shard + 1) % len(self.lives)]
+            life.copies.begin()
+
+    def hears_copy(self, life: Server, src: Server, message: Any) -> None:
+        assert life.copies is not None
+        for other in list(self._all.values()):  # who hears a later life has lost the connection to the one before
+            if other.shard == src.shard and other.party.incarnation < src.party.incarnation:
+                self._knows_of_loss(life, other)
+        if not isinstance(message, Kept):
+            life.before = src
+        for _ in life.copies.on(self.sim.now, src.shard, message):
+            raise AssertionError("copies answer by what they tell")
+
+    def released(self, life: Server, effects: Iterable[Tell | Reply]) -> None:
+        """What had to wait for its state to be kept; nothing for who is gone meanwhile."""
+        for effect in effects:
+            errand = life.held.pop(id(effect), None)
+            self.answers(life, effect)
+            if errand is not None and type(effect) is Reply:
+                self.sim.talk.answer(life.party, errand, effect.message)
+            else:
+                self.sim.talk.say(life.party, effect)
+
+    def answers(self, life: Server, effect: Tell | Reply) -> None:
+        if self.sim.invariants and type(effect) is Reply:
+            self.sim.invariants.answered(life.party, effect.to)
+
+    def knows(self, party: Party, rank: int, *, here: bool) -> None:
+        """That server, of that worker."""
+        life = self._all.get(party.process)
+        if life and life.party is party and life.copies and not here:
+            list(life.copies.gone(self.sim.now, rank))
+
+    def kept_recounts(self) -> Iterator[tuple[int, ShardRecount]]:
+        """Of every server that has all its state copied: its number, and what had been counted of it by then."""
+        for life in self.lives if not self.replacing.away else ():
+            keeper = self.lives[(life.shard + 1) % len(self.lives)]
+            if keeper.copies and keeper.copies.complete:
+                yield life.shard, keeper.copies.held[0].vectors[RECOUNT].value
+
+    def when_kept(self, party: Party, act: Callable[[], object]) -> None:
+        life = self._all.get(party.process)
+        if life and life.party is party and life.copies:
+            life.copies.when_kept(lambda: (act(), None)[1])
+        else:
+            act()
+
+    def hold(self, party: Party, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
+        """What of it may go at once."""
+        life = next((life for life in self.lives if life.party is party), None)
+        return life.hold(effects) if life else effects
+
+    # ---- going ---------------------------------------------------------------------------------------------
+    def crash(self, party: Party) -> bool:
+        """With all it holds; False if that is not the process of a server. Where it would end the run it does not."""
+        life = self._all.get(party.process)
+        if life is None:
+            return False
+        if not life.lost and party.hears and self._can_be_replaced():
+            self.streams.injected["server lost"] += 1
+            self._die(life)
+            self.sim.heap.push(self.sim.now + self.sim.cluster.lease_s, self._evict, life)
+        return True
+
+    def suspect(self, shard: int) -> None:
+        """Nothing was heard of it for a lease, whether or not it lives."""
+        if self._can_be_replaced():
+            self._evict(self.lives[shard])
+
+    def _can_be_replaced(self) -> bool:
+        return self.copied or self.snapshots.newest is not None
+
+    def _die(self, life: Server) -> None:
+        for party in life.parties:
+            party.hears = False
+        self.streams.forget(life.party)
+
+    def _evict(self, life: Server) -> None:
+        if life.lost:
+            return
+        life.lost = True
+        self._note(life, "lost", f"silent for {self.sim.cluster.lease_s:g} s")
+        self._former.append(life.party)
+        self.snapshots.break_off()
+        if self.sim.invariants:
+            self.sim.invariants.forget_server(life.party)
+        if self.sim.leasing:
+            self.sim.leasing.server_lost(life.party)
+        if life.party.hears:
+            self.streams.send(self._control, life.party, 0, self._is_told_it_is_lost, (life.party,))
+        self.lives[life.shard] = self._successor(life)
+        for other in self.lives:
+            if other.party.hears:
+                self.streams.send(self._control, other.party, 0, self._hears_of_loss, (other, life))
+        self.replacing.lost(life.shard, copied=self.copied)
+        self._members.server_is_gone(life.parties)
+        self._order_all()
+
+    def _successor(self, life: Server) -> Server:
+        server, means = self.sim.world.next_server(life.party, life.means)
+        made = self._all[server.process] = Server(self, server, means)
+        return made
+
+    def _is_told_it_is_lost(self, party: Party) -> None:
+        self.learns_it_is_lost(party)
+
+    def learns_it_is_lost(self, party: Party) -> bool:
+        """Another one is in its place; False if that is not the process of a server."""
+        life = self._all.get(party.process)
+        if life is None:
+            return False
+        if life.lost and party.hears:
+            self._die(life)
+            self.streams.give_up(self._control, party)
+        return True
+
+    def _hears_of_loss(self, life: Server, dead: Server) -> None:
+        self._knows_of_loss(life, dead)
+
+    def _knows_of_loss(self, life: Server, dead: Server) -> None:
+        if dead.shard in life.lost_lives and dead.party.incarnation <= life.lost_lives[dead.shard]:
+            return
+        life.lost_lives[dead.shard] = dead.party.incarnation
+        self.streams.fence(life.party, dead.party)
+        if life.copies and dead in (life.before, life.after):
+            life.copies.lost(dead.shard)
+
+    # ---- coming --------------------------------------------------------------------------------------------
+    def _order_all(self) -> None:
+        replacing = self.replacing
+        if replacing.undone and self.snapshots.newest is None:
+            raise ServerLost("servers were lost with the copies of what they held, before the first snapshot")
+        self._number += 1
+        replacing.order(self._number)
+        for shard in replacing.concerned():
+            keeper, life = replacing.source(shard), self.lives[shard]
+            snapshot = self.snapshots.newest if keeper is None else None
+            order = Order(self._number, replacing.view, snapshot, keeper or 0)
+            nbytes = nbytes_of(snapshot.states[shard]) if snapshot else 0
+            self.streams.send(self._control, life.party, nbytes, self._restore, (life, order))
+
+    def _restore(self, life: Server, order: Order) -> None:
+        if order.snapshot:
+            self._become(life, order, order.snapshot.states[life.shard])
+        else:
+            keeper = self.lives[order.keeper]
+            self.streams.send(life.copier, keeper.copier, 0, self._asks_for_copy, (keeper, life, order))
+
+    def _asks_for_copy(self, keeper: Server, life: Server, order: Order) -> None:
+        state = keeper.copies.held[0] if keeper.copies and keeper.copies.complete else None
+        nbytes = nbytes_of(state) if state else 0
+        self.streams.send(keeper.copier, life.copier, nbytes, self._has_copy, (life, order, state))
+
+    def _has_copy(self, life: Server, order: Order, state: SliceState | None) -> None:
+        if state:
+            self._become(life, order, state)
+        else:
+            self.streams.send(life.party, self._control, 0, self._failed, (self._control, order))
+
+    def _become(self, life: Server, order: Order, state: SliceState) -> None:
+        if life.lost or order.number < life.ordered:
+            return
+        party, world = life.party, self.sim.world
+        before, life.ordered, life.wanted = life.version, order.number, None
+        tables = among_others(state.facts["tables"]) if order.snapshot else state.facts["tables"]
+        world.revive(life.party, state.vectors[WEIGHTS], state.vectors[UPDATE].value, tables)
+        world.servers[life.shard], world.means[life.shard] = party, life.means
+        if self.sim.invariants:
+            self.sim.invariants.revived(
+                party, state.vectors[RECOUNT].value, order.number, copied=order.snapshot is None
+            )
+        self._listen(life)
+        if self.sim.leasing and not life.shard:
+            self.sim.leasing.goes_back(party)
+        if life.copies:
+            life.copies.forget()
+        self.streams.views[party.process] = order.view
+        self._learns_who_is_here(life, anew=order.snapshot is not None)
+        if party.incarnation:
+            self._meet_all(life)
+        prepared = (self._control, life, order.number, max(0, before - life.version))
+        self.streams.send(party, self._control, 0, self._prepared, prepared)
+
+    def _meet_all(self, life: Server) -> None:
+        for dead in self._members.fences():
+            self.streams.fence(life.party, dead)
+        workers = [party for party in self.sim.world.workers if party.here]
+        for other in (*workers, *(other.party for other in self.lives if other is not life)):
+            self.streams.send(life.party, other, 0, self._meets, (other,))
+
+    def _learns_who_is_here(self, life: Server, *, anew: bool) -> None:
+        """Later lives of workers begin where the others are, whatever was known of a former one; a copy knows them."""
+        workers = self.sim.world.workers
+        departed = [party for party in workers if not party.here and not self._members.is_missed(party)]
+        returned = [party for party in workers if anew and party.incarnation]
+        for party in dict.fromkeys((*departed, *returned)):
+            self._members.hears_gone(life.party, party.me)
+        for party in returned:
+            if party not in departed:
+                self._members.hears_came(life.party, party.me)
+
+    def _meets(self, party: Party) -> None:
+        """It has heard of the new life, and nothing of an earlier one from here on."""
+
+    def _failed(self, control: Party, order: Order) -> None:
+        if self.replacing.failed(order.number):
+            self._order_all()
+
+    def _prepared(self, control: Party, life: Server, number: int, undone: int) -> None:
+        if life is not self.lives[life.shard]:
+            return
+        if self.sim.leasing:
+            self.sim.leasing.is_back(life.party)
+        if self.replacing.prepared(life.shard, number):
+            self._go_on()
+
+    def _go_on(self) -> None:
+        replacing, former = self.replacing, tuple(self._former)
+        undone, back, view = replacing.undone, set(replacing.away), replacing.view
+        replacing.done()
+        self._former.clear()
+        if self.sim.invariants:
+            self.sim.invariants.servers_are_back(replacing.number, undone=undone)
+        if self.sim.leasing:
+            self.sim.leasing.servers_are_back(self._members.is_missed)
+        for shard in sorted(back):
+            self._note(self.lives[shard], "replaced", "from the snapshot" if undone else "from its copy")
+        for life in self.lives:
+            self.streams.send(self._control, life.party, 0, self._begin, (life, former))
+        for party in self.sim.world.workers:
+            if party.here:
+                self.streams.send(self._control, party, 0, self._resume, (party, view, undone, former))
+            for dead in former if not party.here else ():
+                self.streams.give_up(party, dead)
+        waiting, self._afterwards = self._afterwards, []
+        for act in waiting:
+            act()
+
+    def _resume(self, party: Party, view: int, undone: bool, former: tuple[Party, ...]) -> None:
+        """At a worker: ask again, or begin anew."""
+        asked = [question for dead in former for question in self.streams.unanswered(party, dead)]
+        for dead in former:
+            self.streams.fence(party, dead)
+        if undone:
+            self.streams.views[party.process] = view
+            if self.sim.leasing:
+                self.sim.leasing.undone(party)
+            party.role.undone()
+            if self.sim.lives[party.me].party is party:
+                self.sim.restart(party.me)
+            return
+        for shard, act, errand, message in asked:
+            server = self.sim.world.servers[shard]
+            self.streams.send(party, server, size(message), act, (server, errand, message))
+
+    def afterwards(self, act: Callable[[], None]) -> bool:
+        """Once all servers are there again; False when they are."""
+        if self.replacing.away:
+            self._afterwards.append(act)
+        return bool(self.replacing.away)
+
+    def _note(self, life: Server, event: str, reason: str) -> None:
+        if self.sim.trace:
+            self.sim.trace(Membership(at=self.sim.now, party=life.party.name, event=event, reason=reason))

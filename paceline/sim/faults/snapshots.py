@@ -1,0 +1,97 @@
+"""Snapshots of simulated servers: all of them at one version, every so often, as long as somebody trains."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from paceline.core.fault_tolerance.replication import SliceState
+from paceline.sim.kernel.processes import Party
+
+if TYPE_CHECKING:
+    from paceline.sim.faults.server_recovery import Server, Servers
+
+WEIGHTS, UPDATE, RECOUNT = "weights", "update", "recount"
+AHEAD = 2
+"""A snapshot is of a version that lies so far ahead: everybody hears of it before it is there."""
+
+
+class Carried:
+    """What travels with a state and is no vector."""
+
+    __slots__ = ("value",)
+    nbytes = 0
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    number: int
+    states: dict[int, SliceState]
+
+
+class Snapshots:
+    """Of the servers `whole`, kept by `control`. `newest`: that all of them are in."""
+
+    def __init__(self, whole: Servers, control: Party, every_s: float) -> None:
+        self._whole, self._control, self._every_s = whole, control, every_s
+        self.newest: Snapshot | None = None
+        self._coming = Snapshot(0, {})
+        self._capturing = False
+
+    def keep_on(self) -> None:
+        """Take them as long as somebody trains."""
+        if not self._capturing:
+            self._capturing = True
+            self._whole.sim.heap.push(self._whole.sim.now, self._capture)
+
+    def break_off(self) -> None:
+        """What is on its way of the one that is being taken does not count."""
+        self._coming = Snapshot(self._coming.number + 1, {})
+
+    def look(self, life: Server) -> None:
+        """Is it at the version that is wanted of it?"""
+        if life.wanted and life.version >= life.wanted[1]:
+            (number, _), life.wanted = life.wanted, None
+            state = state_of(life)
+            there = (self._control, number, life.shard, state)
+            self._whole.streams.send(life.party, self._control, nbytes_of(state), self._captured, there)
+
+    def _capture(self) -> None:
+        whole = self._whole
+        self._capturing = any(party.here for party in whole.sim.world.workers)
+        if not self._capturing:
+            return
+        whole.sim.heap.push(whole.sim.now + self._every_s, self._capture)
+        if whole.replacing.away:
+            return
+        wanted = max(life.version for life in whole.lives) + (AHEAD if self.newest else 0)
+        self.break_off()
+        for life in whole.lives:
+            whole.streams.send(self._control, life.party, 0, self._want, (life, self._coming.number, wanted))
+
+    def _want(self, life: Server, number: int, version: int) -> None:
+        life.wanted = number, version
+        self.look(life)
+
+    def _captured(self, control: Party, number: int, shard: int, state: SliceState) -> None:
+        if self._whole.replacing.away or number != self._coming.number:
+            return
+        self._coming.states[shard] = state
+        if len(self._coming.states) == len(self._whole.lives):
+            self.newest = self._coming
+
+
+def state_of(life: Server) -> SliceState:
+    """All that its box is made of, and what an onlooker has counted of it."""
+    role, invariants = life.party.role, life.whole.sim.invariants
+    recount = Carried(invariants.recount(life.party) if invariants else None)
+    vectors = {WEIGHTS: role.w, UPDATE: Carried(copy.deepcopy(role.update)), RECOUNT: recount}
+    return SliceState(vectors, {"tables": role.tables(), "version": life.version})
+
+
+def nbytes_of(state: SliceState) -> int:
+    return sum(v.nbytes for v in state.vectors.values())

@@ -1,0 +1,4 @@
+"""Runs in which everything that can go wrong is drawn from a seed, with all invariants watching.
+
+Read `fuzz.py` first. May import all of `sim/`.
+"""

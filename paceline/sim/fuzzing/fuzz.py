@@ -1,0 +1,233 @@
+"""Everything that can go wrong, drawn from a seed, in a run that all invariants watch.
+
+A seed draws a scheme, a cluster, how bad its links are, and faults. They last until CALM_S; then everybody comes back,
+and all must go on (liveness) and at last leave, until nothing is left to happen. The same seed is the same run, event
+by event, on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from paceline.core.samples.sample_leases import Leases
+from paceline.core.scheme import Scheme
+from paceline.core.trace import Record
+from paceline.core.vector import Ghost
+from paceline.sim.cluster.model import LASTING, SERVERS_KEEP, Cluster, Fault, Hazards, uniform
+from paceline.sim.faults.server_recovery import ServerLost, can_be_replaced
+from paceline.sim.fuzzing import lying_workers, stalls
+from paceline.sim.kernel.workload import Steps
+from paceline.sim.simulation import Simulation
+
+CALM_S = 20.0
+"""From here on nothing goes wrong; a step takes about a second."""
+FURTHER_STEPS = 8
+"""That everybody must make then, within BOUND_S."""
+BOUND_S = 400.0
+STEPS_ALONE = 3
+"""That those must make then who are left when the others have gone."""
+CRASH_AT_LAST = 0.5
+"""How likely the first of these is to crash; all others leave."""
+LENGTH = 12
+LEASE_S = 3.0
+
+OF_WORKERS = ("crash", "restart", "leave", "pause", "mute", "deaf", "reset", "clock-step", "clog")
+OF_SERVERS = ("crash", "pause", "mute", "deaf", "reset", "clock-step", "disk-full", "torn-write", "clog")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a seed means."""
+
+    seed: int
+    scheme: Scheme
+    cluster: Cluster
+    samples: tuple[int, ...]  # in a batch, by rank
+    leased: tuple[int, int] = (60, 7)  # samples of an epoch and of a lease, where samples are leased
+
+    def __str__(self) -> str:
+        faults = " ".join(f"{f.kind}@{f.at_s:.1f}" for f in self.cluster.faults)
+        parties = f"{self.cluster.workers} workers, {self.cluster.servers} servers"
+        parameters = " ".join(f"{name}={value}" for name, value in self.scheme.parameters().items())
+        return f"{self.scheme.name} ({parameters}), {parties}; {self.cluster.hazards}; {faults}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`faults`: how often what went wrong. `digest`: of all that was recorded, where that was asked for."""
+
+    events: int
+    seconds: float
+    faults: Counter[str]
+    digest: str
+
+
+def draw(seed: int, schemes: Sequence[Scheme]) -> Plan:
+    """The plan of `seed`, with one of `schemes`. Those are tried in a drawn order until one fits the cluster."""
+    random = Random(f"fuzz/{seed}")
+    workers, servers = random.randint(2, 6), random.randint(0, 3)
+    factors = tuple(random.uniform(0.5, 3.0) for _ in range(workers))
+    cluster = uniform(workers, servers, latency_s=random.choice((1e-4, 0.01, 0.1)), factors=factors, skew_s=5.0)
+    faults = tuple(_fault(random, workers, servers) for _ in range(random.randint(0, 8)))
+    cluster = replace(cluster, faults=faults, hazards=_hazards(random), lease_s=LEASE_S)
+    fitting = [scheme for scheme in schemes if _fits(scheme, cluster)]
+    if not fitting:
+        cluster = replace(cluster, hosts=(*cluster.hosts, *uniform(1, 1).hosts[1:]))
+        fitting = [scheme for scheme in schemes if _fits(scheme, cluster)]
+    scheme, batches = random.choice(fitting), tuple(random.randint(1, 9) for _ in range(workers))
+    lengths = Random(f"fuzz/{seed}/leases")
+    plan = Plan(seed, scheme, cluster, batches, (lengths.randint(20, 200), lengths.randint(1, 12)))
+    return _where_servers_are_lost(plan)
+
+
+def _fits(scheme: Scheme, cluster: Cluster) -> bool:
+    try:
+        scheme.check(cluster.workers, cluster.servers)
+    except ValueError:
+        return False
+    return True
+
+
+def _hazards(random: Random) -> Hazards:
+    lost, repeated, late = (random.choice((0.0, 0.02, 0.2)) for _ in range(3))
+    return Hazards(lost=lost, repeated=repeated, late=late, late_s=random.choice((0.01, 0.3, 2.0)))
+
+
+def _where_servers_are_lost(plan: Plan) -> Plan:
+    """Most plans whose scheme can go on without a server; what they drew stays."""
+    random, cluster = Random(f"fuzz/{plan.seed}/lost"), plan.cluster
+    keep = random.choice(SERVERS_KEEP)
+    assert cluster.hazards is not None
+    hazards = replace(cluster.hazards, servers_keep=keep, snapshot_every_s=random.choice((1.0, 5.0, 30.0)))
+    if keep == "all" or not can_be_replaced(plan.scheme, cluster.servers):
+        return plan
+    losses = [_fault(random, cluster.workers, cluster.servers, kinds=("crash",)) for _ in range(random.randint(0, 4))]
+    faults = tuple(sorted((*cluster.faults, *losses), key=lambda fault: fault.at_s))
+    return replace(plan, cluster=replace(cluster, hazards=hazards, faults=faults))
+
+
+def _fault(random: Random, workers: int, servers: int, kinds: Sequence[str] = ()) -> Fault:
+    """`kinds`: of these, and of a server."""
+    on_server = bool(kinds) or (servers > 0 and random.random() < 0.35)
+    kind = random.choice(kinds or (OF_SERVERS if on_server else OF_WORKERS))
+    host = f"servers-{random.randrange(servers)}" if servers > 1 else "servers"
+    whom: dict[str, Any] = {"hosts": (host if on_server else f"worker-{random.randrange(workers)}",)}
+    for_s = random.choice((0.3, 1.0, 2 * LEASE_S))
+    at_s = random.uniform(0.0, CALM_S - for_s)
+    extra_s = random.uniform(0.1, 3600.0)
+    if kind not in ("crash", *LASTING):
+        for_s = 0.0
+    return Fault(kind=kind, at_s=at_s, for_s=for_s, extra_s=extra_s if kind == "clock-step" else 0.0, **whom)
+
+
+def play(plan: Plan, trace: Callable[[Record], None] | None = None) -> Outcome:
+    """Carry `plan` out. Raises InvariantBroken."""
+    written = hashlib.sha256()
+
+    def write(record: Record) -> None:
+        written.update(repr(record).encode())
+        if trace:
+            trace(record)
+
+    sim, over = go_on_to_the_end(plan, write)
+    stalls.check(plan.seed, plan.scheme, plan.cluster, plan.samples)
+    lying = lying_workers.draw(plan.seed, plan.scheme, plan.cluster, CALM_S)
+    if lying:
+        with_liar, _ = go_on_to_the_end(replace(plan, cluster=lying), write)
+    written.update(f"{sim.events} {sim.now!r} {sim.steps}".encode())
+    assert sim.streams is not None
+    faults = sim.streams.injected + Counter(fault.kind for fault in plan.cluster.faults)
+    faults["run ended"] += bool(over)
+    if lying:
+        assert with_liar.lies is not None
+        faults["lie"] += with_liar.lies.told.total()
+    return Outcome(sim.events, sim.now, faults, written.hexdigest()[:16])
+
+
+def go_on_to_the_end(plan: Plan, write: Callable[[Record], None]) -> tuple[Simulation, str]:
+    """All of `plan`, and why it was over early, if it was."""
+    sim, over = simulation(plan, write), ""
+    with lying_workers.nobody_spins(sim):
+        try:
+            sim.run(until=CALM_S)
+            go_on(sim)
+            end(sim)
+        except ServerLost as error:  # before there was a snapshot; a run that says so has kept its word
+            over = str(error)
+    return sim, over
+
+
+def simulation(plan: Plan, trace: Callable[[Record], None] | None = None) -> Simulation:
+    work = Steps(lambda rank, rng: rng.uniform(0.5, 1.5), samples=plan.samples.__getitem__)
+    leases = Leases(*plan.leased)
+    return Simulation(
+        plan.scheme,
+        Ghost(LENGTH),
+        work,
+        cluster=plan.cluster,
+        seed=plan.seed,
+        trace=trace,
+        leases=leases,
+        batch_samples=max(plan.samples),
+    )
+
+
+def go_on(sim: Simulation) -> None:
+    """The storm is over: everybody comes (back) and makes FURTHER_STEPS."""
+    assert sim.streams is not None
+    assert sim.invariants is not None
+    sim.streams.calm()
+    began, goal = sim.now, {}
+
+    def all_went_on(sim: Simulation) -> bool:
+        ranks = sim.rightful()
+        for rank in ranks:
+            if rank not in goal and sim.world.workers[rank].here:
+                goal[rank] = sim.steps[rank] + FURTHER_STEPS
+        settled = sim.now > began + 5 * LEASE_S and goal.keys() >= ranks
+        return settled and all(sim.steps[rank] >= goal[rank] for rank in ranks)
+
+    sim.members.leaving.clear()
+    for at in (0.0, 2 * LEASE_S, 4 * LEASE_S):  # one that is about to be declared dead is here still
+        for rank in range(sim.cluster.workers):
+            sim.heap.push(began + at, sim.join, rank)
+    sim.run(until=began + BOUND_S, stop=all_went_on)
+    if not all_went_on(sim):
+        behind = [rank for rank in sorted(sim.rightful()) if rank not in goal or sim.steps[rank] < goal[rank]]
+        waiting = "; ".join(sim.invariants.state_of(rank) for rank in behind)
+        raise sim.invariants.broken(f"{BOUND_S:g} s after the last fault not all have gone on: {waiting}")
+
+
+def end(sim: Simulation) -> None:
+    """Half of them go, and the others must go on without them; then these leave, until nothing is left to happen."""
+    assert sim.invariants is not None
+    random = Random(f"fuzz/{sim.seed}/end")
+    ranks = random.sample(range(sim.cluster.workers), sim.cluster.workers)
+    first, others = ranks[: len(ranks) // 2], ranks[len(ranks) // 2 :]
+    go = sim.crash if random.random() < CRASH_AT_LAST else sim.leave
+    for number, rank in enumerate(first):
+        sim.heap.push(sim.now + 2.0 * number, go if number == 0 else sim.leave, rank)
+    _without_those_who_went(sim, others, sim.now + 2.0 * len(first) + LEASE_S)
+    for number, rank in enumerate(others):
+        sim.heap.push(sim.now + 2.0 * number, sim.leave, rank)
+    sim.run(until=sim.now + BOUND_S)
+    if len(sim.heap):
+        raise sim.invariants.broken(f"{BOUND_S:g} s after all were asked to leave something still happens")
+    sim.invariants.all_is_accounted_for()
+
+
+def _without_those_who_went(sim: Simulation, others: Sequence[int], since: float) -> None:
+    """`others` make STEPS_ALONE each, once it is known who has gone."""
+    assert sim.invariants is not None
+    sim.run(until=since)
+    goal = {rank: sim.steps[rank] + STEPS_ALONE for rank in others}
+    sim.run(until=since + BOUND_S, stop=lambda sim: all(sim.steps[rank] >= goal[rank] for rank in sim.rightful(others)))
+    behind = [rank for rank in sorted(sim.rightful(others)) if sim.steps[rank] < goal[rank]]
+    if behind:
+        waiting = "; ".join(sim.invariants.state_of(rank) for rank in behind)
+        raise sim.invariants.broken(f"{BOUND_S:g} s after others went not all have gone on: {waiting}")

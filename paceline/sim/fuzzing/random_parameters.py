@@ -1,0 +1,153 @@
+"""Parameters of schemes, drawn from a seed, under which a run of a few steps comes by all that the scheme does.
+
+By default phases change after 100 steps and fragments travel every 20: no short storm would see that. So counts are
+small here, and every variant that has rules of its own has its turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from paceline.core.phases.grammar import Condition, Phase
+from paceline.core.scheme import Scheme, make
+
+Drawn = Mapping[str, Any]
+
+PAYLOADS = ("gradient", "delta", "weights")
+MEMORY = ("keep", "reset", "average")
+GOSSIP = {"gosgd", "adpsgd", "sgp"}
+
+
+def schemes_of(seed: int, names: Sequence[str]) -> list[Scheme]:
+    """One of every name, with the parameters that `seed` draws; the same whatever else is in `names`."""
+    return [scheme_of(name, Random(f"fuzz/{seed}/{name}")) for name in names]
+
+
+def scheme_of(name: str, random: Random) -> Scheme:
+    return make(name, dict(PARAMETERS[name](random)) if name in PARAMETERS else {})
+
+
+def _pushing(r: Random) -> Drawn:
+    return {"steps": r.randint(1, 3), "payload": r.choice(PAYLOADS), "memory": r.choice(MEMORY[:2])}
+
+
+def _bsp(r: Random) -> Drawn:
+    return {"steps": r.randint(1, 3), "payload": r.choice(PAYLOADS[:2])}
+
+
+def _weighting(r: Random) -> Drawn:
+    return {"steps": r.randint(1, 2), "weighting": r.choice(("none", "inverse"))}
+
+
+def _gsp(r: Random) -> Drawn:
+    ratio, hysteresis = r.choice((1.1, 1.5, 3.0)), r.choice((0.0, 0.1))
+    return {"steps": r.randint(1, 2), "regroup": r.randint(1, 6), "ratio": ratio, "hysteresis": hysteresis}
+
+
+def _dssp(r: Random) -> Drawn:
+    low = r.randint(0, 2)
+    return {"low": low, "high": low + r.randint(0, 4)}
+
+
+def _ksync(r: Random) -> Drawn:
+    variant, late = r.choice(("sync", "batch")), r.choice(("drop", "fold"))
+    return {"k": r.randint(0, 2), "steps": r.randint(1, 2), "variant": variant, "late": late}
+
+
+def _lbbsp(r: Random) -> Drawn:
+    return {"global_batch": r.choice((0, 24)), "hysteresis": r.choice((0.0, 0.05))}
+
+
+def _esync(r: Random) -> Drawn:
+    variant, smoothing = r.choice(("journal", "preprint")), r.choice(("last", "ema:0.5", "median:3"))
+    delayed = r.random() < 0.5
+    return {"variant": variant, "smoothing": smoothing, "cap": r.choice((0, 2)), "delayed_ack": delayed, **_memory(r)}
+
+
+def _memory(r: Random) -> Drawn:
+    return {"memory": r.choice(MEMORY)}
+
+
+def _elastic(r: Random) -> Drawn:
+    return {"tau": r.randint(1, 4), "synchronous": r.random() < 0.5, "memory": r.choice(MEMORY[:2])}
+
+
+def _local(r: Random) -> Drawn:
+    return {"tau": r.randint(1, 4), **_memory(r)}
+
+
+def _postlocal(r: Random) -> Drawn:
+    return {**_local(r), "switch": r.choice(("4 steps", "9 steps", "60 samples"))}
+
+
+def _diloco(r: Random) -> Drawn:
+    fragments, apart = r.randint(1, 3), r.randint(1, 3)
+    delay, memory = r.randint(0, apart - 1), r.choice(MEMORY)
+    return {
+        "h": fragments * apart,
+        "fragments": fragments,
+        "delay": 0 if memory == "average" else delay,
+        "memory": memory,
+    }
+
+
+def _asyncdiloco(r: Random) -> Drawn:
+    return {"h": r.randint(1, 4), "buffer": r.randint(0, 3), "dynamic": r.random() < 0.5}
+
+
+def _gossip(r: Random) -> Drawn:
+    return {"p": r.choice((0.1, 0.5, 1.0)), "memory": r.choice(MEMORY[:2])}
+
+
+def _adpsgd(r: Random) -> Drawn:
+    return {"topology": r.choice(("ring", "complete")), "memory": r.choice(MEMORY[:2])}
+
+
+def _sgp(r: Random) -> Drawn:
+    topology = r.choice(("exponential", "random", "complete", "ring"))
+    return {"topology": topology, "tau": r.randint(0, 2), "memory": r.choice(MEMORY[:2])}
+
+
+def _hybrid(r: Random) -> Drawn:
+    """Two or three phases, so short that all are seen; of two that gossip in a row (refused), the second goes."""
+    drawn = r.sample([name for name in PARAMETERS if name != "hybrid"], r.randint(2, 3))
+    names = [name for number, name in enumerate(drawn) if not (number and {name, drawn[number - 1]} <= GOSSIP)]
+    last = len(names) - 1
+    phases = [
+        Phase(scheme=name, parameters=PARAMETERS[name](r), until=() if number == last else (_end(r),))
+        for number, name in enumerate(names)
+    ]
+    return {"phases": "; ".join(map(str, phases)), "epoch_samples": 40}
+
+
+def _end(r: Random) -> Condition:
+    unit = r.choice(("steps", "seconds", "epochs"))
+    return unit, float(r.randint(1, 2 if unit == "epochs" else 8))
+
+
+PARAMETERS: Mapping[str, Callable[[Random], Drawn]] = {
+    "bsp": _bsp,
+    "asp": lambda r: {**_pushing(r), **_weighting(r)},
+    "ssp": lambda r: {**_weighting(r), "staleness": r.randint(0, 3)},
+    "gsp": _gsp,
+    "partial": lambda r: {**_pushing(r), "max_advance": r.randint(1, 4)},
+    "weedout": lambda r: {**_pushing(r), "window": r.randint(0, 4)},
+    "ksync": _ksync,
+    "dssp": _dssp,
+    "dcasgd": lambda r: {"steps": r.randint(1, 2), "variant": r.choice(("constant", "adaptive", "mxnet"))},
+    "lbbsp": _lbbsp,
+    "esync": _esync,
+    "localsgd": _local,
+    "postlocal": _postlocal,
+    "slowmo": _local,
+    "easgd": _elastic,
+    "eamsgd": _elastic,
+    "diloco": _diloco,
+    "asyncdiloco": _asyncdiloco,
+    "gosgd": _gossip,
+    "adpsgd": _adpsgd,
+    "sgp": _sgp,
+    "hybrid": _hybrid,
+}

@@ -1,0 +1,155 @@
+"""Who takes part in a simulation, and what they wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from random import Random
+from typing import Any
+
+from paceline.core.effects import Effect, Reply, Tell, Ticket
+from paceline.core.role import Role
+from paceline.sim.cluster.network import Card
+from paceline.sim.cluster.step_times import Speed
+
+On = Callable[[float, int, Any], Iterable[Tell | Reply]]
+
+
+class Party:
+    """One role at its place: its network card, its clock, and the Calls it has not answered yet.
+
+    `skew_s` is what this party's clock shows at virtual time 0. `here`: it takes part; `hears`: its process lives, so
+    that it hears what it is told (until it crashes). `speed`: of a worker's device; None when the work says it all.
+    `sent`, `received`: bytes of vectors. `incarnation`: which life of its process this is; the two roles of a server
+    share one `process`.
+    """
+
+    __slots__ = (
+        "card",
+        "hears",
+        "here",
+        "incarnation",
+        "me",
+        "name",
+        "on",
+        "open",
+        "process",
+        "received",
+        "role",
+        "sent",
+        "skew_s",
+        "speed",
+        "told_at",
+    )
+
+    def __init__(
+        self, name: str, role: Role, card: Card, skew_s: float, speed: Speed | None = None, incarnation: int = 0
+    ) -> None:
+        self.name, self.incarnation = name, incarnation
+        self.process = name, incarnation
+        self.role = role
+        self.me = role.me
+        self.on: On = role.on
+        self.card = card
+        self.skew_s = skew_s
+        self.speed = speed
+        self.here = self.hears = True
+        self.sent = self.received = 0
+        self.told_at = 0.0  # when the last news of who takes part reaches it
+        self.open: dict[int, list[Errand]] = {}  # by caller, oldest first
+
+    @property
+    def kind(self) -> str:
+        """`worker`, `server`, ..."""
+        return self.name.partition(" ")[0]
+
+    def admit(self, errand: Errand) -> None:
+        """Open a Call. What an earlier life of the caller still waited for will never be asked for again."""
+        rank = errand.life.rank
+        calls = self.open.get(rank)
+        if calls is None or (calls and calls[0].life is not errand.life):
+            self.open[rank] = [errand]
+        else:
+            calls.append(errand)
+
+
+class Life:
+    """One incarnation of a worker: its running generator, until it ends, leaves or is restarted.
+
+    `fresh`: it came late, and its local optimizer has no memory yet. `exchanges`: 1 if there was an exchange
+    since its last piece of work.
+    """
+
+    __slots__ = (
+        "alive",
+        "awaited",
+        "blocked_at",
+        "exchanges",
+        "fresh",
+        "generator",
+        "incarnation",
+        "party",
+        "rank",
+        "rng",
+    )
+
+    def __init__(self, party: Party, incarnation: int, generator: Generator[Effect, Any, None], rng: Random) -> None:
+        self.rank = party.me
+        self.incarnation = incarnation
+        self.party = party
+        self.generator = generator
+        self.rng = rng
+        self.alive = True
+        self.fresh = False
+        self.exchanges = 0
+        self.awaited: Errand | None = None
+        self.blocked_at = 0.0
+
+    @property
+    def card(self) -> Card:
+        return self.party.card
+
+    def end(self) -> None:
+        self.alive = False
+        self.generator.close()
+
+
+class Errand(Ticket):
+    """A Call or Mean under way: the answers that came, one of each shard. `among`: who takes part in the Mean.
+
+    `nbytes`: what this worker hands in to a Mean that workers carry; `gathered`: everybody gets that, and no sum of it.
+
+    `sending_s`, `receiving_s`: how long question and answer were on their way, the slowest of each.
+    """
+
+    # One is made for every message: without a table of its own, though most need only a few of these.
+    __slots__ = (
+        "among",
+        "done",
+        "error",
+        "gathered",
+        "life",
+        "missing",
+        "nbytes",
+        "parts",
+        "receiving_s",
+        "sending_s",
+        "value",
+    )
+
+    def __init__(self, life: Life) -> None:
+        self.life = life
+        self.among: tuple[int, ...] = ()
+        self.parts: list[Any] | None = None
+        self.missing = 1
+        self.nbytes = 0
+        self.gathered = self.done = False
+        self.sending_s = self.receiving_s = 0.0
+        self.value: Any = None
+        self.error: Exception | None = None
+
+    @property
+    def card(self) -> Card:
+        return self.life.party.card
+
+    def has_answer_of(self, shard: int) -> bool:
+        return self.done or (self.parts is not None and self.parts[shard] is not None)

@@ -1,0 +1,86 @@
+"""Admission of messages: what a worker says is checked where it arrives, before any role sees it, as in a live run.
+
+A message that is beyond its bounds is brought within them, or dropped where it has no nearest, and is a strike against
+the worker in either case.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from paceline.core.validation.bounds import SAMPLES_MAX, PlanLimits
+from paceline.core.validation.message_checker import Checker, FalseClaims
+from paceline.sim.faults.lying_worker import Lies
+from paceline.sim.kernel.processes import Party
+
+if TYPE_CHECKING:
+    from paceline.sim.simulation import Simulation
+
+Process = tuple[str, int]
+
+
+class _Receiver:
+    """What one process knows of those who talk to it."""
+
+    def __init__(self, limits: PlanLimits, *, from_start: bool) -> None:
+        self.checker, self.claims = Checker(limits, from_start=from_start), FalseClaims()
+
+
+class SimulatedAdmission:
+    """Of all parties of `sim`. Servers and the coordinator have a worker expelled; workers only refuse what it says."""
+
+    def __init__(self, sim: Simulation, epoch_samples: int, batch_samples: int) -> None:
+        """0: not known."""
+        self._sim = sim
+        cluster = sim.cluster
+        most = sim.scheme.most_samples(batch_samples, cluster.workers)
+        self.limits = PlanLimits(
+            workers=cluster.workers,
+            servers=cluster.servers,
+            samples=most or SAMPLES_MAX,
+            length=sim.length,
+            epoch_samples=epoch_samples,
+        )
+        self._receivers: dict[Process, _Receiver] = {}
+        self.strikes: Counter[int] = Counter()  # by rank, of all receivers together
+
+    def admitted(self, party: Party, src: Party, message: Any) -> Any | None:
+        """`message` as the role of `party` is given it; None: not at all."""
+        if src.kind != "worker":
+            return message
+        checker = self._of(party).checker
+        w = party.role.w
+        length = len(w) if party.kind == "server" and w is not None else 0
+        why = checker.check(src.process, message, length=length)
+        if why is None:
+            return message
+        near = checker.nearest(src.process, message, length=length)
+        self.strike(party, src, why, at_once=near is None)
+        return near
+
+    def strike(self, party: Party, src: Party, why: str, *, at_once: bool = False) -> None:
+        """`party` has found that what `src` says cannot be."""
+        sim = self._sim
+        if src.me not in sim.liars and sim.invariants:
+            raise sim.invariants.broken(f"{src.name} has a strike, and has not lied: {why}")
+        self.strikes[src.me] += 1
+        reason = self._of(party).claims.strike(src.process, why, at_once=at_once)
+        if reason and party.kind != "worker":
+            sim.expel(src.me, reason)
+
+    def _of(self, party: Party) -> _Receiver:
+        receiver = self._receivers.get(party.process)
+        if receiver is None:
+            receiver = self._receivers[party.process] = _Receiver(self.limits, from_start=not party.incarnation)
+        return receiver
+
+
+def admission_and_lies(
+    sim: Simulation, epoch_samples: int, batch_samples: int
+) -> tuple[SimulatedAdmission | None, Lies | None]:
+    """Of a cluster in which somebody lies; without liars a simulation is not made slower by a check."""
+    if not any(fault.kind == "lie" for fault in sim.cluster.faults):
+        return None, None
+    admission = SimulatedAdmission(sim, epoch_samples, batch_samples)
+    return admission, Lies(sim.seed, admission.limits)

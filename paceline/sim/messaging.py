@@ -1,0 +1,269 @@
+"""What parties say to one another: calls and their answers, means, news; and how it travels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from paceline.core.collective.mean_server import Averaged, Part
+from paceline.core.effects import COORDINATOR, SERVERS, Call, Mean, Reply, Start, Tell, To, Wait
+from paceline.core.errors import PeerLost, ProtocolError
+from paceline.core.message import gather, measures, scatter, size
+from paceline.sim.cluster.collective_time import Carriage
+from paceline.sim.kernel.processes import Errand, Life, Party
+
+if TYPE_CHECKING:
+    from paceline.sim.simulation import Simulation
+
+Passage = Callable[[Party, Party, Any], tuple[Any, int]]
+
+
+class Coding(Protocol):
+    """What becomes of means that the workers carry themselves."""
+
+    def handed_in(self, rank: int, part: Part) -> tuple[Part, int, bool]:
+        """As the others get it; the bytes that travel; whether everybody gets all of them, and not their sum."""
+
+    def handed_out(self, mean: Averaged) -> Averaged: ...
+
+
+BLOCKED = object()
+"""What carrying out an effect gives when its result comes later."""
+
+
+class Talk:
+    """All that is said in `sim`. `arms`: what carries out the effects by which a worker speaks and listens.
+
+    `mean`: the schedule by which workers carry a `Mean` among themselves. `passage`, `coding`: see `Simulation`.
+    """
+
+    def __init__(self, sim: Simulation, mean: str, passage: Passage | None, coding: Coding | None) -> None:
+        self._sim, self._world = sim, sim.world
+        self._carriage = Carriage(sim.network, sim.world.cards, mean)
+        self._passage, self._coding = passage, coding
+        self._heap, self._network = sim.heap, sim.network
+        # What the arrival of a message does. Bound once, for every message needs them.
+        self.asked, self.answered, self.heard = self._asked, self._answered, self._heard
+        self._post = sim.streams.post if sim.streams else self._post_directly
+        self._lies, self._admission = sim.lies, sim.admission
+        self._twice = self._sim.members.servers is not None  # who asks again may be answered again
+        self._several: dict[To, list[Party]] = {SERVERS: self._world.servers}
+        if self._world.coordinator:
+            self._several[COORDINATOR] = [self._world.coordinator]
+        self.arms: dict[type, Callable[[Life, Any], Any]] = {
+            Call: self._call,
+            Mean: self._meet,
+            Tell: self._tell,
+            Reply: self._answer,
+            Start: self._start,
+            Wait: self._wait,
+        }
+
+    # ---- calls and means, in the foreground or not ---------------------------------------------------------
+    def _call(self, life: Life, call: Call) -> object:
+        if call.to != COORDINATOR:
+            life.exchanges = 1
+        parties = self._several.get(call.to) or self._addressees(call.to)
+        life.awaited, life.blocked_at = self._ask(life, parties, call.message), self._sim.now
+        return BLOCKED
+
+    def _meet(self, life: Life, mean: Mean) -> object:
+        life.exchanges = 1
+        life.awaited, life.blocked_at = self._begin_mean(life, mean), self._sim.now
+        return BLOCKED
+
+    def _start(self, life: Life, start: Start) -> Errand:
+        effect = start.effect
+        if isinstance(effect, Mean) or effect.to != COORDINATOR:
+            life.exchanges = 1
+        if isinstance(effect, Mean):
+            return self._begin_mean(life, effect)
+        return self._ask(life, self._addressees(effect.to), effect.message)
+
+    def _wait(self, life: Life, wait: Wait) -> Any:
+        errand = wait.ticket
+        assert isinstance(errand, Errand)
+        if not errand.done:
+            life.awaited, life.blocked_at = errand, self._sim.now
+            return BLOCKED
+        if errand.error:
+            self._sim.heap.push(self._sim.now, self._sim.resume, life, None, errand.error)
+            return BLOCKED
+        return errand.value
+
+    def _begin_mean(self, life: Life, mean: Mean) -> Errand:
+        part = Part.of(mean)
+        errand = self._ask(life, self._world.means, part) if self._world.peers is None else self._ask_peers(life, part)
+        if self._sim.invariants:
+            self._sim.invariants.mean_begins(errand)
+        return errand
+
+    def _ask_peers(self, life: Life, part: Part) -> Errand:
+        assert self._world.peers is not None
+        errand = Errand(life)
+        errand.among = part.among
+        if not life.party.here:  # it was declared dead, and does not know
+            return errand
+        if self._coding is None:
+            errand.nbytes = size(part)
+        else:
+            part, errand.nbytes, errand.gathered = self._coding.handed_in(life.rank, part)
+        self._asked(self._world.peers, errand, part)
+        return errand
+
+    def _ask(self, life: Life, parties: list[Party], message: Any) -> Errand:
+        errand, post = Errand(life), self._post
+        if len(parties) > 1:
+            errand.missing, errand.parts = len(parties), [None] * len(parties)
+            for party, part in zip(parties, self._said(life.party, self._split(message, parties)), strict=True):
+                at = post(life.party, party, part, self.asked, (party, errand, part))
+                errand.sending_s = max(errand.sending_s, at - self._sim.now)
+            return errand
+        party = parties[0]
+        if self._lies:
+            (message,) = self._said(life.party, [message])
+        at = post(life.party, party, message, self.asked, (party, errand, message))
+        if self._sim.trace:
+            errand.sending_s = at - self._sim.now
+        return errand
+
+    def _asked(self, party: Party, errand: Errand, message: Any) -> None:
+        if not party.here:
+            self._sim.members.asked_in_vain(party, errand)
+            return
+        party.admit(errand)
+        if (
+            self._admission is not None
+            and (message := self._admission.admitted(party, errand.life.party, message)) is None
+        ):
+            return
+        on = party.on
+        for effect in on(self._sim.now + party.skew_s, errand.life.rank, message):
+            if type(effect) is Reply:
+                self._reply(party, effect.to, effect.message)
+            else:
+                self.say(party, effect)
+
+    def _answered(self, errand: Errand, message: Any, shard: int) -> None:
+        if self._twice and errand.has_answer_of(shard):
+            return
+        if errand.parts is not None:
+            errand.parts[shard] = message
+            errand.missing -= 1
+            if errand.missing:
+                return
+            message = gather(errand.parts, self._world.memory)
+        errand.value = message
+        errand.done = True
+        life = errand.life
+        if life.awaited is errand:
+            self._waited(life, errand)
+            self._sim.resume(life, message)
+
+    def lost(self, errand: Errand, name: str) -> None:
+        """Party `name` will never answer."""
+        life = errand.life
+        errand.error = PeerLost(f"{name} left before it answered worker {life.rank}")
+        errand.done = True
+        if life.awaited is errand:
+            self._waited(life, errand)
+            self._sim.resume(life, None, errand.error)
+
+    def _waited(self, life: Life, errand: Errand) -> None:
+        life.awaited = None
+        if self._sim.trace and life.alive:
+            waited = self._sim.now - life.blocked_at
+            communicating = min(waited, errand.sending_s + errand.receiving_s)
+            self._sim.note_span(life, "waiting", waited - communicating)
+            self._sim.note_span(life, "communicating", communicating)
+
+    # ---- what a party says and hears ---------------------------------------------------------------------
+    def _tell(self, life: Life, tell: Tell) -> None:
+        self.say(life.party, tell)
+
+    def _answer(self, life: Life, reply: Reply) -> None:
+        self._reply(life.party, reply.to, reply.message)
+
+    def _heard(self, party: Party, src: Party, message: Any) -> None:
+        if self._admission is not None and party.hears:
+            message = self._admission.admitted(party, src, message)
+        if party.hears and message is not None:
+            self.say_all(party, party.on(self._sim.now + party.skew_s, src.me, message))
+
+    def say_all(self, party: Party, effects: Iterable[Tell | Reply]) -> None:
+        for effect in effects:
+            self.say(party, effect)
+
+    def say(self, party: Party, effect: Tell | Reply) -> None:
+        """Send what a party's role says."""
+        if type(effect) is Reply:
+            self._reply(party, effect.to, effect.message)
+            return
+        parties = self._addressees(effect.to)
+        mass = self._sim.invariants and self._sim.invariants.mass
+        if mass and type(effect.to) is int:
+            mass.said(party, parties[0], effect.message)
+        for other, part in zip(parties, self._said(party, self._split(effect.message, parties)), strict=True):
+            self._post(party, other, part, self.heard, (other, party, part))
+
+    def _reply(self, party: Party, to: int, message: Any) -> None:
+        calls = party.open.get(to)
+        if not calls:
+            if not party.here:
+                return  # it was declared dead, and whoever asked has been told so
+            raise ProtocolError(f"{party.name} answers worker {to}, which has asked nothing: {message!r}")
+        self.answer(party, calls.pop(0), message)
+
+    def answer(self, party: Party, errand: Errand, message: Any) -> None:
+        if errand.among:
+            self._end_mean(errand, message)
+            return
+        post = self._post
+        at = post(party, errand.life.party, message, self.answered, (errand, message, party.me))
+        if self._sim.trace:
+            errand.receiving_s = max(errand.receiving_s, at - self._sim.now)
+
+    def _end_mean(self, errand: Errand, message: Any) -> None:
+        """All have come; every member has the mean as long after as its carrier takes."""
+        nbytes, party = errand.nbytes, errand.life.party
+        if self._coding is not None:
+            message = self._coding.handed_out(message)
+        errand.receiving_s = self._carriage.seconds(errand.among, nbytes, gathered=errand.gathered)
+        sent, received = self._carriage.moved(errand.among, party.me, nbytes, gathered=errand.gathered)
+        party.sent += sent
+        party.received += received
+        self._sim.heap.push(self._sim.now + errand.receiving_s, self.answered, errand, message, 0)
+
+    # ---- the wire ------------------------------------------------------------------------------------------
+    def _addressees(self, to: To) -> list[Party]:
+        several = self._several.get(to)
+        if several is not None:
+            return several
+        assert isinstance(to, int), f"{self._sim.scheme.name} has no {to}"
+        return [self._world.workers[to]]
+
+    def _said(self, src: Party, parts: Sequence[Any]) -> Sequence[Any]:
+        """`parts`, or what a worker that lies says in their place."""
+        if self._lies is None or src.kind != "worker":
+            return parts
+        return self._lies.parts(self._sim.now, src.me, parts)
+
+    def _split(self, message: Any, parties: list[Party]) -> list[Any]:
+        to_shards = parties is self._world.servers or parties is self._world.means
+        return scatter(message, self._world.shards) if to_shards else [message]
+
+    def _post_directly(
+        self, src: Party, dst: Party, message: Any, act: Callable[..., None], args: tuple[Any, ...]
+    ) -> float:
+        """When it will have arrived."""
+        if self._passage is None:
+            nbytes = measures[type(message)](message)
+        else:
+            arriving, nbytes = self._passage(src, dst, message)
+            args = tuple([arriving if arg is message else arg for arg in args])
+        if nbytes:
+            src.sent += nbytes
+            dst.received += nbytes
+        at = self._network.arrival(self._sim.now, src.card, dst.card, nbytes)
+        self._heap.put(at, act, args)
+        return at

@@ -1,0 +1,311 @@
+"""The discrete-event driver: carries every effect out on one heap of events and a virtual clock.
+
+No threads, no wall clock, no randomness but the seed's: the same arguments give the same run, bit for bit. What an
+event costs does not depend on how many workers there are, and it is kept low: effects are told apart by their type
+in one look-up, and the frames between an event and the scheme's own code are few.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from heapq import heappop
+from random import Random
+from typing import Any
+
+from paceline.core.effects import KEEP, RESET, Compute, Computed, Train, Trained
+from paceline.core.paramserver.gradient_check import SliceGate
+from paceline.core.paramserver.round import Round
+from paceline.core.role import Role, Update
+from paceline.core.samples.sample_leases import Leases
+from paceline.core.scheme import Scheme
+from paceline.core.trace import Record, Span
+from paceline.sim.checking.invariants import Invariants
+from paceline.sim.cluster.model import Cluster, uniform
+from paceline.sim.faults.confirmed_membership import ConfirmedMembers
+from paceline.sim.faults.fault_schedule import schedule
+from paceline.sim.faults.membership import Members
+from paceline.sim.faults.sample_leases import SimulatedLeases
+from paceline.sim.kernel.event_queue import Heap
+from paceline.sim.kernel.processes import Life, Party
+from paceline.sim.kernel.workload import Lender, Limit, ModelShard, Workload, plain_sgd
+from paceline.sim.message_checks import admission_and_lies
+from paceline.sim.messaging import BLOCKED, Coding, Passage, Talk
+from paceline.sim.world import World
+
+
+@contextmanager
+def seldom_collected() -> Iterator[None]:
+    """Python's collector of cycles walks through every object there is, and here nothing leaves cycles behind."""
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, 50, 1000)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+class Simulation:
+    """`scheme` on `cluster`, from the weights `w0`, doing `work`, whose seconds are those on the reference device.
+
+    Instead of a cluster the arguments of `paceline.sim.cluster.model.uniform` may be given. `mean`: the schedule by
+    which the workers carry a `Mean` among themselves; by default the servers do, and without servers a ring. `trace`
+    takes the records of all parties, each on its writer's clock. `watched`: every invariant is checked while it runs,
+    which may cost more than the simulation itself. `passage`: what becomes of a message on its way from one party to
+    another, and the bytes that travel; None where it arrives as it is. `coding`: the same of means that the workers
+    carry. `gate`: makes that of a shard, by its number; `rounds`: those of a shard, where they are not the plain ones.
+    `lender`: of whom the samples of `work` are leased, for clusters without hazards; `leases`: the queue of which they
+    are, for those with hazards. `shards`: what each server holds, and its update rule; by default equal parts, with a
+    rule of `update_factory`. `limit`: of what workers train. `batch_samples`: of the largest mini-batch of a worker's
+    own, where known, by which what one that lies says is judged. Raises ConfigError when the scheme cannot run on such
+    a cluster.
+    """
+
+    def __init__(
+        self,
+        scheme: Scheme,
+        w0: Any,
+        work: Workload,
+        *,
+        cluster: Cluster | None = None,
+        update_factory: Callable[[int], Update] | None = None,
+        seed: int = 0,
+        seconds_per_step: Iterable[float] = (),
+        trace: Callable[[Record], None] | None = None,
+        watched: bool = True,
+        mean: str = "",
+        passage: Passage | None = None,
+        gate: Callable[[int], SliceGate | None] = lambda shard: None,
+        rounds: Callable[[Iterable[int]], Round] | None = None,
+        coding: Coding | None = None,
+        lender: Lender | None = None,
+        leases: Leases | None = None,
+        shards: Sequence[ModelShard] = (),
+        limit: Limit | None = None,
+        batch_samples: int = 0,
+        **plain: Any,
+    ) -> None:
+        measured = tuple(seconds_per_step) or (cluster.seconds_per_step() if cluster else ())
+        cluster = cluster or uniform(**plain)
+        self.scheme, self.cluster = scheme, cluster
+        self.seed, self.length = seed, len(w0)
+        self.now, self.events = 0.0, 0
+        self.steps = [0] * cluster.workers
+        self.trace = trace
+        self.heap = Heap()
+        self.admission, self.lies = admission_and_lies(self, leases.samples if leases else 0, batch_samples)
+        self.invariants = Invariants(self) if watched else None
+        note = self._note if self.invariants else trace
+        self.world = World(
+            *(scheme, w0, cluster, update_factory or plain_sgd(0.1), seed, measured, note),
+            by_peers=bool(mean),
+            gate=gate,
+            rounds=rounds,
+            settled=lender.settled if lender else None,
+            shards=shards,
+        )
+        self.lender, self._limit = lender, limit
+        self.leasing = SimulatedLeases(self, leases, work) if leases and SimulatedLeases.suits(self) else None
+        if self.invariants:
+            self.invariants.watch_all()
+        self.network = self.world.network
+        self._work, self.worked = self.leasing or work, self._worked  # bound once, for every step needs it
+        confirmed = ConfirmedMembers(self, cluster.hazards, passage) if cluster.hazards else None
+        self.members = confirmed or Members(self)
+        self.streams = confirmed.streams if confirmed else None
+        self.talk = Talk(self, mean or "ring", passage, coding)
+        self._arms: dict[type, Callable[[Life, Any], Any]] = {
+            Compute: self._compute,
+            Train: self._train,
+            **self.talk.arms,
+        }
+        self.lives = [self.begin(party, incarnation=0) for party in self.world.workers]
+        schedule(self)
+
+    def begin(self, party: Party, incarnation: int, at: float = 0.0) -> Life:
+        """A life of a worker, whose loop starts at once or at `at`."""
+        rng = Random(f"{self.seed}/work/{party.me}/{incarnation}")
+        life = Life(party, incarnation, party.role.run(), rng)
+        self.heap.push(max(at, self.now), self.resume, life)
+        return life
+
+    # ---- for those who watch -----------------------------------------------------------------------------
+    def run(
+        self,
+        *,
+        until: float = math.inf,
+        max_events: float = math.inf,
+        stop: Callable[[Simulation], bool] | None = None,
+    ) -> Simulation:
+        """Until nothing is left to happen, the clock would pass `until`, there were `max_events` events in all,
+        or `stop` says so after an event."""
+        with seldom_collected():
+            if self.invariants is None:
+                self._run(until, max_events, stop)
+                return self
+            while self._run(until, min(max_events, self.invariants.look_at), stop) and self.events < max_events:
+                self.invariants.look()
+            if not len(self.heap):
+                self.invariants.nothing_is_left()
+        return self
+
+    def _run(self, until: float, max_events: float, stop: Callable[[Simulation], bool] | None) -> bool:
+        """True when only `max_events` ended it."""
+        soon, due, reach = self.heap.soon, self.heap.due, self.heap.reach
+        while True:  # its test is inside: Python 3.11 leaves a loop slow that ends in one
+            if not (soon or due or reach()):
+                break
+            if self.events >= max_events:
+                return True
+            event = heappop(soon) if soon and not (due and due[-1] < soon[0]) else due.pop()
+            if event[0] > until:
+                self.heap.put_back(event)
+                break
+            self.now, _, act, args = event
+            self.events += 1
+            act(*args)
+            if stop is not None and stop(self):
+                break
+        return False
+
+    def judged(self, accuracy: float) -> None:
+        """The model has been evaluated, and the coordinator hears of it."""
+        party = self.world.coordinator
+        if party:
+            self.talk.say_all(party, party.role.judged(self.now + party.skew_s, accuracy))
+
+    def leave(self, rank: int) -> None:
+        """Worker `rank` shall leave, cleanly, where it would begin its next step."""
+        self.members.leaving.add(rank)
+
+    def crash(self, rank: int) -> None:
+        """Worker `rank` is gone without goodbye; the others hear of it when its lease has run out."""
+        self.members.crash(rank)
+
+    def join(self, rank: int) -> None:
+        """Worker `rank` comes (back): a fresh role that begins with the current model; not if it was put out."""
+        if rank not in self.members.barred:
+            self.members.join(rank)
+
+    def expel(self, rank: int, reason: str) -> None:
+        """Worker `rank` is put out of the run for good, once what happens now is over."""
+        self.heap.push(self.now, self.members.expel, rank, reason)
+
+    @property
+    def liars(self) -> set[int]:
+        """Workers that have begun to lie; grows."""
+        return self.lies.ever if self.lies else set()
+
+    def rightful(self, ranks: Iterable[int] | None = None) -> set[int]:
+        """Those of `ranks`, or of all workers, that were not put out and have never lied."""
+        out = self.members.barred | self.liars
+        return set(range(self.cluster.workers) if ranks is None else ranks) - out
+
+    def restart(self, rank: int) -> None:
+        """Worker `rank` loses its `run` and all it waited for, and starts anew; what lives on its role survives."""
+        life = self.lives[rank]
+        if life.party.here:
+            life.end()
+            self.lives[rank] = self.begin(life.party, life.incarnation + 1)
+
+    def worker(self, rank: int) -> Role:
+        return self.world.workers[rank].role
+
+    def server(self, shard: int) -> Role:
+        return self.world.servers[shard].role
+
+    @property
+    def coordinator(self) -> Role | None:
+        return self.world.coordinator.role if self.world.coordinator else None
+
+    def model(self) -> Any:
+        """The weights that are evaluated and saved: on the servers, of a worker, or the mean of the workers'."""
+        return self.world.model()
+
+    # ---- one worker --------------------------------------------------------------------------------------
+    def resume(self, life: Life, value: Any = None, error: Exception | None = None) -> None:
+        """Its generator gets `value`, or `error`, and what it asks for is done until it has to wait."""
+        if not life.alive:
+            return
+        arms, generator = self._arms, life.generator
+        try:
+            effect = generator.throw(error) if error else generator.send(value)
+            while (value := arms[type(effect)](life, effect)) is not BLOCKED:
+                effect = generator.send(value)
+        except StopIteration:
+            life.alive = False
+        except Exception:
+            if life.rank not in self.liars:
+                raise
+            self.crash(life.rank)  # it has brought itself to what its box never meets
+
+    def _compute(self, life: Life, wanted: Compute) -> object:
+        limit = self._limit
+        if life.rank in self.members.leaving or (limit is not None and limit.done(life.rank)):
+            return self._leave(life)
+        result = self._work.compute(life.rank, wanted, life.rng)
+        steps = wanted.steps if limit is None else limit.steps(life.rank)
+        if speed := life.party.speed:
+            seconds = speed.seconds(self.now, result.seconds, steps)
+            result = Computed(result.g, result.samples, seconds, result.data, result.unused)
+        self.heap.put(self.now + result.seconds, self.worked, (life, result, steps))
+        return BLOCKED
+
+    def _train(self, life: Life, wanted: Train) -> object:
+        limit = self._limit
+        if life.rank in self.members.leaving or (limit is not None and limit.done(life.rank)):
+            return self._leave(life)
+        if life.fresh:
+            life.fresh = False
+            wanted = replace(wanted, memory=RESET) if wanted.memory is KEEP else wanted
+        result = self._work.train(life.rank, wanted, life.rng)
+        steps = wanted.steps if limit is None else limit.steps(life.rank)
+        if speed := life.party.speed:
+            seconds = speed.seconds(self.now, result.seconds, steps)
+            result = Trained(result.x, result.samples, seconds, result.memory, result.data)
+        self.heap.put(self.now + result.seconds, self.worked, (life, result, steps))
+        return BLOCKED
+
+    def _worked(self, life: Life, result: Computed | Trained, steps: int) -> None:
+        if not life.alive:
+            if self.lender and life.party.here:
+                self.lender.unused(life.rank, result.data)
+            if self.leasing and life.party.here:
+                self.leasing.unused(life.rank, result.data)
+            return
+        self.steps[life.rank] += steps
+        if self.trace:
+            self.note_span(life, "computing", result.seconds, steps, result.samples, life.exchanges)
+        life.exchanges = 0
+        self.resume(life, result)
+
+    def _leave(self, life: Life) -> object:
+        self.members.leave(life)
+        return BLOCKED
+
+    def _note(self, record: Record) -> None:
+        assert self.invariants is not None
+        self.invariants.record(record)
+        if self.trace:
+            self.trace(record)
+
+    def note_span(
+        self, life: Life, activity: str, seconds: float, steps: int = 0, samples: int = 0, exchanges: int = 0
+    ) -> None:
+        """Into the trace, that `life` did so until now."""
+        assert self.trace is not None
+        at = self.now + life.party.skew_s
+        self.trace(
+            Span(
+                at=at,
+                rank=life.rank,
+                activity=activity,
+                seconds=seconds,
+                steps=steps,
+                samples=samples,
+                exchanges=exchanges,
+            )
+        )

@@ -1,0 +1,153 @@
+"""`paceline bench`: figures with their limits, as a table and as JSON; mistakes are told before any is measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from paceline.bench import hosts
+from paceline.cli.commands.bench import SUBJECTS
+from paceline.cli.main import main
+
+Capture = pytest.CaptureFixture[str]
+
+TINY = {
+    "exchange": "--transport tcp --gate off,warn --servers 2 --mbytes 0.1 --slice-mb 0.01 --rounds 2",
+    "mean": "--transport tcp --carriers ring --mbytes 0.1 --rounds 2",
+    "codec": "--codecs 2bit --mbytes 0.1 --rounds 2",
+    "overhead": "--models mlp --servers 1 --transport tcp --batch 4 --steps 1 --rounds 2",
+    "links": "--transport tcp --rounds 2",
+}
+MEASURED = {
+    "exchange": ["push and pull, tcp, gate off", "push and pull, tcp"],
+    "mean": ["ring, tcp", "gloo"],
+    "codec": ["2bit: encode", "2bit: decode", "2bit: decode and add"],
+    "overhead": ["a step of mlp, 1 server"],
+    "links": ["ask for nothing, tcp", "ask for a megabyte, tcp"],
+}
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_every_subject_prints_a_table_and_writes_what_was_measured(
+    subject: str, capsys: Capture, tmp_path: Path
+) -> None:
+    path = tmp_path / "figures.json"
+    assert main(["bench", subject, *TINY[subject].split(), "--json", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    written = json.loads(path.read_text())
+    assert written["subject"] == subject
+    assert [row["what"] for row in written["figures"]] == MEASURED[subject]
+    for row in written["figures"]:
+        assert row["seconds_median"] > 0
+        assert row["seconds_limit"] > 0
+        assert row["ratio"] == pytest.approx(row["seconds_median"] / row["seconds_limit"])
+        assert row["bytes"] >= 0
+        assert row["rounds"] == 2
+        assert row["what"] in out
+        assert f"{row['ratio']:.2f}" in out
+
+
+@pytest.mark.parametrize("subject", ["exchange", "mean", "links"])
+def test_under_tls_it_measures_what_goes_between_hosts(subject: str, capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    tiny = TINY[subject].replace("--transport tcp ", "")  # which goes without saying then
+    tiny = tiny.replace(
+        "--gate off,warn --servers 2 ", ""
+    )  # and one job of two processes tells as much as two of three
+    measured = [what for what in MEASURED[subject] if "gate" not in what]
+    assert main(["bench", subject, *tiny.split(), "--tls", "--json", str(path)]) == 0
+    shown = {row["what"]: row["tls"] for row in json.loads(path.read_text())["figures"]}
+    assert shown == {what.replace("tcp", "tcp under TLS"): "tcp" in what for what in measured}
+    assert capsys.readouterr().err == ""
+
+
+def test_alone_it_says_what_can_be_measured(capsys: Capture) -> None:
+    assert main(["bench"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {subject} " in text for subject in SUBJECTS)
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_help_of_a_subject_says_what_bounds_it(subject: str, capsys: Capture) -> None:
+    assert main(["bench", subject, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "limit is" in text or "bounds it" in text
+    assert f"for example: paceline bench {subject}" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("exchnge", "did you mean 'exchange'?"),
+        ("exchange --transport ship", "did you mean 'shm'?"),
+        ("exchange --workers 0", "--workers: 0 is not a whole number between 1 and 64"),
+        ("exchange --mbytes nan", "--mbytes: nan is not a number between"),
+        ("exchange --scheme easgd", "easgd does more than push and pull: give asp or bsp"),
+        ("exchange --scheme aps", "did you mean 'asp'?"),
+        ("exchange --gate of", "did you mean 'off'?"),
+        ("exchange --tls --transport shm,tcp", "shared memory does not leave the machine and needs none"),
+        ("exchange --transport tcp --servers 3 --mbytes 0.00001", "give --servers 2 or less"),
+        ("mean --workers 1", "between 2 and 64"),
+        ("mean --carriers rnig", "did you mean 'ring'?"),
+        ("codec --codecs 2bits", "did you mean '2bit'?"),
+        ("codec --workers 2", "unknown option --workers"),
+        ("overhead --models lenett", "did you mean 'lenet'?"),
+        ("overhead --servers one", "one is not a whole number between 0 and 64"),
+        ("links --json no/such/folder.json", "not a file in a folder that there is"),
+        ("links --rounds", "--rounds: expected one argument"),
+        ("links --to 10.0.0.5:4711", "whoever measures a link needs a token: make one by"),
+        ("links --serve 10.0.0.5:4711 --to 10.0.0.6:4711", "not allowed with argument"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(words: str, expected: str, capsys: Capture) -> None:
+    assert main(["bench", *words.split()]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert expected in err
+    assert len(err.splitlines()) == 1, err
+
+
+@pytest.fixture
+def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    secret = "0123456789abcdef" * 4
+    path = tmp_path / "token"
+    path.write_text(secret)
+    path.chmod(0o600)
+    monkeypatch.setenv("PACELINE_TOKEN_FILE", str(path))
+    return secret
+
+
+def test_the_way_from_another_machine_is_measured_with_its_token(token: str, capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    with hosts.showing("127.0.0.1:0", token) as place:
+        for _ in range(2):  # also a second time
+            assert main(["bench", "links", "--to", place, "--rounds", "2", "--json", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.count("from there to here: ") == 2
+    nothing, megabyte = json.loads(path.read_text())["figures"]
+    assert nothing["what"] == f"ask {place} for nothing"
+    assert 0 < nothing["seconds_median"] < megabyte["seconds_median"]
+    assert megabyte["bytes"] == hosts.FREIGHT_BYTES
+
+
+def test_who_has_another_token_measures_nothing(token: str, capsys: Capture) -> None:
+    with hosts.showing("127.0.0.1:0", token[::-1]) as place:
+        assert main(["bench", "links", "--to", place]) == 1
+    assert "is `paceline bench links --serve` running there, with the same token?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--to 10.0.0.5", "'10.0.0.5': give a host and a port, such as 10.0.0.5:4711"),
+        ("--serve 0.0.0.0:4711", "give the one address by which others reach this machine"),
+        ("--serve 192.0.2.1:4711", "--serve 192.0.2.1:4711: "),
+    ],
+)
+def test_an_address_that_leads_nowhere_is_told(words: str, expected: str, token: str, capsys: Capture) -> None:
+    assert main(["bench", "links", *words.split()]) == 2
+    assert expected in capsys.readouterr().err

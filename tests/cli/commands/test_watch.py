@@ -1,0 +1,118 @@
+"""`paceline watch` from the outside: a run that is over, over HTTP; and what else schemes would give there."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from http.cookiejar import CookieJar
+from pathlib import Path
+
+import pytest
+
+from paceline.cli.main import main
+from paceline.cli.support.scheme_forecast import outlook_of
+from paceline.observe.watch.reader import Measured
+from tests.cli.conftest import refused_here
+
+SIMULATED = ["simulate", "--scheme", "bsp", "--slowdown", "1,1,1,4", "--step-ms", "20", "--timing-only"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "one"
+    assert main([*SIMULATED, "--steps", "40", "--out", str(out)]) == 0
+    return out
+
+
+def test_the_page_of_a_run_is_there_for_who_has_the_token_and_ends_with_ctrl_c(run: Path) -> None:
+    command = [sys.executable, "-m", "paceline", "watch", str(run)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        found = re.search(r"(http://127\.0\.0\.1:\d+)/\?token=\S+", process.stdout.readline())
+        assert found
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(found[1])
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+        assert b"Who holds whom up" in browser.open(found[0]).read()
+        assert b'"scheme":"bsp"' in browser.open(f"{found[1]}/about").read()
+    finally:
+        process.send_signal(signal.SIGINT)
+        code = process.wait(timeout=60)
+        process.stdout.close()
+    assert code == 0
+
+
+def test_with_watch_a_run_says_where_its_page_is_and_the_page_goes_with_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "paceline", *SIMULATED, "--steps", "5", "--watch", "--out", str(tmp_path / "r")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)  # until all of them have ended
+    assert done.returncode == 0
+    assert re.match(r"watch the run at http://127\.0\.0\.1:\d+/\?token=", done.stderr)
+    assert "paceline watch" in done.stderr.splitlines()[-1]
+    assert (tmp_path / "r" / "summary.json").is_file()
+
+
+def test_a_port_that_is_taken_is_refused_with_a_way_out(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = refused_here(capsys, "watch", str(run), "--port", str(port))
+    assert told == f"paceline: --port {port}: Address already in use; leave it out for a free one"
+
+
+def test_what_is_no_run_is_refused_with_a_way_out(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["watch", str(tmp_path)]) == 2
+    assert "no run is there" in capsys.readouterr().err
+    assert main(["watch", str(run), "--port", "a"]) == 2
+    assert "--port a" in capsys.readouterr().err
+
+
+def measured(*steps_s: float) -> list[Measured]:
+    return [
+        Measured(rank=rank, device="cpu", step_s=step_s, samples=32.0, exchange_s=0.001)
+        for rank, step_s in enumerate(steps_s)
+    ]
+
+
+def test_what_other_schemes_would_give_is_what_such_workers_can() -> None:
+    workers = measured(0.02, 0.02, 0.02, 0.08)
+    found = {told.scheme: told.rate for told in outlook_of(workers, {"scheme": "bsp", "servers": 1})}
+    assert found["bsp"] == pytest.approx(4 * 32 / 0.081, rel=0.06)
+    assert found["asp"] == pytest.approx(3 * 32 / 0.021 + 32 / 0.081, rel=0.06)
+    assert found["bsp"] < found["asp"]
+    steady = measured(0.02, 0.02, 0.02, 0.02)
+    restless = [dataclasses.replace(worker, spread_s=0.01) for worker in steady]
+    at_ease, harried = (
+        {told.scheme: told.rate for told in outlook_of(of, {"scheme": "bsp", "servers": 1})}
+        for of in (steady, restless)
+    )
+    assert harried["bsp"] < 0.9 * at_ease["bsp"]
+    assert harried["asp"] == pytest.approx(at_ease["asp"], rel=0.1)
+    alone = {told.scheme for told in outlook_of(workers, {"scheme": "localsgd", "servers": 0})}
+    assert outlook_of(workers, {"scheme": "bsp", "servers": 3})
+    assert "localsgd" in alone
+    assert "asp" not in alone
+
+
+def test_what_gsp_would_give_is_with_the_groups_that_the_run_has() -> None:
+    workers = measured(0.02, 0.08, 0.02, 0.08)
+
+    def under_gsp(of: list[Measured], **parameters: str) -> float:
+        told = outlook_of(of, {"scheme": "bsp", "servers": 1, "parameters": {"gsp": parameters}})
+        return next(foretold.rate for foretold in told if foretold.scheme == "gsp")
+
+    alike = 2 * 32 / 0.021 + 2 * 32 / 0.081
+    unlike = 4 * 32 / 0.081
+    assert under_gsp(workers) == pytest.approx(alike, rel=0.06)
+    assert under_gsp(workers, groups="0,2;1,3") == pytest.approx(alike, rel=0.06)
+    assert under_gsp(workers, groups="0,1;2,3") == pytest.approx(unlike, rel=0.06)
+    assert under_gsp(workers, labels="a*2,b*2") == pytest.approx(unlike, rel=0.06)
+    without_1 = 32 / 0.021 + 2 * 32 / 0.081  # worker 0 alone, and 3 still holds 2 up
+    assert under_gsp([workers[0], *workers[2:]], groups="0,1;2,3") == pytest.approx(without_1, rel=0.06)

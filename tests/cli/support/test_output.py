@@ -1,0 +1,112 @@
+"""A run whose output is lost ends as it would have ended."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from paceline.cli.support.output import dropping_output, replacing_unprintable
+from paceline.cli.support.run_and_report import run_and_report
+from paceline.observe.terminal.streams import DroppingStream
+from tests.observe.fake_runs import summary
+
+SIMULATION = "simulate --scheme bsp --parameters 1000 --workers 2 --step-ms 50 --timing-only --seconds 1"
+
+
+def broken_pipe() -> int:
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+@pytest.mark.parametrize("lost", [broken_pipe, lambda: os.open("/dev/full", os.O_WRONLY)], ids=["pipe", "disk"])
+def test_what_cannot_be_written_is_dropped_and_the_stream_stays_usable(lost: Callable[[], int]) -> None:
+    with open(lost(), "w", encoding="utf-8") as file:
+        stream = DroppingStream(file)
+        for _ in range(3):
+            print("x" * 100_000, file=stream, flush=True)
+    # Closing it flushed what was left: nothing fails when the interpreter exits either.
+
+
+def test_characters_that_an_encoding_lacks_are_replaced() -> None:
+    raw = io.BytesIO()
+    stream = DroppingStream(io.TextIOWrapper(raw, encoding="ascii"))
+    print("Ünïcode ─", file=stream, flush=True)
+    assert raw.getvalue() == b"?n?code ?\n"
+
+
+def test_the_standard_streams_are_given_back() -> None:
+    before = sys.stdout, sys.stderr
+    with dropping_output():
+        assert (sys.stdout, sys.stderr) != before
+    assert (sys.stdout, sys.stderr) == before
+
+
+@pytest.mark.parametrize("where", ["> /dev/full 2>&1", "2>&1 | true"], ids=["full disk", "closed pipe"])
+def test_a_run_without_anywhere_to_print_leaves_its_summary_and_exits_with_0(where: str, tmp_path: Path) -> None:
+    command = f"{sys.executable} -m paceline {SIMULATION} --out {tmp_path}/run {where}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], timeout=60)
+    assert done.returncode == 0
+    assert (tmp_path / "run" / "summary.json").exists()
+
+
+ASCII = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names of files are text")
+@pytest.mark.parametrize("environment", [{}, ASCII], ids=["utf-8", "ascii"])
+@pytest.mark.parametrize("name", [b"b\xffad", "\u00e9".encode()], ids=["undecodable", "not ascii"])
+def test_a_folder_of_any_name_is_fine_whatever_can_be_printed(
+    tmp_path: Path, name: bytes, environment: dict[str, str]
+) -> None:
+    def paceline(*words: str | bytes) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [sys.executable, "-m", "paceline", *words],
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            capture_output=True,
+            timeout=60,
+        )
+
+    done = paceline(*SIMULATION.split(), "--out", name)
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False), done.stderr
+    assert (Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name))) / "summary.json").exists()
+    for verb in ("summary", "schemes"):
+        done = paceline(verb, *([name] if verb == "summary" else []))
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_standard_output_is_as_strict_as_before_when_a_command_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    with replacing_unprintable():
+        print("Ünïcode ─", flush=True)
+    assert raw.getvalue() == b"?n?code ?\n"
+    assert sys.stdout.errors == "strict"
+
+
+def test_training_whose_reader_leaves_after_a_line_leaves_model_and_summary(tmp_path: Path) -> None:
+    options = "--data digits --workers 1 --epochs 2"
+    command = (
+        f"{sys.executable} -m paceline train {options} --out {tmp_path}/run 2>&1 | head -1; exit ${{PIPESTATUS[0]}}"
+    )
+    assert subprocess.run(["bash", "-c", command], timeout=120, stdout=subprocess.DEVNULL).returncode == 0
+    assert {"model.safetensors", "summary.json"} <= {path.name for path in (tmp_path / "run").iterdir()}
+
+
+@pytest.mark.parametrize(("left", "code"), [(("summary.json", "model.safetensors"), 0), (("summary.json",), 1)])
+def test_a_run_whose_model_could_not_be_saved_anywhere_is_no_success(
+    left: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = SimpleNamespace(run=summary, interrupt=lambda _: None, interrupted="", left={"run": left})
+    assert run_and_report(runner) == code
+    said, told = capsys.readouterr()
+    assert said.splitlines()[-1] == f"left in run: {' '.join(left)}"
+    assert ("could not be saved anywhere" in told) == bool(code)

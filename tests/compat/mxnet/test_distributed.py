@@ -1,0 +1,290 @@
+"""What MXNet's KVStore promises, sentence by sentence, on stores of several workers and servers."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from paceline.core.errors import ConfigError, PacelineError, TimedOut
+from paceline.kvstore import KVStore, create
+from tests.compat.mxnet.store_threads import run
+from tests.launch.process_tree import within
+
+
+def random(seed: int, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_only_the_value_of_rank_0_is_used() -> None:
+    def work(kv: KVStore) -> Tensor:
+        kv.init("w", torch.full((3,), 1.0 + kv.rank))
+        return torch.as_tensor(kv.pull("w"))
+
+    assert [value.tolist() for value in run(work, workers=3)] == [[1.0] * 3] * 3
+
+
+def test_a_sum_and_never_a_mean_takes_the_place_of_the_value() -> None:
+    def work(kv: KVStore) -> Tensor:
+        kv.init(["w", 7], [torch.zeros(3), torch.zeros(2, 2)])
+        kv.push(["w", 7], [torch.full((3,), 1.0 + kv.rank), [torch.ones(2, 2)] * 2])
+        return torch.cat([v.flatten() for v in kv.pull(["w", 7])])
+
+    assert [value.tolist() for value in run(work, workers=3)] == [[6.0] * 7] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"), [("sgd", {"lr": 0.1, "momentum": 0.9}), ("adam", {"lr": 0.01}), ("adagrad", {"lr": 0.1})]
+)
+@pytest.mark.parametrize("bound", [1, 1_000_000])
+def test_dist_sync_gives_what_one_process_gives_with_the_summed_gradient(
+    name: str, numbers: dict[str, Any], bound: int
+) -> None:
+    """Whether a key is cut over the servers or whole on one."""
+
+    def work(kv: KVStore) -> Tensor:
+        kv.set_optimizer(name, rescale_grad=0.5, **numbers)
+        kv.init("w", random(0, 7, 3))
+        w = torch.empty(7, 3)
+        for step in range(5):
+            kv.pushpull("w", random(1 + 2 * step + kv.rank, 7, 3), out=w)
+        return w
+
+    alone = create("local")
+    alone.set_optimizer(name, rescale_grad=0.5, **numbers)
+    alone.init("w", random(0, 7, 3))
+    for step in range(5):
+        alone.push("w", [random(1 + 2 * step + rank, 7, 3) for rank in range(2)])
+    first, second = run(work, bound=bound, servers=3)
+    assert torch.equal(first, second)
+    torch.testing.assert_close(first, alone.pull("w"))
+
+
+def test_a_pull_sees_the_pushes_that_the_same_worker_made_before_it() -> None:
+    def work(kv: KVStore) -> list[float]:
+        kv.set_optimizer("sgd", lr=1.0)
+        kv.init("w", torch.zeros(1))
+        seen = []
+        for _ in range(20):
+            kv.push("w", -torch.ones(1))
+            seen.append(kv.pull("w").item())
+        return seen
+
+    for type in ("dist_sync", "dist_async"):
+        for seen in run(work, type):
+            assert seen == sorted(seen)
+            assert all(value >= count for count, value in enumerate(seen, 1))
+
+
+def test_dist_async_updates_with_every_push() -> None:
+    def work(kv: KVStore) -> float:
+        kv.set_optimizer("sgd", lr=1.0)
+        kv.init("w", torch.zeros(1))
+        for _ in range(10 * (1 + kv.rank)):
+            kv.push("w", -torch.ones(1))
+        kv.pull("w")  # all pushes of this worker are in it
+        kv.barrier()
+        return float(kv.pull("w"))
+
+    assert run(work, "dist_async", workers=3) == [60.0] * 3
+
+
+def test_dist_async_refuses_a_push_without_an_optimizer() -> None:
+    def work(kv: KVStore) -> None:
+        kv.init("w", torch.zeros(1))
+        kv.push("w", torch.ones(1))
+        with pytest.raises(ConfigError, match="call set_optimizer first"):
+            kv.pull("w")
+
+    run(work, "dist_async")
+
+
+def test_dist_ssync_lets_nobody_pull_who_is_further_ahead_than_the_staleness() -> None:
+    behind = threading.Event()
+
+    def work(kv: KVStore) -> bool:
+        kv.set_optimizer("sgd", lr=1.0)
+        kv.init("w", torch.zeros(1))
+        if kv.rank == 1:
+            behind.wait(20.0)
+            kv.push("w", -torch.ones(1))
+            return True
+        for _ in range(2):
+            kv.push("w", -torch.ones(1))
+            kv.pull("w")
+        kv.push("w", -torch.ones(1))
+        threading.Timer(0.2, behind.set).start()
+        return float(kv.pull("w")) == 4.0  # the third push was one too many, until the other worker's came
+
+    assert run(work, "dist_ssync", staleness=2) == [True, True]
+
+
+def test_dist_gsync_updates_when_a_group_is_complete() -> None:
+    def work(kv: KVStore) -> tuple[float, float]:
+        kv.set_optimizer("sgd", lr=1.0)
+        kv.init("w", torch.zeros(1))
+        if kv.rank < 2:
+            kv.push("w", -torch.ones(1))
+            kv.pull("w")
+        kv.barrier()
+        first = float(kv.pull("w"))
+        kv.barrier()
+        if kv.rank == 2:
+            kv.push("w", -torch.ones(1))
+            kv.pull("w")
+        kv.barrier()
+        return first, float(kv.pull("w"))
+
+    # The sum of the first group, of which Y is 1; then that of the second over Y = 2, for the update it had not seen.
+    assert run(work, "dist_gsync", workers=3, groups=((0, 1), (2,))) == [(2.0, 2.5)] * 3
+
+
+def test_rows_of_a_sparse_gradient_are_all_that_travels_and_changes() -> None:
+    def work(kv: KVStore) -> tuple[Tensor, Tensor, Tensor]:
+        kv.set_optimizer("sgd", lr=1.0)
+        kv.init("table", torch.zeros(6, 2))
+        rows = torch.tensor([[0, 5]]) if kv.rank else torch.tensor([[1, 5]])
+        kv.push("table", torch.sparse_coo_tensor(rows, -torch.ones(2, 2), (6, 2), check_invariants=True))
+        out = torch.full((6, 2), 9.0)
+        kv.row_sparse_pull("table", out, row_ids=torch.tensor([5, 0, 5]))
+        return (
+            kv.pull("table")[:, 0],
+            out[:, 0],
+            kv.row_sparse_pull("table", row_ids=torch.tensor([5, 1])).to_dense()[:, 1],
+        )
+
+    for bound in (1, 1000):
+        for table, out, rows in run(work, bound=bound):
+            assert table.tolist() == [1.0, 1.0, 0.0, 0.0, 0.0, 2.0]
+            assert out.tolist() == [1.0, 9.0, 9.0, 9.0, 9.0, 2.0]
+            assert rows.tolist() == [0.0, 1.0, 0.0, 0.0, 0.0, 2.0]
+
+
+def test_two_bits_leave_for_later_what_they_do_not_send() -> None:
+    def work(kv: KVStore) -> list[list[float]]:
+        kv.set_gradient_compression({"type": "2bit", "threshold": 0.5})
+        kv.init("w", torch.zeros(3))
+        seen = []
+        for _ in range(2):
+            kv.push("w", torch.tensor([0.3, -0.6, 1.2]))
+            seen.append(kv.pull("w").tolist())
+        return seen
+
+    assert run(work) == [[[0.0, -1.0, 1.0], [1.0, -1.0, 1.0]]] * 2
+
+
+def test_optimizer_states_are_saved_and_loaded_on_any_number_of_servers(tmp_path: Path) -> None:
+    def work(kv: KVStore, load: bool) -> Tensor:
+        kv.set_optimizer("adam", lr=0.1)
+        kv.init("w", random(0, 5, 2))
+        if load:
+            kv.load_optimizer_states(tmp_path / "states")
+            kv.barrier()
+        for step in (3, 4) if load else (1, 2):
+            kv.push("w", random(step, 5, 2))
+        w = kv.pull("w")
+        kv.save_optimizer_states(tmp_path / ("more" if load else "states"))
+        return torch.as_tensor(w)
+
+    def all_at_once(kv: KVStore) -> None:
+        kv.set_optimizer("adam", lr=0.1)
+        kv.init("w", random(0, 5, 2))
+        for step in (1, 2, 3, 4):
+            kv.push("w", random(step, 5, 2))
+        kv.pull("w")
+        kv.save_optimizer_states(tmp_path / "whole")
+
+    run(lambda kv: work(kv, False), servers=1, bound=1)
+    run(lambda kv: work(kv, True), servers=3, bound=1)
+    run(all_at_once, servers=2, bound=1)
+    from safetensors.torch import load_file
+
+    more, whole = load_file(tmp_path / "more"), load_file(tmp_path / "whole")
+    assert set(more) == set(whole) != set()
+    for name in whole:
+        torch.testing.assert_close(more[name], whole[name])
+
+
+def test_a_wait_in_vain_names_the_key_the_server_and_the_worker_that_is_missing() -> None:
+    def work(kv: KVStore) -> str:
+        kv.init("w", torch.zeros(1))
+        if kv.rank:
+            return ""
+        with pytest.raises(TimedOut) as told:
+            kv.pushpull("w", torch.ones(1))
+        with pytest.raises(TimedOut, match=r"the barrier by server 0 .*, which waits for worker 1"):
+            kv.barrier()
+        return str(told.value)
+
+    done = threading.Event()
+
+    def patient(kv: KVStore) -> str:
+        said = work(kv)
+        done.set() if kv.rank == 0 else done.wait(20.0)
+        return said
+
+    said = run(patient, timeout_s=0.3, servers=1)[0]
+    assert "worker 0 waited 0.3 s for the answer to pushpull of key 'w' by server 0" in said
+    assert "which waits for worker 1 (" in said
+
+
+def shapes(kv: KVStore) -> None:
+    kv.init("w", torch.zeros(1 + kv.rank))
+
+
+def optimizers(kv: KVStore) -> None:
+    kv.set_optimizer("sgd", lr=0.25 * (1 + kv.rank))
+
+
+def codecs(kv: KVStore) -> None:
+    kv.set_gradient_compression({"type": ("2bit", "fp16")[kv.rank]})
+
+
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [
+        (shapes, r"worker \d initialises key 'w' with float32 of shape \(\d,\), another worker with .*"),
+        (optimizers, r"worker \d sets the optimizer SGD .*, another worker SGD .*"),
+        (codecs, r"worker \d compresses with .*, another worker with .*"),
+    ],
+)
+def test_of_workers_that_disagree_the_second_to_say_so_is_told(work: Callable[[KVStore], None], told: str) -> None:
+    refusals: list[str] = []
+
+    def life(kv: KVStore) -> None:
+        try:
+            work(kv)
+        except ConfigError as error:
+            refusals.append(str(error))
+            raise
+
+    with pytest.raises(PacelineError):
+        run(life, servers=1)
+    assert len(refusals) == 1
+    assert re.fullmatch(f"{told}: give all.* the same", refusals[0])
+
+
+def test_a_worker_that_is_lost_is_counted_and_waited_for_no_longer() -> None:
+    def work(kv: Any) -> tuple[int, float]:
+        kv.init("w", torch.zeros(1))
+        if kv.rank == 2:
+            kv._session.close()  # as a process that is killed
+            raise KeyboardInterrupt
+        kv.pushpull("w", value := torch.ones(1))
+        within(5.0, lambda: kv.num_dead_nodes > 0)  # the servers may have heard of it before this worker
+        return kv.num_dead_nodes, float(value)
+
+    def life(kv: Any) -> Any:
+        try:
+            return work(kv)
+        except KeyboardInterrupt:
+            kv._asking.closed = True
+            return None
+
+    assert run(life, workers=3) == [(1, 2.0), (1, 2.0), None]

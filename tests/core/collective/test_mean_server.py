@@ -1,0 +1,136 @@
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from paceline.core.collective.mean_server import MeanServer, Part, mean_model
+from paceline.core.scheme import Scheme
+from tests.role_driver import ByHand
+
+
+def part(v: float, weight: float = 1.0, among: tuple[int, ...] = (0, 1, 2), tag: str = "t") -> Part:
+    return Part(v=np.array([v]), among=among, tag=tag, weight=weight)
+
+
+@pytest.fixture
+def meeting() -> ByHand:
+    return ByHand(MeanServer, None, workers=3)
+
+
+def test_all_are_answered_with_the_weighted_mean_once_the_last_one_came(meeting: ByHand) -> None:
+    assert meeting.on(2, part(1.0, weight=1.0)) == {}
+    assert meeting.on(0, part(2.0, weight=2.0)) == {}
+    answers = meeting.on(1, part(4.0, weight=5.0))
+    assert set(answers) == {0, 1, 2}
+    assert all(answer.v == [25 / 8] and answer.weight == 8 for answer in answers.values())
+    assert not meeting.role.meetings
+
+
+def test_meetings_of_another_tag_or_other_members_are_other_meetings(meeting: ByHand) -> None:
+    assert meeting.on(0, part(1.0, among=(0, 1))) == {}
+    assert meeting.on(2, part(2.0, among=(2,)))[2].v == [2.0]
+    assert meeting.on(1, part(5.0, among=(0, 1)))[0].v == [3.0]
+    assert meeting.on(1, part(3.0, among=(0, 1), tag="u")) == {}
+    assert meeting.on(0, part(5.0, among=(0, 1), tag="u"))[1].v == [4.0]
+
+
+def test_a_member_of_several_meetings_is_answered_in_the_order_in_which_it_asked() -> None:
+    """A reply belongs to the oldest open question, and meetings may close in any order."""
+    meeting = ByHand(MeanServer, SimpleNamespace(means_at_once=2), workers=3)
+    assert meeting.on(0, part(1.0, among=(0, 1), tag="t")) == {}
+    assert meeting.on(0, part(3.0, among=(0, 2), tag="u")) == {}
+    assert set(meeting.on(2, part(9.0, among=(0, 2), tag="u"))) == {2}, "u is over, and 0 has asked for t before"
+    replies = list(meeting.role.on(0.0, 1, part(7.0, among=(0, 1), tag="t")))
+    assert [(reply.to, float(reply.message.v[0])) for reply in replies] == [(0, 4.0), (0, 6.0), (1, 4.0)]
+
+
+def test_who_leaves_is_not_waited_for(meeting: ByHand) -> None:
+    meeting.on(0, part(1.0))
+    meeting.on(1, part(3.0))
+    answers = meeting.gone(2)
+    assert {rank: answer.v[0] for rank, answer in answers.items()} == {0: 2.0, 1: 2.0}
+    assert meeting.on(0, part(1.0, tag="next")) == {}
+    assert set(meeting.on(1, part(1.0, tag="next"))) == {0, 1}
+
+
+def test_what_was_brought_before_leaving_counts_and_is_not_answered(meeting: ByHand) -> None:
+    meeting.on(2, part(9.0))
+    assert meeting.gone(2) == {}
+    meeting.on(0, part(1.0))
+    answers = meeting.on(1, part(2.0))
+    assert set(answers) == {0, 1}
+    assert answers[0].v == [4.0]
+
+
+def test_what_was_brought_before_all_were_lost_is_not_met_by_those_who_begin_anew(meeting: ByHand) -> None:
+    """Newcomers that found nobody to follow come to the tags of the beginning once more."""
+    for rank in (2, 1):
+        meeting.gone(rank)
+    meeting.came(1)
+    assert meeting.on(0, part(9.0)) == {}
+    meeting.gone(0)
+    meeting.came(0)
+    assert meeting.on(1, part(1.0)) == {}, "the other newcomer has not come to it yet"
+    assert meeting.on(0, part(3.0))[1].v == [2.0]
+
+
+def test_a_repeat_is_counted_once(meeting: ByHand) -> None:
+    meeting.on(0, part(1.0))
+    assert meeting.on(0, part(7.0)) == {}
+    meeting.on(1, part(2.0))
+    assert meeting.on(2, part(3.0))[0].v == [2.0]
+
+
+def test_who_asks_again_after_the_meeting_gets_the_same_answer(meeting: ByHand) -> None:
+    for rank in (0, 1):
+        meeting.on(rank, part(1.0))
+    result = meeting.on(2, part(4.0))[1]
+    assert meeting.on(1, part(100.0)) == {1: result}
+    assert meeting.on(1, part(1.0, tag="next")) == {}
+
+
+def test_nothing_at_all_averages_to_nothing(meeting: ByHand) -> None:
+    for rank in (0, 1):
+        meeting.on(rank, part(1.0, weight=0.0))
+    answer = meeting.on(2, part(1.0, weight=0.0))[0]
+    assert (answer.v, answer.weight) == ([0.0], 0.0)
+
+
+def test_what_is_no_part_is_refused(meeting: ByHand) -> None:
+    with pytest.raises(TypeError, match="MeanServer got str and has no use for it"):
+        meeting.on(0, "hello")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoAtOnce(Scheme):
+    means_at_once = 2
+
+
+def test_as_many_results_are_kept_as_a_restarted_member_may_ask_for_again() -> None:
+    for scheme, again in ((None, [None, 2.0]), (TwoAtOnce(), [1.0, 2.0])):
+        meeting = ByHand(MeanServer, scheme, workers=2)
+        for tag, v in (("t", 1.0), ("u", 2.0)):
+            for rank in (0, 1):
+                answers = meeting.on(rank, part(v, among=(0, 1), tag=tag))
+        assert set(answers) == {0, 1}
+        repeated = [meeting.on(0, part(v, among=(0, 1), tag=tag)).get(0) for tag, v in (("t", 1.0), ("u", 2.0))]
+        assert [answer and answer.v[0] for answer in repeated] == again
+
+
+def test_what_is_forgotten_is_held_no_longer(meeting: ByHand) -> None:
+    for rank in range(3):
+        meeting.on(rank, part(1.0, tag="initial"))
+    meeting.role.forget("initial")
+    assert not any(meeting.role.closed.values())
+    for rank in range(3):
+        meeting.on(rank, part(2.0, tag="later"))
+    meeting.role.forget("initial")
+    assert [[kept.tag for kept in meeting.role.closed[rank]] for rank in range(3)] == [["later"]] * 3
+
+
+def test_where_no_model_counts_the_first_is_the_model() -> None:
+    one, other = np.array([1.0]), np.array([5.0])
+    assert mean_model([(one, 0.0), (other, 0.0)]) == one
+    assert mean_model([(one, 0.0), (other, 2.0)]) == other
+    assert mean_model([(one, 1.0), (other, 3.0)]) == [4.0]

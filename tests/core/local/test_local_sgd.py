@@ -1,0 +1,121 @@
+"""What every scheme that trains locally shares, shown on local SGD."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paceline.schemes  # noqa: F401  enters them into the registry
+from paceline.core.collective.mean_server import Averaged
+from paceline.core.effects import KEEP, RESET, Effect, Mean, Train, Trained
+from paceline.core.role import Place
+from paceline.core.scheme import make
+from paceline.sim import Simulation, Steps
+
+GOALS = np.array([[1.0, 0.0, 3.0], [5.0, 2.0, -1.0]])
+
+
+class Seen(Steps):
+    """Notes what the optimizers were told to remember."""
+
+    def __init__(self, momentum: float = 0.5, samples: Callable[[int], int] = lambda rank: 1 + 2 * rank) -> None:
+        super().__init__(
+            lambda rank, rng: 1.0 + rank,
+            lambda rank, w: w - GOALS[rank],
+            samples=samples,
+            lr=0.25,
+            momentum=momentum,
+        )
+        self.memories: list[Any] = []
+
+    def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
+        if rank == 1:
+            self.memories.append(wanted.memory)
+        return super().train(rank, wanted, rng)
+
+
+def run(rounds: int, servers: int = 1, work: Seen | None = None, **parameters: Any) -> tuple[Simulation, Seen]:
+    work = work or Seen()
+    sim = Simulation(make("localsgd", parameters), np.zeros(3), work, workers=2, servers=servers)
+    return sim.run(stop=lambda sim: min(sim.worker(r).round for r in (0, 1)) == rounds), work
+
+
+def test_kept_memory_is_never_touched_and_reset_memory_always() -> None:
+    assert set(run(4, memory="keep")[1].memories) == {KEEP}
+    assert set(run(4, memory="reset")[1].memories) == {RESET}
+
+
+@pytest.mark.parametrize("servers", [0, 1, 3])
+def test_averaged_memory_is_the_mean_by_samples(servers: int) -> None:
+    """One local step: the momentum of both is the gradient, so their mean is the gradient of the union."""
+    sim, work = run(2, servers, tau=1, memory="average")
+    g = (GOALS[0] + 3 * GOALS[1]) / 4
+    first, second = work.memories[0], work.memories[1]
+    assert first == KEEP, "there is nothing to average before the first round"
+    assert second == pytest.approx(-g)
+    w1 = 0.25 * g
+    assert sim.model() == pytest.approx(w1 - 0.25 * ((w1 - g) + 0.5 * -g), abs=1e-12)
+
+
+def test_one_step_with_average_is_one_process_with_momentum_on_the_union() -> None:
+    g, w, v = (GOALS[0] + 3 * GOALS[1]) / 4, np.zeros(3), np.zeros(3)
+    for _ in range(7):
+        v = 0.5 * v + (w - g)
+        w = w - 0.25 * v
+    assert run(7, tau=1, memory="average")[0].model() == pytest.approx(w)
+    assert run(7, tau=1, memory="keep")[0].model() == pytest.approx(w), "so it is when kept: momentum is linear"
+
+
+def test_an_optimizer_without_memory_has_nothing_to_average() -> None:
+    sim, work = run(3, work=Seen(momentum=0.0), memory="average")
+    assert set(map(str, work.memories)) == {KEEP}
+    assert sim.model() == pytest.approx(run(3, work=Seen(momentum=0.0), memory="keep")[0].model())
+
+
+def effects_of(memory_length: int, kill_after: int | None) -> list[Effect]:
+    """What a worker yields in one round, restarted after so many effects if at all."""
+    scheme = make("localsgd", {"memory": "average"})
+    place = Place(me=0, workers=(0,), w=np.zeros(4), update=lambda w, g, samples: w)
+    worker = scheme.Worker(scheme, place)
+    seen: list[Effect] = []
+    loop, answer = worker.run(), None
+    while worker.round == 0 or not seen:
+        effect = loop.send(answer)
+        seen.append(effect)
+        if len(seen) == kill_after:
+            loop.close()
+            loop, answer = worker.run(), None
+            continue
+        match effect:
+            case Train(x):
+                answer = Trained(x + 1, 10, 1.0, np.arange(float(memory_length)) + len(seen))
+            case Mean(v):
+                answer = Averaged(v=v * 2, weight=10.0)
+        if isinstance(effect, Train) and worker.round:
+            break
+    return seen
+
+
+def means(effects: list[Effect]) -> list[tuple[str, list[float]]]:
+    return [(str(effect.tag), effect.v.tolist()) for effect in effects if isinstance(effect, Mean)]
+
+
+@pytest.mark.parametrize("memory_length", [3, 4, 9])
+def test_a_memory_longer_than_the_model_is_averaged_in_parts_that_are_not(memory_length: int) -> None:
+    *effects, after = effects_of(memory_length, None), None
+    parts = [effect.v for effect in effects[0] if isinstance(effect, Mean) and "memory" in str(effect.tag)]
+    assert after is None
+    assert np.concatenate(parts).tolist() == (np.arange(float(memory_length)) + 1).tolist()
+    assert max(map(len, parts)) <= 4
+
+
+@pytest.mark.parametrize("kill_after", range(2, 6))
+def test_who_is_restarted_at_a_meeting_brings_the_same_again_and_nothing_twice(kill_after: int) -> None:
+    whole, killed = means(effects_of(9, None)), means(effects_of(9, kill_after))
+    assert len(whole) == 4
+    repeated = kill_after - 2
+    assert killed == whole[: repeated + 1] + whole[repeated:]

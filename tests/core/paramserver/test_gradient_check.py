@@ -1,0 +1,179 @@
+"""What servers refuse, in every box that takes contributions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.core.collective.mean_server import MeanServer, Part
+from paceline.core.effects import Reply
+from paceline.core.errors import ConfigError, Diverged
+from paceline.core.local.elastic_averaging import Replica
+from paceline.core.paramserver.gated_server import ClockedServer
+from paceline.core.paramserver.gradient_check import REFUSED_IN_A_ROW, GatePolicy, SliceGate
+from paceline.core.role import Place
+from paceline.core.scheme import make, names
+from paceline.core.trace import Gated, Record
+from tests.role_driver import ByHand, server
+
+CLOCKED = [name for name in names() if issubclass(make(name, {}).Server or object, ClockedServer)]
+
+
+def gate(mode: str = "warn", workers: int = 2, note: Any = None, **policy: Any) -> SliceGate:
+    made = GatePolicy(mode=mode, **policy).gate(lambda v, onto: float(np.linalg.norm(v)), workers, 0, note)
+    assert made is not None
+    return made
+
+
+def test_the_catalogue_has_clocked_schemes() -> None:
+    assert {"asp", "bsp", "ssp", "gsp", "ksync", "weedout", "partial", "dssp", "dcasgd"} <= set(CLOCKED)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("scheme", CLOCKED)
+def test_a_refused_push_changes_nothing_is_answered_and_the_run_goes_on(scheme: str, bad: float) -> None:
+    by_hand = server(scheme, place={"gate": gate()})
+    updates: list[Any] = []
+    by_hand.role.update = lambda w, g, samples: updates.append((g, samples)) or w - g
+    answered: list[int] = []
+    for clock in (1, 2, 3, 4):  # worker 0 computes on whatever it gets; worker 1 never a number
+        for rank in (0, 1):
+            answered += by_hand.push(rank, clock, g=bad if rank else 1.0)
+    assert answered.count(0) >= 3
+    assert answered.count(1) >= 3
+    assert updates, "the samples that count make updates"
+    assert all(np.isfinite(g).all() and samples == 1 for g, samples in updates)
+    assert np.isfinite(by_hand.role.w).all()
+    assert by_hand.role.version == len(updates)
+
+
+def test_a_round_closes_with_the_samples_that_counted() -> None:
+    bsp = server("bsp", workers=3, place={"gate": gate(workers=3)})
+    assert bsp.push(0, 1, g=2.0, samples=4) == {}
+    assert bsp.push(1, 1, g=math.nan, samples=64) == {}
+    assert set(bsp.push(2, 1, g=5.0, samples=8)) == {0, 1, 2}
+    assert bsp.role.w == [-4.0]
+    assert [(u.ranks, u.weight, u.samples) for u in bsp.updates()] == [((1,), 0.0, 64), ((0, 2), 1.0, 12)]
+
+
+def test_a_round_of_refused_pushes_is_no_update() -> None:
+    bsp = server("bsp", place={"gate": gate()})
+    assert bsp.push(0, 1, g=math.nan) == {}
+    said = bsp.push(1, 1, g=math.inf)
+    assert [said[rank].version for rank in (0, 1)] == [0, 0]
+    assert bsp.role.w == [0.0]
+    assert set(bsp.push(0, 2) | bsp.push(1, 2)) == {0, 1}
+    assert bsp.role.w == [-1.0]
+
+
+def test_an_elastic_centre_does_not_feel_a_replica_that_is_no_number() -> None:
+    easgd = server("easgd", place={"gate": gate(), "w": np.ones(1)})
+    said = easgd.on(0, Replica(x=np.array([math.nan]), clock=1, samples=8))
+    assert said[0].w == [1.0]
+    assert easgd.role.w == [1.0]
+    assert easgd.role.version == 0
+    easgd.on(1, Replica(x=np.array([2.0]), clock=1, samples=8))
+    assert easgd.role.w > 1.0
+
+
+def mean_server(workers: int = 3) -> MeanServer:
+    everybody = tuple(range(workers))
+    place = Place(me=0, workers=everybody, w=None, update=lambda w, g, samples: w, gate=gate(workers=workers))
+    return MeanServer(None, place)
+
+
+def part(v: float, weight: float = 1.0) -> Part:
+    return Part(v=np.array([v]), among=(0, 1, 2), tag="t", weight=weight)
+
+
+def test_a_part_that_is_no_number_counts_nothing_in_a_mean() -> None:
+    means = mean_server()
+    assert list(means.on(0.0, 0, part(1.0))) == []
+    assert list(means.on(0.0, 1, part(math.nan))) == []
+    replies: list[Any] = list(means.on(0.0, 2, part(3.0, weight=3.0)))
+    assert all(isinstance(reply, Reply) for reply in replies)
+    assert {reply.to for reply in replies} == {0, 1, 2}
+    assert replies[0].message.v == [2.5]
+    assert replies[0].message.weight == 4.0
+
+
+def test_a_mean_without_a_single_number_ends_the_run() -> None:
+    means = mean_server()
+    list(means.on(0.0, 0, part(math.nan)))
+    list(means.on(0.0, 1, part(math.nan)))
+    with pytest.raises(Diverged, match=r"mean t .*lower --lr"):
+        list(means.on(0.0, 2, part(math.nan)))
+
+
+def test_those_who_count_nothing_do_not_make_a_mean_of_what_was_refused() -> None:
+    means = mean_server()
+    list(means.on(0.0, 1, part(5.0, weight=0.0)))
+    list(means.on(0.0, 0, part(math.inf)))  # the only one that counts, as in the mean of the initial weights
+    with pytest.raises(Diverged, match="nobody's part of the mean t is finite"):
+        list(means.on(0.0, 2, part(5.0, weight=0.0)))
+
+
+def test_wild_norms_are_noted_and_refused_only_where_asked() -> None:
+    for mode, refused in (("warn", False), ("reject", True)):
+        records: list[Record] = []
+        one = gate(mode, note=records.append)
+        for number in range(10):
+            assert one.push(0.0, number % 2, np.array([1.0])) is None
+        assert one.push(1.0, 1, np.array([2.9])) is None
+        assert (one.push(1.0, 1, np.array([-100.0])) is not None) is refused
+        (found,) = records
+        assert isinstance(found, Gated)
+        assert (found.rank, found.number, found.refused) == (1, 7, refused)
+        assert found.reason == "norm 100, 100 times the running median of all workers"
+
+
+def test_one_worker_that_is_always_wild_does_not_become_the_measure() -> None:
+    one = gate("reject", workers=8)
+    rejected = [rank for _ in range(100) for rank in range(8) if one.push(0.0, rank, np.full(1, 100.0 ** (rank == 5)))]
+    assert rejected == [5] * 100
+
+
+def test_the_measure_follows_norms_that_change_for_everybody() -> None:
+    one = gate("reject", workers=2)
+    norms = [1.0] * 64 + [10.0] * 64
+    refused = [i for i, norm in enumerate(norms) if one.push(0.0, i % 2, np.array([norm]))]
+    assert refused == list(range(64, 64 + 32))
+
+
+def test_when_nobody_has_numbers_any_more_the_run_ends_and_says_what_to_do() -> None:
+    one = gate(workers=2)
+    one.push(0.0, 0, np.ones(1))
+    one.push(0.0, 1, np.ones(1))
+    for _ in range(100):  # the fault of one worker is not that of the model
+        assert one.push(0.0, 1, np.array([math.nan])) is not None
+    with pytest.raises(Diverged, match=r"server 0 refused the last 101 .*lower --lr"):
+        one.push(0.0, 0, np.array([math.nan]))
+
+
+@pytest.mark.parametrize("box", ["bsp", "easgd", "a mean"])
+def test_whoever_has_left_does_not_keep_the_others_from_diverging(box: str) -> None:
+    one = gate(workers=3)
+    place = {"gate": one, "w": np.ones(1)}
+    role = ByHand(MeanServer, None, 3, **place) if box == "a mean" else server(box, 3, place=place)
+    for rank in range(3):
+        one.push(0.0, rank, np.ones(1))
+    one.push(0.0, 2, np.array([math.nan]))
+    role.gone(2)
+    for number in range(REFUSED_IN_A_ROW * 2 - 1):
+        assert one.push(0.0, number % 2, np.array([math.nan])) is not None
+    list(role.role.came(0.0, 2))
+    one.push(0.0, 0, np.array([math.nan]))  # worker 2 may still have numbers
+    role.gone(2)
+    with pytest.raises(Diverged, match=f"refused the last {REFUSED_IN_A_ROW * 2 + 1} "):
+        one.push(0.0, 1, np.array([math.nan]))
+
+
+def test_off_means_no_gate_and_a_factor_has_a_floor() -> None:
+    assert GatePolicy(mode="off").gate(lambda v, onto: abs(v), 1, 0, None) is None
+    with pytest.raises(ConfigError, match="above 1"):
+        GatePolicy(factor=1.0)
+    with pytest.raises(ConfigError, match="warn and reject"):
+        GatePolicy(mode="maybe")

@@ -1,0 +1,334 @@
+"""A Flat is a value: right, unchanging, and cheap."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.core.vector import Vector, cut
+from paceline.engine.vectors import buffer_pool as pools
+from paceline.engine.vectors.buffer_pool import Loan, Pool
+from paceline.engine.vectors.flat import Flat, FlatMemory
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+NUMBERS = st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=40)
+SCALES = st.sampled_from([0.0, 1.0, -1.0, 0.5, -3.0, 1 / 49, 64.0])
+
+
+def flat(numbers: object) -> Flat:
+    return Flat.wrap(torch.tensor(np.asarray(numbers, dtype=np.float32)))
+
+
+def random_flat(length: int, seed: int = 0) -> Flat:
+    return Flat.wrap(torch.randn(length, generator=torch.Generator().manual_seed(seed)))
+
+
+def numbers_of(v: Flat) -> np.ndarray:
+    return v.value().cpu().numpy()
+
+
+@given(NUMBERS, st.data())
+@settings(max_examples=150)
+def test_arithmetic_is_that_of_float64_within_float32_precision(numbers: list[float], data: st.DataObject) -> None:
+    same_size = st.lists(st.floats(-100, 100, width=32), min_size=len(numbers), max_size=len(numbers))
+    other, s, t = data.draw(same_size), data.draw(SCALES), data.draw(SCALES)
+    a, b = np.array(numbers, dtype=np.float64), np.array(other, dtype=np.float64)
+    u, v = flat(numbers) * s, t * flat(other)
+    for got, wanted in [
+        (u + v, a * s + b * t),
+        (u - v, a * s - b * t),
+        (-u, -a * s),
+        (u * v, a * s * b * t),
+        ((u + v) * 0.25 - u, (a * s + b * t) * 0.25 - a * s),
+        (u[1:] - v[1:], (a * s - b * t)[1:]),
+    ]:
+        np.testing.assert_allclose(numbers_of(got), wanted, rtol=2e-6, atol=1e-3)
+    assert u.norm() == pytest.approx(np.linalg.norm(a * s), rel=1e-5)
+
+
+def test_it_is_a_vector_with_a_size() -> None:
+    v = random_flat(10)
+    assert isinstance(v, Vector)
+    assert (len(v), v.nbytes, len(v[3:7]), len(v[7:3])) == (10, 40, 4, 0)
+
+
+def test_scaling_and_slicing_touch_no_memory() -> None:
+    v = random_flat(10)
+    assert (v * 3.0).tensor.data_ptr() == v.tensor.data_ptr()
+    assert (np.float64(3.0) * v).scale == 3.0
+    assert v[2:5].tensor.data_ptr() == v.tensor.data_ptr() + 8
+
+
+def test_dividing_what_was_multiplied_leaves_no_scale_behind() -> None:
+    v = random_flat(5)
+    assert all((v * float(n) * (1.0 / n)).scale == 1.0 for n in range(1, 500))
+
+
+def test_a_sum_is_exact_where_the_left_side_has_no_scale() -> None:
+    a, b = random_flat(100, 1), random_flat(100, 2)
+    assert torch.equal((a - b * 0.1).value(), torch.add(a.tensor, b.tensor, alpha=-0.1))
+    assert (b * 0.1 + a).scale == 1.0
+
+
+def test_a_scale_of_zero_means_zeros_whatever_was_there() -> None:
+    wild = flat([np.inf, np.nan, 1.0])
+    v = flat([1.0, 2.0, 3.0])
+    for got in (wild * 0.0 + v, v + wild * 0.0, v - wild * 0.0):
+        assert got.value().tolist() == [1.0, 2.0, 3.0]
+    assert (wild * 0.0 - v).value().tolist() == [-1.0, -2.0, -3.0]
+    assert (wild * 0.0).value().tolist() == [0.0, 0.0, 0.0]
+    assert (wild * 0.0).norm() == 0.0
+
+
+def test_scales_far_apart_do_not_overflow() -> None:
+    tiny, large = flat([1.0, 2.0]) * 1e-300, flat([3.0, 4.0]) * 2.0
+    assert (tiny + large).value().tolist() == [6.0, 8.0]
+    assert (large - tiny).value().tolist() == [6.0, 8.0]
+
+
+def test_not_a_number_is_not_hidden() -> None:
+    assert np.isnan(numbers_of(flat([np.nan]) + flat([1.0]))).all()
+    assert np.isnan(numbers_of(flat([1.0]) * float("nan"))).all()
+
+
+@pytest.mark.parametrize(
+    "bad", [torch.zeros(2, 2), torch.zeros(4, dtype=torch.float64), torch.zeros(8)[::2]], ids=["2-D", "double", "gaps"]
+)
+def test_wrap_refuses_what_is_not_a_flat_run_of_float32(bad: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="contiguous 1-D float32"):
+        Flat.wrap(bad)
+
+
+def test_misuse_is_an_error() -> None:
+    v = random_flat(4)
+    with pytest.raises(ValueError, match="4 and 1"):
+        _ = v + random_flat(1)  # torch would broadcast
+    with pytest.raises(ValueError, match="4 and 3"):
+        _ = v * random_flat(3)
+    with pytest.raises(ValueError, match="skip"):
+        _ = v[::2]
+    with pytest.raises(TypeError):
+        _ = v[0]  # type: ignore[index]
+    with pytest.raises(TypeError):
+        _ = v + 1.0  # type: ignore[operator]
+
+
+def test_there_is_no_autograd_in_a_flat() -> None:
+    v = Flat.wrap(torch.ones(3, requires_grad=True))
+    assert not (v + v * 0.5).value().requires_grad
+    assert not Flat.copy_of(torch.ones(2, 2, requires_grad=True)).tensor.requires_grad
+
+
+# ---- recycling -----------------------------------------------------------------------------------------------
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Pool:
+    pool = Pool(length_min=1)
+    monkeypatch.setattr(pools, "_HOST", pool)
+    return pool
+
+
+def test_a_chain_of_updates_allocates_nothing_once_it_is_warm(host: Pool) -> None:
+    w, g = random_flat(1000), random_flat(1000, 1)
+    for _ in range(1000):
+        w = w - g * 0.01
+    assert host.made <= 2
+    assert host.idle(1000) <= 1
+
+
+def test_idle_buffers_are_bounded_and_can_be_dropped() -> None:
+    pool = Pool(idle_max=2, idle_bytes=0, length_min=1)
+    held = [pool.take(8) for _ in range(5)]
+    assert (pool.made, pool.idle(8)) == (5, 0)
+    held.clear()
+    assert pool.idle(8) == 2
+    pool.clear()
+    assert pool.idle(8) == 0
+
+
+def test_a_buffer_stays_out_while_a_slice_or_tensor_or_memoryview_refers_to_it(host: Pool) -> None:
+    memory = FlatMemory()
+    v = random_flat(100) + random_flat(100, 1)
+    for hold in (
+        lambda v: v[10:20],
+        lambda v: v * 2.0,
+        lambda v: v.value()[3:].view(1, -1),
+        lambda v: v.value().numpy(),
+        lambda v: memory.bytes_of(v),
+        lambda v: memory.bytes_of(v)[8:16],
+    ):
+        v = random_flat(100) + random_flat(100, 1)
+        before = host.idle(100)
+        kept = hold(v)
+        del v
+        assert host.idle(100) == before, "somebody still needs it"
+        del kept
+        assert host.idle(100) == before + 1
+
+
+def test_values_never_change_once_handed_out_however_much_is_recycled(host: Pool) -> None:
+    rng = random.Random(7)
+    live = [(v, numbers_of(v).copy()) for v in (random_flat(64, seed) for seed in range(4))]
+    memory = FlatMemory()
+    for _ in range(3000):
+        (a, _), (b, _) = rng.choice(live), rng.choice(live)
+        made = rng.choice(
+            [
+                lambda a=a, b=b: a - b * 0.3,
+                lambda a=a, b=b: (a + b) * 0.5,
+                lambda a=a, b=b: memory.join([a[:20], b[20:]]),
+                lambda a=a, b=b: a * 0.5 * b * 0.1,
+                lambda a=a, b=b: Flat.wrap((a * 0.5).value()),
+            ]
+        )()
+        live.append((made, numbers_of(made).copy()))
+        if len(live) > 12:
+            live.pop(rng.randrange(len(live)))
+        v, then = rng.choice(live)
+        assert np.array_equal(numbers_of(v), then, equal_nan=True)
+    assert all(np.array_equal(numbers_of(v), then, equal_nan=True) for v, then in live)
+    assert host.made < 400, "out of some thousands that were needed"
+
+
+def test_vectors_may_die_on_any_thread(host: Pool) -> None:
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        w, g = random_flat(500, seed), Flat.wrap(torch.full((500,), float(seed)))
+        for step in range(1, 300):
+            w = w - w + g * float(step)
+            if not bool((w.value() == seed * step).all()):
+                wrong.append(step)
+            mailbox.append(w)
+            if len(mailbox) > 8:
+                mailbox.pop(0)  # perhaps another thread's
+
+    mailbox: list[Flat] = []
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert not wrong
+    assert host.made < 600, "out of some thousands that were needed"
+
+
+def test_short_vectors_are_left_to_the_allocator() -> None:
+    pool = Pool(length_min=100)
+    assert [len(pool.take(n)) for n in (0, 99, 100)] == [0, 99, 100]
+    assert pool.made == 1
+
+
+def test_a_buffer_in_a_cycle_comes_back_when_the_cycle_is_collected(host: Pool) -> None:
+    cycle: list[object] = [random_flat(32) + random_flat(32)]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    assert host.idle(32) == 1
+
+
+def test_a_loan_ends_when_the_last_tensor_over_it_is_gone() -> None:
+    came_back: list[torch.Tensor] = []
+    buffer = torch.zeros(4)
+    tensor = Loan(buffer, came_back.append).tensor()
+    assert tensor.data_ptr() == buffer.data_ptr()
+    view = tensor[1:]
+    del tensor
+    assert not came_back
+    del view
+    assert came_back[0] is buffer
+
+
+# ---- memory --------------------------------------------------------------------------------------------------
+def test_bytes_are_the_numbers_and_can_be_written_once_after_empty() -> None:
+    memory = FlatMemory()
+    v = random_flat(6)
+    arrived = memory.empty(6)
+    memory.bytes_of(arrived)[:] = memory.bytes_of(v)
+    assert torch.equal(arrived.value(), v.value())
+    assert memory.bytes_of(arrived).readonly
+    assert memory.bytes_of(v).readonly
+    assert bytes(memory.bytes_of(v * 2.0)) == (v.tensor * 2).numpy().tobytes()
+    assert memory.bytes_of(v).format == "B"
+    assert memory.bytes_of(memory.empty(0)).nbytes == 0
+
+
+def test_the_parts_of_an_empty_vector_can_be_received_into() -> None:
+    memory = FlatMemory()
+    whole, v = memory.empty(10), random_flat(10)
+    for part in cut(10, 3):
+        memory.bytes_of(whole[part])[:] = memory.bytes_of(v[part])
+    assert torch.equal(whole.value(), v.value())
+
+
+@pytest.mark.parametrize("shards", [1, 2, 7])
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_parts_that_lie_side_by_side_are_joined_without_a_copy(shards: int, scale: float) -> None:
+    v = (random_flat(100) + random_flat(100, 1))[3:90] * scale
+    joined = FlatMemory().join([v[part] for part in cut(len(v), shards)])
+    assert joined.tensor.data_ptr() == v.tensor.data_ptr()
+    assert torch.equal(joined.value(), v.value())
+
+
+def test_parts_from_different_places_are_joined_by_a_copy() -> None:
+    a, b = random_flat(5, 1), random_flat(7, 2)
+    memory = FlatMemory()
+    for parts in ([a, b], [a * 2.0, b * 2.0], [a * 2.0, b], [a[3:], a[:3]], [a[:2], a[3:]], [a * 0.0, b], [a[:0], b]):
+        joined = memory.join(parts)
+        assert torch.equal(joined.value(), torch.cat([part.value() for part in parts]))
+    halves = [a[:2], a[2:] * 2.0]
+    assert torch.equal(memory.join(halves).value(), torch.cat([part.value() for part in halves]))
+
+
+def test_a_join_keeps_its_memory_when_the_parts_are_gone(host: Pool) -> None:
+    v = random_flat(100) + random_flat(100, 1)
+    then = v.value().clone()
+    joined = FlatMemory().join([v[:50], v[50:]])
+    del v
+    for seed in range(20):
+        _ = random_flat(100, seed) + random_flat(100, seed)
+    assert torch.equal(joined.value(), then)
+
+
+@pytest.mark.cuda
+@needs_cuda
+def test_a_vector_on_a_gpu_travels_by_page_locked_memory_and_comes_back() -> None:
+    memory = FlatMemory("cuda")
+    v = Flat.wrap(torch.randn(1000, device="cuda"))
+    arrived = memory.empty(1000)
+    assert arrived.tensor.is_pinned()
+    memory.bytes_of(arrived)[:] = memory.bytes_of(v * 2.0)
+    assert torch.equal(arrived.value(), (v.tensor * 2).cpu())
+    for mixed in (v - arrived, arrived * -1.0 + v):
+        assert mixed.device.type == "cuda"
+        torch.testing.assert_close(mixed.value(), -v.tensor)
+
+
+@pytest.mark.cuda
+@needs_cuda
+def test_a_loan_of_gpu_memory_ends_when_the_last_tensor_over_it_is_gone() -> None:
+    came_back: list[torch.Tensor] = []
+    buffer = torch.zeros(4, device="cuda")
+    tensor = Loan(buffer, came_back.append).tensor()
+    assert tensor.data_ptr() == buffer.data_ptr()
+    view = tensor[1:]
+    del tensor
+    assert not came_back
+    del view
+    assert came_back[0] is buffer
+
+
+def test_division_powers_and_splices_agree_with_numpy() -> None:
+    a, b = torch.tensor([1.0, 4.0, 9.0]), torch.tensor([2.0, 0.5, 3.0])
+    x, y = Flat(a, 2.0), Flat(b, 0.5)
+    assert torch.equal((x / y).value(), (2 * a) / (0.5 * b))
+    assert torch.equal((x / 4.0).value(), 2 * a / 4)
+    assert torch.equal((x**0.5).value(), (2 * a) ** 0.5)
+    assert torch.equal(x.spliced(slice(1, 3), y[:2]).value(), torch.tensor([2.0, 1.0, 0.25]))
+    assert torch.equal(x.value(), 2 * a)

@@ -1,0 +1,395 @@
+"""Parties that somebody else starts find who leads, take seats, and are missed when they go."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from paceline import __version__
+from paceline.cli.main import main
+from paceline.config import Config
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.launch.external import follower, rendezvous
+from paceline.launch.external import leader as leading
+from paceline.launch.external.detect import Hand
+from paceline.launch.external.follower import Place, come
+from paceline.launch.external.leader import HandCrew
+from paceline.launch.remote import protocol
+from paceline.launch.remote.agent import hello
+from paceline.launch.remote.callback_listener import Door, call, enter, ticket_from
+from paceline.launch.remote.protocol import Lines, Request
+from paceline.live.party import Party
+from paceline.live.protocol import frames
+from paceline.runtime.spec.process_spec import Seat
+from tests.launch.process_tree import LIGHT, within
+
+SECRET = "0123456789abcdef" * 4
+WORKER = Hand(starter="mxnet", kind="worker", number=-1, workers=2, servers=1, host="127.0.0.1", port=0, job="mxnet-0")
+SCRIPT = f"""{LIGHT}
+import torch, paceline
+from torch import nn
+torch.set_num_threads(1)
+model = nn.Linear(3, 2)
+pace = paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme="bsp")
+for _ in range(6):
+    model(torch.randn(4, 3)).square().sum().backward()
+    pace.step(4)
+pace.close()
+print("rank", pace.rank, "did", pace.steps, "of", pace.plan.workers, flush=True)
+"""
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for tickets of this test's own."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def crew(alone: Path) -> Iterator[HandCrew]:
+    """Of who leads, who waits behind an open door."""
+    door = Door("127.0.0.1")
+    door.write_ticket(rendezvous.ticket_of(WORKER))
+    crew = HandCrew(door, dataclasses.replace(WORKER, own_servers=False), None)
+    yield crew
+    crew.end(0.0)
+
+
+def seat(party: str, life: int = 0) -> Seat:
+    return Seat(party=party, workers=2, servers=1, coordinator="127.0.0.1:1", token="t", incarnation=life)
+
+
+def test_seats_go_to_who_asks_for_that_number_or_to_the_first_who_asks_for_none(crew: HandCrew) -> None:
+    for party in ("server 0", "worker 0", "worker 1"):
+        crew.start(Config(), seat(party))
+    second = come(dataclasses.replace(WORKER, number=1, slot=3))
+    first, server = come(WORKER), come(dataclasses.replace(WORKER, kind="server"))
+    assert [place.seat.party for place in (second, first, server)] == ["worker 1", "worker 0", "server 0"]
+    assert (second.seat.slot, second.seat.bind, second.seat.token) == (3, "127.0.0.1", "t")
+    for place in (first, second, server):
+        place.close()
+
+
+def test_who_comes_first_waits_for_a_seat_and_who_is_gone_is_missed_and_comes_back(crew: HandCrew) -> None:
+    places: list[Place] = []
+    early = threading.Thread(target=lambda: places.append(come(WORKER)))
+    early.start()
+    crew.start(Config(), seat("worker 0"))
+    early.join(10)
+    places[0].close()
+    ended = crew.ended.get(timeout=10)
+    assert ended.who == Party("worker", 0)
+    assert f"worker 0 ({os.uname().nodename}, pid {os.getpid()}) is gone" in ended.why
+    crew.start(Config(), seat("worker 0", life=1))
+    again = come(WORKER)
+    assert again.seat.incarnation == 1
+    again.leave()
+    assert crew.ended.get(timeout=10).why == ""
+
+
+def test_a_script_that_ends_with_a_bad_exit_code_is_told_with_it(crew: HandCrew) -> None:
+    crew.start(Config(), seat("worker 1"))
+    come(WORKER).leave(3)
+    why = crew.ended.get(timeout=10).why
+    assert why == f"worker 1 ({os.uname().nodename}, pid {os.getpid()}) ended with exit code 3"
+
+
+def caller(number: int) -> Lines[Request]:
+    """A worker that has called, and waits for its seat."""
+    said = msgspec.structs.replace(hello(), kind="worker", task=number)
+    return enter(rendezvous.ticket_of(WORKER), lambda: said)[0]
+
+
+@pytest.mark.parametrize("number", [-1, 0])
+def test_a_seat_is_not_given_to_who_has_gone_while_waiting(crew: HandCrew, number: int) -> None:
+    gone = caller(number)
+    assert within(30, lambda: len(crew._callers) == 1)
+    gone.say(protocol.Beat())
+    gone.close()
+    assert gone.hear() is None
+    there = caller(number)
+    crew.start(Config(), seat("worker 0"))
+    assert isinstance(there.hear(20), protocol.Start)
+    protocol.hang_up(there)
+
+
+def test_who_is_started_again_takes_the_place_of_who_waited_under_its_number(crew: HandCrew) -> None:
+    first = caller(1)
+    assert within(30, lambda: len(crew._callers) == 1)
+    again = caller(1)
+    assert first.hear(20) is None
+    crew.start(Config(), seat("worker 1"))
+    assert isinstance(again.hear(20), protocol.Start)
+    protocol.hang_up(again)
+
+
+def test_callers_without_numbers_get_seats_in_the_order_in_which_they_came(crew: HandCrew) -> None:
+    first = caller(-1)
+    assert within(30, lambda: len(crew._callers) == 1)
+    second = caller(-1)
+    assert within(30, lambda: len(crew._callers) == 2)
+    for number in (0, 1):
+        crew.start(Config(), seat(f"worker {number}"))
+    told = [lines.hear(20) for lines in (first, second)]
+    assert [Seat.from_json(start.seat).party for start in told if isinstance(start, protocol.Start)] == [
+        "worker 0",
+        "worker 1",
+    ]
+    for lines in (first, second):
+        protocol.hang_up(lines)
+
+
+OTHERS = {
+    "paceline": ("0.0.9", f"has Paceline 0.0.9, and {__version__} is at HERE, which leads the run"),
+    "torch": ("1.0", f"has torch 1.0, and {importlib.metadata.version('torch')} is at HERE, which leads the run"),
+    "protocol": (7, f"speaks protocol version 7, and {frames.VERSION} is spoken at HERE, which leads the run"),
+    "byte_order": ("mixed", f"is mixed-endian, and numbers are {sys.byteorder}-endian at HERE, which leads the run"),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_who_cannot_take_part_hears_why_with_the_way_out_and_its_seat_waits_for_one_that_fits(
+    what: str, crew: HandCrew, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    value, says = OTHERS[what]
+    says = says.replace("HERE", socket.gethostname())
+    crew.start(Config(), seat("worker 0"))
+    other = msgspec.structs.replace(hello(), **{what: value})
+    with monkeypatch.context() as there:
+        there.setattr(follower, "hello", lambda: other)
+        with pytest.raises(ConfigError, match=f"this process {re.escape(says)}.*; (install|use) "):
+            come(WORKER)
+    told = capfd.readouterr().err
+    assert told.count("\n") == 1
+    assert f"paceline: worker ({other.host}, pid {os.getpid()}) is refused: it {says}" in told
+    place = come(WORKER)
+    assert place.seat.party == "worker 0"
+    place.close()
+
+
+def test_the_data_of_scripts_are_not_ours_to_load() -> None:
+    class Local:
+        ended = None
+
+        def prepare(self, config: Config, workers: Sequence[object]) -> int:
+            assert not workers, "they are on hosts of their own, with devices of their own"
+            return 1437
+
+    door = Door("127.0.0.1")
+    local: Any = Local()
+    assert HandCrew(door, WORKER, local).prepare(Config()) == 1
+    assert HandCrew(door, WORKER, local, trains=True).prepare(Config()) == 1437
+    door.close()
+
+
+def test_who_waits_for_a_seat_too_long_is_told_so_and_not_that_the_run_is_over(
+    crew: HandCrew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "CALLING_SECONDS", 0.2)
+    with pytest.raises(PacelineError, match=r"waited 1 s for a seat as worker at 127.0.0.1, port 0: all are taken"):
+        come(WORKER, prepare_s=0.4)
+
+
+def test_when_the_run_is_over_whoever_waits_for_a_seat_hears_it(crew: HandCrew) -> None:
+    failures: list[str] = []
+
+    def late() -> None:
+        with pytest.raises(PacelineError) as error:
+            come(WORKER)
+        failures.append(str(error.value))
+
+    crew.start(Config(), seat("worker 0"))
+    place = come(WORKER)
+    waiting = threading.Thread(target=late, daemon=True)
+    waiting.start()
+    assert within(30, lambda: bool(crew._callers))
+    crew.end(0.0)
+    waiting.join(10)
+    place.close()
+    assert "is over, or has another process for this seat as worker" in failures[0]
+
+
+def test_whoever_has_the_token_finds_the_door_and_nobody_else_does() -> None:
+    door = Door("127.0.0.1", secret=SECRET)
+    port = int(door.ticket.split('"port": ')[1].split(",")[0])
+    stream, key, address = call(ticket_from(SECRET, "127.0.0.1", port))
+    assert (key.token in door.ticket, SECRET in door.ticket, address) == (True, False, "127.0.0.1")
+    stream.free()
+    with pytest.raises(PacelineError, match="cannot be reached: .*certificate verify failed"):
+        call(ticket_from("another" * 8, "127.0.0.1", port))
+    door.close()
+
+
+def test_beyond_this_host_a_token_is_asked_for_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = dataclasses.replace(WORKER, host="10.1.2.3")
+    monkeypatch.delenv(rendezvous.TOKEN, raising=False)
+    with pytest.raises(ConfigError, match="10.1.2.3 is beyond this host.*openssl rand.*PACELINE_TOKEN_FILE"):
+        rendezvous.secret_of(far)
+    token = tmp_path / "token"
+    monkeypatch.setenv(rendezvous.TOKEN, str(token))
+    with pytest.raises(ConfigError, match="No such file"):
+        rendezvous.secret_of(far)
+    token.write_text("short\n")
+    with pytest.raises(ConfigError, match="can be read by others: give it mode 0600"):
+        rendezvous.secret_of(far)
+    token.chmod(0o600)
+    with pytest.raises(ConfigError, match="5 characters can be guessed"):
+        rendezvous.secret_of(far)
+    token.write_text(SECRET + "\n")
+    assert rendezvous.secret_of(far) == SECRET
+    assert rendezvous.secret_of(WORKER) == ""
+
+
+def test_a_folder_of_tickets_that_others_can_enter_is_not_used(alone: Path) -> None:
+    (alone / f"paceline-{os.getuid()}").mkdir(mode=0o755)
+    with pytest.raises(ConfigError, match="is not a folder of yours alone"):
+        rendezvous.ticket_of(WORKER)
+
+
+def test_nobody_there_is_told_with_who_is_missing(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "CALLING_SECONDS", 0.3)
+    with pytest.raises(PacelineError, match=r"waited 0 s for its scheduler at 127.0.0.1, port 0: is it started\?"):
+        come(dataclasses.replace(WORKER, own_servers=False))
+
+
+def test_what_will_not_be_better_later_is_told_at_once_and_a_ticket_that_is_none_is_waited_for(
+    alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "CALLING_SECONDS", 0.0)
+    ticket = rendezvous.ticket_of(WORKER)
+    ticket.write_text("{}")
+    with pytest.raises(PacelineError, match="waited 0 s for rank 0 at .*'authority'"):
+        come(dataclasses.replace(WORKER, starter="mpi"))
+    ticket.parent.chmod(0o755)
+    with pytest.raises(ConfigError, match="is not a folder of yours alone"):
+        come(WORKER)
+
+
+def test_options_are_held_against_the_numbers_that_the_starter_gives(
+    alone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"RANK": 1, "WORLD_SIZE": 3, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 3}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(follower, "CALLING_SECONDS", 0.0)
+    assert main(["train", "--step-ms", "5", "--slowdown", "1,1,8"]) == 1
+    assert "waited 0 s for rank 0" in capsys.readouterr().err
+    assert main(["train", "--step-ms", "5", "--slowdown", "1,1,1,8"]) == 2
+    assert "--slowdown names 4 workers, --workers says 3" in capsys.readouterr().err
+    assert main(["train", "--watch"]) == 2
+    assert "--watch: run `paceline watch` where the run is led" in capsys.readouterr().err
+
+
+def test_who_leads_listens_where_it_is_told_and_not_where_nobody_else_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank_0 = dataclasses.replace(WORKER, number=0, leads=True, host="debian")
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: [(0, 0, 0, "", ("127.0.1.1", 0))])
+    with pytest.raises(ConfigError, match="debian is 127.0.1.1 here, where no other host calls: name who leads by"):
+        leading._listens_on(rank_0)
+    assert leading._listens_on(dataclasses.replace(rank_0, interface="10.0.0.7")) == "10.0.0.7"
+    assert leading._listens_on(dataclasses.replace(rank_0, host="localhost")) == "127.0.1.1"
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
+def test_a_job_of_mpich_is_named_by_its_proxy_whatever_shell_is_between() -> None:
+    report = "from paceline.launch import meeting; from paceline.launch.external.detect import Hand; "
+    report += "print(meeting.with_job(Hand(starter='mpich', kind='worker', number=0, workers=2, servers=1, host='', "
+    report += "port=0, job='mpich')).job)"
+    rank = {**os.environ, "PMI_RANK": "0"}
+    said = subprocess.check_output(["sh", "-c", '"$@"; exit', "sh", sys.executable, "-c", report], env=rank, text=True)
+    assert said == f"mpich-{os.getpid()}\n"
+
+
+# ---- real processes --------------------------------------------------------------------------------------
+def started(
+    folder: Path,
+    *environments: dict[str, str],
+    run: Sequence[str] = ("train.py",),
+    script: str = SCRIPT,
+    codes: Sequence[int] = (),
+) -> list[str]:
+    """What the same command says under each of these; all end well, or with `codes`."""
+    (folder / "train.py").write_text(script)
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("DMLC_", "OMPI_", "SLURM_", "PACELINE_"))}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, *run],
+            cwd=folder,
+            env={**clean, "TMPDIR": str(folder), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for environment in environments
+    ]
+    try:
+        said = [process.communicate(timeout=150)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == list(codes or [0] * len(processes)), said
+    return said
+
+
+def free_port() -> str:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return str(listener.getsockname()[1])
+
+
+def test_a_manual_start_of_mxnet_role_by_role_trains(tmp_path: Path) -> None:
+    """mxnet.md: 'set 5 env vars per process and run the same command'."""
+    root = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": free_port()}
+    job = {**root, "DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1"}
+    roles = ("worker", "server", "worker", "scheduler")
+    one, server, other, scheduler = started(tmp_path, *({**job, "DMLC_ROLE": role} for role in roles))
+    assert sorted([one, other]) == ["rank 0 did 6 of 2\n", "rank 1 did 6 of 2\n"]
+    assert server == ""
+    assert "bsp: " in scheduler
+    assert "48 samples; steps by worker: 0: 6, 1: 6" in scheduler
+
+
+def test_paceline_train_takes_part_by_our_own_names(tmp_path: Path) -> None:
+    job = {"PACELINE_LEADER": f"127.0.0.1:{free_port()}", "PACELINE_WORKERS": "1", "PACELINE_SERVERS": "1"}
+    train = ["-m", "paceline", "train", "--scheme", "asp", "--epochs", "1"]
+    leader, worker = started(tmp_path, *({**job, "PACELINE_ROLE": role} for role in ("scheduler", "worker")), run=train)
+    assert worker == ""
+    assert "(ended by: epochs)" in leader
+    assert list((tmp_path / "runs").glob("*-asp/model.safetensors"))
+
+
+def test_ranks_that_mpi_gives_train_and_rank_0_brings_the_rest(tmp_path: Path) -> None:
+    names = ("RANK", "LOCAL_RANK", "SIZE", "LOCAL_SIZE")
+
+    def rank(number: int) -> dict[str, str]:
+        values = dict(zip(names, (number, number, 2, 2), strict=True))
+        return {f"OMPI_COMM_WORLD_{name}": str(value) for name, value in values.items()}
+
+    first, second = started(tmp_path, rank(0), rank(1))
+    assert second == "rank 1 did 6 of 2\n"
+    assert "rank 0 did 6 of 2\n" in first
+    assert "steps by worker: 0: 6, 1: 6" in first
+    assert list((tmp_path / "runs").glob("*-mpi/summary.json"))
+
+
+def test_a_script_that_ends_with_a_bad_exit_code_among_others_fails_their_run_by_that_code(tmp_path: Path) -> None:
+    lines = SCRIPT.replace("range(6)", "range(10**6)")
+    lines = lines.replace("    pace.step(4)", "    pace.step(4)\n    if pace.rank == 1: import sys; sys.exit(3)")
+    ranks = ({"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"} for rank in "01")
+    job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "TORCHELASTIC_RUN_ID": "x"}
+    said = started(tmp_path, *({**job, **rank} for rank in ranks), script=lines, codes=[1, 3])
+    assert "worker 1: its script ended with exit code 3" in said[0]

@@ -1,0 +1,109 @@
+"""The contract with a training script: what `paceline launch` sets is what `paceline.join` reads."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.config import CARRIERS
+from paceline.core.errors import ConfigError
+from paceline.launch.local.environment import PREFIX, environment_of, seat_from
+from paceline.runtime.spec.process_spec import Seat
+
+TOKEN = "a token"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    token = tmp_path / "token"
+    token.write_text(TOKEN + "\n")
+    return environment_of(Seat(party="worker 2", workers=4, servers=1, coordinator="127.0.0.1:5", token=TOKEN), token)
+
+
+@given(
+    rank=st.integers(0, 99),
+    others=st.integers(0, 100),
+    servers=st.integers(0, 9),
+    step_seconds=st.floats(0, 10),
+    transport=st.sampled_from(["auto", "shm", "tcp"]),
+    mean=st.sampled_from(CARRIERS),
+    device=st.sampled_from(["auto", "cpu", "cuda:3"]),
+)
+def test_a_seat_comes_back_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory,
+    rank: int,
+    others: int,
+    servers: int,
+    step_seconds: float,
+    transport: str,
+    mean: str,
+    device: str,
+) -> None:
+    token = tmp_path_factory.getbasetemp() / "token"
+    token.write_text(TOKEN)
+    seat = Seat(
+        party=f"worker {rank}",
+        workers=rank + 1 + others,
+        servers=servers,
+        coordinator="[::1]:7",
+        token=TOKEN,
+        device=device,
+        step_seconds=step_seconds,
+        exchange=transport,
+        mean=mean,
+    )
+    assert seat_from(environment_of(seat, token)) == seat
+
+
+def test_every_variable_has_the_prefix_and_none_holds_the_token(environment: dict[str, str]) -> None:
+    assert all(name.startswith(PREFIX) for name in environment)
+    assert TOKEN not in environment.values()
+
+
+def test_every_variable_is_documented(environment: dict[str, str]) -> None:
+    import paceline.launch.local.environment as module
+
+    assert module.__doc__ is not None
+    assert [name for name in environment if name not in module.__doc__] == []
+
+
+def test_the_bound_of_every_wait_reaches_a_script(environment: dict[str, str], tmp_path: Path) -> None:
+    seat = seat_from(environment)
+    assert seat is not None
+    told = environment_of(dataclasses.replace(seat, timeout_s=7.5), tmp_path / "token")
+    assert seat_from(told) == dataclasses.replace(seat, timeout_s=7.5)
+
+
+def test_without_a_coordinator_a_process_is_alone() -> None:
+    assert seat_from({}) is None
+    assert seat_from({PREFIX + "RANK": "3"}) is None
+
+
+@pytest.mark.parametrize("name", ["RANK", "WORKERS", "TOKEN_FILE"])
+def test_what_is_missing_is_named(environment: dict[str, str], name: str) -> None:
+    del environment[PREFIX + name]
+    with pytest.raises(ConfigError, match=f"{PREFIX}{name} must be too; see `paceline launch`"):
+        seat_from(environment)
+
+
+@pytest.mark.parametrize(("name", "value"), [("RANK", "two"), ("WORKERS", ""), ("STEP_SECONDS", "fast")])
+def test_what_cannot_be_read_is_told_in_one_line(environment: dict[str, str], name: str, value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        seat_from({**environment, PREFIX + name: value})
+    assert PREFIX in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_token_file_that_is_missing_is_named(environment: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"TOKEN_FILE: .*nowhere: No such file"):
+        seat_from({**environment, PREFIX + "TOKEN_FILE": str(tmp_path / "nowhere")})
+
+
+def test_a_rank_outside_the_run_is_refused(environment: dict[str, str]) -> None:
+    for rank in ("4", "-1"):
+        with pytest.raises(ConfigError, match="RANK"):
+            seat_from({**environment, PREFIX + "RANK": rank})

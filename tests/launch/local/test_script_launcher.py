@@ -1,0 +1,256 @@
+"""`paceline launch`: somebody's own script as workers, with everything that may go wrong in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from paceline.launch.local.script_launcher import programs_path
+from tests.launch.forked_cli import Command, Warm
+from tests.launch.process_tree import LIGHT, all_gone, descendants
+
+pytestmark = pytest.mark.skipif(not Path("/proc/1/stat").exists(), reason="reads /proc")
+
+JOIN = f"""{LIGHT}
+import os, sys, threading, torch, paceline
+from torch import nn
+model = nn.Linear(3, 2)
+model.register_buffer("rest", torch.tensor(os.getpid()))  # of the process that made it
+pace = paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme="bsp")
+def step():
+    model(torch.randn(4, 3)).square().sum().backward()
+    pace.step(4)
+"""
+
+Launch = Callable[..., Command]
+
+
+@pytest.fixture
+def launch(warm: Warm, tmp_path: Path) -> Iterator[Launch]:
+    """`paceline launch` of a script with these lines, on two workers."""
+    started: list[Command] = []
+
+    def start(lines: str, *options: str, joins: bool = True, workers: int = 2) -> Command:
+        script = tmp_path / "script.py"
+        script.write_text((JOIN if joins else "") + lines)
+        words = ["launch", "-n", str(workers), "--out", str(tmp_path / "run"), *options]
+        started.append(warm.paceline(*words, sys.executable, "-u", str(script)))
+        return started[-1]
+
+    yield start
+    for process in started:
+        family = [process.pid, *descendants(process.pid)]
+        process.kill()
+        process.communicate()
+        assert all_gone(family)
+
+
+def ended(process: Command) -> tuple[int, str, list[str]]:
+    """Exit code, stdout and the lines of stderr; nobody is left."""
+    family = descendants(process.pid)
+    out, err = process.communicate(timeout=60)
+    assert all_gone(family)
+    return process.returncode, out, err.strip().splitlines()
+
+
+def said(process: Command, line: str) -> None:
+    for heard in process.stdout:
+        if line in heard:
+            return
+    raise AssertionError(f"nobody said {line!r}")
+
+
+def test_output_is_passed_on_by_rank_and_what_comes_after_training_is_waited_for(
+    launch: Launch, tmp_path: Path
+) -> None:
+    lines = """
+path = os.environ["PACELINE_TOKEN_FILE"]
+assert open(path).read().strip() not in " ".join(os.environ.values())
+print("token", oct(os.stat(path).st_mode & 0o777), oct(os.stat(os.path.dirname(path)).st_mode & 0o777))
+for _ in range(5 + 5 * pace.rank):
+    step()
+pace.close()
+threading.Event().wait(2.5)  # a long evaluation, say
+assert torch.get_num_threads() == int(os.environ["OMP_NUM_THREADS"]) == 1
+assert os.environ["NCCL_SOCKET_IFNAME"] == "=lo"
+print("rank", pace.rank, "did", pace.steps, os.environ["PACELINE_WORKERS"])
+"""
+    code, out, err = ended(launch(lines, "-s", "2"))
+    assert (code, err) == (0, [])
+    assert "[worker 0] rank 0 did 5 2\n" in out
+    assert "[worker 1] rank 1 did 10 2\n" in out
+    assert out.count("token 0o600 0o700") == 2  # for the eyes of its owner only
+    log = (tmp_path / "run" / "logs" / "worker-1.log").read_text()
+    assert log.splitlines()[-1] == "rank 1 did 10 2"  # `paceline logs` has it, too
+    assert "steps by worker: 0: 5, 1: 10" in out
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert [worker["steps"] for worker in summary["workers"]] == [5, 10]
+    assert summary["samples"] == 60
+    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"config.toml", "trace.jsonl", "summary.json"}
+
+
+def test_ranks_draw_different_numbers_and_have_one_join_each(launch: Launch) -> None:
+    """Both scripts were seeded alike, by torch."""
+    lines = """
+print("drew", torch.rand(1).item())
+step()
+try:
+    paceline.join(nn.Linear(3, 2), torch.optim.SGD(model.parameters(), lr=0.1))
+except Exception as error:
+    print("second:", type(error).__name__, error)
+step()
+print("weights", model.weight.sum().item())
+pace.close()
+"""
+    code, out, err = ended(launch(lines))
+    assert (code, err) == (0, [])
+    drawn = [line.split()[-1] for line in out.splitlines() if "drew" in line]
+    assert len(set(drawn)) == len(drawn) == 2
+    assert out.count("second: ConfigError this process is worker ") == 2
+    assert out.count("has one paceline.join") == 2
+    assert "steps by worker: 0: 2, 1: 2" in out
+
+
+def test_an_error_in_one_script_ends_all_and_is_told_first(launch: Launch) -> None:
+    lines = """
+for i in range(10**9):
+    if i == 5 and pace.rank == 1:
+        raise ValueError("a bad sample")
+    step()
+"""
+    code, out, err = ended(launch(lines))
+    assert code == 1
+    assert err[0] == "paceline: worker 1: ValueError: a bad sample; kept: summary.json"
+    assert '[worker 1]     raise ValueError("a bad sample")' in out
+
+
+def test_a_bad_exit_code_in_one_script_ends_all_at_once(launch: Launch) -> None:
+    """The others would train for ever."""
+    lines = """
+while True:
+    if pace.steps == 5 and pace.rank == 1:
+        sys.exit(3)
+    step()
+"""
+    code, _, err = ended(launch(lines))
+    assert code == 1
+    assert err[0] == "paceline: worker 1: its script ended with exit code 3; kept: summary.json"
+
+
+def test_an_error_after_the_training_is_told_too(launch: Launch) -> None:
+    code, _, err = ended(launch("step()\npace.close()\nsys.exit('cannot write the model')\n", workers=1))
+    assert code == 1
+    assert err[0].startswith("paceline: worker 0 (pid ")
+    assert "ended with exit code 1: cannot write the model" in err[0]
+
+
+def test_python_is_the_interpreter_that_paceline_runs_in(warm: Warm, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys; print(sys.prefix)")
+    _, out, _ = ended(warm.paceline("launch", "-n", "1", "--out", str(tmp_path / "run"), "python", str(script)))
+    assert f"[worker 0] {sys.prefix}" in out
+
+
+def test_python_is_found_without_an_activated_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert shutil.which("python", path=programs_path()) == str(Path(sys.executable).parent / "python")
+
+
+def test_a_script_that_never_joins_is_told_so(launch: Launch) -> None:
+    code, out, err = ended(launch("print('hello')", joins=False, workers=1))
+    assert code == 1
+    assert "hello" in out
+    assert "ended before it joined the run" in err[0]
+
+
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (40, "signal 40")], ids=["named", "without a name"])
+def test_a_script_that_dies_is_named_with_its_signal(launch: Launch, number: int, name: str) -> None:
+    """The only one: others would go on without it."""
+    code, _, err = ended(launch(f"step()\nos.kill(os.getpid(), {number})\n", workers=1))
+    assert code == 1
+    assert err[0].startswith("paceline: worker 0 (pid ")
+    assert f"was killed by {name}" in err[0]
+
+
+def test_who_ends_because_another_was_lost_says_nothing_of_its_own(launch: Launch) -> None:
+    lines = """
+for i in range(10**9):
+    if i == 20 and pace.rank == 1:
+        os.kill(os.getpid(), 9)
+    step()
+"""
+    code, out, err = ended(launch(lines, "-s", "0", workers=3))
+    assert (code, out) == (1, "")
+    (last,) = err
+    assert last.startswith("paceline: worker 1 (pid ")
+    assert "was killed by SIGKILL" in last
+
+
+def test_a_script_that_is_killed_is_started_again_and_goes_on(launch: Launch, tmp_path: Path) -> None:
+    lines = """
+life, i = os.environ["PACELINE_INCARNATION"], 0
+while not pace.over:
+    threading.Event().wait(0.01)  # leaves the processors to the one that begins anew
+    step()
+    i += 1
+    if i == 20 and pace.rank == 1:
+        print("rest is mine:", model.rest.item() == os.getpid(), flush=True)
+        print("life", life, flush=True)
+        if life == "0":
+            os.kill(os.getpid(), 9)
+"""
+    process = launch(lines)
+    said(process, "rest is mine: False")  # worker 0's, from the beginning
+    said(process, "rest is mine: False")  # as the others have it who went on
+    said(process, "life 1")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert [worker["lives"] for worker in summary["workers"]] == [1, 2]
+
+
+def test_ctrl_c_ends_scripts_that_do_not_listen(launch: Launch) -> None:
+    process = launch("step()\nprint('up')\nthreading.Event().wait(1000)\n", workers=1)
+    said(process, "up")
+    family = descendants(process.pid)
+    process.send_signal(signal.SIGINT)
+    assert all_gone([process.pid, *family], 5.0)
+    assert process.wait(5) == 130
+
+
+def test_scripts_that_do_not_listen_go_when_the_launcher_is_killed(launch: Launch) -> None:
+    process = launch("step()\nprint('up')\nthreading.Event().wait(1000)\n", workers=1)
+    said(process, "up")
+    family = descendants(process.pid)
+    assert len(family) >= 3  # a script, the fork server, a server
+    os.kill(process.pid, signal.SIGKILL)
+    assert all_gone(family, 5.0)
+
+
+def test_a_store_counts_a_script_that_is_killed_and_goes_on_without_it(launch: Launch) -> None:
+    lines = """
+import os, torch, paceline.kvstore
+kv = paceline.kvstore.create("dist_sync")
+kv.init("w", torch.zeros(1))
+if kv.rank == 1:
+    os.kill(os.getpid(), 9)
+kv.pushpull("w", v := torch.ones(1))
+while not kv.num_dead_nodes:
+    kv.pull("w")
+print("the sum is", v.item(), "without", kv.num_dead_nodes)
+"""
+    code, out, err = ended(launch(lines, "-s", "2", joins=False))
+    assert code == 0, err
+    assert "[worker 0] the sum is 1.0 without 1\n" in out
+    lost, *rest = err
+    assert lost.startswith("paceline: worker 1 (")
+    assert "1 of 2 continue" in lost
+    # Said unless the run was over before the end of that process was noticed.
+    assert [line for line in rest if not line.startswith("paceline: lost workers are not started again")] == []

@@ -1,0 +1,54 @@
+"""Where runs leave their files when nobody says where."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from paceline.cli.main import main
+from paceline.config import build
+from paceline.core.errors import ConfigError
+from paceline.launch.local.train import new_folder, next_folder
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_runs_that_begin_in_the_same_second_have_folders_of_their_own() -> None:
+    with ThreadPoolExecutor(16) as pool:
+        names = list(pool.map(lambda _: next_folder("bsp"), range(48)))
+    assert len(set(names)) == 48
+    assert all(Path(name).is_dir() for name in names)
+
+
+def test_a_folder_is_named_after_the_scheme_or_what_is_run() -> None:
+    config = build({"run": {"scheme": "asp"}})
+    assert new_folder(config).run.out.endswith("-asp")
+    assert new_folder(config, "launch").run.out.endswith("-launch")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "--workers", "0"],
+        ["race", "--schemes", "bsp,adpsgd", "--workers", "0"],
+        ["race", "--schemes", "bsp,bsp"],
+        ["simulate", "--schemes", "bsp,essync"],
+        ["simulate", "--scheme", "bsp", "--timing-only", "--target-accuracy", "0.9"],
+        ["simulate", "--schemes", "bsp,asp", "--timing-only", "--target-accuracy", "0.9"],
+    ],
+    ids=" ".join,
+)
+def test_settings_that_are_refused_leave_no_folder(words: list[str]) -> None:
+    assert main(words) == 2
+    assert not Path("runs").exists()
+
+
+def test_where_no_folder_can_be_made_one_line_says_so() -> None:
+    Path("runs").write_text("a file")
+    with pytest.raises(ConfigError, match="name a folder that can be made with --out"):
+        next_folder("bsp")

@@ -1,0 +1,276 @@
+"""The launcher's side of its agents, with the other side played by hand."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import queue
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from paceline import __version__
+from paceline import config as configuration
+from paceline.core.errors import ConfigError
+from paceline.launch.local.launcher import LocalCrew
+from paceline.launch.remote import protocol
+from paceline.launch.remote.hostfile import Host
+from paceline.launch.remote.launcher import RemoteCrew, RemoteHost, unlike
+from paceline.launch.remote.placement import Placement
+from paceline.launch.remote.protocol import Event, Lines, Request, SocketStream
+from paceline.live.party import worker
+from paceline.live.protocol import frames
+from paceline.runtime.spec.launcher import Ended
+from paceline.runtime.spec.process_spec import Seat
+from tests.launch.process_tree import within
+
+TORCH = importlib.metadata.version("torch")
+
+
+class Nobody:
+    """No evaluator here."""
+
+    def __init__(self) -> None:
+        self.ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+
+
+def test_of_a_host_that_is_gone_the_reason_is_asked_for_once_and_told_of_each_party() -> None:
+    asked: list[str] = []
+
+    def why() -> str:
+        asked.append("why")
+        return "no route"
+
+    ours, theirs = socket.socketpair()
+    host = RemoteHost("h", Lines(SocketStream(ours), Event), why_gone=why)
+    placement = Placement(hosts=(Host(name="h"),), workers=(0, 0), slots=(0, 1), servers=(0,))
+    crew = RemoteCrew([host], placement, cast(LocalCrew, Nobody()), scripts=True, said=lambda party, line: None)
+    for party in ("worker 0", "worker 1", "server 0"):
+        seat = Seat(party=party, workers=2, servers=1, coordinator="127.0.0.1:1", token="t")
+        crew.start(configuration.build({"run": {"out": "runs/here"}}), seat)
+    assert crew.busy()
+    theirs.close()
+    ends = [crew.ended.get(timeout=20) for _ in range(3)]
+    assert [end.why for end in ends] == [f"{end.who} is lost: host h is gone (no route)" for end in ends]
+    assert asked == ["why"]
+    host.close()
+
+
+def test_a_host_of_which_something_is_heard_again_is_not_doubted_any_more() -> None:
+    ours, theirs = socket.socketpair()
+    lines: Lines[Event] = Lines(SocketStream(ours), Event)
+    host = RemoteHost("h", lines)
+    heard: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    host.follow(heard.put)
+    host.doubt()
+    theirs.sendall(b'{"word":"over"}\n')
+    assert heard.get(timeout=20) == protocol.Over()
+    host._give_up()  # as after each beat
+    lines.heard_at = time.monotonic() - 20  # silent, for another reason
+    host._give_up()
+    assert not _closed(theirs)
+    host.doubt()  # at once: nobody waits for the next beat
+    assert _closed(theirs)
+    theirs.close()
+
+
+def test_of_a_silent_host_nobody_asks_why_it_is_gone() -> None:
+    asked: list[str] = []
+    ours, theirs = socket.socketpair()
+    lines: Lines[Event] = Lines(SocketStream(ours), Event)
+    host = RemoteHost("h", lines, why_gone=lambda: asked.append("") or "")  # type: ignore[func-returns-value]
+    lines.heard_at = time.monotonic() - 20
+    host.doubt()
+    theirs.close()
+    assert within(20, lambda: not host.alive)
+    assert host.gone() == "host h is gone (silent for 20.0 s)"
+    assert asked == []
+
+
+def _closed(sock: socket.socket) -> bool:
+    sock.setblocking(False)
+    while True:
+        try:
+            if not sock.recv(4096):
+                return True
+        except BlockingIOError:
+            return False
+
+
+@pytest.mark.parametrize(
+    ("paceline", "torch", "says"),
+    [
+        ("0.0.9", TORCH, [f"has Paceline 0.0.9, and {__version__} is here; install the same"]),
+        (__version__, "1.0", [f"has torch 1.0, and {TORCH} is here; install the same"]),
+        (__version__, TORCH.partition("+")[0] + "+elsewhere", []),
+    ],
+)
+def test_a_host_with_other_versions_is_told_with_both_of_them(paceline: str, torch: str, says: list[str]) -> None:
+    hello = protocol.Hello(host="there", pid=1, python="3.11", paceline=paceline, torch=torch, protocol=frames.VERSION)
+    assert list(unlike(hello)) == says
+
+
+def test_a_host_of_another_protocol_or_byte_order_is_told_so() -> None:
+    ours = protocol.Hello(
+        host="there",
+        pid=1,
+        python="3.8",
+        paceline=__version__,
+        torch=TORCH,
+        protocol=frames.VERSION,
+        byte_order=sys.byteorder,
+    )
+    assert list(unlike(ours)) == []
+    big = msgspec.structs.replace(ours, protocol=frames.VERSION + 1, byte_order="mixed")
+    assert list(unlike(big, "at h1")) == [
+        f"speaks protocol version {frames.VERSION + 1}, and {frames.VERSION} is spoken at h1; install one Paceline",
+        f"is mixed-endian, and numbers are {sys.byteorder}-endian at h1; use machines of one kind",
+    ]
+
+
+def test_a_hello_that_says_more_than_is_known_here_is_understood() -> None:
+    """So that an agent of a later version is told that, and not that it talks nonsense."""
+    said = {"word": "hello", "host": "x", "pid": 1, "python": "4", "paceline": "9", "torch": "3", "protocol": 9}
+    told = msgspec.json.decode(json.dumps({**said, "colour": "blue"}), type=Event)
+    assert isinstance(told, protocol.Hello)
+    assert "has Paceline 9" in next(unlike(told))
+
+
+# ---- hosts that are lost, and others in their place --------------------------------------------------------
+class Far:
+    """A host, and the end of its lines where the agent would be."""
+
+    def __init__(self, name: str) -> None:
+        ours, self._socket = socket.socketpair()
+        self.host = RemoteHost(name, Lines(SocketStream(ours), Event))
+        self.lines: Lines[Request] = Lines(SocketStream(self._socket), Request)
+
+    def hears(self) -> Request | None:
+        return self.lines.hear(20)
+
+    def goes(self) -> None:
+        self.host.close()
+        self._socket.close()
+        assert within(10, lambda: not self.host.alive)
+
+
+@pytest.fixture
+def far() -> Iterator[Callable[[str], Far]]:
+    """A new host of that name."""
+    made: list[Far] = []
+
+    def make(name: str) -> Far:
+        made.append(Far(name))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.goes()
+
+
+def crew_of(a: Far, b: Far, patience_s: float) -> RemoteCrew:
+    placement = Placement(hosts=(Host(name="a"), Host(name="b")), workers=(0, 1), slots=(0, 0), servers=())
+    hosts, nobody = [a.host, b.host], cast(LocalCrew, Nobody())
+    return RemoteCrew(hosts, placement, nobody, scripts=True, said=lambda party, line: None, patience_s=patience_s)
+
+
+def start(crew: RemoteCrew, life: int = 0) -> None:
+    seat = Seat(party="worker 0", workers=2, servers=0, coordinator="127.0.0.1:1", token="t", incarnation=life)
+    crew.start(configuration.build({"run": {"out": "runs/here"}}), seat)
+
+
+def test_a_worker_whose_host_is_lost_waits_for_the_one_in_its_place(far: Callable[[str], Far]) -> None:
+    a, b = far("a"), far("b")
+    crew = crew_of(a, b, patience_s=600.0)
+    a.goes()
+    start(crew, life=1)
+    another = far("c")
+    crew.rejoin(0, another.host)
+    told = another.hears()
+    assert isinstance(told, protocol.Start)
+    assert '"incarnation":1' in told.seat.replace(" ", "")
+    assert not any(
+        isinstance(thread, threading.Timer) and not thread.finished.is_set() for thread in threading.enumerate()
+    )
+    b.host.close()
+    assert b.hears() is None  # nothing was asked of it
+
+
+@pytest.mark.parametrize("patience_s", [0.0, 0.05])
+def test_one_that_waits_for_nobody_or_in_vain_goes_to_a_host_that_is_left(
+    patience_s: float, far: Callable[[str], Far]
+) -> None:
+    a, b = far("a"), far("b")
+    crew = crew_of(a, b, patience_s)
+    a.goes()
+    start(crew)
+    assert isinstance(b.hears(), protocol.Start)
+
+
+def test_where_a_host_comes_back_that_was_not_missed_all_that_ran_there_is_lost(far: Callable[[str], Far]) -> None:
+    a = far("a")
+    crew = crew_of(a, far("b"), patience_s=600.0)
+    start(crew)
+    crew.rejoin(0, far("a").host)
+    ended = crew.ended.get(timeout=20)
+    assert (str(ended.who), ended.why) == ("worker 0", "worker 0 is lost: host a is gone")
+    assert isinstance(a.hears(), protocol.Start)
+    assert a.hears() is None
+
+
+def test_a_host_of_another_run_cannot_join_and_nobody_is_started_when_the_run_is_over(
+    far: Callable[[str], Far],
+) -> None:
+    a, b = far("a"), far("b")
+    crew = crew_of(a, b, patience_s=600.0)
+    with pytest.raises(ConfigError, match="number 2, and this run has 2 agents"):
+        crew.check(2)
+    a.goes()
+    start(crew)
+    b.goes()
+    crew._local.end = lambda seconds: None  # type: ignore[method-assign]
+    crew.end(0.0)
+    crew._start_waiting(worker(0))  # as its clock would do
+    assert crew.ended.empty()  # it would say that no host is left
+
+
+# ---- what each host gets ready for -------------------------------------------------------------------------
+def test_each_host_is_asked_for_the_devices_of_its_own_workers_and_names_itself(far: Callable[[str], Far]) -> None:
+    a, b = far("a"), far("b")
+    crew = crew_of(a, b, patience_s=0.0)
+    crew._scripts = False
+    crew._local.prepare = lambda config, workers: 1437  # type: ignore[method-assign, assignment, misc]
+    a.lines.say(protocol.Prepared(train_samples=1437))
+    b.lines.say(protocol.Refused(why="--device cuda:0: torch finds no CUDA device here; give --device cpu"))
+    with pytest.raises(ConfigError, match="^b: --device cuda:0: torch finds no CUDA device here"):
+        crew.prepare(configuration.build({"cluster": {"workers": 2, "device": "cpu,cuda:0"}}))
+    asked = [one.hears() for one in (a, b)]
+    assert [ask.workers for ask in asked if isinstance(ask, protocol.Prepare)] == [[(0, 0)], [(1, 0)]]
+
+
+# ---- hosts that are taken away -----------------------------------------------------------------------------
+def test_hosts_are_taken_away_once_all_that_are_there_have_been_told_to_go(far: Callable[[str], Far]) -> None:
+    a, b = far("a"), far("b")
+    crew, taken = crew_of(a, b, patience_s=0.0), threading.Event()
+    crew.when_taken(taken.set)
+    a.lines.say(protocol.Leaving())
+    assert within(10, lambda: a.host.leaving)
+    assert not taken.is_set()  # b stays, and the run with it
+    b.lines.say(protocol.Leaving())
+    assert taken.wait(10)
+
+
+def test_a_host_that_is_gone_is_not_waited_for_and_who_asks_late_is_told_at_once(far: Callable[[str], Far]) -> None:
+    a, b = far("a"), far("b")
+    crew, taken = crew_of(a, b, patience_s=0.0), threading.Event()
+    a.lines.say(protocol.Leaving())
+    assert within(10, lambda: a.host.leaving)
+    b.goes()
+    crew.when_taken(taken.set)
+    assert taken.wait(10)

@@ -1,0 +1,124 @@
+"""Evaluators that the coordinator loses, and those that come in their place."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from typing import Any
+
+from paceline.core.trace import Membership
+from paceline.live.coordinator.lifecycle import Phase
+from paceline.live.party import EVALUATOR
+from paceline.live.protocol import control_messages as control
+from tests.live.fakes import Recorder
+from tests.live.scripted_parties import S0, W0, W1, Company, progress
+
+
+def comes_again(company: Company, incarnation: int = 1) -> None:
+    company.heard[EVALUATOR] = Recorder()
+    company.hub.transport(EVALUATOR, incarnation=incarnation).open(company.heard[EVALUATOR])
+    hello = control.Hello(address="hub:again", pid=2, host="here", device="cpu", incarnation=incarnation)
+    company.say(EVALUATOR, hello)
+
+
+def events(company: Company) -> list[str]:
+    company.settled()
+    told = [r for r in company.ears.records if isinstance(r, Membership) and r.party == "evaluator"]
+    return [f"{record.event}: {record.reason}" for record in told if record.event != "joined"]
+
+
+def hears_all_of_it(company: Company) -> control.Roster:
+    roster = company.hears(EVALUATOR)
+    assert isinstance(roster, control.Roster)
+    assert isinstance(company.hears(EVALUATOR), control.Plan)
+    assert company.hears(EVALUATOR).samples == company.coordinator.samples
+    return roster
+
+
+def stops(company: Company) -> None:
+    company.coordinator.stop("seconds")
+    for who in company.workers:
+        company.say(who, control.Left(reason="seconds"))
+    company.settled()
+    assert company.coordinator.phase is Phase.FINISHING
+
+
+def ends(company: Company) -> None:
+    for who in company.everybody:
+        company.say(who, control.Saved())
+    assert company.told("finished") == "seconds"
+
+
+def test_training_goes_on_without_it_and_the_next_one_learns_where_all_are(companies: Any) -> None:
+    company: Company = companies(mean="servers")
+    company.train()
+    company.say(W0, progress(70))
+    company.settled()
+    company.kill(EVALUATOR)
+    company.coordinator.ended(EVALUATOR, "it was killed")  # its process is heard of as well
+    assert events(company) == ["lost: it left; training goes on"]
+    company.kill(W0)
+    comes_again(company)
+    roster = hears_all_of_it(company)
+    assert (roster.gone, roster.lost, roster.addresses["evaluator"]) == ((0,), (0,), "hub:again")
+    assert events(company)[1:] == ["returned: life 2"]
+    company.coordinator.stop("seconds")
+    company.say(W1, control.Left(reason="seconds"))
+    assert company.hears(EVALUATOR) == control.Finish(holder=1, reason="seconds")
+    for who in (S0, W1, EVALUATOR):
+        company.say(who, control.Saved())
+    assert company.told("finished") == "seconds"
+
+
+def test_one_that_comes_when_nobody_trains_any_more_is_told_to_look_at_the_last_model(companies: Any) -> None:
+    company: Company = companies()
+    company.train()
+    company.kill(EVALUATOR)
+    stops(company)
+    assert EVALUATOR in company.coordinator.missing()
+    comes_again(company)
+    hears_all_of_it(company)
+    assert company.hears(EVALUATOR) == control.Finish(holder=1, reason="seconds")
+    company.kill(EVALUATOR)
+    comes_again(company, incarnation=2)
+    ends(company)
+    assert [event.partition(":")[0] for event in events(company)] == ["lost", "returned"] * 2
+
+
+def test_a_silent_one_is_given_up_also_when_nobody_trains_any_more(companies: Any) -> None:
+    company: Company = companies(dead_after_s=1.0)
+    company.train()
+    stops(company)
+    lost = []
+    while not lost:
+        with contextlib.suppress(queue.Empty):
+            lost.append(company.heard[EVALUATOR].losses.get(timeout=0.1))
+        for who in (S0, *company.workers):
+            company.say(who, control.Beat())
+    (told,) = events(company)
+    assert told.startswith("lost: silent for ")
+    company.kill(EVALUATOR)
+    comes_again(company)
+    ends(company)
+
+
+def test_one_that_is_lost_when_it_has_saved_the_model_is_not_waited_for(companies: Any) -> None:
+    company: Company = companies()
+    company.train()
+    stops(company)
+    company.say(EVALUATOR, control.Saved())
+    company.settled()
+    assert company.coordinator.barred == set()
+    company.kill(EVALUATOR)
+    company.settled()
+    assert company.coordinator.barred == {EVALUATOR}
+    for who in (S0, W0, W1):
+        company.say(who, control.Saved())
+    assert company.told("finished") == "seconds"
+
+
+def test_one_that_is_lost_before_training_starts_ends_the_run(companies: Any) -> None:
+    company: Company = companies()
+    company.hello()
+    company.kill(EVALUATOR)
+    assert company.told("failed") == (EVALUATOR, "lost evaluator: it left", "")

@@ -1,0 +1,43 @@
+"""What the coordinator decides from what everybody has said of itself: is a core idle while others compute?"""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.live.coordinator.planning import crowded
+from paceline.live.protocol.control_messages import Hello
+
+
+def hello(host: str = "here", device: str = "cpu", cores: int = 2) -> Hello:
+    return Hello(address="a", pid=1, host=host, device=device, cores=cores)
+
+
+@pytest.mark.parametrize(
+    ("workers", "servers", "why"),
+    [
+        ([hello()] * 2, [hello()], "3 processes of here share 2 cores"),
+        ([hello(cores=1)], [hello(cores=1)], "2 processes of here share 1 core"),
+        ([hello(), hello(cores=1)], [hello()], "3 processes of here share 1 core"),
+        ([hello()] * 3, [], "3 processes of here share 2 cores"),
+        ([hello()], [hello()], ""),
+        ([hello()] * 2, [hello("there")], ""),
+        ([hello(), hello("there")], [hello()], ""),
+        ([hello(device="cuda:0"), hello(device="cuda:1")], [hello()], ""),
+        ([hello(device="cuda:0"), hello()], [hello()] * 2, "3 processes of here share 2 cores"),
+        ([hello(cores=0)] * 2, [hello()], ""),
+    ],
+    ids=[
+        "two workers and a server",
+        "one core",
+        "one process may use fewer",
+        "no server",
+        "a core for each",
+        "the server elsewhere",
+        "a worker elsewhere",
+        "GPUs compute",
+        "one of them does",
+        "nobody looked",
+    ],
+)
+def test_a_core_is_idle_unless_more_compute_than_are(workers: list[Hello], servers: list[Hello], why: str) -> None:
+    assert crowded(workers, servers) == why

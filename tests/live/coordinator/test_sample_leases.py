@@ -1,0 +1,112 @@
+"""Leases at the coordinator: who is told what, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from paceline.core.errors import ProtocolError
+from paceline.core.trace import Leased
+from paceline.live.coordinator.sample_leases import Leasing
+from paceline.live.party import Party, server, worker
+from paceline.live.protocol import control_messages as control
+
+WANT = control.Want(samples=8, size=4)
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.said: list[tuple[str, Any]] = []
+        self.records: list[Leased] = []
+        self.leasing = Leasing(self.tell, self.records.append, lambda: 1.5, ())
+
+    def tell(self, to: Iterable[Party], message: Any) -> None:
+        self.said += [(str(who), message) for who in to]
+
+    def settled(self, rank: int, fate: str, start: int, stop: int) -> None:
+        self.leasing.heard(server(0), 0, control.Settled(contributions=((rank, fate, ((0, start, stop),)),)))
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_who_wants_samples_is_told_which(scene: Scene) -> None:
+    scene.leasing.heard(worker(1), 0, WANT)
+    scene.leasing.heard(worker(0), 0, WANT)
+    assert scene.said == [
+        ("worker 1", control.Lease(epoch=0, start=0, stop=4)),
+        ("worker 0", control.Lease(epoch=0, start=4, stop=8)),
+    ]
+
+
+def test_an_epoch_is_over_when_servers_have_told_of_all_of_it(scene: Scene) -> None:
+    for _ in range(2):
+        scene.leasing.heard(worker(0), 0, WANT)
+    scene.settled(0, "applied", 0, 4)
+    assert (scene.leasing.epochs, scene.records) == (0, [])
+    assert not scene.leasing.reached(8)
+    scene.settled(0, "applied", 4, 8)
+    assert scene.leasing.reached(8)
+    assert [(record.at, record.epochs, record.done) for record in scene.records] == [(1.5, 1, 8)]
+
+
+def test_the_first_server_is_asked_for_what_a_lost_worker_left_and_the_rest_goes_to_others(scene: Scene) -> None:
+    scene.leasing.heard(worker(0), 0, WANT)
+    scene.leasing.gone(0, 0)
+    fence = ("server 0", control.Fence(rank=0, incarnation=0))
+    assert scene.said[1:] == [fence]
+    scene.leasing.servers_are_back({1: 0})  # the server that was asked may be gone
+    assert scene.said[2:] == [fence]
+    scene.leasing.heard(server(0), 0, control.Fenced(rank=0, incarnation=0, pending=((0, 0, 1),)))
+    scene.leasing.heard(worker(1), 0, WANT)
+    assert scene.said[3:] == [("worker 1", control.Lease(epoch=0, start=1, stop=4))]
+
+
+def test_one_that_had_nothing_left_is_asked_for_by_nobody(scene: Scene) -> None:
+    scene.leasing.gone(0, 0)
+    scene.leasing.heard(worker(0), 0, WANT)
+    scene.settled(0, "applied", 0, 4)
+    scene.leasing.gone(0, 0)
+    assert [whom for whom, _ in scene.said] == ["worker 0"]
+
+
+def test_samples_that_nobody_was_given_are_the_claim_of_the_worker_not_of_the_server_that_tells(scene: Scene) -> None:
+    accused: list[tuple[Party, str]] = []
+    scene.leasing.on_false_claim = lambda who, why: accused.append((who, why))
+    scene.leasing.heard(worker(0), 0, WANT)
+    false, true = (1, "applied", ((3, 0, 1),)), (0, "applied", ((0, 0, 4),))
+    scene.leasing.heard(server(0), 0, control.Settled(contributions=(false, true)))
+    ((who, why),) = accused
+    assert who == worker(1)
+    assert "were given to nobody" in why
+    scene.leasing.heard(server(0), 0, control.Restored(done=((3, 0, 1), (0, 0, 4))))  # nor here: it has kept both
+    scene.leasing.record()
+    assert scene.records[-1].done == 4
+
+
+def test_without_leases_the_coordinator_does_not_end_a_run_by_epochs(scene: Scene) -> None:
+    assert not scene.leasing.reached(8)
+    scene.leasing.record()
+    assert scene.records == []
+
+
+@pytest.mark.parametrize(
+    ("src", "message", "why"),
+    [
+        (worker(0), control.Want(samples=9, size=4), "wants leases of 9 samples by 4, others of 8 samples by 4"),
+        (server(1), control.Settled(contributions=()), "sent Settled, which is for the first server to say"),
+    ],
+)
+def test_what_cannot_be_is_refused(scene: Scene, src: Party, message: Any, why: str) -> None:
+    scene.leasing.heard(worker(0), 0, WANT)
+    with pytest.raises(ProtocolError, match=why):
+        scene.leasing.heard(src, 0, message)
+
+
+def test_leases_of_nothing_are_refused(scene: Scene) -> None:
+    with pytest.raises(ProtocolError, match="both must be 1 or more"):
+        scene.leasing.heard(worker(0), 0, control.Want(samples=0, size=4))

@@ -1,0 +1,172 @@
+"""Workers that talk to one another, several calls and means under way at once, and those who leave."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.core.collective.mean_server import MeanServer
+from paceline.core.effects import Call, Compute, Effect, Mean, Reply, Start, Tell, Wait
+from paceline.core.errors import PeerLost, ProtocolError, Stopped
+from paceline.live.node.hosted_slice import Hosted
+from paceline.live.node.node import Node
+from paceline.live.node.published_state import FINAL
+from paceline.live.party import server, worker
+from tests.live.fakes import in_background
+from tests.live.node_fixture import LAYOUT, PLACE, WHOLE, Answerer, Ask, Asker, Loop, Said, Stage, nothing
+
+TEN = np.arange(10, dtype=np.float32)
+WORK = Compute(TEN)
+
+
+def peers(stage: Stage, *roles: Any) -> list[Node]:
+    nodes = [stage.node(worker(rank)) for rank in range(len(roles))]
+    for rank, (node, role) in enumerate(zip(nodes, roles, strict=True)):
+        node.place(role, WHOLE)
+        node.neighbours.meet([other for other in range(len(roles)) if other != rank], range(rank))
+    return nodes
+
+
+def test_several_calls_of_one_worker_are_answered_in_their_order_whenever_that_is(stage: Stage) -> None:
+    """An answer belongs to the oldest open call, so two questions that are under way at once stay apart."""
+    parked: list[int] = []
+
+    def in_pairs(src: int, ask: Any) -> Iterator[Reply]:
+        parked.append(ask.n)
+        if len(parked) % 2 == 0:
+            yield Reply(src, Said(v=ask.v, n=parked[-2]))
+            yield Reply(src, Said(v=ask.v, n=parked[-1]))
+
+    results: list[int] = []
+
+    def run() -> Generator[Effect, Any, None]:
+        tickets = []
+        for n in (1, 2, 3, 4):
+            tickets.append((yield Start(Call(1, Ask(v=TEN, n=n)))))
+        yield WORK
+        for ticket in reversed(tickets):
+            results.append((yield Wait(ticket)).n)
+        yield WORK
+
+    node, _ = peers(stage, Loop(run), Answerer(in_pairs))
+    node.advance()
+    node.advance()
+    assert results == [4, 3, 2, 1]
+
+
+def test_means_that_are_under_way_at_once_are_told_apart_by_their_tags(stage: Stage) -> None:
+    two_at_once = SimpleNamespace(means_at_once=2)
+    for shard in range(3):
+        stage.node(server(shard)).host([Hosted(mean_server=MeanServer(two_at_once, PLACE))])
+    results: dict[int, list[float]] = {0: [], 1: []}
+
+    def run(rank: int, order: tuple[str, ...]) -> Generator[Effect, Any, None]:
+        tickets = {}
+        for tag in order:
+            v = TEN * (rank if tag == "whole" else 10 * rank)
+            tickets[tag] = yield Start(Mean(v if tag == "whole" else v[:4], (0, 1), tag))
+        yield WORK
+        for tag in ("part", "whole"):
+            results[rank].append(float((yield Wait(tickets[tag])).v[1]))
+        yield WORK
+
+    nodes = [stage.node(worker(rank)) for rank in range(2)]
+    for rank, node in enumerate(nodes):
+        order = ("whole", "part") if rank else ("part", "whole")
+        node.place(Loop(lambda rank=rank, order=order: run(rank, order)), LAYOUT)  # type: ignore[misc]
+        node.advance()
+    other = in_background(nodes[1].advance)
+    nodes[0].advance()
+    other()
+    assert results == {0: [5.0, 0.5], 1: [5.0, 0.5]}, "each began them in an order of its own"
+
+
+class Leaver(Answerer):
+    def leave(self, now: float) -> Iterator[Any]:
+        yield Tell(1, Ask(v=TEN, n=99))
+
+
+def test_calls_of_one_that_has_left_are_declined_and_what_it_is_told_is_heard(stage: Stage) -> None:
+    caught: list[str] = []
+
+    def run() -> Generator[Effect, Any, None]:
+        ticket = yield Start(Call(0, Ask(v=TEN, n=1)))
+        yield WORK
+        for effect in (Wait(ticket), Call(0, Ask(v=TEN, n=2))):
+            try:
+                yield effect
+            except PeerLost as lost:
+                caught.append(str(lost))
+        yield Tell(0, Ask(v=TEN, n=3))
+        yield WORK
+
+    class Asking(Loop):
+        def __init__(self) -> None:
+            super().__init__(run)
+            self.came: list[int] = []
+
+        def on(self, now: float, src: int, message: Any) -> Iterator[Any]:
+            self.came.append(message.n)
+            yield from ()
+
+    left, asking = Leaver(nothing), Asking()
+    leaver, caller = peers(stage, left, asking)
+    caller.advance()
+    assert left.heard()
+    leaver.leave()
+    assert asking.came == [99], "the last words have been heard when `leave` returns"
+    caller.advance()
+    assert caught == ["worker 0 has left"] * 2
+    assert left.heard()
+    assert [ask.n for _, ask in left.came] == [1, 3]
+
+
+def test_a_scheme_that_does_not_expect_to_lose_a_peer_ends_with_it(stage: Stage) -> None:
+    leaver, caller = peers(stage, Answerer(nothing), Asker(Call(0, Ask(v=TEN, n=1)), WORK))
+    leaver.leave()
+    with pytest.raises(PeerLost, match="worker 0 has left"):
+        caller.advance()
+
+
+def test_what_a_lost_worker_still_waits_for_is_answered_to_nobody(stage: Stage) -> None:
+    came = threading.Semaphore(0)
+
+    def park(src: int, ask: Any) -> Iterator[Reply]:
+        came.release()
+        if ask.n == 2:
+            yield Reply(1, Said(v=TEN, n=1))
+            yield Reply(src, Said(v=TEN, n=2))
+
+    asked, lost, other = peers(stage, Answerer(park), Asker(Call(0, Ask(v=TEN, n=1)), WORK), Asker(WORK))
+    waiting = in_background(lost.advance)
+    assert came.acquire(timeout=15)
+    asked.lost(worker(1), "it crashed")
+    assert other.out.call(0, Ask(v=TEN, n=2)).wait(15.0).n == 2
+    lost.stop()
+    with pytest.raises(Stopped):
+        waiting()
+
+
+def test_an_answer_to_one_that_has_asked_nothing_is_a_protocol_error(stage: Stage) -> None:
+    def run() -> Generator[Effect, Any, None]:
+        yield Reply(1, Said(v=TEN, n=9))
+
+    (node,) = peers(stage, Loop(run))
+    with pytest.raises(ProtocolError, match="worker 0 answers worker 1, which has asked nothing"):
+        node.advance()
+
+
+def test_the_final_weights_are_shown_once_there_are_any(stage: Stage) -> None:
+    holder, curious = peers(stage, Answerer(nothing), Answerer(nothing))
+    peeked = in_background(lambda: curious.peek(0, FINAL))
+    again = in_background(lambda: curious.peek(0, FINAL))
+    holder.exhibits[FINAL] = lambda _: TEN
+    assert peeked() is TEN
+    assert again() is TEN
+    holder.role.w = TEN
+    assert curious.peek_model(0) == (TEN, 1.0)

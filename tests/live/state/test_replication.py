@@ -1,0 +1,131 @@
+"""What a server answers is on the next server first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from paceline.core.effects import Reply, Tell
+from paceline.core.errors import ProtocolError
+from paceline.core.fault_tolerance.replication import Kept, SliceState
+from paceline.core.role import Role
+from paceline.live.node.hosted_slice import Hosted
+from paceline.live.party import Party, server, worker
+from paceline.live.state.replication import COMPLETE, Copies
+from tests.live.fakes import in_background, vector
+from tests.live.node_fixture import PLACE, Ask, Said, Stage
+
+S0, S1, W0 = server(0), server(1), worker(0)
+
+
+class Adding(Role):
+    """Adds what comes, and answers with the sum."""
+
+    def __init__(self) -> None:
+        super().__init__(None, PLACE)
+        self.w, self.version = vector(0.0, 0.0), 0
+
+    def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+        self.w = self.w + message.v
+        self.version += 1
+        yield Reply(src, Said(v=self.w, n=self.version))
+
+
+class Server:
+    """One slice, and copies of the slice of the other one."""
+
+    def __init__(self, stage: Stage, me: Party, other: Party) -> None:
+        self.node, self.role = stage.node(me), Adding()
+        self.copies = Copies(
+            self.node,
+            PLACE,
+            before=other.index,
+            after=other.index,
+            counts=(1, 1, 1),
+            nothing=vector(),
+            state_of=lambda at: SliceState({"w": self.role.w}, {"version": self.role.version}),
+            mark_of=lambda at: self.role.version,
+        )
+        self.node.host([Hosted(10, self.role), Hosted(10, self.copies)])
+        self.node.holds[self.role] = lambda role, effects: self.copies.hold(0, role, effects)
+
+
+@pytest.fixture
+def pair(stage: Stage) -> tuple[Server, Server]:
+    return Server(stage, S0, S1), Server(stage, S1, S0)
+
+
+def asks(stage: Stage, times: int) -> Any:
+    """A worker that asks server 0 so often, one after the other; the numbers of its answers."""
+    node = stage.node(W0)
+    asked = [node.ask(S0, 0, Ask(v=vector(1.0, 2.0), n=0), "an answer") for _ in range(times)]
+    return in_background(lambda: [pending.wait(15.0).n for pending in asked])
+
+
+def test_the_newest_state_is_on_the_other_server_when_the_answer_comes(stage: Stage, pair: Any) -> None:
+    one, other = pair
+    one.copies.begin()
+    assert asks(stage, 3)() == [1, 2, 3]
+    shown = one.node.exhibit_of(S1, "copy/w", 0)
+    assert list(shown.v) == [3.0, 6.0]
+    assert '"version": 3' in one.node.exhibit_of(S1, "copy/state", 0).facts
+    assert one.node.version_of(S1, COMPLETE) == 1.0
+    assert other.node.version_of(S0, COMPLETE) == 0.0
+
+
+def test_no_answer_goes_before_its_state_is_kept(stage: Stage, pair: Any) -> None:
+    one, other = pair
+    one.copies.begin()
+    with other.node._lock:  # the other one is busy
+        answers = asks(stage, 2)
+        while one.role.version < 2:
+            pass
+        assert len(one.copies._waiting[0]) == 2
+    assert answers() == [1, 2]
+
+
+def test_nobody_waits_for_a_keeper_that_is_lost(stage: Stage, pair: Any) -> None:
+    one, other = pair
+    one.copies.begin()
+    with other.node._lock:
+        answers = asks(stage, 2)
+        while one.role.version < 2:
+            pass
+        one.node.between_messages(lambda: one.copies.lost(1))
+        assert answers() == [1, 2]
+
+
+def test_copies_come_from_the_neighbour_alone(stage: Stage, pair: Any) -> None:
+    one, _ = pair
+    with pytest.raises(ProtocolError, match="server 5 sends Kept"):
+        list(one.copies.on(0.0, 5, Kept(slice=0, number=1)))
+
+
+def test_a_newcomer_is_known_to_the_copy_before_that_is_confirmed(pair: Any) -> None:
+    one, other = pair
+    one.copies.begin()
+    kept, at_once = threading.Event(), threading.Event()
+    with other.node._lock:  # the other one is busy
+        one.role.version += 1
+        one.node.between_messages(lambda: one.copies.hold(0, one.role, ()))
+        one.node.between_messages(lambda: one.copies.when_kept(kept.set))
+        assert not kept.is_set()
+    assert kept.wait(15.0)
+    one.node.between_messages(lambda: one.copies.lost(1))
+    one.node.between_messages(lambda: one.copies.when_kept(at_once.set))
+    assert at_once.is_set(), "nobody is there who could keep it"
+
+
+def test_what_was_held_for_a_worker_is_not_for_the_life_that_comes_after_it(pair: Any) -> None:
+    one, other = pair
+    one.copies.begin()
+    with other.node._lock:
+        one.role.version += 1
+        held = [Reply(0, Said(v=vector(1.0), n=1)), Reply(1, Said(v=vector(1.0), n=1))]
+        one.node.between_messages(lambda: one.copies.hold(0, one.role, held))
+        list(one.copies.gone(0.0, 0))
+        assert [of.to for _, _, effects in one.copies._waiting[0] for of in effects] == [1]
+        one.copies._waiting[0].clear()  # nobody has asked

@@ -1,0 +1,72 @@
+"""Who looks at workers of which one does not answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paceline.core.errors import PeerLost
+from paceline.live.node.published_state import Exhibit
+from paceline.live.node.state_reader import Looking
+from paceline.live.numpy_memory import PlainMemory
+from paceline.live.protocol.pending_reply import Pending
+from paceline.live.state.responsive_reads import Answering, NoAnswer
+
+
+class Workers(Looking):
+    """Answers at once for all but the `silent`, whose questions it keeps."""
+
+    def __init__(self) -> None:
+        self.out: Any = self
+        self.silent: set[int] = set()
+        self.lost: set[int] = set()
+        self.asked: list[int] = []
+        self.kept: list[Pending] = []
+
+    def call(self, rank: int, message: Any) -> Pending:
+        self.asked.append(rank)
+        pending = Pending(f"worker {rank}", 1, PlainMemory())
+        if rank in self.silent:
+            self.kept.append(pending)
+        elif rank in self.lost:
+            pending.fail(PeerLost("gone"))
+        else:
+            pending.put(0, Exhibit(v=bytearray(4), weight=float(rank)), 0.0)
+        return pending
+
+
+def test_a_worker_is_left_out_from_when_it_falls_silent_until_it_answers() -> None:
+    workers = Workers()
+    answering = Answering(workers, patience_s=0.01)
+    assert answering.peek_model(1)[1] == 1.0
+    workers.silent = {1}
+    for _ in range(5):
+        with pytest.raises(NoAnswer):
+            answering.peek_model(1)
+        assert answering.peek_model(2)[1] == 2.0
+    assert workers.asked.count(1) == 2, "it is waited for once, not with every look"
+    workers.silent.clear()
+    workers.kept[0].put(0, Exhibit(v=bytearray(4)), 0.0)
+    assert answering.peek_model(1)[1] == 1.0
+
+
+def test_one_that_is_lost_while_it_is_silent_is_asked_again_and_found_lost() -> None:
+    workers = Workers()
+    workers.silent, answering = {0}, Answering(workers, patience_s=0.01)
+    with pytest.raises(NoAnswer):
+        answering.peek(0, "buffers")
+    workers.silent, workers.lost = set(), {0}
+    workers.kept[0].fail(PeerLost("gone"))
+    with pytest.raises(PeerLost) as raised:
+        answering.peek(0, "buffers")
+    assert not isinstance(raised.value, NoAnswer)
+
+
+def test_all_answer_where_those_that_are_not_lost_do() -> None:
+    workers = Workers()
+    workers.lost = {1}
+    answering = Answering(workers, patience_s=0.01)
+    assert answering.all_answer(range(3))
+    workers.silent = {2}
+    assert not answering.all_answer(range(3))

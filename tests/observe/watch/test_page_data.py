@@ -1,0 +1,106 @@
+"""What the page is told, in numbers and in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paceline.cli.main import main
+from paceline.cli.support import scheme_catalogue
+from paceline.core.scheme import names
+from paceline.core.trace import Decision, Membership, Span
+from paceline.observe.watch.algorithm_text import box
+from paceline.observe.watch.page_data import Query, picture, strip
+from paceline.observe.watch.state import State
+from paceline.observe.watch.trace_tail import Follower
+from paceline.observe.watch.worker_rates import ACTIVITIES
+
+
+def barrier(steps_s: list[float], rounds: int = 50) -> State:
+    """Workers that all wait for the slowest, every round; each says what it is."""
+    state, longest = State(len(steps_s)), max(steps_s)
+    for rank in range(len(steps_s)):
+        state.add(Membership(at=0.0, party=f"worker {rank}", event="joined", device="cpu", host=f"h{rank}"))
+    for n in range(1, rounds + 1):
+        for rank, step_s in enumerate(steps_s):
+            at = n * longest
+            begin = at - longest + step_s
+            state.add(Span(at=begin, rank=rank, activity="computing", seconds=step_s, steps=1, samples=10))
+            state.add(Span(at=at, rank=rank, activity="waiting", seconds=longest - step_s))
+    return state
+
+
+def test_the_straggler_is_named_with_its_place_and_its_cost() -> None:
+    told = picture(barrier([0.1, 0.1, 0.1, 0.4]), Query())["holdup"]
+    assert told["ranks"] == [3]
+    assert told["sentence"].startswith("Worker 3 (cpu on h3) holds the others up: its step takes 400 ms, theirs 100 ms")
+    assert "the other 3 would do 300 samples/s; now all together do 100. That costs 200 samples/s, 67%" in " ".join(
+        told["sentence"].split()
+    )
+
+
+def test_at_every_moment_a_row_says_for_whom_its_worker_waits(tmp_path: Path) -> None:
+    """A run of bsp, read from its trace and stopped after every record."""
+    words = "simulate --scheme bsp --workers 2 --slowdown 1,5 --step-ms 20 --timing-only --seconds 2 --epochs 0"
+    assert main([*words.split(), "--out", str(tmp_path / "run")]) == 0
+    state, said = State(0), []
+    for record in Follower(tmp_path / "run" / "trace.jsonl").read():
+        state.add(record)
+        of_the_fast = [(r["at"], r["why"]) for r in picture(state, Query(sort="rank", count=1))["rows"]]
+        if isinstance(record, Decision) and record.verdict == "wait":
+            assert (record.rank, of_the_fast) == (0, [("waiting", "waits for worker 1 of its group")])
+            said.append(record.at)
+        elif isinstance(record, Span) and (record.rank, record.activity) == (0, "computing"):
+            assert of_the_fast[0][1] == ""  # it has gone on
+    assert len(said) in (state.paces[1].steps, state.paces[1].steps + 1)  # the last may still be going on
+
+
+def test_several_are_named_by_number() -> None:
+    sentence = picture(barrier([0.1] * 8 + [0.4] * 4), Query())["holdup"]["sentence"]
+    assert sentence.startswith("Workers 8, 9, 10 and 1 other hold the others up: their step")
+
+
+@pytest.mark.parametrize(
+    ("sort", "first"), [("slow", 2), ("rank", 0), ("waiting", 0), ("share", 0), ("rate", 0), ("staleness", 0)]
+)
+def test_rows_come_in_the_order_that_was_asked_for(sort: str, first: int) -> None:
+    state = barrier([0.1, 0.2, 0.4])
+    assert picture(state, Query(sort=sort))["rows"][0]["rank"] == first
+
+
+def test_of_a_thousand_workers_the_rows_in_sight_are_sent_and_bands_of_all() -> None:
+    document = picture(barrier([0.1 + n / 1e4 for n in range(1000)], rounds=3), Query(sort="rank", first=500, count=5))
+    assert [row["rank"] for row in document["rows"]] == [500, 501, 502, 503, 504]
+    assert [band["workers"] for band in document["bands"]] == [100] * 10
+    assert document["bands"][0]["step_ms"][0] > document["bands"][-1]["step_ms"][1]
+    assert len(document["standing"]["computing"]["ranks"]) <= 40
+
+
+def test_a_strip_has_tenths_of_what_each_bin_was_spent_on() -> None:
+    state = State(1)
+    width = state.strips.width_s
+    state.add(Span(at=0.3 * width, rank=0, activity="computing", seconds=0.3 * width))
+    state.add(Span(at=0.9 * width, rank=0, activity="communicating", seconds=0.6 * width))
+    state.add(Span(at=2.5 * width, rank=0, activity="waiting", seconds=0.4 * width))
+    assert strip(state.strips, [0]) == "37..00"
+
+
+@pytest.mark.parametrize("scheme", names())
+def test_every_scheme_has_a_place_to_stand_for_whatever_a_worker_does(scheme: str) -> None:
+    lines = box(scheme_catalogue.description(scheme))
+    assert "\n".join("".join(piece.text for piece in line).rstrip() for line in lines) in "\n".join(
+        line.removeprefix("    ").rstrip() for line in scheme_catalogue.description(scheme).splitlines()
+    )
+    places = [activity for line in lines for piece in line for activity in piece.at]
+    assert sorted(places) == sorted(ACTIVITIES)
+
+
+def test_computing_and_waiting_are_different_places_in_the_box_of_bsp() -> None:
+    at = {
+        activity: piece.text
+        for line in box(scheme_catalogue.description("bsp"))
+        for piece in line
+        for activity in piece.at
+    }
+    assert at == {"computing": "g_i <- grad f_i(w);", "communicating": "push g_i;", "waiting": "w <- pull"}

@@ -1,0 +1,100 @@
+"""A trace read while it grows."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from paceline.core.errors import PacelineError
+from paceline.core.trace import Ended, Evaluated, Span
+from paceline.observe.trace.trace_file import TraceWriter
+from paceline.observe.watch.page_data import Query
+from paceline.observe.watch.reader import Foretold, Reader
+from paceline.observe.watch.state import State
+from paceline.observe.watch.trace_tail import Follower
+
+LINE = b'{"kind":"ended","at":1.0,"reason":"steps"}\n'
+
+
+def test_only_whole_lines_are_read_and_each_once(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    follower = Follower(path)
+    assert follower.read() == []
+    path.write_bytes(LINE + LINE[:20])
+    assert follower.read() == [Ended(at=1.0, reason="steps")]
+    assert follower.read() == []
+    with path.open("ab") as file:
+        file.write(LINE[20:] + LINE)
+    assert len(follower.read()) == 2
+    assert follower.fraction == 1.0
+
+
+def test_a_file_that_was_replaced_is_read_from_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(LINE * 3)
+    follower = Follower(path)
+    assert len(follower.read()) == 3
+    path.rename(tmp_path / "trace.1.jsonl")
+    path.write_bytes(LINE)
+    assert len(follower.read()) == 1
+    assert follower.begun_anew
+    follower.read()
+    assert not follower.begun_anew
+
+
+def test_a_line_that_is_no_record_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(LINE + b'{"kind":"rumour"}\n')
+    with pytest.raises(PacelineError, match="line 2"):
+        Follower(path).read()
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_a_run_that_diverges_is_read_on(tmp_path: Path, loss: float) -> None:
+    path = tmp_path / "trace.jsonl"
+    with TraceWriter(path) as writer:
+        writer.append(Evaluated(at=1.0, accuracy=0.1, loss=loss, samples=32, seconds=0.0))
+        writer.append(Ended(at=1.0, reason="steps"))
+    first, last = Follower(path).read()
+    assert isinstance(first, Evaluated)
+    assert repr(first.loss) == repr(loss)
+    assert last == Ended(at=1.0, reason="steps")
+
+
+def test_a_page_that_cannot_go_on_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: Follower) -> None:
+        raise ZeroDivisionError("what nobody thought of")
+
+    monkeypatch.setattr(Follower, "read", fails)
+    reader = Reader(tmp_path)
+    reader._follow()
+    assert "what nobody thought of" in reader.picture(Query())["problem"]
+
+
+def test_of_a_folder_of_runs_the_newest_is_followed_and_nothing_of_the_one_before_is_kept(tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    assert not reader.read()
+    for n, (scheme, samples) in enumerate((("bsp", 32), ("asp", 8))):
+        trace = tmp_path / scheme / "trace.jsonl"
+        with TraceWriter(trace) as writer:
+            writer.append(Span(at=0.1, rank=0, activity="computing", seconds=0.1, steps=1, samples=samples))
+        (trace.parent / "config.toml").touch()
+        os.utime(trace.parent / "config.toml", (1000.0 + n, 1000.0 + n))
+        assert reader.read()
+        document = reader.picture(Query())
+        assert (document["run"], document["samples"]) == (str(tmp_path / scheme), samples)
+        assert f'{{rank="0",run="{tmp_path / scheme}",scheme="x"}} {samples}.0\n' in reader.metrics("x")
+    os.utime(tmp_path / "bsp" / "trace.jsonl", (3e9, 3e9))  # that one goes on, too
+    assert not reader.read()
+    assert reader.run == tmp_path / "asp"
+
+
+def test_a_forecast_for_the_run_before_is_not_shown_with_this_one(tmp_path: Path) -> None:
+    reader = Reader(tmp_path, lambda _: [Foretold(scheme="asp", rate=9.0, kind="fresh")])
+    reader._ask(State(workers=2), [], (), 0.0)
+    assert reader.picture(Query())["foretold"] == []
+    reader._ask(reader._state, [], (), 0.0)
+    assert [row["scheme"] for row in reader.picture(Query())["foretold"]] == ["asp"]

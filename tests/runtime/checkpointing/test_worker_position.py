@@ -1,0 +1,54 @@
+"""What a worker writes down of where it stands in its data."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from paceline.live.node.published_state import STATE
+from paceline.live.state.slice_state import CHECKPOINT, kept
+from paceline.runtime.checkpointing.worker_position import AT_ONCE, Diary, Entry
+
+
+def positions(diary: Diary, exhibits: dict[str, Any]) -> dict[int, int]:
+    diary.want(AT_ONCE)
+    diary.between()
+    entries = json.loads(exhibits[kept(CHECKPOINT, STATE)](0).facts)["entries"]
+    return {int(clock): Entry.from_json(entry).position for clock, entry in entries.items()}
+
+
+class Exhibits(dict[str, Any]):
+    def withdraw(self, names: list[str]) -> None:
+        for name in names:
+            del self[name]
+
+
+def test_where_a_newcomer_begins_in_its_data_is_known_once_it_asks_for_them() -> None:
+    exhibits = Exhibits()
+    node: Any = SimpleNamespace(exhibits=exhibits)
+    diary = Diary(node, torch.device("cpu"), lambda: ({}, {}))
+    diary.begin(7, steps=7, position=0)
+    diary.corrected(224)
+    assert positions(diary, exhibits) == {7: 224}
+    diary.contributed(8, 256)
+    diary.corrected(1)  # too late: what was handed over is of data that were there
+    assert positions(diary, exhibits) == {7: 224, 8: 256}
+
+
+def test_what_the_servers_have_forgotten_is_not_counted_as_handed_over() -> None:
+    exhibits = Exhibits()
+    node: Any = SimpleNamespace(exhibits=exhibits)
+    diary = Diary(node, torch.device("cpu"), lambda: ({}, {}))
+    diary.begin(0, steps=0, position=0)
+    diary.undone()  # nothing was under way
+    for step in range(1, 11):
+        diary.contributed(step, step * 32)
+        diary.between()
+    diary.contributed(11, 11 * 32)
+    diary.undone()
+    assert positions(diary, exhibits) == {10: 320}
+    diary.contributed(12, 12 * 32)
+    assert positions(diary, exhibits) == {10: 320, 11: 384}

@@ -1,0 +1,339 @@
+"""What the evaluator keeps of slices that differ, and what it does without a party that does not answer."""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from paceline.checkpoint.folder_store import Folder
+from paceline.config import Config, build
+from paceline.core.errors import PeerLost, TimedOut
+from paceline.core.fault_tolerance.replication import SliceState
+from paceline.core.paramserver.gated_server import Push
+from paceline.core.role import Place, Role
+from paceline.core.scheme import make
+from paceline.core.sharding import NOWHERE, Layout, lay_out
+from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.optim.optimizers import SGD
+from paceline.engine.specs import OptimizerRecipe
+from paceline.engine.vectors.flat import Flat
+from paceline.live.node.published_state import STATE, Exhibit
+from paceline.live.party import Party
+from paceline.live.protocol import control_messages as control
+from paceline.live.state.slice_state import FORGET, state_exhibit
+from paceline.runtime.checkpointing.checkpoint_validation import OPTIMIZER
+from paceline.runtime.checkpointing.resume import Start, parts_of
+from paceline.runtime.checkpointing.slice_capture import NOTHING, WEIGHTS, load_rule, state_of
+from paceline.runtime.checkpointing.writer import Keeper
+from paceline.runtime.worker.pace import Pace
+from tests.runtime.conftest import Runner
+from tests.runtime.one_process import assert_same, config_for, saved
+
+WORKERS, LENGTH = 3, 6
+SAMPLES = (32, 17, 32)
+OF_A_WORKER = {
+    "numbers": {},
+    "lock_step": True,
+    "model": [WEIGHTS],
+    "vectors": [WEIGHTS],
+    "clock": 2,
+    "entries": {2: [2, 64, ["AAAA"]]},
+}
+RECIPE = OptimizerRecipe(name="sgd", lr=0.1, momentum=0.9)
+
+
+class Node:
+    """Shows the slices' states, as two servers would."""
+
+    def __init__(self, states: Sequence[SliceState], error: Exception | None = None) -> None:
+        self.states, self.error = states, error
+
+    def version_of(self, who: Party, what: str) -> float:
+        return 0.0
+
+    def exhibits_of(self, who: Party, wanted: Sequence[tuple[str, int]]) -> list[Exhibit]:
+        of = self.states[who.index]
+        return [state_exhibit(of.facts, of.vectors, NOTHING) for _ in wanted]
+
+    def exhibit(self, to: Any, what: str) -> Exhibit:
+        name = what.rpartition("/")[2]
+        if isinstance(to, int) and name == STATE and not isinstance(self.error, TimedOut):
+            return Exhibit(v=NOTHING, facts=json.dumps(OF_A_WORKER))
+        if self.error:
+            raise self.error
+        if isinstance(to, int):
+            raise PeerLost(f"worker {to}")
+        return Exhibit(v=Flat.wrap(torch.cat([of.vectors[name].value() for of in self.states])))
+
+    def now(self) -> float:
+        return 0.0
+
+
+def session_of(node: Node) -> Any:
+    notes: list[Any] = []
+    return types.SimpleNamespace(
+        node=node,
+        lost_ranks=(),
+        departed=(),
+        total_samples=0,
+        tell_servers=lambda count, message: None,
+        tell_worker=lambda rank, message: True,
+        reports=types.SimpleNamespace(note=notes.append, flush=lambda: None),
+    )
+
+
+def keeper(out: Path, node: Node, layout: Layout, session: Any = None) -> Keeper:
+    session = session or session_of(node)
+    module = nn.Linear(LENGTH, 1, bias=False)
+    return Keeper(config(out, len(layout.holders)), session, layout, FlatModel(module), module, 0)
+
+
+def config(out: Path, servers: int = 2) -> Config:
+    return build(
+        {
+            "run": {"scheme": "bsp", "out": str(out)},
+            "cluster": {"workers": WORKERS, "servers": servers},
+            "optimizer": {"name": "sgd", "momentum": 0.9},
+        }
+    )
+
+
+def trained(part: slice, order: Sequence[int]) -> tuple[Role, SGD]:
+    """A slice after two rounds; `order`: whose push comes first."""
+    rule, scheme = SGD(RECIPE), make("bsp", {})
+    assert scheme.Server is not None
+    w = Flat.wrap(torch.ones(LENGTH)[part].clone())
+    role = scheme.Server(scheme, Place(me=0, workers=tuple(range(WORKERS)), w=w, update=rule))
+    for clock in (1, 2):
+        for rank in order:
+            g = Flat.wrap((torch.arange(LENGTH) * 0.1 + rank - 0.5 * clock)[part].clone())
+            list(role.on(0.0, rank, Push(g=g, clock=clock, samples=SAMPLES[rank])))
+    return role, rule
+
+
+def momentum(rule: SGD) -> torch.Tensor:
+    assert rule.v is not None
+    return rule.v.value()
+
+
+def test_slices_that_heard_pushes_in_another_order_go_on_with_their_own_momentum(tmp_path: Path) -> None:
+    layout = lay_out(LENGTH, 2)
+    slices = [trained(layout.slices[0], (0, 1, 2)), trained(layout.slices[1], (1, 2, 0))]
+    scales = {rule.v.scale for _, rule in slices if rule.v is not None}
+    assert len(scales) == 2, "or this test shows nothing"
+    node = Node([state_of(role, rule) for role, rule in slices])
+    keeper(tmp_path, node, layout).save(0.5)
+    folder = Folder(tmp_path / "checkpoints")
+    (number,) = folder.numbers()
+    start = Start(config(tmp_path), folder, number, folder.verify(number))
+    assert "numbers_of" not in start.facts
+    for part, (_, rule) in zip(layout.slices, slices, strict=True):
+        again = SGD(RECIPE)
+        load_rule(again, start.facts["numbers"], parts_of(start.tensors(OPTIMIZER), part))
+        torch.testing.assert_close(momentum(again), momentum(rule))
+
+
+def test_slices_of_one_scale_are_kept_to_the_bit(tmp_path: Path) -> None:
+    layout = lay_out(LENGTH, 2)
+    slices = [trained(part, (0, 1, 2)) for part in layout.slices]
+    keeper(tmp_path, Node([state_of(role, rule) for role, rule in slices]), layout).save(0.5)
+    folder = Folder(tmp_path / "checkpoints")
+    start = Start(config(tmp_path), folder, 1, folder.verify(1))
+    raw = torch.cat([rule.v.tensor for _, rule in slices if rule.v is not None])
+    assert torch.equal(start.tensors(OPTIMIZER)["momentum"], raw)
+    assert WEIGHTS not in start.tensors(OPTIMIZER)
+
+
+@pytest.mark.parametrize("error", [PeerLost("lost worker 0"), TimedOut("no answer of worker 0 within 60 s")])
+def test_a_worker_that_is_lost_or_slow_while_its_model_is_read_costs_the_checkpoint_alone(
+    tmp_path: Path, error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keeper(tmp_path, Node([], error), NOWHERE).save(0.5)
+    assert ("the run goes on" in capsys.readouterr().err) == isinstance(error, TimedOut)
+
+
+class Workers(Node):
+    """Each shows where it stands and one vector of its own, until it is `lost`."""
+
+    def __init__(self, states: Sequence[SliceState], clocks: Sequence[int], model: Sequence[str], lost: int) -> None:
+        super().__init__(states)
+        self.clocks, self.model, self.lost = clocks, model, lost
+
+    def exhibit(self, to: Any, what: str) -> Exhibit:
+        name = what.rpartition("/")[2]
+        if not isinstance(to, int):
+            return super().exhibit(to, what)
+        if name == STATE:
+            clock, names = self.clocks[to], [*self.model, "buffers"]
+            entries = {at: [at, 32 * at, ["AAAA"]] for at in (clock - 1, clock)}
+            more = {"model": self.model, "numbers": {}, "lock_step": True, "counts": {}, "common": {}}
+            of = {"vectors": names, "clock": clock, "entries": entries, **(more if self.model else {"counts": {}})}
+            return Exhibit(v=NOTHING, facts=json.dumps(of))
+        if to == self.lost and name == "buffers":
+            raise PeerLost(f"worker {to}")
+        return Exhibit(v=Flat.wrap(torch.full((LENGTH,), float(to))))
+
+
+def test_a_worker_that_is_lost_while_it_is_read_is_not_in_the_checkpoint_which_goes_on(tmp_path: Path) -> None:
+    layout = lay_out(LENGTH, 2)
+    states = [state_of(*trained(part, (0, 1, 2))) for part in layout.slices]
+    for lost, aligned in ((None, True), (1, False)):
+        keeper(tmp_path, Workers(states, (2, 2, 2), (), -1 if lost is None else lost), layout).save(0.5)
+        folder = Folder(tmp_path / "checkpoints")
+        number, _ = folder.newest()
+        start = Start(config(tmp_path), folder, number or 0, folder.manifest(number or 0))
+        assert start.facts["aligned"] == start.exact == aligned
+        assert [rank for rank in range(WORKERS) if start.memories(rank) is None] == [rank for rank in (1,) if lost]
+
+
+class Returning(Workers):
+    """Worker 2 is lost and comes back between the question and the answer of worker 0."""
+
+    def __init__(self, states: Sequence[SliceState]) -> None:
+        super().__init__(states, (2, 2, 2), (), -1)
+        self.asked: set[int] = set()  # in their present lives
+        self.there = {0, 1, 2}
+        self.session: Any = None
+
+    def tell(self, rank: int, message: control.Capture) -> bool:
+        if rank in self.there:
+            (self.asked.discard if message.version == FORGET else self.asked.add)(rank)
+        return rank in self.there
+
+    def come_back(self) -> None:
+        self.asked.discard(2)
+        self.session.on_came(2)
+
+    def exhibit(self, to: Any, what: str) -> Exhibit:
+        if what.endswith(STATE) and isinstance(to, int):
+            if to == 0:
+                self.come_back()
+            assert to in self.asked, f"worker {to} would be waited for, for ever"
+        return super().exhibit(to, what)
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_a_worker_that_comes_back_while_a_checkpoint_is_taken_is_asked_or_not_waited_for(
+    tmp_path: Path, reached: bool
+) -> None:
+    layout = lay_out(LENGTH, 2)
+    node = Returning([state_of(*trained(part, (0, 1, 2))) for part in layout.slices])
+    node.session = session_of(node)
+    node.session.tell_worker = node.tell
+    keeping = keeper(tmp_path, node, layout, node.session)
+    node.come_back()
+    assert node.asked == set(), "no checkpoint is being taken"
+    if not reached:
+        node.there = {0, 1}
+    keeping.save(0.5)
+    folder = Folder(tmp_path / "checkpoints")
+    start = Start(config(tmp_path), folder, 1, folder.verify(1))
+    assert [rank for rank in range(WORKERS) if start.memories(rank) is not None] == [0, 1, *([2] if reached else [])]
+    assert node.asked == set()
+
+
+def test_phases_are_kept_while_they_last_though_their_servers_count_no_versions(threads: Runner, out: Path) -> None:
+    often = {"every": 0.01, "keep_last": 100}
+    phases = {"phases": "bsp until 20 steps; asp"}
+    config = config_for(
+        out,
+        scheme="hybrid",
+        steps=40,
+        checkpoint=often,
+        evaluation={"every": 0.01},
+        cluster={"step_ms": 8.0},
+        hybrid=phases,
+    )
+    threads(config)
+    folder = Folder(out / "checkpoints")
+    samples = [folder.verify(number).facts["samples"] for number in folder.numbers()]
+    assert any(0 < of < samples[-1] for of in samples)
+
+
+def test_without_the_one_that_speaks_for_all_there_is_no_checkpoint(tmp_path: Path) -> None:
+    for lost in range(WORKERS):
+        keeper(tmp_path / str(lost), Workers([], (2, 2, 2), (WEIGHTS,), lost), NOWHERE).save(0.5)
+    kept_in = [out for out in range(WORKERS) if Folder(tmp_path / str(out) / "checkpoints").numbers()]
+    assert kept_in == [1, 2]
+
+
+def test_a_worker_that_has_left_does_not_speak_for_those_who_go_on(tmp_path: Path) -> None:
+    for clocks, lead in (((2, 9, 9), 1), ((8, 9, 9), 0), ((2, 3, 9), 2)):
+        out = tmp_path / str(lead)
+        keeper(out, Workers([], clocks, (WEIGHTS,), -1), NOWHERE).save(0.5)
+        folder = Folder(out / "checkpoints")
+        start = Start(config(out, 0), folder, 1, folder.verify(1))
+        assert (start.facts["lead"], start.facts["version"]) == (lead, clocks[lead])
+        assert start.tensors("model.safetensors")["weight"].flatten().tolist() == [float(lead)] * LENGTH
+
+
+def test_the_model_that_a_run_ends_with_is_that_of_those_who_stayed(
+    threads: Runner, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, closes, loaded = Pace.step, Pace.close, dict[int, torch.Tensor]()
+
+    def step(pace: Pace, samples: int | None = None) -> None:
+        steps(pace, samples)
+        if pace.rank == 0 and pace.steps == 3:
+            pace._session.notice = "SIGTERM"
+
+    def close(pace: Pace) -> None:
+        closes(pace)
+        loaded[pace.rank] = torch.cat([v.detach().flatten() for v in pace._flat.module.parameters()]).clone()
+
+    monkeypatch.setattr(Pace, "step", step)
+    monkeypatch.setattr(Pace, "close", close)
+    run = config_for(out, steps=12, workers=3, servers=0, optimizer={"momentum": 0.9})
+    summary = threads(run)
+    assert [worker.steps for worker in summary.workers] == [3, 12, 12]
+    folder = Folder(out / "checkpoints")
+    number, final = folder.numbers()[-1], saved(run)
+    of_checkpoint = Start(run, folder, number, folder.verify(number)).tensors("model.safetensors")
+    assert_same({name: of_checkpoint[name] for name in final}, final)
+    assert torch.equal(torch.cat([v.flatten() for v in final.values()]), loaded[2])
+
+
+def test_a_gradient_that_was_computed_while_the_servers_went_back_is_not_counted(
+    threads: Runner, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, met = Pace.step, dict[tuple[int, int], tuple[int, int]]()
+
+    def step(pace: Pace, samples: int | None = None) -> None:
+        if pace.rank == 0 and pace.steps == 3:
+            pace._node.go_back(pace._node.view, undone=True)
+        steps(pace, samples)
+        role: Any = pace._node.role
+        met[pace.rank, pace.steps] = (pace._diary._met, role.clock)
+
+    monkeypatch.setattr(Pace, "step", step)
+    threads(config_for(out, steps=6, checkpoint={"every": 0.0}))
+    assert [met[0, at] for at in range(1, 6)] == [(at, at) for at in (1, 2, 3, 3, 4)]
+    assert [met[1, at] for at in range(1, 6)] == [(at, at) for at in range(1, 6)]
+
+
+def test_what_the_disk_refuses_takes_no_number_from_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = Folder(tmp_path / "store")
+    monkeypatch.setattr("paceline.runtime.checkpointing.writer.store_of", lambda config, password: elsewhere)
+    node = Workers([], (2, 2, 2), (WEIGHTS,), -1)
+    keeping = keeper(tmp_path / "run", node, NOWHERE)
+    keeping.save(0.5)
+    (tmp_path / "run" / "checkpoints").rename(tmp_path / "aside")
+    (tmp_path / "run" / "checkpoints").write_text("no folder can be made here")
+    for _ in range(2):
+        keeping.save(0.5)
+    assert elsewhere.numbers() == [1, 2, 3]
+    monkeypatch.setattr(Folder, "numbers", lambda self: raises(OSError(5, "Input/output error")))
+    keeping.save(0.5)
+    monkeypatch.undo()
+    assert elsewhere.numbers() == [1, 2, 3, 4]
+
+
+def raises(error: Exception) -> Any:
+    raise error

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from paceline.config import Config
+from paceline.launch.local.launcher import LocalHost
+from paceline.launch.local.train import Silent, conductor_of
+from paceline.live import party
+from paceline.live.net.inprocess_transport import Hub
+from paceline.observe.runs.summary import Summary
+from paceline.observe.terminal.progress import View
+from paceline.runtime.supervisor.supervisor import Conductor
+from paceline.runtime.thread_launcher import ThreadCrew
+
+Runner = Callable[..., Summary]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """The workers of these runs share two cores or fewer; many threads each would only get in one another's way."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def _not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To draw curve.png takes half a second, of each of some hundred runs; who looks at it undoes this."""
+    monkeypatch.setattr("paceline.runtime.supervisor.supervisor.curve", lambda out, path: None)
+
+
+@pytest.fixture(scope="session")
+def host() -> Iterator[LocalHost]:
+    """One warm process for all runs of these tests."""
+    with LocalHost() as running:
+        yield running
+
+
+@pytest.fixture
+def processes(host: LocalHost) -> Runner:
+    """Runs a configuration as `paceline train` does, in processes over TCP."""
+    return lambda config: conductor_of(config, host.crew(), Silent()).run()
+
+
+def in_threads(config: Config, view: View | None = None, **more: Any) -> Summary:
+    """Runs a configuration in threads of this process, on a hub; `more`: for the conductor."""
+    hub = Hub()
+    transport = lambda token, failed: hub.transport(party.COORDINATOR, failed)  # noqa: E731
+    return Conductor(config, transport, ThreadCrew(hub), view or Silent(), **more).run()
+
+
+@pytest.fixture
+def threads() -> Iterator[Runner]:
+    before = set(threading.enumerate())
+    yield in_threads
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5.0)
+        assert not thread.is_alive(), thread.name
+
+
+@pytest.fixture(params=["threads", "processes"])
+def runner(request: pytest.FixtureRequest) -> Runner:
+    """In process and live."""
+    found: Runner = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "run"

@@ -1,0 +1,160 @@
+"""Training loops of one's own as threads of this process: what a script does after `paceline.join`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from paceline.config import Config, build
+from paceline.core.scheme import make
+from paceline.engine.optim.optimizers import recipe_of
+from paceline.engine.vectors.flat import FlatMemory
+from paceline.launch.local.train import Silent
+from paceline.live import party
+from paceline.live.net.inprocess_transport import Hub
+from paceline.live.net.tcp_transport import TcpTransport
+from paceline.live.numpy_memory import PlainMemory
+from paceline.live.party import Party
+from paceline.live.protocol.transport import Transport
+from paceline.observe.runs.summary import Summary
+from paceline.runtime.spec.job_spec import Recipe
+from paceline.runtime.spec.launcher import Ended
+from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.supervisor.supervisor import Conductor
+from paceline.runtime.thread_launcher import ThreadCrew
+from paceline.runtime.worker.pace import Pace
+
+Loop = Callable[[Pace, nn.Module], None]
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+Held = Callable[[nn.Module], Iterable[nn.Parameter]]
+"""What of a model its optimizer gets."""
+
+
+def toy_data(n: int = 90) -> TensorDataset:
+    x = torch.randn(n, 6, generator=torch.Generator().manual_seed(1))
+    return TensorDataset(x, (x.sum(1) > 0).long())
+
+
+def toy_model() -> nn.Module:
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 2))
+    generator = torch.Generator().manual_seed(2)
+    for p in model.parameters():
+        nn.init.normal_(p, std=0.5, generator=generator)
+    return model
+
+
+def plain_steps(pace: Pace, model: nn.Module, data: TensorDataset, *, batch_size: int = 8, epochs: int = 2) -> int:
+    """The loop of the README; returns how many steps there were."""
+    steps = 0
+    for x, y in pace.batches(data, batch_size, epochs=epochs):
+        nn.functional.cross_entropy(model(x), y).backward()
+        pace.step()
+        steps += 1
+    return steps
+
+
+class Sockets:
+    """In place of a hub: the parties are threads of this process all the same, but send over TCP."""
+
+    token = ""
+
+    def coordinator(self, token: str, failed: Callable[[BaseException], None]) -> Transport:
+        self.token = token
+        return TcpTransport(party.COORDINATOR, token, PlainMemory(), failed=failed)
+
+    def transport(self, me: Party, incarnation: int = 0) -> Transport:
+        return TcpTransport(me, self.token, FlatMemory(), incarnation=incarnation)
+
+
+class LoopCrew(ThreadCrew):
+    """A thread crew whose workers run `loop`."""
+
+    def __init__(
+        self,
+        hub: Any,
+        scheme: str,
+        loop: Loop,
+        optimizer: MakeOptimizer,
+        parameters: dict[str, Any],
+        make_model: Callable[[], nn.Module],
+        held: Held,
+    ) -> None:
+        super().__init__(hub)
+        self._optimizer, self._make_model, self._held = optimizer, make_model, held
+        self._hub_of_workers, self._scheme, self._loop, self._parameters = hub, scheme, loop, parameters
+        self.models: dict[int, nn.Module] = {}
+        self._workers: list[threading.Thread] = []
+
+    def prepare(self, config: Config) -> int:
+        return 1
+
+    def start(self, config: Config, seat: Seat) -> None:
+        if seat.who.kind != "worker":
+            super().start(config, seat)
+            return
+        thread = threading.Thread(target=self._live, args=(seat,), name=seat.party, daemon=True)
+        self._workers.append(thread)
+        thread.start()
+
+    def _live(self, seat: Seat) -> None:
+        model = self.models[seat.who.index] = self._make_model()
+        optimizer = self._optimizer(self._held(model))
+        scheme = make(self._scheme, self._parameters)
+        recipe = Recipe(scheme=self._scheme, parameters=scheme.parameters(), optimizer=recipe_of(optimizer))
+        session = seat.session(self._hub_of_workers.transport(seat.who))
+        session.hello(seat.coordinator, seat.device)
+        why = ""
+        try:
+            with Pace(model, recipe, seat, session, optimizer=optimizer) as pace:
+                self._loop(pace, model)
+        except Exception as error:
+            why = f"{seat.party}: {type(error).__name__}: {error}"
+        finally:
+            session.close()
+        self.ended.put(Ended(who=seat.who, why=why))
+
+    def end(self, seconds: float) -> None:
+        super().end(seconds)
+        for thread in self._workers:
+            thread.join(seconds)
+        assert not any(thread.is_alive() for thread in self._workers)
+
+
+def plain_sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1)
+
+
+def run_loops(
+    out: Path,
+    scheme: str,
+    loop: Loop,
+    *,
+    workers: int = 3,
+    servers: int = 1,
+    optimizer: MakeOptimizer = plain_sgd,
+    make_model: Callable[[], nn.Module] = toy_model,
+    held: Held = nn.Module.parameters,
+    cluster: dict[str, Any] | None = None,
+    sockets: bool = False,
+    hub: Any = None,
+    **parameters: Any,
+) -> tuple[Summary, dict[int, nn.Module]]:
+    """`workers` threads of `loop` in one run; its summary and the model each thread ended with."""
+    sockets = sockets or hub is not None
+    hub = hub or (Sockets() if sockets else Hub())
+    crew = LoopCrew(hub, scheme, loop, optimizer, parameters, make_model, held)
+    config = build(
+        {
+            "run": {"scheme": "bsp", "out": str(out)},
+            "cluster": {"workers": workers, "servers": servers, "timeout": 20.0, "device": "cpu", **(cluster or {})},
+        }
+    )
+    coordinator = hub.coordinator if sockets else lambda token, failed: hub.transport(party.COORDINATOR, failed)
+    conductor = Conductor(config, coordinator, crew, Silent(), evaluator=False)
+    return conductor.run(), crew.models

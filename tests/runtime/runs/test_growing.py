@@ -1,0 +1,66 @@
+"""Workers that come while training goes on, to a run that began with fewer than it has seats for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.config import build
+from paceline.core.errors import ConfigError
+from paceline.core.trace import Decision, Evaluated, Membership
+from paceline.observe.runs.summary import Summary
+from paceline.observe.trace.trace_file import TRACE, read_trace
+from tests.runtime.conftest import in_threads
+from tests.runtime.one_process import config_for
+
+
+def grown(out: Path, scheme: str, *, begin_with: int = 2, workers: int = 4, steps: int = 200, **more: Any) -> Summary:
+    """In threads: those who are not there at the beginning come as soon as training has started."""
+    cluster = {"begin_with": begin_with, "step_ms": 5.0, **more}
+    config = config_for(out, scheme=scheme, steps=steps, workers=workers, servers=2, cluster=cluster)
+    return in_threads(config, open_seats=True)
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "esync", "gsp", "gosgd"])
+def test_two_begin_two_more_come_and_all_four_train_one_model(out: Path, scheme: str) -> None:
+    summary = grown(out, scheme)
+    assert [worker.rank for worker in summary.workers] == [0, 1, 2, 3]
+    assert [worker.lives for worker in summary.workers] == [1] * 4
+    assert all(worker.steps for worker in summary.workers)
+    trace = list(read_trace(out / TRACE))
+    came = [
+        (record.party, record.reason) for record in trace if isinstance(record, Membership) and "new" in record.reason
+    ]
+    assert sorted(who for who, _ in came) == ["worker 2", "worker 3"]
+    assert [reason for _, reason in came] == ["it is new; 3 of 4 train", "it is new; 4 of 4 train"]
+    lost = [record for record in trace if isinstance(record, Membership) and record.event == "lost"]
+    assert lost == []
+    assert [record.accuracy for record in trace if isinstance(record, Evaluated)][-1] > 0.3
+
+
+def test_nobody_waits_for_those_who_do_not_come(threads: Any, out: Path) -> None:
+    summary = threads(config_for(out, steps=10, workers=4, cluster={"begin_with": 2}))
+    assert [(worker.rank, worker.steps) for worker in summary.workers] == [(0, 10), (1, 10)]
+    waits = [record for record in read_trace(out / TRACE) if isinstance(record, Decision) and {2, 3} & set(record.whom)]
+    assert waits == []
+
+
+@pytest.mark.parametrize(
+    ("sections", "says"),
+    [
+        ({"cluster": {"begin_with": 5}}, "--begin-with 5: --workers says 4"),
+        ({"cluster": {"begin_with": 2, "servers": 0}}, "--servers 0 the workers average among themselves"),
+        ({"cluster": {"begin_with": 2, "mean": "ring"}, "run": {"scheme": "esync"}}, "--mean ring the workers average"),
+        ({"cluster": {"begin_with": 1, "min_workers": 2}}, "--min-workers 2 would not be there"),
+        ({"cluster": {"begin_with": 2}, "checkpoint": {"resume": "auto"}}, "begins with all workers"),
+        (
+            {"cluster": {"begin_with": 2}, "compression": {"up": "powersgd"}, "run": {"scheme": "esync"}},
+            "would not know the factors of powersgd",
+        ),
+    ],
+)
+def test_where_nobody_can_come_late_that_is_said_before_anything_starts(sections: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        build(sections)

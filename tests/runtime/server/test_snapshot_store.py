@@ -1,0 +1,167 @@
+"""The snapshot that lost servers are replaced from: one of all slices, or the one before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+import torch
+
+from paceline.core.errors import PeerLost
+from paceline.core.fault_tolerance.replication import SliceState
+from paceline.core.role import Place
+from paceline.core.scheme import make
+from paceline.engine.optim.optimizers import make_rule
+from paceline.engine.specs import OptimizerRecipe
+from paceline.engine.vectors.flat import Flat
+from paceline.live.net.inprocess_transport import Hub
+from paceline.live.node.hosted_slice import Hosted
+from paceline.live.node.node import Node
+from paceline.live.party import COORDINATOR, server
+from paceline.live.protocol.control_messages import Ready
+from paceline.live.state.slice_state import SNAPSHOT, fetch
+from paceline.runtime.checkpointing.slice_capture import WEIGHTS, Captures
+from paceline.runtime.server import snapshot_store as vault
+from paceline.runtime.server.snapshot_store import Vault, _Snapshot
+from paceline.runtime.spec.job_spec import Recipe
+from tests.live.fakes import NumpyMemory
+from tests.live.node_fixture import Behind
+
+S0 = server(0)
+ALL = "costs nothing: what it answers is copied to the next server first"
+SOME = "costs at most the updates of the last 30 s"
+EARLY = "ksync answers contributions of which no copy knows yet"
+NONE = "it has no snapshot (--snapshot-every 0)"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "every_s", "copied", "note"),
+    [
+        ("bsp", 30.0, True, ALL),
+        ("bsp", 0.0, True, ALL),
+        ("ksync", 30.0, False, f"{SOME}; {EARLY}"),
+        ("ksync", 0.0, False, f"ends the run: {EARLY}; {NONE}"),
+    ],
+)
+def test_copies_are_made_where_they_are_of_all_that_was_answered(
+    scheme: str, every_s: float, copied: bool, note: str
+) -> None:
+    recipe = Recipe(scheme=scheme)
+    vault = Vault(Mock(), Mock(), every_s, copies=True)
+    said = Ready(length=1, fingerprint="", seconds_per_step=0.0, optimizer=recipe.to_json())
+    why = vault.refuses(said, 2)
+    assert (vault.copies, vault.note) == (copied, f"a lost server {note}")
+    assert bool(why) == note.startswith("ends")
+
+
+def snapshot(number: float) -> _Snapshot:
+    state = SliceState({WEIGHTS: Flat.wrap(torch.tensor([number]))}, {"version": number})
+    return _Snapshot({0: state})
+
+
+class Room:
+    """A vault, and a server that looks at what it shows."""
+
+    def __init__(self) -> None:
+        hub = Hub()
+        self.transports = [hub.transport(COORDINATOR), hub.transport(S0)]
+        self.keeper, self.server = (Node(transport, NumpyMemory()) for transport in self.transports)
+        for transport, node in zip(self.transports, (self.keeper, self.server), strict=True):
+            transport.open(Behind(node))
+        self.vault = Vault(self.transports[0], self.keeper, 0.001)
+
+    def seen(self) -> float:
+        return float(self.server.exhibit_of(COORDINATOR, f"snapshot/{WEIGHTS}", 0).v.value())
+
+    def close(self) -> None:
+        self.vault.close()
+        for transport in self.transports:
+            transport.close()
+
+
+@pytest.fixture
+def room() -> Iterator[Room]:
+    room = Room()
+    yield room
+    room.close()
+
+
+def test_a_server_finds_the_newest(room: Room) -> None:
+    assert not room.vault.available
+    for number in (1.0, 2.0):
+        room.vault._take(snapshot(number))
+        assert room.seen() == number
+    assert room.vault.available
+
+
+def test_each_slice_is_given_back_with_all_that_it_had(room: Room) -> None:
+    w, momentum = Flat.wrap(torch.tensor([1.0])), Flat.wrap(torch.tensor([2.0]))
+    updated = SliceState({WEIGHTS: w, "momentum": momentum}, {"version": 1})
+    states = {0: SliceState({WEIGHTS: w}, {"version": 0}), 1: updated, 2: SliceState({WEIGHTS: w}, {"version": 0})}
+    room.vault._take(_Snapshot(states))
+    for numbers in ([0, 1, 2], [1, 0]):
+        fetched = fetch(room.server, COORDINATOR, numbers, SNAPSHOT)
+        assert [sorted(state.vectors) for state in fetched] == [sorted(states[number].vectors) for number in numbers]
+    assert float(fetched[0].vectors["momentum"].value()) == 2.0
+
+
+def test_a_slice_that_was_not_updated_yet_takes_nothing_from_the_others(room: Room) -> None:
+    rules = [make_rule(OptimizerRecipe(lr=0.1, momentum=0.9)) for _ in range(2)]
+    w = Flat.wrap(torch.ones(3))
+    hosted = [
+        Hosted(3, make("asp", {}).Server(None, Place(me=at, workers=(0,), w=w, update=rules[at]))) for at in range(2)
+    ]
+    rules[1](w, w, 8)
+    Captures(room.server, hosted, rules, SNAPSHOT).want(0)
+    states = fetch(room.keeper, S0, [0, 1], SNAPSHOT)
+    assert [sorted(state.vectors) for state in states] == [["weights"], ["momentum", "weights"]]
+
+
+def test_while_servers_read_one_it_stays(room: Room) -> None:
+    room.vault._take(snapshot(1.0))
+    room.vault.hold()
+    room.vault._take(snapshot(2.0))
+    assert room.seen() == 1.0
+    room.vault.release()
+    room.vault._take(snapshot(3.0))
+    assert room.seen() == 3.0
+
+
+def test_none_is_begun_while_a_server_is_being_replaced(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = threading.Event()
+
+    def capture(ahead: int) -> _Snapshot:
+        looked.set()
+        return snapshot(1.0)
+
+    monkeypatch.setattr(room.vault, "_capture", capture)
+    monkeypatch.setattr(vault, "HELD_SECONDS", 0.001)
+    room.vault.hold()
+    room.vault._thread = threading.Thread(target=room.vault._run, daemon=True)
+    room.vault._thread.start()
+    assert not looked.wait(0.2)
+    room.vault.release()
+    assert looked.wait(15.0)
+
+
+def test_one_that_a_lost_server_breaks_off_leaves_the_one_before(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes: list[Any] = [snapshot(1.0), PeerLost("lost server 0"), PeerLost("lost server 0")]
+    done = threading.Event()
+
+    def capture(ahead: int) -> _Snapshot:
+        if not outcomes:
+            done.set()
+            raise PeerLost("lost server 0")
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, PeerLost):
+            raise outcome
+        return outcome  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(room.vault, "_capture", capture)
+    room.vault._thread = threading.Thread(target=room.vault._run, daemon=True)
+    room.vault._thread.start()
+    assert done.wait(15.0)
+    assert room.seen() == 1.0

@@ -1,0 +1,88 @@
+"""How often and when a lost worker is started again."""
+
+from __future__ import annotations
+
+from paceline.live.party import server, worker
+from paceline.runtime.supervisor.restart_policy import (
+    PAUSE_SECONDS_MAX,
+    SHORT_SECONDS,
+    EvaluatorRestarts,
+    Replacements,
+    Restarts,
+)
+
+
+def test_a_worker_is_started_again_at_once_and_so_often() -> None:
+    restarts = Restarts(2)
+    for now in (100.0, 200.0):
+        assert restarts.ended(now, worker(3)) == ""
+        assert restarts.due(now) == [worker(3)]
+        assert restarts.due(now + 1) == []
+    assert restarts.ended(300.0, worker(3)) == "worker 3 is not started again: --restarts 2"
+    assert restarts.due(400.0) == []
+    assert restarts.ended(300.0, worker(1)) == ""  # each has its own
+
+
+def test_short_lives_make_the_pause_longer_up_to_a_limit_and_a_long_one_shortens_it() -> None:
+    restarts, now, pauses = Restarts(100), 1000.0, []
+    for _ in range(8):
+        restarts.ended(now, worker(0))
+        began = now
+        while not restarts.due(now):
+            now += 0.5
+        pauses.append(now - began)
+        now += 1.0
+    assert pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, PAUSE_SECONDS_MAX, PAUSE_SECONDS_MAX]
+    restarts.ended(now + SHORT_SECONDS, worker(0))
+    assert restarts.due(now + SHORT_SECONDS) == [worker(0)]
+
+
+def test_no_restarts_means_none() -> None:
+    assert Restarts(0).ended(1.0, worker(0)) != ""
+
+
+def test_a_server_is_replaced_once_it_is_given_up_and_its_process_has_ended_whichever_is_heard_first() -> None:
+    replacements = Replacements(4)
+    assert not replacements.ended(server(0), 0)
+    assert replacements.given_up(server(0), 0)
+    replacements.joined(server(0), 1)
+    assert not replacements.given_up(server(0), 1)
+    assert replacements.ended(server(0), 1)
+    assert not replacements.given_up(server(0), 1), "there is one in its place already"
+
+
+def test_a_server_that_ends_before_it_joins_is_tried_again_as_long_as_it_has_lives() -> None:
+    replacements = Replacements(4)
+    assert not replacements.given_up(server(1), 0)
+    assert replacements.ended(server(1), 0)
+    for life in (1, 2):
+        assert not replacements.hopeless(server(1), life)
+        assert replacements.ended(server(1), life)
+        assert not replacements.given_up(server(1), life), "its hello was still on its way; the next one is up"
+    assert replacements.hopeless(server(1), 3)
+    replacements.joined(server(1), 3)
+    assert not replacements.hopeless(server(1), 3)
+    assert not replacements.ended(server(1), 3), "it joined: the coordinator has to give it up"
+    assert not replacements.hopeless(server(1), 5), "what counts is how often it did not join since it last did"
+    assert replacements.hopeless(server(1), 6)
+
+
+def test_a_worker_may_die_as_often_as_it_is_started_again() -> None:
+    replacements = Replacements(4)
+    assert not any(replacements.hopeless(worker(0), life) for life in range(10))
+
+
+def test_an_evaluator_has_two_lives_more_when_nobody_trains() -> None:
+    restarts = EvaluatorRestarts()
+    assert not restarts.takes_last_life()  # it is there
+    restarts.ended()
+    restarts.started()  # while training goes on
+    assert not restarts.takes_last_life()
+    for last in (False, True):
+        restarts.ended()
+        assert not restarts.exhausted
+        assert restarts.takes_last_life()
+        assert not restarts.takes_last_life()
+        assert restarts.exhausted == last
+    restarts.ended()
+    assert not restarts.takes_last_life()

@@ -1,0 +1,193 @@
+"""What a loop does beside `pace.step()`: each mistake is said once, and what is no mistake is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paceline
+from paceline.core.errors import ConfigError
+from paceline.launch.local.environment import PREFIX
+from paceline.runtime.worker.pace import Pace
+from paceline.runtime.worker.steps.loop_checks import BATCHES_WITHOUT_STEP_MAX
+from paceline.runtime.worker.steps.random_generators import differ, seed_generators
+from tests.runtime.own_loops import toy_data, toy_model
+
+SCHEMES = ["bsp", "asp", "esync", "diloco"]
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(f"{PREFIX}COORDINATOR", raising=False)
+
+
+def joined(scheme: str, model: nn.Module, **options: Any) -> tuple[Pace, torch.optim.Optimizer]:
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    return paceline.join(model, optimizer, scheme=scheme, **options), optimizer
+
+
+def batches(pace: Pace, count: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    for at, batch in enumerate(pace.batches(toy_data(), 8, epochs=None)):
+        if at == count:
+            return
+        yield batch
+
+
+def backward(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
+    nn.functional.cross_entropy(model(x), y).backward()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_an_ordinary_loop_hears_nothing(scheme: str) -> None:
+    """Warnings are errors in these tests. Gradients are summed up over some batches, and cleared by hand."""
+    model = toy_model()
+    pace, optimizer = joined(scheme, model)
+    with pace:
+        for at, (x, y) in enumerate(batches(pace, 30)):
+            if at % 5 == 0:
+                model.zero_grad()
+                optimizer.zero_grad(set_to_none=at % 2 == 0)
+            backward(model, x, y)
+            if at % 5 == 4:
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                pace.step()
+    assert pace.steps == 6
+    optimizer.step()  # the run is over
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_step_of_the_optimizer_beside_it_is_an_error(scheme: str, scaled: bool) -> None:
+    model = toy_model()
+    pace, optimizer = joined(scheme, model)
+    scaler = torch.amp.GradScaler("cpu")
+    with pace:
+        for x, y in batches(pace, 3):
+            backward(model, x, y)
+            pace.step()
+        x, y = toy_data().tensors
+        scaler.scale(nn.functional.cross_entropy(model(x), y)).backward()
+        with pytest.raises(ConfigError, match=r"pace\.step\(\) would update the model twice: leave it") as error:
+            scaler.step(optimizer) if scaled else optimizer.step()
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_checkpoint_loaded_after_join_is_an_error_before_anything_is_trained(scheme: str) -> None:
+    model, checkpoint = toy_model(), {name: t + 1 for name, t in toy_model().state_dict().items()}
+    pace, _ = joined(scheme, model)
+    model.load_state_dict(checkpoint)
+    x, y = toy_data().tensors
+    backward(model, x, y)
+    with pytest.raises(ConfigError, match=r"load a checkpoint before paceline\.join") as error:
+        pace.step()
+    assert "\n" not in str(error.value)
+    pace.abandon("as the error would")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_one_that_is_loaded_before_is_what_training_begins_with(scheme: str) -> None:
+    model, checkpoint = toy_model(), {name: t + 1 for name, t in toy_model().state_dict().items()}
+    model.load_state_dict(checkpoint)
+    pace, _ = joined(scheme, model)
+    assert all(torch.equal(t, checkpoint[name]) for name, t in model.state_dict().items())
+    pace.close()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_weights_changed_later_are_warned_of_once(scheme: str) -> None:
+    """Weight clipping, say: lost where servers have the model."""
+    model = toy_model()
+    pace, _ = joined(scheme, model)
+    with pace, pytest.warns(UserWarning, match=r"changed outside pace\.step\(\)") as said:
+        for x, y in batches(pace, 4):
+            backward(model, x, y)
+            with torch.no_grad():
+                model[0].bias.clamp_(-0.01, 0.01)
+            pace.step()
+    assert len(said) == 1
+
+
+def test_a_step_without_a_gradient_is_warned_of_and_changes_nothing() -> None:
+    model = toy_model()
+    before = [p.clone() for p in model.parameters()]
+    pace = paceline.join(model, torch.optim.AdamW(model.parameters(), weight_decay=0.5), scheme="asp")
+    with pace, pytest.warns(UserWarning, match=r"found no gradient: call backward\(\) before it"):
+        for _ in batches(pace, 3):
+            pace.step()
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+
+
+def test_batches_without_a_step_are_warned_of() -> None:
+    model = toy_model()
+    pace, _ = joined("asp", model)
+    with pace, pytest.warns(UserWarning, match=r"100 batches without pace\.step\(\)") as said:
+        for x, y in batches(pace, 3 * BATCHES_WITHOUT_STEP_MAX):
+            backward(model, x, y)
+    assert len(said) == 1
+
+
+def test_so_is_an_epoch_without_one() -> None:
+    model = toy_model()
+    pace, _ = joined("asp", model)
+    with pace, pytest.warns(UserWarning, match=r"12 batches without pace\.step\(\)"):
+        for x, y in pace.batches(toy_data(), 8):
+            backward(model, x, y)
+
+
+def test_what_is_added_or_unfrozen_after_join_is_named() -> None:
+    class Growing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.base, self.outside = nn.Linear(6, 2).requires_grad_(False), nn.Linear(6, 2)
+            self.head = nn.Linear(6, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.head(x) + self.base(x) + self.outside(x)
+            return found + self.late(x) if hasattr(self, "late") else found
+
+    model = Growing()
+    optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)
+    pace = paceline.join(model, optimizer, scheme="asp")
+    with pace:
+        for at, (x, y) in enumerate(batches(pace, 5)):
+            if at == 2:
+                model.late = nn.Linear(6, 2)
+                model.base.weight.requires_grad_(True)
+                optimizer.add_param_group({"params": model.outside.bias})
+            backward(model, x, y)
+            if at == 3:
+                with pytest.warns(
+                    UserWarning, match=r"after paceline\.join: base\.weight, outside\.bias, late"
+                ) as said:
+                    pace.step()
+                assert "late.weight and 1 more; do that before" in str(said[0].message)
+            else:
+                pace.step()
+
+
+def test_ranks_and_lives_draw_different_numbers_and_worker_0_those_of_a_script_alone() -> None:
+    def drawn(rank: int, life: int, seed: int = 0, script: int = 7) -> float:
+        torch.manual_seed(script)
+        differ(seed, rank, life)
+        return torch.rand(1).item()
+
+    assert drawn(0, 0) == torch.rand(1, generator=torch.Generator().manual_seed(7)).item()
+    numbers = [drawn(0, 0), drawn(1, 0), drawn(2, 0), drawn(1, 1), drawn(0, 1), drawn(1, 0, seed=1)]
+    numbers.append(drawn(1, 0, script=8))
+    assert len(set(numbers)) == len(numbers)
+    assert drawn(1, 0) == numbers[1]
+
+
+def test_so_do_the_workers_of_paceline_train() -> None:
+    def drawn(*place: int) -> float:
+        seed_generators(*place)
+        return torch.rand(1).item()
+
+    numbers = [drawn(3, 0, 0), drawn(3, 1, 0), drawn(3, 0, 1), drawn(4, 0, 0)]
+    assert len(set(numbers)) == len(numbers)
+    assert drawn(3, 1, 0) == numbers[1]

@@ -1,0 +1,208 @@
+"""A worker that is alone trains as the plain loop would, whatever the user's loop does around it."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import nn
+
+import paceline
+from paceline.core.errors import ConfigError
+from paceline.core.scheme import names
+from paceline.engine.data.partition_plan import make_shares
+from paceline.launch.local.environment import PREFIX
+from tests.runtime.own_loops import plain_steps, toy_data, toy_model
+
+MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
+
+OPTIMIZERS: dict[str, MakeOptimizer] = {
+    "sgd": lambda model: torch.optim.SGD(model.parameters(), lr=0.2),
+    "nesterov": lambda model: torch.optim.SGD(
+        model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01
+    ),
+    "adam": lambda model: torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=0.01),
+    "adamw": lambda model: torch.optim.AdamW(model.parameters(), lr=0.01),
+}
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv(f"{PREFIX}COORDINATOR", raising=False)
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:  # those of the run end by themselves, a moment later
+        thread.join(5.0)
+        assert not thread.is_alive(), thread.name
+
+
+def batches(epochs: int = 2) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    x, y = toy_data().tensors
+    shares = make_shares("uniform", len(x), 1, None, 0)
+    for epoch in range(epochs):
+        for part in torch.from_numpy(shares.indices(0, epoch)).split(8):
+            yield x[part], y[part]
+
+
+def plain(make_optimizer: MakeOptimizer, gamma: float = 1.0) -> nn.Module:
+    """The same training without Paceline."""
+    model = toy_model()
+    optimizer = make_optimizer(model)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma)
+    for x, y in batches():
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        scheduler.step()
+    return model
+
+
+def assert_same(model: nn.Module, other: nn.Module) -> None:
+    for (name, p), q in zip(model.named_parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6, msg=lambda text, n=name: f"{n}: {text}")
+
+
+NOT_PLAIN = {"slowmo", "diloco", "asyncdiloco", "easgd", "eamsgd", "lbbsp"}
+"""An outer optimizer, a spring to a centre, batches that run over the end of an epoch: more than the plain loop."""
+
+
+@pytest.mark.parametrize("scheme", sorted(set(names()) - NOT_PLAIN))
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_it_equals_the_plain_loop(scheme: str, optimizer: str) -> None:
+    model = toy_model()
+    pace = paceline.join(model, OPTIMIZERS[optimizer](model), scheme=scheme)
+    steps = plain_steps(pace, model, toy_data())
+    pace.close()
+    assert (pace.rank, pace.workers, pace.steps) == (0, 1, steps)
+    assert_same(model, plain(OPTIMIZERS[optimizer]))
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "esync"])
+def test_a_learning_rate_scheduler_of_the_users_own_is_followed(scheme: str) -> None:
+    model = toy_model()
+    optimizer = OPTIMIZERS["sgd"](model)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
+    with paceline.join(model, optimizer, scheme=scheme) as pace, warnings.catch_warnings():
+        # Where the servers update, the optimizer itself never steps, and torch warns of that.
+        warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)
+        for x, y in pace.batches(toy_data(), 8, epochs=2):
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+            scheduler.step()
+    assert_same(model, plain(OPTIMIZERS["sgd"], gamma=0.8))
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "esync"])
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_clearing_the_gradients_oneself_does_no_harm(scheme: str, set_to_none: bool) -> None:
+    model = toy_model()
+    optimizer = OPTIMIZERS["nesterov"](model)
+    with paceline.join(model, optimizer, scheme=scheme) as pace:
+        for x, y in pace.batches(toy_data(), 8, epochs=2):
+            optimizer.zero_grad(set_to_none=set_to_none)
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+    assert_same(model, plain(OPTIMIZERS["nesterov"]))
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "esync"])
+def test_a_gradient_put_in_its_place_counts(scheme: str) -> None:
+    """Clipping by hand, say, or a gradient from somewhere else."""
+    model, other = toy_model(), toy_model()
+    with paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.5), scheme=scheme) as pace:
+        for x, y in pace.batches(toy_data(), 8, epochs=1):
+            nn.functional.cross_entropy(model(x), y).backward()
+            for p in model.parameters():
+                p.grad = torch.ones_like(p)
+            pace.step()
+    with torch.no_grad():
+        for q in other.parameters():
+            q -= 0.5 * pace.steps
+    assert_same(model, other)
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "esync"])
+def test_gradients_clipped_in_place_count(scheme: str) -> None:
+    model, other = toy_model(), toy_model()
+    with paceline.join(model, OPTIMIZERS["sgd"](model), scheme=scheme) as pace:
+        for x, y in pace.batches(toy_data(), 8, epochs=2):
+            nn.functional.cross_entropy(model(x), y).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            pace.step()
+    optimizer = OPTIMIZERS["sgd"](other)
+    for x, y in batches():
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(other(x), y).backward()
+        nn.utils.clip_grad_norm_(other.parameters(), 0.1)
+        optimizer.step()
+    assert_same(model, other)
+
+
+def test_an_error_in_the_loop_comes_through_as_it_is() -> None:
+    model = toy_model()
+    pace = paceline.join(model, OPTIMIZERS["sgd"](model), scheme="asp")
+
+    def loop() -> None:
+        with pace:
+            next(pace.batches(toy_data(), 8))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        loop()
+    assert pace.over
+    pace.step()  # as harmless as after any other end
+
+
+def test_closing_twice_and_stepping_afterwards_are_harmless() -> None:
+    model = toy_model()
+    pace = paceline.join(model, OPTIMIZERS["sgd"](model), scheme="asp")
+    plain_steps(pace, model, toy_data(), epochs=1)
+    pace.close()
+    pace.close()
+    before = [p.clone() for p in model.parameters()]
+    pace.step()
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+    assert list(pace.batches(toy_data(), 8)) == []
+
+
+def test_the_model_is_the_users_own_afterwards() -> None:
+    model = toy_model()
+    with paceline.join(model, OPTIMIZERS["sgd"](model), scheme="bsp") as pace:
+        plain_steps(pace, model, toy_data())
+    optimizer = torch.optim.Adam(model.parameters())
+    before = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+    nn.functional.cross_entropy(model(toy_data().tensors[0]), toy_data().tensors[1]).backward()
+    optimizer.step()
+    assert not torch.equal(before, nn.utils.parameters_to_vector(model.parameters()))
+    toy_model().load_state_dict(model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("scheme", "parameters", "words"),
+    [
+        ("eysnc", {}, "did you mean 'esync'"),
+        ("ssp", {"stalness": 3}, "did you mean 'staleness'"),
+        ("ssp", {"staleness": -1}, "between 0 and"),
+        ("ssp", {"staleness": "3"}, "must be int"),
+    ],
+)
+def test_a_wrong_scheme_or_parameter_is_refused_at_once(scheme: str, parameters: dict[str, int], words: str) -> None:
+    model = toy_model()
+    with pytest.raises(ConfigError, match=words):
+        paceline.join(model, OPTIMIZERS["sgd"](model), scheme=scheme, **parameters)
+
+
+@pytest.mark.parametrize("which", ["codec", "codec_down"])
+def test_a_codec_that_there_is_not_is_refused_at_once(which: str) -> None:
+    model = nn.Linear(2, 1)
+    with pytest.raises(ConfigError, match="unknown codec 'topq'; did you mean 'topk'"):
+        paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme="asp", **{which: "topq"})
+
+
+def test_an_optimizer_that_cannot_be_told_is_refused_with_those_that_can() -> None:
+    model = toy_model()
+    with pytest.raises(ConfigError, match=r"use torch\.optim\.SGD, Adam or AdamW"):
+        paceline.join(model, torch.optim.RMSprop(model.parameters()))

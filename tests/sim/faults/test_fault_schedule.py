@@ -1,0 +1,158 @@
+"""What happens to a cluster: faults, leases, preemption, joins and leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import paceline.schemes  # noqa: F401  enters them into the registry
+from paceline.core.scheme import make
+from paceline.core.trace import Membership, Record, Span
+from paceline.core.vector import Ghost
+from paceline.sim import Cluster, Simulation, Steps
+from paceline.sim.cluster.model import Device, Fault, Host, Link, Spot, uniform
+
+
+def simulate(cluster: Cluster, scheme: str = "asp", until: float = 100.5, **more: Any) -> Simulation:
+    work = Steps(lambda rank, rng: 1.0)
+    return Simulation(make(scheme, more.pop("parameters", {})), Ghost(12), work, cluster=cluster, **more).run(
+        until=until
+    )
+
+
+def with_fault(scheme: str = "asp", until: float = 100.5, more: Any = None, **fault: Any) -> Simulation:
+    cluster = replace(uniform(3, latency_s=1e-6), faults=(Fault(**fault),), lease_s=10.0)
+    return simulate(cluster, scheme, until, **(more or {}))
+
+
+def news(records: list[Record]) -> list[tuple[str, str]]:
+    return [(r.event, r.party) for r in records if isinstance(r, Membership)]
+
+
+def test_a_crash_is_noticed_when_the_lease_ends_and_stalls_a_barrier_until_then() -> None:
+    records: list[Record] = []
+    sim = with_fault(scheme="bsp", kind="crash", at_s=20.5, workers=(1,), more={"trace": records.append})
+    assert sim.steps[1] == 20
+    assert news(records) == [("lost", "worker 1")]
+    assert records[[type(r) for r in records].index(Membership)].at == pytest.approx(30.5)
+    waited = [r.seconds for r in records if isinstance(r, Span) and r.activity == "waiting" and r.rank == 0]
+    assert max(waited) == pytest.approx(9.5, abs=0.01)
+    assert sim.steps[0] == pytest.approx(90, abs=1)
+
+
+def test_a_crashed_worker_that_is_back_before_its_lease_ends_is_a_newcomer() -> None:
+    records: list[Record] = []
+    sim = with_fault(kind="crash", at_s=20.5, for_s=4.0, workers=(1,), more={"trace": records.append})
+    assert news(records) == [("lost", "worker 1"), ("joined", "worker 1")]
+    assert sim.steps == [100, 20 + 75, 100]
+
+
+def test_a_restart_costs_the_step_under_way() -> None:
+    assert with_fault(kind="restart", at_s=20.5, workers=(1,)).steps == [100, 99, 100]
+
+
+def test_leaves_and_joins_come_when_the_file_says() -> None:
+    late = Host(name="late", devices=(Device(),), joins_at_s=40.0)
+    early = Host(name="early", devices=(Device(),), leaves_at_s=30.5)
+    cluster = Cluster(hosts=(late, early, Host(name="rest", devices=(Device(),), servers=1)))
+    assert simulate(cluster, "asp").steps == [60, 31, 100]
+    for meeting in (cluster, cluster.without_servers()):
+        assert simulate(meeting, "bsp").steps == pytest.approx([60, 31, 100], abs=1)
+
+
+def test_a_pause_stops_what_is_on_the_host_for_so_long() -> None:
+    assert with_fault(kind="pause", at_s=20.5, for_s=7.0, hosts=("workers-1",)).steps == [100, 93, 100]
+    assert with_fault(kind="pause", at_s=20.5, for_s=7.0, hosts=("servers",)).steps == [93, 93, 93]
+
+
+def test_a_clogged_card_delays_messages_but_not_steps() -> None:
+    sim = with_fault(kind="clog", at_s=20.5, for_s=7.0, hosts=("workers-1",))
+    assert sim.steps == [100, 93, 100]
+
+
+def test_a_slow_disk_makes_steps_longer_while_it_lasts() -> None:
+    sim = with_fault(kind="slow-disk", at_s=20.5, for_s=40.0, extra_s=1.0, hosts=("workers-1",))
+    assert sim.steps == [100, 80, 100]
+
+
+def two_sites(for_s: float) -> Cluster:
+    far = Host(name="far", site="far", devices=(Device(count=2),))
+    near = Host(name="near", site="near", devices=(Device(count=2),), servers=1)
+    link = Link(between=("near", "far"), latency_s=0.01, bandwidth_gbps=1.0)
+    cut = Fault(kind="partition", at_s=20.5, for_s=for_s, sites=("far",))
+    return Cluster(hosts=(near, far), links=(link,), faults=(cut,), lease_s=10.0)
+
+
+def test_a_short_partition_holds_messages_back() -> None:
+    records: list[Record] = []
+    sim = simulate(two_sites(6.0), "asp", trace=records.append)
+    assert sim.steps[:2] == [100, 100]
+    assert 90 <= sim.steps[2] <= 94
+    assert news(records) == []
+
+
+def test_a_long_partition_costs_the_leases_of_those_who_do_not_see_the_coordinator() -> None:
+    records: list[Record] = []
+    sim = simulate(two_sites(30.0), "bsp", trace=records.append)
+    lost, joined = news(records)[:2], news(records)[2:]
+    assert sorted(lost) == [("lost", "worker 2"), ("lost", "worker 3")]
+    assert sorted(joined) == [("joined", "worker 2"), ("joined", "worker 3")]
+    assert 85 <= sim.steps[0] <= 92
+    assert 60 <= sim.steps[2] <= 70
+
+
+def test_spot_workers_are_taken_away_and_come_back() -> None:
+    spot = Host(name="spot", count=20, devices=(Device(),), spot=Spot(life_s=50.0, away_s=10.0))
+    cluster = Cluster(hosts=(spot, Host(name="server", servers=1)), lease_s=2.0)
+    records: list[Record] = []
+    sim = simulate(cluster, "asp", until=1000.0, trace=records.append)
+    lost = sum(event == "lost" for event, _ in news(records))
+    joined = sum(event == "joined" for event, _ in news(records))
+    assert 0 <= lost - joined <= 20
+    assert 20 * 1000 / 60 * 0.8 < lost < 20 * 1000 / 60 * 1.2
+    assert sum(sim.steps) / 20_000 == pytest.approx(50 / 60, abs=0.06)
+
+
+def test_spot_times_may_be_given() -> None:
+    host = Host(name="spot", devices=(Device(),), spot=Spot(times_s=(20.5, 60.5), away_s=1.0))
+    cluster = Cluster(hosts=(host, Host(name="rest", devices=(Device(),), servers=1)), lease_s=2.0)
+    records: list[Record] = []
+    simulate(cluster, trace=records.append)
+    assert [event for event, _ in news(records)] == ["lost", "joined", "lost", "joined"]
+
+
+DIGEST = """
+import hashlib
+from tests.sim.faults.test_fault_schedule import digest
+print(digest())
+"""
+
+
+def digest() -> str:
+    """Of everything that is written about a run in which everything is drawn."""
+    spot = Host(name="spot", count=6, devices=(Device(jitter=0.3),), spot=Spot(life_s=30.0, away_s=5.0))
+    server = Host(name="server", count=2, servers=1)
+    cluster = Cluster(hosts=(spot, server), lease_s=2.0, skew_s=1.0)
+    lines: list[str] = []
+    for scheme in ("ssp", "esync", "gosgd", "gsp"):
+        sim = simulate(cluster, scheme, until=200.0, seed=5, trace=lambda record: lines.append(repr(record)))
+        lines.append(f"{sim.events} {sim.now} {sim.steps}")
+    assert len(lines) > 1000
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def test_a_run_does_not_depend_on_how_the_process_hashes() -> None:
+    def elsewhere(seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(
+            [sys.executable, "-c", DIGEST], env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    assert elsewhere("1") == elsewhere("2") == digest()

@@ -1,0 +1,88 @@
+"""Exactly once, in order, whatever the link does; nothing of the dead; and all of it survives being saved."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+
+from paceline.sim.faults.reliable_delivery import Receiver, Sender, Verdict
+
+NEW, REPEAT, GAP, STALE = Verdict.NEW, Verdict.REPEAT, Verdict.GAP, Verdict.STALE
+
+
+def test_each_number_is_taken_once_and_in_order() -> None:
+    receiver = Receiver()
+    verdicts = [receiver.admit("worker 1", 0, number) for number in (1, 1, 3, 2, 2, 3, 1)]
+    assert verdicts == [NEW, REPEAT, GAP, NEW, REPEAT, NEW, REPEAT]
+    assert receiver.last("worker 1", 0) == 3
+
+
+def test_a_later_life_begins_at_one_and_its_former_life_is_stale() -> None:
+    receiver = Receiver()
+    assert receiver.admit("worker 1", 0, 1) is NEW
+    assert receiver.admit("worker 1", 1, 2) is GAP
+    assert receiver.admit("worker 1", 0, 2) is NEW  # nothing of the later life was taken, so this one counts still
+    assert receiver.admit("worker 1", 1, 1) is NEW
+    assert receiver.admit("worker 1", 0, 3) is STALE
+    assert (receiver.last("worker 1", 0), receiver.last("worker 1", 1)) == (0, 1)
+
+
+def test_nothing_is_taken_of_a_fenced_incarnation_or_one_before_it() -> None:
+    receiver = Receiver()
+    receiver.fence("worker 1", 4)
+    receiver.fence("worker 1", 2)  # news that comes late opens nothing again
+    assert [receiver.admit("worker 1", incarnation, 1) for incarnation in (3, 4, 5)] == [STALE, STALE, NEW]
+    assert receiver.admit("worker 2", 0, 1) is NEW
+
+
+def test_a_receiver_goes_on_from_its_saved_state() -> None:
+    receiver = Receiver()
+    receiver.admit("worker 1", 2, 1)
+    receiver.fence("worker 3", 1)
+    again = Receiver.restored(json.loads(json.dumps(receiver.state())))
+    assert again.state() == receiver.state()
+    assert again.admit("worker 1", 2, 1) is REPEAT
+    assert again.admit("worker 1", 2, 2) is NEW
+    assert again.admit("worker 3", 1, 1) is STALE
+
+
+def test_a_retry_has_the_same_number_and_contents() -> None:
+    sender = Sender()
+    assert [sender.put(contents) for contents in "abc"] == [1, 2, 3]
+    sender.acknowledged(1)
+    sender.acknowledged(0)
+    assert list(sender.unacknowledged()) == list(sender.unacknowledged()) == [(2, "b"), (3, "c")]
+    again = Sender.restored(json.loads(json.dumps(sender.state())))
+    assert list(again.unacknowledged()) == [(2, "b"), (3, "c")]
+    assert again.put("d") == 4
+
+
+def test_what_is_kept_does_not_grow_with_the_run() -> None:
+    sender, receiver = Sender(), Receiver()
+    for life in range(20):
+        for number in range(1, 50):
+            receiver.admit("worker 1", life, number)
+            sender.acknowledged(sender.put(number))
+        receiver.fence("worker 1", life)
+    assert (len(sender), len(receiver)) == (0, 1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_over_a_link_that_loses_repeats_and_reorders_and_ends_that_are_restored(seed: int) -> None:
+    random = Random(seed)
+    sender, receiver, link, got = Sender(), Receiver(), [], []
+    for contents in range(40):
+        sender.put(contents)
+    while len(sender):
+        link += [pair for pair in sender.unacknowledged() for _ in range(random.choice((0, 0, 1, 2)))]
+        random.shuffle(link)
+        for number, contents in link[: random.randrange(len(link) + 1)]:
+            if receiver.admit("worker 1", 0, number) is NEW:
+                got.append(contents)
+        if random.random() < 0.7:
+            sender.acknowledged(receiver.last("worker 1", 0))
+        if random.random() < 0.3:
+            sender, receiver = Sender.restored(sender.state()), Receiver.restored(receiver.state())
+    assert got == list(range(40))

@@ -1,0 +1,120 @@
+"""All schemes under everything that can go wrong; and bugs that are planted, to see whether it would be seen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+import paceline.schemes  # noqa: F401  enters them into the registry
+from paceline.core.scheme import make, names
+from paceline.core.trace import Membership
+from paceline.sim.fuzzing.fuzz import draw, play
+from paceline.sim.fuzzing.random_parameters import schemes_of
+from tests.sim.all_mutants import PLANTED, Mutant
+
+SCHEMES = [make(name, {}) for name in names()]
+SEEDS = 120
+HYBRIDS = [11, 35, 56, 110, 418, 1539, 1630, 1691, 1705, 1880, 2194, 2795, 5332]
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_nothing_is_lost_or_done_twice_and_everybody_goes_on(part: int) -> None:
+    for seed in range(part, SEEDS, 8):
+        play(draw(seed, SCHEMES))
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_nor_with_parameters_that_are_drawn_so_that_phases_end_and_fragments_travel(part: int) -> None:
+    for seed in range(part, SEEDS, 8):
+        play(draw(seed, schemes_of(seed, names())))
+        play(draw(seed, schemes_of(seed, ["hybrid"])))
+
+
+# A box is told of peers that are lost while it is asked for leave; who waits for a round of one that has ended is
+# answered; what waits in a round when the phase ends counts; a newcomer asks servers and coordinator whether its phase
+# still lasts; nothing of an earlier phase is taken in by a later one, nor from those whom a newcomer knows since then;
+# restarted, a worker asks nothing before its box does; all end together where a coordinator waits for all; a mean whose
+# contributors are all gone is not met by those who begin anew.
+@pytest.mark.parametrize("seed", HYBRIDS)
+def test_phases_that_once_found_a_bug(seed: int) -> None:
+    play(draw(seed, schemes_of(seed, ["hybrid"])))
+
+
+# Servers that went back have counted different workers: each held back whom the others let go; newcomers began at them
+# at different clocks. And of an invariant: shards that went back twice have heard as many contributions of a worker,
+# and not the same. And of the simulator: what was said of copies before servers went back counted for those after it.
+@pytest.mark.parametrize(
+    ("seed", "schemes"), [(5976, names()), (2031, ["ssp", "dssp", "partial", "bsp"]), (16107, names()), (4834, names())]
+)
+def test_parameters_that_once_found_a_bug(seed: int, schemes: Sequence[str]) -> None:
+    play(draw(seed, schemes_of(seed, schemes)))
+
+
+def test_what_is_drawn_does_not_depend_on_what_else_is_there() -> None:
+    for seed in range(20):
+        alone = {name: schemes_of(seed, [name])[0] for name in names()}
+        assert {own.name: own for own in schemes_of(seed, names())} == alone
+
+
+# A newcomer's process is not the one that left; who left is told of deaths too; a dead caller's answer that got lost
+# ends the question; who comes is told whom everybody else has fenced; who asks for mass is not away; a newcomer that
+# had been moved before it had a mass; some batches are known when others are not; a newcomer counts one round less
+# than the others; newcomers ask one another for a mass that nobody has. And of an invariant: nobody is there to follow,
+# and a carrier of means has not heard yet that all others went. Servers that went back: who waits for a copy is not
+# forgotten; a later life is heard before the loss of the one before; newcomers begin where those are who stayed;
+# a server that was replaced answers nothing before it has a copy; nor is a newcomer there that a copy does not know,
+# or that only the server had not heard of that died.
+@pytest.mark.parametrize(
+    "seed", [290, 334, 364, 469, 3716, 9927, 11669, 12827, 17928, 7192, 2493, 3622, 11145, 15182, 15923, 13032, 21827]
+)
+def test_seeds_that_once_found_a_bug(seed: int) -> None:
+    play(draw(seed, SCHEMES))
+
+
+def test_servers_are_lost_and_replaced_from_copies_and_from_snapshots() -> None:
+    told: list[Membership] = []
+    for seed in range(SEEDS):
+        plan = draw(seed, SCHEMES)
+        if plan.cluster.hazards and plan.cluster.hazards.servers_keep != "all":
+            play(plan, lambda record: told.append(record) if isinstance(record, Membership) else None)
+    reasons = Counter(record.reason for record in told if record.event == "replaced")
+    assert reasons["from its copy"] >= 3
+    assert reasons["from the snapshot"] >= 3
+
+
+def test_the_seeds_draw_every_scheme_and_every_fault() -> None:
+    plans = [draw(seed, SCHEMES) for seed in range(SEEDS)]
+    assert {plan.scheme.name for plan in plans} == set(names())
+    kinds = {fault.kind for plan in plans for fault in plan.cluster.faults}
+    assert {"crash", "restart", "leave", "pause", "mute", "deaf", "reset", "torn-write", "disk-full"} <= kinds
+
+
+@pytest.mark.parametrize(("mutant", "seed"), PLANTED, ids=[mutant.__name__ for mutant, _ in PLANTED])
+def test_a_planted_bug_is_caught(mutant: Mutant, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it the same seed passes."""
+    plan = draw(seed, schemes_of(seed, names()))
+    if seed >= SEEDS:
+        play(plan)
+    mutant(monkeypatch)
+    with pytest.raises(AssertionError, match=f"seed {seed}, at "):
+        play(plan)
+
+
+DIGEST = "import sys; from paceline.cli.main import main; main(['fuzz', '--seed', '17'])"
+
+
+def test_a_seed_gives_the_same_trace_however_the_process_hashes() -> None:
+    def elsewhere(seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(
+            [sys.executable, "-c", DIGEST], env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    assert elsewhere("1") == elsewhere("2")
+    assert play(draw(17, schemes_of(17, names()))).digest in elsewhere("3")
