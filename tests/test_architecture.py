@@ -211,6 +211,14 @@ def test_every_folder_says_what_lives_there_what_to_read_first_and_what_it_may_i
     assert silent == []
 
 
+def test_the_map_names_every_folder() -> None:
+    told = (ROOT / "ARCHITECTURE.md").read_text()
+    folders = {file.parent.relative_to(PACKAGE) for file in FILES} - {Path(".")}
+    assert [
+        str(f) for f in folders if not any(f"`{'/'.join(f.parts[i:])}/`" in told for i in range(len(f.parts)))
+    ] == []
+
+
 def test_files_are_short() -> None:
     lengths = {str(file.relative_to(ROOT)): len(file.read_text().splitlines()) for file in FILES}
     assert {name: length for name, length in lengths.items() if length > 500} == {}

@@ -199,7 +199,7 @@ class Coordinator:
                 self._churn.ready(src, ready)
             case control.Aware(view=view):
                 self._churn.carry_out(self._members.acknowledged(self.node.now(), src, view))
-            case control.Failed(cause=cause) if src in self._roll.coming:
+            case control.Failed(cause=cause) if src in self._roll.coming or self._fails_alone(src):
                 self.lost(src, cause)
             case control.Hello() as hello:
                 self._joined(src, hello)
@@ -221,6 +221,7 @@ class Coordinator:
                 self._left(src, reason, home=home)
             case control.Unfit(rank=rank, reason=reason):
                 self._churn.put_out(party.worker(rank), reason)
+                self._go_on()  # where the run ends, it is not waited for
             case control.Beat():
                 pass
             case control.Ask() as ask:
@@ -233,6 +234,14 @@ class Coordinator:
                 self._listener.failed(src, cause, details)
             case other:
                 raise ProtocolError(f"{src} sent {type(other).__name__}")
+
+    def _fails_alone(self, src: Party) -> bool:
+        """Is the failure of a worker its own end, as if it had been killed? It is for one whose claims were refused.
+
+        Of any other one the failure ends the run: mostly it is a bug in the user's script, which all have.
+        """
+        refused = self.node.admission.strikes[src] or src in self._roll.barred
+        return bool(src.kind == "worker" and refused and self.survives(src))
 
     def _joined(self, src: Party, hello: control.Hello) -> None:
         self._rendezvous.hosts[src] = hello.host

@@ -109,7 +109,7 @@ class Churn:
 
     def put_out(self, who: Party, why: str) -> None:
         """For good. One whom the run could not do without stays: the servers go on refusing what it sends."""
-        if who in self._roll.training and self.survives(who):
+        if who not in self._roll.lost and self.survives(who):
             self._roll.barred.add(who)
             self.lost(who, f"{why}; it is not started again")
 

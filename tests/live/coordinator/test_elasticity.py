@@ -149,6 +149,35 @@ def test_one_whose_numbers_are_bad_is_put_out_for_good(companies: Any) -> None:
     assert company.hears(W0) == control.Stop(reason="it was put out of the run")
 
 
+def test_the_failure_of_a_worker_ends_the_run_but_not_of_one_whose_claims_were_refused(companies: Any) -> None:
+    company: Company = companies(mean="servers")
+    company.train()
+    company.say(W0, dataclasses.replace(progress(samples=1), steps=-1))
+    company.say(W0, control.Failed(cause="worker 0: nonsense", details=""))
+    for who in (S0, EVALUATOR, W1):
+        while isinstance(heard := company.hears(who), control.Total):
+            pass
+        assert heard == control.Gone(rank=0, lost=True)
+    company.say(W1, control.Failed(cause="worker 1: a bug", details="where"))
+    assert company.told("failed") == (W1, "worker 1: a bug", "where")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_one_that_is_put_out_while_the_run_ends_is_not_waited_for(companies: Any, fails: bool) -> None:
+    company: Company = companies(mean="servers")
+    company.train()
+    for who in (W0, W1):  # the last one has the last model
+        company.say(who, control.Left(reason="steps"))
+    company.settled()
+    company.say(S0, control.Unfit(rank=0, reason="it asked for what cannot be"))
+    if fails:
+        company.settled()
+        company.say(W0, control.Failed(cause="worker 0: nobody answers", details=""))
+    ends_in_order(company, "steps", holder=1)
+    told = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    assert told == ["it asked for what cannot be; it is not started again; it had trained to its end"]
+
+
 def test_one_whose_loop_hangs_is_asked_where_and_given_up_but_not_one_that_waits(companies: Any) -> None:
     company: Company = companies(servers=1, evaluator=False, mean="servers", stuck_after_s=0.6)
     company.train()
