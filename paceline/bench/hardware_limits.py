@@ -54,7 +54,7 @@ class RawSockets:
             job = {"address": listener.getsockname(), "there": there_bytes, "back": back_bytes, "lanes": lanes}
             with listener:
                 listener.settimeout(CONNECT_S)
-                self._children.start("limits.echo", job)
+                self._children.start("hardware_limits.echo", job)
                 self._socks = [listener.accept()[0] for _ in range(lanes)]
         for sock in self._socks:
             sock.settimeout(None)

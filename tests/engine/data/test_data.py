@@ -82,8 +82,9 @@ def test_digits_are_those_of_scikit_learn() -> None:
 
 def test_a_run_under_sgd_starts_without_scikit_learn_and_torchs_compiler_which_take_seconds() -> None:
     starts = (
-        "import sys; from paceline.engine import data, recipes, rules; data.load(recipes.DataRecipe()); "
-        "rules.make_rule(recipes.OptimizerRecipe()); print({'sklearn', 'scipy', 'torch._dynamo'} & {*sys.modules})"
+        "import sys; from paceline.engine import data, specs; from paceline.engine.optim import optimizers; "
+        "data.load(specs.DataRecipe()); "
+        "optimizers.make_rule(specs.OptimizerRecipe()); print({'sklearn', 'scipy', 'torch._dynamo'} & {*sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", starts], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -114,7 +114,8 @@ def test_what_is_wrong_is_said_before_anything_runs(
 def test_a_host_with_another_version_is_refused_before_anything_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    older = "import sys, paceline; paceline.__version__ = '0.0.9'; from paceline.launch import agent; agent.main([])"
+    older = "import sys, paceline; paceline.__version__ = '0.0.9'; from paceline.launch.remote import agent; "
+    older += "agent.main([])"
     (tmp_path / "older").write_text(f"#!/bin/sh\nexec {sys.executable} -c {shlex.quote(older)}\n")
     (tmp_path / "older").chmod(0o755)
     (tmp_path / "hosts").write_text(f"a\nb python={tmp_path}/older\n")

@@ -191,8 +191,6 @@ def test_a_run_under_tls_says_that_gloo_is_not(host: LocalHost, out: Path) -> No
     ]
 
 
-@pytest.mark.parametrize("coordinator", ["thread", "process"])
-def test_processes_meet_wherever_the_coordinator_is(processes: Runner, out: Path, coordinator: str) -> None:
-    cluster = {"mean": "gloo", "coordinator": coordinator}
-    summary = processes(config_for(out, steps=10, servers=0, workers=2, cluster=cluster))
+def test_processes_meet_at_the_coordinator(processes: Runner, out: Path) -> None:
+    summary = processes(config_for(out, steps=10, servers=0, workers=2, cluster={"mean": "gloo"}))
     assert [worker.steps for worker in summary.workers] == [10, 10]
