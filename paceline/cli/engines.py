@@ -27,7 +27,7 @@ from paceline.launch.interface import address_towards, addresses, planned_toward
 from paceline.launch.local import LocalHost
 from paceline.launch.returning import Returning
 from paceline.launch.run import conductor_of, new_folder, removing_unused
-from paceline.launch.script import Output
+from paceline.launch.output import Output
 from paceline.live.addresses import is_loopback
 from paceline.observe.progress import make_view
 from paceline.observe.text import counted
@@ -114,7 +114,7 @@ def _run(
         conductor = conductor_of(config, crew, view, evaluator=not script)
         if not returning:  # Ray brings agents back
             crew.when_taken(lambda: conductor.taken(TAKEN.format(engine.name)))
-        return (run_scripts if script else run_and_report)(conductor)
+        return run_scripts(conductor, said.close) if script else run_and_report(conductor)
 
 
 def _extra(options: argparse.Namespace) -> tuple[str, ...]:

@@ -29,7 +29,8 @@ from paceline.launch.interface import address_towards, planned_towards, resolve
 from paceline.launch.local import LocalHost
 from paceline.launch.placement import Placement, place
 from paceline.launch.run import conductor_of, new_folder, removing_unused
-from paceline.launch.script import Output, ScriptCrew, programs_path
+from paceline.launch.output import Output
+from paceline.launch.script import ScriptCrew, programs_path
 from paceline.launch.ssh import Ssh, logins, sync
 from paceline.live.addresses import is_loopback
 from paceline.observe.progress import make_view
@@ -179,8 +180,9 @@ def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, 
         local = host.crew(by_role, warm=not script or config.cluster.servers > 0)
         if not script:
             return run_and_report(conductor_of(config, local, make_view(sys.stderr)))
-        crew = ScriptCrew(script, local, Output(config.run.out), by_role)
-        return run_scripts(conductor_of(config, crew, Losses(), evaluator=False))
+        said = Output(config.run.out)
+        crew = ScriptCrew(script, local, said, by_role)
+        return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), said.close)
 
 
 # ---- on other machines -----------------------------------------------------------------------------------
@@ -213,9 +215,10 @@ def _over_ssh(
             bind = "" if _is_address(options.interface) else options.interface or ""
             local = here.crew(by_role, warm=not script)
             begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
-            crew = RemoteCrew(there, placement, local, scripts=bool(script), said=Output(config.run.out))
+            said = Output(config.run.out)
+            crew = RemoteCrew(there, placement, local, scripts=bool(script), said=said)
             if script:
-                return run_scripts(conductor_of(config, crew, Losses(), evaluator=False))
+                return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), said.close)
             return run_and_report(conductor_of(config, crew, make_view(sys.stderr)))
 
 

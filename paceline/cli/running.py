@@ -12,7 +12,7 @@ from paceline.checkpoint.folder import MODEL
 from paceline.core.errors import PacelineError
 from paceline.observe import text
 from paceline.observe.progress import Lines, Snapshot
-from paceline.observe.summary import Summary
+from paceline.observe.summary import Summary, WorkerSummary
 
 EXIT_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 WILD_SHARE = 0.1
@@ -92,10 +92,16 @@ class Losses:
     def close(self) -> None: ...
 
 
-def run_scripts(runner: Runner) -> int:
-    """One run of somebody's own scripts, and what it came to in two lines; the exit code."""
+def run_scripts(runner: Runner, close: Callable[[], None] = lambda: None) -> int:
+    """One run of somebody's own scripts, and what it came to in two lines; the exit code.
+
+    `close` shows what is held back of what the scripts have printed.
+    """
     try:
-        summary = run(runner)
+        try:
+            summary = run(runner)
+        finally:
+            close()
     except Interrupted as end:
         print("paceline: interrupted", file=sys.stderr)
         return end.exit_code
@@ -128,13 +134,25 @@ def report(s: Summary, left: Mapping[str, Sequence[str]]) -> str:
 
 
 def faults_of(s: Summary) -> Iterator[str]:
-    """A line for each worker of which the servers refused something, or found one push in ten wild."""
-    for w in s.workers:
-        of = f"worker {w.rank} ({w.device}): of {text.counted(w.exchanges, 'exchange')} the servers"
-        if w.refused:
-            yield f"{of} refused {w.refused}, for bad numbers or false claims; the reasons are in trace.jsonl"
-        elif w.wild > WILD_SHARE * w.exchanges:
-            yield f"{of} found {w.wild} far longer than most, and used them; --gate reject would not"
+    """A line for the workers of which the servers refused something, and one for those with one push in ten wild."""
+    refused = [w for w in s.workers if w.refused]
+    if refused:
+        counts = _counts(refused, [w.refused for w in refused])
+        yield f"{counts[0]} refused {counts[1]}, for bad numbers or false claims; the reasons are in trace.jsonl"
+    wild = [w for w in s.workers if not w.refused and w.wild > WILD_SHARE * w.exchanges]
+    if wild:
+        counts = _counts(wild, [w.wild for w in wild])
+        yield f"{counts[0]} found {counts[1]} far longer than most, and used them; --gate reject would not"
+
+
+def _counts(workers: Sequence[WorkerSummary], counts: Sequence[int]) -> tuple[str, str]:
+    """`worker 3 (cpu): of 50 exchanges the servers` and `7`; of several workers their sums."""
+    of = text.counted(sum(w.exchanges for w in workers), "exchange")
+    if len(workers) == 1:
+        return f"worker {workers[0].rank} ({workers[0].device}): of {of} the servers", str(counts[0])
+    ranks = text.ranks_text(w.rank for w in workers)
+    each = f"{text.range_text(counts)} of each"
+    return f"{len(workers)} workers ({ranks}): of {of} the servers", f"{sum(counts)} ({each})"
 
 
 @contextmanager

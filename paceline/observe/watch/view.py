@@ -227,7 +227,7 @@ def told(state: State, held: Holdup | None) -> dict[str, Any]:
     if held is None:
         return {"ranks": [], "sentence": _nobody(state)}
     several = len(held.ranks) > 1
-    who, its, it = names(state, held.ranks), "their" if several else "its", "them" if several else "it"
+    who, it = names(state, held.ranks), "them" if several else "it"
     others = sum(pace.here for pace in state.paces) - len(held.ranks)
     rest = f"the other {others}" if others > 1 else "the other one"
     share = percent(held.cost / held.without)
@@ -238,8 +238,8 @@ def told(state: State, held: Holdup | None) -> dict[str, Any]:
         "rate": round(held.rate),
         "without": round(held.without),
         "sentence": (
-            f"{who} {'hold' if several else 'holds'} the others up: {its} step takes {step_text(held.own_s)}, "
-            f"theirs {step_text(held.others_own_s)} at most. Without {it} {rest} would do "
+            f"{who} {'hold' if several else 'holds'} the others up: a step takes {it} {step_text(held.own_s)}, "
+            f"the others at most {step_text(held.others_own_s)}. Without {it} {rest} would do "
             f"{held.without:,.0f} samples/s; now all together do {held.rate:,.0f}. "
             f"That costs {held.cost:,.0f} samples/s, {share} of what could be."
         ),

@@ -49,7 +49,7 @@ def test_at_every_moment_a_row_says_for_whom_its_worker_waits(tmp_path: Path) ->
         state.add(record)
         of_the_fast = [(r["at"], r["why"]) for r in picture(state, Query(sort="rank", count=1))["rows"]]
         if isinstance(record, Decision) and record.verdict == "wait":
-            assert (record.rank, of_the_fast) == (0, [("waiting", "waits for worker 1 of its group")])
+            assert (record.rank, of_the_fast) == (0, [("waiting", "waits for worker 1")])
             said.append(record.at)
         elif isinstance(record, Span) and (record.rank, record.activity) == (0, "computing"):
             assert of_the_fast[0][1] == ""  # it has gone on
@@ -58,7 +58,9 @@ def test_at_every_moment_a_row_says_for_whom_its_worker_waits(tmp_path: Path) ->
 
 def test_several_are_named_by_number() -> None:
     sentence = picture(barrier([0.1] * 8 + [0.4] * 4), Query())["holdup"]["sentence"]
-    assert sentence.startswith("Workers 8, 9, 10 and 1 other hold the others up: their step")
+    assert sentence.startswith(
+        "Workers 8, 9, 10 and 1 other hold the others up: a step takes them 400 ms, the others at most 100 ms"
+    )
 
 
 @pytest.mark.parametrize(
