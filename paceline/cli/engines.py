@@ -25,9 +25,9 @@ from paceline.launch.environment import split_environment
 from paceline.launch.hosts import Host
 from paceline.launch.interface import address_towards, addresses, planned_towards, resolve
 from paceline.launch.local import LocalHost
+from paceline.launch.output import Output
 from paceline.launch.returning import Returning
 from paceline.launch.run import conductor_of, new_folder, removing_unused
-from paceline.launch.output import Output
 from paceline.live.addresses import is_loopback
 from paceline.observe.progress import make_view
 from paceline.observe.text import counted

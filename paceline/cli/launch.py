@@ -27,9 +27,9 @@ from paceline.launch.environment import split_environment
 from paceline.launch.hosts import Host, parse_hosts, slots_of
 from paceline.launch.interface import address_towards, planned_towards, resolve
 from paceline.launch.local import LocalHost
+from paceline.launch.output import Output
 from paceline.launch.placement import Placement, place
 from paceline.launch.run import conductor_of, new_folder, removing_unused
-from paceline.launch.output import Output
 from paceline.launch.script import ScriptCrew, programs_path
 from paceline.launch.ssh import Ssh, logins, sync
 from paceline.live.addresses import is_loopback

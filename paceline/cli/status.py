@@ -20,8 +20,8 @@ EPILOG = """examples:
   paceline status a --json            for a program
 
 RUN is the folder that --out named, or its name below runs/. `heard` is how long ago something came of a party: of a
-worker its progress, of a server an update. The exit code is 0 while a run goes on or when it ended well, 1 when it
-failed or its process was killed.
+worker its progress, of a server an update, of the evaluator an accuracy; what that one is at stands below the table.
+The exit code is 0 while a run goes on or when it ended well, 1 when it failed or its process was killed.
 """
 GONE = "gone"
 HEADINGS = ("party", "state", "host", "pid", "device", "life", "steps", "heard")
@@ -59,6 +59,7 @@ def text(folder: Path, status: Status, now: float) -> list[str]:
         over = status.ended or state == GONE
         rows = [_row(party, None if over else age) for party in status.parties]
         lines.append(columns(HEADINGS, rows, last=">", words=("state", "host", "device")))
+        lines += [f"the {party.party} {party.doing}" for party in status.parties if party.doing and not over]
     return lines
 
 

@@ -25,6 +25,7 @@ from paceline.job.coordinating import make_coordinator
 from paceline.job.credentials import Credentials, security_note
 from paceline.job.crew import Crew, Ended
 from paceline.job.deadline import INTERRUPT_SECONDS, Deadline, RunFailed
+from paceline.job.doing import EvaluationTimes
 from paceline.job.growth import GROWS, asked_to_grow, grows
 from paceline.job.happenings import NOT_SAVED, Failure, Finished, Grow, Interrupted, Member, News, Started, Taken
 from paceline.job.ledger import Ledger
@@ -93,7 +94,8 @@ class Conductor:
         self._start, self._refused, self._transport = self._found(made)
         self._ledger = Ledger(config, train_samples, begun_at=self._start.samples)
         self._trace: TraceWriter | None = None
-        self._standing = Standing(self._out, config.run.scheme)
+        times = EvaluationTimes(config.evaluation.every, to_target=config.stop.target_accuracy > 0)
+        self._standing = Standing(self._out, config.run.scheme, times)
         self._taken = False
         self._is_gone = False  # for everybody else
         self._results = Results(self._out, self._token, lambda line: view.begin((line,)))
@@ -433,9 +435,11 @@ class Conductor:
         while event := self._next_event(0.0):  # what came at the very end, such as a trace that could not be closed
             if isinstance(event, News):
                 self._view.begin((event.line,))
-        if self._results.write(SUMMARY, self._write_summary) and self._evaluator and self._results.in_place(SUMMARY):
+        summary = self._ledger.summary()
+        written = self._results.write(SUMMARY, self._write_summary) and self._results.in_place(SUMMARY)
+        if written and summary.test_accuracy is not None:
             self._results.write(CURVE, functools.partial(curve, self._out))
-        return self._ledger.summary()
+        return summary
 
     @property
     def left(self) -> dict[str, list[str]]:

@@ -38,6 +38,7 @@ from paceline.engine.flatten import FlatModel
 from paceline.engine.vector import Flat, finite
 from paceline.job import fallback
 from paceline.job.album import Album, Snapshot
+from paceline.job.doing import rest_s
 from paceline.job.recipe import Recipe
 from paceline.job.resuming import open_at
 from paceline.job.saving import Keeper, not_saved, say_not_saved
@@ -208,9 +209,9 @@ class Evaluator:
                 self.glance()
 
     @property
-    def share(self) -> float:
-        """Of its time the evaluator judges at most so much; less where snapshots tell what came between."""
-        return 0.25 if self._target else 0.5
+    def to_target(self) -> bool:
+        """Is there an accuracy that is still to be reached?"""
+        return bool(self._target)
 
     def _look(self, holder: int | None = None) -> Snapshot:
         at, samples = self._node.now(), max(self._begun_at, self._session.total_samples)
@@ -314,7 +315,6 @@ def _evaluate(evaluator: Evaluator, config: Config, session: Session) -> None:
     while (finish := evaluator.finish_within(rest)) is None:
         began = time.monotonic()
         evaluator.judge_now()
-        took = time.monotonic() - began
-        rest = max(took * (1 / evaluator.share - 1), config.evaluation.every - took)
+        rest = rest_s(time.monotonic() - began, config.evaluation.every, to_target=evaluator.to_target)
     evaluator.judge_last(finish)
     session.done()

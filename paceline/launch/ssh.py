@@ -34,7 +34,7 @@ EXCLUDED = (".git", ".venv", "__pycache__", "runs", ".mypy_cache", ".pytest_cach
 HINTS = {
     "No module named": "install Paceline there, name its interpreter with --python, or send it with --sync-dir",
     "Permission denied": "ssh must get in without asking: ssh-copy-id puts your key there",
-    "Host key verification failed": "log in once by hand to accept its key, or put the key of the host into known_hosts",
+    "Host key verification failed": "log in once by hand, or put the key of the host into known_hosts",
     "No such file or directory": "name the folder with --sync-dir or folder=, the interpreter with --python",
     "can't cd to": "name the folder with --sync-dir or folder=",
     "Could not resolve hostname": "correct the hosts file, or name it in --ssh-config",

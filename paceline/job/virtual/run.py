@@ -144,7 +144,8 @@ class VirtualRun:
             finally:
                 if self._judge is not None and self._judge.looked_at is not None:
                     self._results.write(MODEL, self._judge.save)
-        if self._results.write(SUMMARY, functools.partial(write_summary, summary)) and self._results.in_place(SUMMARY):
+        written = self._results.write(SUMMARY, functools.partial(write_summary, summary))
+        if written and self._results.in_place(SUMMARY) and summary.test_accuracy is not None:
             self._results.write(CURVE, functools.partial(curve, out))
         return summary
 
