@@ -19,6 +19,7 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.trace import Decision, Membership, Record
 from paceline.job.apart import Apart
+from paceline.job.batch_size import batch_size_note, check_batch_size
 from paceline.job.causes import root_of
 from paceline.job.claim import Claim, set_aside
 from paceline.job.coordinating import make_coordinator
@@ -84,6 +85,9 @@ class Conductor:
         """
         self._hooks = Hooks([*load(config.run.hook, config.run.out), *hooks])
         train_samples = crew.prepare(config)
+        if evaluator:
+            check_batch_size(config, train_samples)
+        self._batch_note = batch_size_note(config, train_samples) if evaluator else ""
         self._config, self._crew, self._view = config, crew, view
         self._out = Path(config.run.out)
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -370,7 +374,7 @@ class Conductor:
         if recipe.scheme != self._config.run.scheme:  # a script has chosen its own
             self._standing.scheme = recipe.scheme
             self._save(recipe.scheme)
-        begun = (*self._refused, *filter(None, [self._start.note]))
+        begun = (*self._refused, *filter(None, [self._start.note, self._batch_note]))
         vault = filter(None, [self._vault.note])
         robust = filter(None, [recipe.robust.note(plan.workers, plan.length)])
         secured = security_note(self._config, self._credentials, plan.mean)

@@ -26,6 +26,7 @@ from paceline.engine.data.shares import Shares, make_shares, parse_shares
 from paceline.engine.recipes import MOMENTUM
 from paceline.engine.robust import Sorting
 from paceline.engine.vector import norm
+from paceline.job.batch_size import batch_size_note, check_batch_size
 from paceline.job.ledger import Ledger
 from paceline.job.results import CURVE, Results
 from paceline.job.virtual.encoding import Encoding, MeanEncoding
@@ -68,6 +69,9 @@ class VirtualRun:
         torch.set_num_threads(config.cluster.threads)
         self._setting, self._config, self._view = setting, config, view
         self._splits = load_data(config)
+        if not setting.timing_only:
+            check_batch_size(config, len(self._splits.train))
+            view.begin(tuple(filter(None, [batch_size_note(config, len(self._splits.train))])))
         self._recipe = recipe_of(config, len(self._splits.train))
         self._samples_max = round(config.stop.epochs * len(self._splits.train))
         self._meters, self._ledger = Meters(cluster.workers), Ledger(config, len(self._splits.train), "sim")
