@@ -33,11 +33,11 @@ fault once it is over: after how long the party was given up, and after how long
 a table and a verdict. Exits with 1 when the run failed, stood still for longer than --hang, or, with
 --baseline, lost more than --points of accuracy.
 
-  kill       SIGKILL to a worker
-  stop       SIGSTOP to a worker, for less or more than --dead-after, then SIGCONT
-  slow       a worker gets a third or a tenth of its time, for 3 s
-  partition  nothing passes between a worker or server and everybody else, for less or more than --dead-after
-  server     SIGKILL to a server
+  kill         SIGKILL to a worker
+  stop         SIGSTOP to a worker, for less or more than --dead-after, then SIGCONT
+  slow         a worker gets a third or a tenth of its time, for 3 s
+  partition    nothing passes between a worker or server and everybody else, for less or more than --dead-after
+  server       SIGKILL to a server
   coordinator  SIGKILL to the coordinator
 
 Any option of `paceline train` may follow. Other than there, the defaults are --scheme bsp, --servers 2,

@@ -15,7 +15,7 @@ from paceline import config as configuration
 from paceline.cli import train
 from paceline.cli.engines import ENGINES, over_engine
 from paceline.cli.kubernetes import over_kubernetes
-from paceline.cli.options import Parser, values_of
+from paceline.cli.options import Parser, help_of, metavar_of, values_of
 from paceline.cli.running import Losses, ending_in_order, run_and_report, run_scripts
 from paceline.cli.watch import add_watch, page
 from paceline.config import Config
@@ -116,7 +116,7 @@ def _parser() -> Parser:
     add("--write", metavar="FILE", help="--launcher slurm: write a script for sbatch that does all this, and end")
     for flag in SETTINGS:
         setting = next(s for s in configuration.settings() if s.flag == flag)
-        parser.add_argument(f"--{flag}", help=setting.limits.help)
+        parser.add_argument(f"--{flag}", metavar=metavar_of(setting), help=help_of(setting))
     add_watch(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="what to start")
     return parser

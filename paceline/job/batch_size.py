@@ -14,9 +14,7 @@ def check_batch_size(config: Config, train_samples: int) -> None:
     """Raises ConfigError where one mini-batch would hold more samples than there are."""
     size = config.data.batch_size
     if size > train_samples:
-        raise ConfigError(
-            f"--batch-size {size}: {config.data.name} has {train_samples} samples to train on"
-        )
+        raise ConfigError(f"--batch-size {size}: {config.data.name} has {train_samples} samples to train on")
 
 
 def batch_size_note(config: Config, train_samples: int) -> str:

@@ -35,7 +35,7 @@ def test_it_is_said_in_a_line_and_before_anything_is_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    small = "--scheme bsp --workers 4 --step-ms 5 --epochs 2".split()
+    small = ["--scheme", "bsp", "--workers", "4", "--step-ms", "5", "--epochs", "2"]
     assert main(["simulate", *small, "--batch-size", "5000"]) == 2
     assert capsys.readouterr().err.startswith("paceline: --batch-size 5000: digits has ")
     assert not list(tmp_path.glob("runs/*"))
