@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from paceline.core.errors import PacelineError
 from paceline.observe import text
 from paceline.observe.progress import Lines, Snapshot
 from paceline.observe.summary import Summary, WorkerSummary
+from paceline.observe.wrapping import wrapped_lines
 
 EXIT_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 WILD_SHARE = 0.1
@@ -66,15 +68,20 @@ def run_and_report(runner: Runner) -> int:
         summary = run(runner)
     except Interrupted as end:
         if end.summary:
-            print(report(end.summary, runner.left))
+            show(report(end.summary, runner.left))
         print("paceline: interrupted", file=sys.stderr)
         return end.exit_code
     left = runner.left
-    print(report(summary, left))
+    show(report(summary, left))
     if summary.test_accuracy is None or any(MODEL in names for names in left.values()):
         return 0
     print(f"paceline: {MODEL} could not be saved anywhere", file=sys.stderr)
     return 1
+
+
+def show(lines: str) -> None:
+    """Prints them; on a terminal lines that are too long go on between two words."""
+    print(wrapped_lines(lines, shutil.get_terminal_size().columns) if sys.stdout.isatty() else lines)
 
 
 class Losses:
@@ -106,8 +113,10 @@ def run_scripts(runner: Runner, close: Callable[[], None] = lambda: None) -> int
         print("paceline: interrupted", file=sys.stderr)
         return end.exit_code
     steps = ", ".join(f"{worker.rank}: {worker.steps}" for worker in summary.workers)
-    print(f"{summary.scheme}: {summary.seconds:.1f} s, {summary.samples} samples; steps by worker: {steps}")
-    print(text.left_text(runner.left))
+    show(
+        f"{summary.scheme}: {summary.seconds:.1f} s, {summary.samples} samples; steps by worker: {steps}\n"
+        f"{text.left_text(runner.left)}"
+    )
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from paceline.cli.options import Parser
 from paceline.cli.started import add_run, elsewhere, found, who_leads
 from paceline.job.standing import PartyStatus, Status, read_status
-from paceline.observe.columns import columns
+from paceline.observe.columns import columns, short_hosts
 from paceline.observe.text import counted, seconds_text
 
 EPILOG = """examples:
@@ -57,7 +58,8 @@ def text(folder: Path, status: Status, now: float) -> list[str]:
     ]
     if status.parties:
         over = status.ended or state == GONE
-        rows = [_row(party, None if over else age) for party in status.parties]
+        hosts = short_hosts(party.host for party in status.parties)
+        rows = [_row(party, hosts, None if over else age) for party in status.parties]
         lines.append(columns(HEADINGS, rows, last=">", words=("state", "host", "device")))
         lines += [f"the {party.party} {party.doing}" for party in status.parties if party.doing and not over]
     return lines
@@ -75,9 +77,9 @@ def _told(status: Status, state: str, age: float) -> str:
     return f"{state}, {counted(len(status.parties), 'process')}{far}"
 
 
-def _row(party: PartyStatus, age: float | None) -> tuple[str, ...]:
+def _row(party: PartyStatus, hosts: Mapping[str, str], age: float | None) -> tuple[str, ...]:
     """`age`: seconds since it was written; None for a run that is over, whose parties are silent anyway."""
     heard = "" if age is None else f"{seconds_text(party.heard_s + age)} ago"
     steps = str(party.steps) if party.party.startswith("worker") else ""
     life = str(party.life + 1)
-    return (party.party, party.state, party.host, str(party.pid), party.device, life, steps, heard)
+    return (party.party, party.state, hosts.get(party.host, ""), str(party.pid), party.device, life, steps, heard)

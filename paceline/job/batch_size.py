@@ -5,6 +5,7 @@ from __future__ import annotations
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.engine.data.shares import parse_shares
+from paceline.observe.text import counted
 
 EQUAL = ("uniform", "class")
 """Kinds of shares that are known to be equal before the labels are."""
@@ -24,6 +25,6 @@ def batch_size_note(config: Config, train_samples: int) -> str:
     if parse_shares(config.data.shares).kind not in EQUAL or size <= share:
         return ""
     return (
-        f"--batch-size {size} is more than a worker's share of the data: each of {workers} workers has {share} samples "
-        "at most, so a step is one pass over them"
+        f"--batch-size {size} is more than a worker's share of the data: each of {workers} workers has "
+        f"{counted(share, 'sample')} at most, so a step is one pass over them"
     )

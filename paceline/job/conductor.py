@@ -360,7 +360,7 @@ class Conductor:
         self._where[who] = f"{hello.host}, pid {hello.pid}"
         self._standing.joined(who, hello)
         if who.kind == "worker":
-            self._ledger.seated(who.index, hello.device, self._config.slowdown_of(who.index))
+            self._ledger.seated(who.index, hello.device, self._config.slowdown_of(who.index), hello.host)
         self._lives.joined(who, hello.incarnation)
 
     def started(self, plan: Plan) -> None:

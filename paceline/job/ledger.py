@@ -21,6 +21,7 @@ WINDOW = 12  # progress reports over which a rate is taken
 @dataclass(slots=True)
 class _Worker:
     device: str = "cpu"
+    host: str = ""
     slowdown: float = 1.0
     latest: Progress = NOTHING
     state: str = "training"
@@ -54,8 +55,9 @@ class Ledger:
         self._recipe, self._model_length = Recipe(scheme=config.run.scheme), 0
         self._is_started, self._exchange = False, ""
 
-    def seated(self, rank: int, device: str, slowdown: float) -> None:
-        self._workers[rank].device, self._workers[rank].slowdown = device, slowdown
+    def seated(self, rank: int, device: str, slowdown: float, host: str) -> None:
+        worker = self._workers[rank]
+        worker.device, worker.slowdown, worker.host = device, slowdown, host
 
     def started(self, recipe: Recipe, model_length: int, exchange: str = "") -> None:
         """`exchange`: how vectors travel; nothing when none do, or only on paper."""
@@ -150,6 +152,7 @@ class Ledger:
         shares = summary.shares
         return WorkerRow(
             rank=rank,
+            host=worker.host,
             device=worker.device,
             slowdown=summary.slowdown,
             steps=summary.steps,
@@ -168,6 +171,7 @@ class Ledger:
         p = worker.latest
         return WorkerSummary(
             rank=rank,
+            host=worker.host,
             device=worker.device,
             slowdown=worker.slowdown,
             steps=p.steps,

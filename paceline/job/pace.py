@@ -158,7 +158,7 @@ class Pace:
         if stream is None:
             stream = self._streams[id(data)] = self._make_stream(data, batch_size, shares)
             if isinstance(stream, Batches):
-                self._guard.asks_for(batch_size, stream.share_size)
+                self._guard.asks_for(batch_size, stream.share_size, len(data) / self.workers)
             if self._behind.memories is not None:
                 stream.go_on(self._behind.memories.entry.position)
                 self._counts.resume(self._behind.memories.entry.steps, stream.samples)

@@ -97,15 +97,16 @@ def reference(prospects: Sequence[Prospect]) -> Prospect | None:
     return max(exact, key=lambda p: p.samples_per_second, default=None)
 
 
-def advice_text(prospects: Sequence[Prospect], refused: Sequence[tuple[str, str]]) -> str:
+def advice_text(prospects: Sequence[Prospect], refused: Sequence[tuple[str, str]], width: int = COLUMNS) -> str:
     """The table, the verdict, and what it does not know. `refused`: schemes that do not fit, and why."""
-    lines = [_table(ranked(prospects)), "", WHAT_COLUMNS, ""]
-    lines += [f"{kind:<7} {WHAT[kind]}" for kind in WHAT if any(p.kind == kind for p in prospects)]
-    lines += [textwrap.fill(f"{p.name} was seen in part: not {p.unseen}.", COLUMNS) for p in prospects if p.unseen]
-    lines += ["", *(textwrap.fill(line, COLUMNS) for line in verdict(prospects))]
+    lines = [_table(ranked(prospects), " " if width < COLUMNS else "  "), "", textwrap.fill(WHAT_COLUMNS, width), ""]
+    kinds = [kind for kind in WHAT if any(p.kind == kind for p in prospects)]
+    lines += [textwrap.fill(f"{kind:<7} {WHAT[kind]}", width, subsequent_indent=" " * 8) for kind in kinds]
+    lines += [textwrap.fill(f"{p.name} was seen in part: not {p.unseen}.", width) for p in prospects if p.unseen]
+    lines += ["", *(textwrap.fill(line, width) for line in verdict(prospects))]
     if refused:
         lines += ["", "Left out:", *(f"  {name}: {why}" for name, why in refused)]
-    unknown = [textwrap.fill(f"- {line}", COLUMNS, subsequent_indent="  ") for line in _unknown(prospects)]
+    unknown = [textwrap.fill(f"- {line}", width, subsequent_indent="  ") for line in _unknown(prospects)]
     return "\n".join([*lines, "", "What this cannot know:", *unknown])
 
 
@@ -115,11 +116,11 @@ share of samples thrown away; MB wkr, MB srv: memory for vectors on a worker and
 most."""
 
 
-def _table(prospects: Sequence[Prospect]) -> str:
+def _table(prospects: Sequence[Prospect], gap: str) -> str:
     base = reference(prospects)
     trained = any(p.summary.target_accuracy is not None for p in prospects)
     head = (HEAD[0], "to target", "accuracy", *HEAD[1:]) if trained else HEAD
-    return columns(head, [_row(p, base, trained) for p in prospects], last=">")
+    return columns(head, [_row(p, base, trained) for p in prospects], last=">", gap=gap)
 
 
 def _row(p: Prospect, base: Prospect | None, trained: bool) -> tuple[str, ...]:

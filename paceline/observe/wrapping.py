@@ -29,6 +29,11 @@ def wrapped(text: str, width: int) -> str:
     return "\n".join(line for block in _blocks(text.splitlines()) for line in _folded(block, width))
 
 
+def wrapped_lines(text: str, width: int) -> str:
+    """Each line by itself, and what does not fit indented below it."""
+    return "\n".join(part for line in text.splitlines() for part in _filled(line, width, 0, 2) or [""])
+
+
 def _blocks(lines: list[str]) -> Iterator[str]:
     """Lines that belong together, as one; an empty one between paragraphs."""
     block = ""

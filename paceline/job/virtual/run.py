@@ -71,7 +71,6 @@ class VirtualRun:
         self._splits = load_data(config)
         if not setting.timing_only:
             check_batch_size(config, len(self._splits.train))
-            view.begin(tuple(filter(None, [batch_size_note(config, len(self._splits.train))])))
         self._recipe = recipe_of(config, len(self._splits.train))
         self._samples_max = round(config.stop.epochs * len(self._splits.train))
         self._meters, self._ledger = Meters(cluster.workers), Ledger(config, len(self._splits.train), "sim")
@@ -91,7 +90,8 @@ class VirtualRun:
         seats = zip(cluster.worker_seats(), setting.slowdowns, strict=True)
         for rank, (seat, slowdown) in enumerate(seats):
             device = seat.device.name if seat.device else ""
-            self._ledger.seated(rank, device, slowdown)
+            host = "" if seat.host_name == f"worker-{rank}" else seat.host_name  # each has one, and no name was given
+            self._ledger.seated(rank, device, slowdown, host)
             self._joined.append(
                 Membership(at=0.0, party=f"worker {rank}", event="joined", device=device, host=seat.host_name)
             )
@@ -142,6 +142,8 @@ class VirtualRun:
             configuration.save(self._config, out / "config.toml")
         except OSError as error:
             raise ConfigError(f"--out {out}: {error.strerror}") from None
+        if note := "" if self._setting.timing_only else batch_size_note(self._config, len(self._splits.train)):
+            self._view.begin((note,))
         with self._hooks, TraceWriter(out / "trace.jsonl", bytes_max=self._config.run.trace_bytes) as self._trace:
             try:
                 summary = self._go_on()
