@@ -101,6 +101,8 @@ def run_scripts(runner: Runner) -> int:
         return end.exit_code
     steps = ", ".join(f"{worker.rank}: {worker.steps}" for worker in summary.workers)
     print(f"{summary.scheme}: {summary.seconds:.1f} s, {summary.samples} samples; steps by worker: {steps}")
+    if summary.warning:
+        print(summary.warning)
     print(text.left_text(runner.left))
     return 0
 
@@ -118,12 +120,13 @@ def report(s: Summary, left: Mapping[str, Sequence[str]]) -> str:
     shares = s.shares
     hidden = "" if s.hidden is None else f" ({text.percent(s.hidden)} of it hidden)"
     faults = "".join(f"{line}\n" for line in faults_of(s))
+    warning = f"{s.warning}\n" if s.warning else ""
     return (
         f"{s.scheme}: {accuracy}{reached}; {text.seconds_text(s.seconds)}, {s.samples} samples, "
         f"{s.samples_per_second:.0f} samples/s (ended by: {s.reason})\n"
         f"time of the workers: computing {text.percent(shares.computing)}, waiting {text.percent(shares.waiting)}, "
         f"communicating {text.percent(shares.communicating)}{hidden}\n"
-        f"{faults}{text.left_text(left)}"
+        f"{faults}{warning}{text.left_text(left)}"
     )
 
 

@@ -118,6 +118,7 @@ class Evaluator:
         splits = load_data(config)
         x, y, classes = splits.test.x, splits.test.y, splits.test.classes
         self._test = Dataset(x.contiguous(memory_format=torch.channels_last), y, classes)
+        self._chance = self._test.chance
         self._module = build_model(config, splits)
         self._flat = FlatModel(self._module)
         # Pictures go through pooling and convolution about twice as fast in this layout.
@@ -260,7 +261,14 @@ class Evaluator:
             self._save(self._shown)  # a glance between two batches changes nothing of it
         seconds = time.monotonic() - began
         self._session.tell(
-            control.Judged(at=snapshot.at, samples=snapshot.samples, accuracy=accuracy, loss=loss, seconds=seconds)
+            control.Judged(
+                at=snapshot.at,
+                samples=snapshot.samples,
+                accuracy=accuracy,
+                loss=loss,
+                seconds=seconds,
+                chance=self._chance,
+            )
         )
         return accuracy
 

@@ -12,6 +12,7 @@ from paceline.job.recipe import Recipe
 from paceline.live.control import NOTHING, Progress
 from paceline.live.party import EVALUATOR, Party
 from paceline.live.phases import TARGET_REACHED
+from paceline.observe.collapse import EPOCHS_MIN, collapse, way_out
 from paceline.observe.progress import Snapshot, WorkerRow
 from paceline.observe.summary import CHANGES, Change, Faults, Staleness, Summary, WorkerSummary, seconds_to_target
 
@@ -191,6 +192,17 @@ class Ledger:
             return next((accuracy for accuracy in accuracies if accuracy >= target), None)
         return accuracies[-1] if accuracies else None
 
+    def _warning(self) -> str:
+        """Whether the model has collapsed, and the way out; nothing while too little was trained to tell."""
+        trained, steps = self.samples - self._begun_at, sum(worker.latest.steps for worker in self._workers)
+        enough = trained >= EPOCHS_MIN * self._train_samples
+        found = collapse(self._evaluations, steps if enough else 0)
+        if not found:
+            return ""
+        recipe, workers = self._recipe, len(self._known)
+        parameters = recipe.make_scheme().parameters()
+        return f"{found} {way_out(recipe.scheme, parameters, recipe.optimizer.lr, workers)}"
+
     def summary(self) -> Summary:
         config = self._config
         target = config.stop.target_accuracy or None
@@ -220,4 +232,5 @@ class Ledger:
             faults=tuple(self._changes),
             views=1 + sum(change.party != str(EVALUATOR) for change in self._changes),
             leased=self._leased,
+            warning=self._warning(),
         )

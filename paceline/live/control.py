@@ -309,7 +309,7 @@ class Restored:
 class Judged:
     """The model as it was `at` seconds after the start, when the workers had reported `samples`.
 
-    Where training went wrong the loss may be no number.
+    Where training went wrong the loss may be no number. chance: as in `paceline.core.trace.Evaluated`.
     """
 
     at: bounds.Seconds
@@ -317,9 +317,10 @@ class Judged:
     accuracy: bounds.Fraction
     loss: bounds.Loss
     seconds: bounds.Seconds
+    chance: bounds.Fraction = 0.0
 
     def __post_init__(self) -> None:
-        finite(self, "at", "accuracy", "seconds")
+        finite(self, "at", "accuracy", "seconds", "chance")
 
 
 @message

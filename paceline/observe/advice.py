@@ -7,6 +7,7 @@ the two apart: a faster scheme is worth having while it needs no more samples th
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -178,7 +179,7 @@ def _worth(p: Prospect, base: Prospect) -> str:
     """A lead, what it may cost, and the risk that comes with it."""
     times = p.samples_per_second / base.samples_per_second
     risk = {
-        LATE: f"its updates are {p.summary.staleness_mean or 0:.1f} versions late on average",
+        LATE: _late(p.summary),
         LOCAL: f"its workers make {p.steps_an_exchange:.1f} steps between exchanges",
         GOSSIP: "its workers' models differ",
         LOSSY: f"{percent(p.dropped / max(1, p.summary.samples))} of its samples are thrown away",
@@ -191,6 +192,24 @@ def _worth(p: Prospect, base: Prospect) -> str:
         f"Faster ({p.kind}): {p.name}, {times:.2f} times the samples of {base.name} a second. It is sooner at the "
         f"target unless it needs more than {times:.2f} times as many samples; {risk}{data}."
     )
+
+
+def stable_rate(staleness: float) -> float:
+    """The largest learning rate at which SGD is stable, as a part of that with fresh gradients.
+
+    On a quadratic of curvature L, gradients that are t updates late are stable up to a rate of
+    2 sin(pi / (2 (2 t + 1))) / L, and fresh ones up to 2 / L (Levin and May 1976).
+    """
+    return math.sin(math.pi / (2 * (2 * staleness + 1)))
+
+
+def _late(s: Summary) -> str:
+    """How late updates are, and what that asks of the learning rate, unless late ones count less."""
+    staleness = s.staleness_mean or 0.0
+    late = f"its updates are {staleness:.1f} versions late on average"
+    if s.parameters.get("weighting", "none") != "none" or staleness < 1:
+        return late
+    return f"{late}, at which --lr is stable only up to {percent(stable_rate(staleness))} of what it is with fresh ones"
 
 
 def _thrift(prospects: Sequence[Prospect], base: Prospect) -> list[str]:

@@ -83,7 +83,8 @@ class Summary:
     `bytes_shared` what of both passed by shared memory; `exchange` how vectors travelled, if any did live;
     `model_length` the parameters of the model, 0 where nobody knows. `faults`: who was lost, drained or came back while
     training went on; `views`: generations of membership, the first among them. `leased`: what became of the samples of
-    leased data; None where they were shared beforehand.
+    leased data; None where they were shared beforehand. `warning`: what is wrong with the model, and the way out, where
+    it does no better than guessing or its loss is no number.
     """
 
     scheme: str
@@ -111,6 +112,7 @@ class Summary:
     faults: tuple[Change, ...] = ()
     views: int = 1
     leased: Leased | None = None
+    warning: str = ""
 
     @property
     def shares(self) -> Shares:

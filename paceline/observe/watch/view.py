@@ -52,6 +52,7 @@ def picture(state: State, query: Query) -> dict[str, Any]:
         "here": sum(pace.here for pace in state.paces),
         "strip": [round(state.strips.first * state.strips.width_s, 3), round(_end(state.strips), 3)],
         "holdup": told(state, held),
+        "collapse": state.collapse(),
         "first": query.first,
         "rows": [row(state, pace, held) for pace in shown],
         "groups": [group(state, ranks) for ranks in state.groups()[:GROUPS_MAX]],

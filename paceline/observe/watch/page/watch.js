@@ -93,6 +93,8 @@ function show(state) {
   set("count", state.here === state.workers ? whole(state.workers) : `${whole(state.here)} of ${whole(state.workers)}`);
   set("strip-title", `where the time went, ${clock(state.strip[0])} to ${clock(state.strip[1])}`);
   showHoldup(state);
+  $("collapse").hidden = !state.collapse;
+  set("collapse", state.collapse && `${state.collapse} ${(page.about && page.about.way_out) || ""}`);
   showCharts(state);
   showBands(state.bands);
   showRows(state);
