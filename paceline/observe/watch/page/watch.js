@@ -119,6 +119,8 @@ function showHoldup(state) {
     bars("cost-bars", [["now, all", held.rate, true], [`without ${shortName(held.ranks)}`, held.without, false]]);
   }
   $("foretold").hidden = !state.foretold.length;
+  $("withheld").hidden = !state.withheld;
+  set("withheld", state.withheld);
   const own = page.about && page.about.scheme;
   bars("foretold-bars", state.foretold.map((row) => [row.scheme, row.rate, row.scheme === own, row.kind]));
 }
