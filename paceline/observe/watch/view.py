@@ -296,7 +296,7 @@ def _links_text(state: State, ranks: Sequence[int]) -> str:
 def _nobody(state: State) -> str:
     stepped = [pace for pace in state.paces if pace.here and pace.latest.steps]
     if not stepped:
-        return "No worker has finished a step yet."
+        return "All workers have left." if state.samples else "No worker has finished a step yet."
     slowest, fastest = max(stepped, key=lambda p: p.own_s), min(stepped, key=lambda p: p.own_s)
     if slowest.own_s < 1.2 * fastest.own_s:
         return "Nobody holds anybody up: all steps take about as long."

@@ -6,7 +6,7 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters the catalogue
 from paceline.core.scheme import make
-from paceline.core.trace import Applied, Span
+from paceline.core.trace import Applied, Membership, Span
 from paceline.core.vector import Ghost
 from paceline.observe.watch.state import State
 from paceline.observe.watch.view import exchange_text, told
@@ -100,3 +100,10 @@ def test_nobody_is_named_in_a_healthy_run_however_much_its_steps_vary(scheme: st
 def test_a_straggler_is_not_the_fault_of_servers() -> None:
     slow = '\n[[hosts]]\nname = "slow"\n[[hosts.devices]]\nfactor = 8\n'
     assert exchange_text(played("bsp", cluster(workers=3) + slow)) == ""
+
+
+def test_where_all_have_left_the_page_does_not_say_that_nobody_has_begun() -> None:
+    state = played("bsp", cluster(workers=2))
+    for rank in range(2):
+        state.add(Membership(at=state.now, party=f"worker {rank}", event="left"))
+    assert sentence(state) == "All workers have left."
