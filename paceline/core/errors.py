@@ -37,3 +37,7 @@ class ProtocolError(PacelineError):
 
 class Unexpected(ProtocolError, TypeError):  # noqa: N818  a message, not a fault of who reads it
     """A message for which the role that got it has no use."""
+
+
+class LockLost(PacelineError):  # noqa: N818
+    """Another run has taken the folder of this one over, since nothing was seen of this one for the time of a lease."""

@@ -16,7 +16,7 @@ from typing import Any
 from paceline import config as configuration
 from paceline.checkpoint.folder import MODEL
 from paceline.config import Config
-from paceline.core.errors import ConfigError
+from paceline.core.errors import ConfigError, LockLost
 from paceline.core.trace import Decision, Membership, Record
 from paceline.job.apart import Apart
 from paceline.job.causes import root_of
@@ -88,15 +88,15 @@ class Conductor:
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._token = secrets.token_hex(16)
         self._evaluator, self._credentials, self._store_password = evaluator, credentials, store_password
-        self._claim = Claim(self._out)
+        self._claim = self._claimed()
         made = functools.partial(transport, self._token, self._coordinator_failed)
         self._start, self._refused, self._transport = self._found(made)
         self._ledger = Ledger(config, train_samples, begun_at=self._start.samples)
         self._trace: TraceWriter | None = None
-        self._standing = Standing(self._out, config.run.scheme)
+        self._standing = Standing(self._out, config.run.scheme, self._claim.fence)
         self._taken = False
         self._is_gone = False  # for everybody else
-        self._results = Results(self._out, self._token, lambda line: view.begin((line,)))
+        self._results = Results(self._out, self._token, lambda line: view.begin((line,)), self._claim.fence)
         self._interrupted, self._where, self._lost_at = "", dict[Party, str](), dict[Party, str]()
         cluster = config.cluster
         node = Node(self._transport, PlainMemory())
@@ -114,6 +114,17 @@ class Conductor:
             done=self._start.done,
             behind=self._start.samples,
         )
+
+    def _claimed(self) -> Claim:
+        """The folder, renewed from now on. Raises ConfigError where another run has it."""
+        waits = self._config.checkpoint.resume == "auto"
+        claim = Claim(self._out, self._token, waits=waits, say=lambda line: self._view.begin((line,)))
+        claim.keep_renewing(self._folder_lost)
+        return claim
+
+    def _folder_lost(self, why: str) -> None:
+        """The folder is another run's: this one ends."""
+        self._events.put(Failure(who=party.COORDINATOR, cause=f"{why}: this run ends", details="", rank=0))
 
     def _found(self, transport: Callable[[], Transport]) -> tuple[Start, list[str], Transport]:
         """Where it begins, and by what transport. The folder is not for others to write into."""
@@ -378,7 +389,8 @@ class Conductor:
 
     def _save(self, scheme: str) -> None:
         """Who watches the run, or simulates it anew, reads there which scheme it has."""
-        with contextlib.suppress(ConfigError, OSError):
+        with contextlib.suppress(ConfigError, OSError, LockLost):
+            self._claim.fence.check()
             config = dataclasses.replace(self._config, run=dataclasses.replace(self._config.run, scheme=scheme))
             configuration.save(config, self._out / "config.toml")
 

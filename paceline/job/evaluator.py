@@ -38,6 +38,7 @@ from paceline.engine.flatten import FlatModel
 from paceline.engine.vector import Flat, finite
 from paceline.job import fallback
 from paceline.job.album import Album, Snapshot
+from paceline.job.lockfile import LockFence
 from paceline.job.recipe import Recipe
 from paceline.job.resuming import open_at
 from paceline.job.saving import Keeper, not_saved, say_not_saved
@@ -125,6 +126,7 @@ class Evaluator:
         self._shown: nn.Module = shown.to(memory_format=torch.channels_last)
         self._buffers = Buffers(self._module, config.model.buffers)
         self._seat = seat
+        self._fence = LockFence(Path(config.run.out), seat.token)
         self._album = Album()
         self._target = config.stop.target_accuracy
         self._next_glance = 0.0
@@ -144,7 +146,8 @@ class Evaluator:
         self._node.calls.patient = plan.replaced
         self._begun_at = begun_at = open_at(self._config, self._seat.resume).samples
         layout = plan.layout if self._model_of == "servers" else NOWHERE
-        self._keeper = Keeper(self._config, session, layout, self._flat, self._module, begun_at, seat.store_password)
+        of = (session, layout, self._flat, self._module)
+        self._keeper = Keeper(self._config, *of, begun_at, seat.store_password, fence=self._fence)
         session.expect(control.Go)
         session.reports.begin()
 
@@ -283,6 +286,7 @@ class Evaluator:
 
     def _save(self, module: nn.Module) -> None:
         out = Path(self._config.run.out)
+        self._fence.check()
         try:
             line = fallback.put(out, MODEL, self._seat.token, functools.partial(save_model, module))
         except OSError as error:

@@ -34,6 +34,7 @@ from paceline.job.belongings import by_round
 from paceline.job.capturing import WEIGHTS
 from paceline.job.diary import AT_ONCE
 from paceline.job.happenings import NOT_SAVED
+from paceline.job.lockfile import LockFence
 from paceline.job.resuming import identity, store_of, worker_files
 from paceline.job.sound import OPTIMIZER
 from paceline.live import control, party
@@ -84,17 +85,20 @@ class Keeper:
         module: nn.Module,
         begun_at: int,
         password: str = "",
+        *,
+        fence: LockFence | None = None,
     ) -> None:
         """`layout`: of the model on servers; without holders where the workers have it.
         `begun_at`: samples of an earlier life of the run.
 
-        `password` of --store.
+        `password` of --store. `fence` keeps it from writing once the folder is another run's.
         """
         self._config, self._session, self._node = config, session, session.node
         self._layout, self._servers = layout, len(set(layout.holders))
         self._flat, self._module, self._samples = flat, module, begun_at
         self._by_round = by_round(config.scheme(), config.cluster.servers)
         self._folder, self._password = Folder(Path(config.run.out) / CHECKPOINTS), password
+        self._fence = fence
         self._last = time.monotonic()
         self._failing = False
         self._number = 0  # of the last one, also where the disk has refused it
@@ -153,6 +157,8 @@ class Keeper:
         if not _finite([*model.values(), *vectors.values()]):
             not_saved(self._session, "a checkpoint", Diverged("it has NaN or infinity, and the one before it stays"))
             return
+        if self._fence is not None:
+            self._fence.check()
         number = self._next_number()
         facts |= {"samples": samples, "accuracy": accuracy, "identity": identity(self._config)}
         facts["aligned"] = moment.aligned and len(workers) == self._workers

@@ -25,6 +25,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.paths import shown_path
 from paceline.core.trace import Applied, Membership, Record
 from paceline.job.growth import grows
+from paceline.job.lockfile import LockFence
 from paceline.live.control import Hello, Progress
 from paceline.live.party import Party
 
@@ -109,8 +110,9 @@ def read_status(folder: str | os.PathLike[str]) -> Status:
 class Standing:
     """Keeps `status.json` of the run in `folder`; told by the conductor, from any thread."""
 
-    def __init__(self, folder: Path, scheme: str) -> None:
-        self._path, self.scheme = folder / STATUS, scheme
+    def __init__(self, folder: Path, scheme: str, fence: LockFence | None = None) -> None:
+        """`fence`: keeps it from writing once the folder is another run's."""
+        self._path, self.scheme, self._fence = folder / STATUS, scheme, fence
         self._parties: dict[Party, PartyStatus] = {}
         self._heard: dict[Party, float] = {}
         self._lock = threading.Lock()
@@ -174,6 +176,8 @@ class Standing:
         if now < self._due and not at_once and state == self._state:
             return
         self._due, self._state = now + EVERY_SECONDS, state
+        if self._fence is not None and self._fence.why_not:
+            return
         with self._lock:
             parties = tuple(
                 msgspec.structs.replace(party, heard_s=round(now - self._heard[who], 3))
