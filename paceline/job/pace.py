@@ -88,7 +88,7 @@ class Pace:
         self._belongings = self._make_belongings(buffers)
         self._diary = Diary(self._node, self.device, self._take_stock)
         session.on_replaced = self._tell_past
-        session.on_capture = lambda contributions, _purpose: self._diary.want(contributions)
+        session.on_capture = lambda order: self._diary.want(order.version)
         self._membership = Membership(seat, session, recipe, self._flat, buffers)
         self.plan = self._membership.join(self._update, measure, behind.clock, behind.samples)
         self._count_samples()

@@ -40,7 +40,17 @@ from paceline.job.sound import OPTIMIZER
 from paceline.live import control, party
 from paceline.live.exhibits import STATE
 from paceline.live.session import Session
-from paceline.live.states import AHEAD, CHECKPOINT, FORGET, LOCK_STEP, VERSION, kept
+from paceline.live.states import (
+    AHEAD,
+    CAPTURE,
+    CHECKPOINT,
+    FORGET,
+    LOCK_STEP,
+    VERSION,
+    Mixed,
+    check_one_capture,
+    kept,
+)
 
 AHEAD_MAX = 128
 Vectors = dict[str, Tensor]
@@ -101,6 +111,7 @@ class Keeper:
         self._fence = fence
         self._last = time.monotonic()
         self._failing = False
+        self._captures = 0
         self._number = 0  # of the last one, also where the disk has refused it
         self._offsets: dict[int, int] = {}  # of what each worker calls its clock from the version of the servers
         self._asking = False  # workers are asked for what they have
@@ -129,7 +140,7 @@ class Keeper:
             if self._servers:
                 raise
             return  # the worker that was to show the model; another one will
-        except TimedOut as error:  # such as a worker whose loop does something else for long
+        except (TimedOut, Mixed) as error:  # such as a worker whose loop does something else for long
             not_saved(self._session, "a checkpoint", error)
             self._last = time.monotonic()
             return
@@ -225,11 +236,15 @@ class Keeper:
         everyone = [party.server(shard) for shard in range(self._servers)]
         version = int(max(self._node.version_of(server, VERSION) for server in everyone)) + ahead
         lock_step = all(self._node.version_of(server, LOCK_STEP) for server in everyone)
-        self._session.tell_servers(self._servers, control.Capture(version=version))
+        self._captures += 1
+        self._session.tell_servers(self._servers, control.Capture(version=version, number=self._captures))
         self._ask_workers(version if lock_step else None)
         shown = self._states()
+        each = [json.loads(of) for of in shown]
+        check_one_capture(each, self._captures)
         facts: Facts = json.loads(min(shown))
-        facts["numbers_of"] = [json.loads(of)["numbers"] for of in shown]
+        facts["numbers_of"] = [of["numbers"] for of in each]
+        del facts[CAPTURE]
         del facts["lr"]  # a later run goes on by its own
         return facts
 

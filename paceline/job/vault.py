@@ -20,7 +20,7 @@ from paceline.job.spool import Spool, on_disk, unspooled
 from paceline.live import control, party
 from paceline.live.exhibits import STATE, Exhibit
 from paceline.live.node import Node
-from paceline.live.states import AHEAD, FORGET, SNAPSHOT, VERSION, fetch, kept, state_exhibit
+from paceline.live.states import AHEAD, FORGET, SNAPSHOT, VERSION, check_one_capture, fetch, kept, state_exhibit
 from paceline.live.transport import Envelope, Kind, Transport
 
 HELD_SECONDS = 0.1
@@ -28,9 +28,12 @@ HELD_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """`slices`: the state of each, by number."""
+    """`slices`: the state of each, by number. Raises Mixed where they are of several captures."""
 
     slices: dict[int, SliceState]
+
+    def __post_init__(self) -> None:
+        check_one_capture(state.facts for state in self.slices.values())
 
     def vector(self, name: str, number: int) -> Any:
         return unspooled(self.slices[number].vectors[name])
@@ -48,6 +51,7 @@ class Vault(Keeping):
         self._transport, self._node = transport, node
         self._snapshot: _Snapshot | None = None
         self._shown: list[str] = []
+        self._captures = 0
         self._held = False
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -97,11 +101,13 @@ class Vault(Keeping):
     def _capture(self, ahead: int) -> _Snapshot:
         node, everyone = self._node, [party.server(s) for s in sorted({server for server, _ in self._homes})]
         version = int(max(node.version_of(server, VERSION) for server in everyone))
-        self._tell_all(control.Capture(version=version + ahead, purpose=SNAPSHOT))
+        self._captures += 1
+        self._tell_all(control.Capture(version=version + ahead, purpose=SNAPSHOT, number=self._captures))
         slices: dict[int, SliceState] = {}
         spool = Spool(node.out.memory)
         for number, (home, at) in enumerate(self._homes):
             (state,) = fetch(node, party.server(home), [at], SNAPSHOT)
+            check_one_capture([state.facts], self._captures)
             slices[number] = on_disk(state, spool)
         self._tell_all(control.Capture(version=FORGET, purpose=SNAPSHOT))
         return _Snapshot(slices)

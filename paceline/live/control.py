@@ -353,11 +353,13 @@ class Rate:
 class Capture:
     """Keep the state of each slice as it is once it has reached `version`, for that purpose; below 0: forget it.
 
-    To workers: what they have after so many contributions, or as soon after that as can be.
+    To workers: what they have after so many contributions, or as soon after that as can be. `number`: of the capture,
+    which each slice bears, so that slices of two captures are never put together.
     """
 
     version: bounds.VersionWanted
     purpose: bounds.Name = ""
+    number: bounds.Count = 0
 
 
 @message

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
+from paceline.core.clocked import Push
 from paceline.core.copies import SliceState
 from paceline.core.errors import PeerLost
 from paceline.core.role import Place
@@ -18,15 +19,16 @@ from paceline.engine.recipes import OptimizerRecipe
 from paceline.engine.rules import make_rule
 from paceline.engine.vector import Flat
 from paceline.job import vault
-from paceline.job.capturing import WEIGHTS, Captures
+from paceline.job.capturing import NOTHING, WEIGHTS, Captures
 from paceline.job.recipe import Recipe
 from paceline.job.vault import Vault, _Snapshot
 from paceline.live.control import Ready
+from paceline.live.exhibits import STATE
 from paceline.live.hosted import Hosted
 from paceline.live.hub import Hub
 from paceline.live.node import Node
 from paceline.live.party import COORDINATOR, server
-from paceline.live.states import SNAPSHOT, fetch
+from paceline.live.states import SNAPSHOT, VERSION, Mixed, fetch, of_capture, state_exhibit
 from tests.live.doubles import NumpyMemory
 from tests.live.stage import Behind
 
@@ -118,6 +120,51 @@ def test_a_slice_that_was_not_updated_yet_takes_nothing_from_the_others(room: Ro
     Captures(room.server, hosted, rules, SNAPSHOT).want(0)
     states = fetch(room.keeper, S0, [0, 1], SNAPSHOT)
     assert [sorted(state.vectors) for state in states] == [["weights"], ["momentum", "weights"]]
+
+
+def test_a_snapshot_is_of_one_capture_and_has_all_slices_as_they_were_then(room: Room) -> None:
+    """What was kept for the snapshot before is in no later one."""
+    rules = [make_rule(OptimizerRecipe(lr=0.1)) for _ in range(2)]
+    hosted = [
+        Hosted(
+            3, make("asp", {}).Server(None, Place(me=at, workers=(0,), w=Flat.wrap(torch.ones(3)), update=rules[at]))
+        )
+        for at in range(2)
+    ]
+    captures = Captures(room.server, hosted, rules, SNAPSHOT)
+    room.vault._homes = ((0, 0), (0, 1))
+    room.vault._tell_all = lambda order: captures.want(order.version, order.number)  # type: ignore[method-assign]
+    for clock in (1, 2, 3):
+        room.vault._take(room.vault._capture(0))
+        assert room.vault._snapshot is not None
+        found = [state.vectors[WEIGHTS].value() for state in room.vault._snapshot.slices.values()]
+        for of, w in zip(hosted, found, strict=True):
+            assert of.role is not None
+            assert torch.equal(w, of.role.model()[0].value())
+            list(of.role.on(0.0, 0, Push(g=Flat.wrap(torch.ones(3)), clock=clock, samples=8)))
+
+
+def test_slices_of_two_captures_make_no_snapshot_and_are_not_restored(room: Room) -> None:
+    numbers = [1, 1]
+    w = Flat.wrap(torch.tensor([1.0]))
+    room.server.exhibits[VERSION] = lambda at: (NOTHING, 0.0)
+    room.server.exhibits[f"snapshot/{STATE}"] = lambda at: state_exhibit({"capture": numbers[at]}, [WEIGHTS], NOTHING)
+    room.server.exhibits[f"snapshot/{WEIGHTS}"] = lambda at: w
+    room.vault._homes = ((0, 0), (0, 1))
+    room.vault._tell_all = lambda order: None  # type: ignore[method-assign]
+    room.vault._take(room.vault._capture(0))
+    before = room.vault._snapshot
+    for mixed in ([2, 1], [1, 2], [1, 1]):
+        numbers[:] = mixed
+        room.vault._captures = 1
+        with pytest.raises(Mixed, match="not all of one"):
+            room.vault._capture(0)
+    assert room.vault._snapshot is before
+    numbers[:] = [1, 2]
+    with pytest.raises(Mixed, match="captures 1, 2"):
+        fetch(room.keeper, S0, [0, 1], SNAPSHOT)
+    with pytest.raises(Mixed):
+        _Snapshot({at: of_capture(SliceState({WEIGHTS: w}, {}), at) for at in range(2)})
 
 
 def test_while_servers_read_one_it_stays(room: Room) -> None:
