@@ -8,6 +8,7 @@
 | partition | nothing passes between one party, worker or server, and all others, for as long |
 | server | SIGKILL to a server |
 | coordinator | SIGKILL to the coordinator |
+| evaluator | SIGKILL to the evaluator |
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from paceline.core.registry import nearest
 from paceline.live import party
 from paceline.live.party import Party
 
-KINDS = ("kill", "stop", "slow", "partition", "server", "coordinator")
-KILLS = ("kill", "server", "coordinator")
+KINDS = ("kill", "stop", "slow", "partition", "server", "coordinator", "evaluator")
+KILLS = ("kill", "server", "coordinator", "evaluator")
 SHARES_OF_DEATH = (0.2, 0.6, 1.5)
 """How long stops and partitions last, in units of the silence that counts as death."""
 SLOW_SECONDS = 3.0
@@ -74,7 +75,12 @@ def _fault(
 ) -> Fault:
     of_servers = [party.server(shard) for shard in range(servers)]
     of_workers = [party.worker(rank) for rank in range(workers)]
-    others = {"server": of_servers, "partition": of_workers + of_servers, "coordinator": [party.COORDINATOR]}
+    others = {
+        "server": of_servers,
+        "partition": of_workers + of_servers,
+        "coordinator": [party.COORDINATOR],
+        "evaluator": [party.EVALUATOR],
+    }
     among = others.get(kind, of_workers)
     whom = random.choice(among)
     length = random.choice(SHARES_OF_DEATH) * dead_after_s

@@ -39,6 +39,7 @@ a table and a verdict. Exits with 1 when the run failed, stood still for longer 
   partition  nothing passes between a worker or server and everybody else, for less or more than --dead-after
   server     SIGKILL to a server
   coordinator  SIGKILL to the coordinator
+  evaluator  SIGKILL to the evaluator
 
 Any option of `paceline train` may follow. Other than there, the defaults are --scheme bsp, --servers 2,
 --mean servers, --snapshot-every 2, --dead-after 2, --step-ms 10, --restarts without end, --coordinator
@@ -157,7 +158,7 @@ class Chaos:
         view = make_view(sys.stderr)
         cluster = self._config.cluster
         parties = [*map(party.worker, range(cluster.workers)), *map(party.server, range(cluster.servers))]
-        parties.append(party.COORDINATOR)
+        parties += [party.COORDINATOR, party.EVALUATOR]
         with _relays(self._plan) as relays:
             crew = VulnerableCrew(self._host.crew(), relays)
             storm = Storm(self._plan, parties, crew, lambda line: view.begin((line,)))
