@@ -20,6 +20,7 @@ from paceline.cli.running import Losses, ending_in_order, run_and_report, run_sc
 from paceline.cli.watch import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
+from paceline.core.paths import shown_path
 from paceline.job.standing import starting
 from paceline.launch import kubernetes, slurm
 from paceline.launch.agents import RemoteCrew, begin
@@ -202,6 +203,7 @@ def _over_ssh(
     placement = _only_used(place(hosts, workers, servers), workers, servers)
     _fit(values, placement, _listens_on(options, ssh, placement, cluster))
     config = configuration.build(values)
+    _check_out(config.run.out)
     if options.dry_run:
         print("\n".join(_plan(options, ssh, placement, config, script)))
         return 0
@@ -217,6 +219,14 @@ def _over_ssh(
             if script:
                 return run_scripts(conductor_of(config, crew, Losses(), evaluator=False))
             return run_and_report(conductor_of(config, crew, make_view(sys.stderr)))
+
+
+def _check_out(out: str) -> None:
+    """Raises ConfigError where agents cannot be told of it: what they hear is JSON."""
+    try:
+        out.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"--out {shown_path(out)}: with several hosts the name of the folder must be UTF-8") from None
 
 
 def _only_used(placed: Placement, workers: int, servers: int) -> Placement:
