@@ -99,7 +99,7 @@ class Claim:
         if self._renewing is not None:
             self._renewing.join()
         with contextlib.suppress(OSError):  # the file system may have turned read-only; the kernel's lock goes anyway
-            if os.path.samestat(os.fstat(self._file), os.stat(self._path)):  # else it is another run's by now
+            if not self.fence.why_not:  # else it is another run's by now
                 self._path.unlink(missing_ok=True)
         os.close(self._file)
 

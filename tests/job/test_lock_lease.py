@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,13 @@ import pytest
 from paceline.core.errors import ConfigError, LockLost
 from paceline.job import lockfile
 from paceline.job.claim import Claim
+from paceline.job.deadline import RunFailed
 from paceline.job.lockfile import LEASE_SECONDS, LOCK, LOOK_SECONDS, RENEW_SECONDS, LockFence, holder_in
 from paceline.job.results import Results
 from paceline.job.standing import STATUS, Standing
+from paceline.launch.run import Silent
+from tests.job.conftest import Runner
+from tests.job.reference import config_for
 
 
 class Time:
@@ -130,9 +134,8 @@ def test_of_two_that_wait_as_long_one_has_it(tmp_path: Path, elsewhere: Claim) -
 
     def another(now: float) -> None:
         if now > LEASE_SECONDS and not others:
-            others.append(Claim.__new__(Claim))
             (tmp_path / LOCK).unlink()
-            others[0] = Claim(tmp_path, "another")
+            others.append(Claim(tmp_path, "another"))
 
     with pytest.raises(ConfigError, match="writes there now"):
         taken(tmp_path, Time(another))
@@ -171,3 +174,23 @@ def test_what_others_have_put_into_the_file_is_no_lease(tmp_path: Path) -> None:
         assert holder.lease_s == 0.0
     assert holder_in(b"\xff\xfe") is not None
     assert holder_in(b"  \n") is None
+
+
+def test_a_run_that_was_taken_over_ends_and_leaves_the_files_of_the_other_one_alone(
+    threads: Runner, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paceline.job.claim.RENEW_SECONDS", 0.02)
+    theirs = b"elsewhere.example 77 another-boot another-run 20 000000000001\n"
+
+    class Takes(Silent):
+        def begin(self, lines: Iterable[str]) -> None:
+            if (out / LOCK).read_bytes() != theirs:
+                (out / LOCK).write_bytes(theirs)
+                (out / STATUS).write_text("theirs")
+
+    with pytest.raises(RunFailed, match="another run .host elsewhere.example, pid 77. has taken .* over"):
+        threads(config_for(out, steps=0, cluster={"step_ms": 5.0}, stop={"seconds": 60.0}), Takes())
+    assert (out / LOCK).exists()
+    assert (out / STATUS).read_text() == "theirs"
+    assert not (out / "summary.json").exists()
+    assert not (out / "model.safetensors").exists()
