@@ -7,6 +7,7 @@
 | slow | a worker gets a fraction of its time, by turns of SIGSTOP and SIGCONT |
 | partition | nothing passes between one party, worker or server, and all others, for as long |
 | server | SIGKILL to a server |
+| evaluator | SIGKILL to the evaluator |
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from paceline.core.registry import nearest
 from paceline.live import party
 from paceline.live.party import Party
 
-KINDS = ("kill", "stop", "slow", "partition", "server")
-KILLS = ("kill", "server")
+KINDS = ("kill", "stop", "slow", "partition", "server", "evaluator")
+KILLS = ("kill", "server", "evaluator")
 SHARES_OF_DEATH = (0.2, 0.6, 1.5)
 """How long stops and partitions last, in units of the silence that counts as death."""
 SLOW_SECONDS = 3.0
@@ -73,7 +74,11 @@ def _fault(
 ) -> Fault:
     of_servers = [party.server(shard) for shard in range(servers)]
     of_workers = [party.worker(rank) for rank in range(workers)]
-    others = {"server": of_servers, "partition": of_workers + of_servers}
+    others = {
+        "server": of_servers,
+        "partition": of_workers + of_servers,
+        "evaluator": [party.EVALUATOR],
+    }
     among = others.get(kind, of_workers)
     whom = random.choice(among)
     length = random.choice(SHARES_OF_DEATH) * dead_after_s

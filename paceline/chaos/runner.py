@@ -224,5 +224,5 @@ class Storm:
     def _let_go(self, fault: Fault, whom: Party) -> None:
         if fault.kind == "partition":
             self._victims.let_through(whom)
-        elif fault.kind != "server":
+        elif fault.kind not in ("server", "evaluator"):
             self._victims.signal(whom, signal.SIGCONT)

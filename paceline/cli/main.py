@@ -14,6 +14,7 @@ from paceline.cli.support.output import dropping_output, replacing_unprintable
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.registry import nearest
 from paceline.observe.terminal.streams import discard
+from paceline.observe.terminal.wrapping import terminal_width, wrapped
 
 VERBS = {
     "train": "train one model on this machine under one scheme",
@@ -105,7 +106,8 @@ def _flushed(code: int) -> int:
 
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        print(HELP.format(verbs="\n".join(f"  {verb:<10} {text}" for verb, text in VERBS.items())))
+        verbs = "\n".join(f"  {verb:<10}  {text}" for verb, text in VERBS.items())
+        print(wrapped(HELP.format(verbs=verbs), terminal_width()))
         return 0 if words else 2
     if words[0] == "--version":
         print(f"paceline {__version__}")

@@ -100,7 +100,7 @@ class Cluster:
         "TLS 1.3 with certificates of the run's own: auto is on where --bind leads beyond this machine",
         choices=("auto", "on", "off"),
     )
-    mean: str = option("auto", "who averages among equals; see docs/carriers.md", choices=CARRIERS)
+    mean: str = option("auto", "who averages among equals (docs/carriers.md)", choices=CARRIERS)
     timeout: float = option(600.0, "seconds any single wait may take", low=1)
     dead_after: float = option(5.0, "seconds of silence after which a party is given up", low=1)
     stuck_after: float = option(

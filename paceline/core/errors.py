@@ -42,3 +42,7 @@ class Unexpected(ProtocolError, TypeError):  # noqa: N818  a message, not a faul
 def ends_well(error: BaseException | None) -> bool:
     """Is it SystemExit with exit code 0?"""
     return isinstance(error, SystemExit) and not error.code
+
+
+class LockLost(PacelineError):  # noqa: N818
+    """Another run has taken the folder of this one over, since nothing was seen of this one for the time of a lease."""

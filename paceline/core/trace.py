@@ -92,12 +92,16 @@ class Gated(Record):
 
 @keyword_record
 class Evaluated(Record):
-    """The model as it was at `at` on the test set. `samples`: training samples seen by then."""
+    """The model as it was at `at` on the test set. `samples`: training samples seen by then.
+
+    chance: the accuracy of always answering the most common class of the test set; 0 where nobody knows.
+    """
 
     accuracy: float
     loss: float
     samples: int
     seconds: float
+    chance: float = 0.0
 
 
 @keyword_record

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from paceline import __version__
+from paceline.cli.commands.bench import SUBJECTS
 from paceline.cli.main import VERBS, main
 from paceline.cli.support import scheme_catalogue
 from paceline.cli.support.options import Parser, add_settings, config_of
@@ -349,3 +350,14 @@ def test_an_option_that_is_given_twice_is_refused(words: list[str], capsys: pyte
     assert main(words) == 2
     name = words[1].partition("=")[0]
     assert capsys.readouterr().err == f"paceline: {name} is given twice: give it once\n"
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS, *(f"bench {subject}" for subject in SUBJECTS)])
+def test_help_fits_eighty_columns(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*verb.split(), "--help"]) == 0
+    text = capsys.readouterr().out
+    assert not [line for line in text.splitlines() if len(line) > 80]
+    assert not re.search(r"^ +do not$", text, re.M)

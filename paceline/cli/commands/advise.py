@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 from paceline.cli.commands.race import chosen
@@ -9,7 +10,7 @@ from paceline.cli.support.options import Parser, add_settings
 from paceline.cli.support.simulation_flags import Scene, add_flags
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.local.train import Silent
-from paceline.observe.terminal.advice import Prospect, advice_text
+from paceline.observe.terminal.advice import COLUMNS, Prospect, advice_text
 from paceline.observe.terminal.progress import make_view
 
 EPILOG = """Every scheme is simulated on the cluster, with messages of the model's size. How many samples a
@@ -42,12 +43,12 @@ def main(arguments: list[str]) -> int:
         outlook.look_at_all(scene, names, trained)
     except KeyboardInterrupt:
         if outlook.prospects:
-            print(advice_text(outlook.prospects, outlook.refused))
+            print(advice_text(outlook.prospects, outlook.refused, _width()))
         print("paceline: interrupted", file=sys.stderr)
         return 130
     if not outlook.prospects:
         raise ConfigError(outlook.refused[0][1])
-    print(advice_text(outlook.prospects, outlook.refused))
+    print(advice_text(outlook.prospects, outlook.refused, _width()))
     return 0
 
 
@@ -69,3 +70,8 @@ class Outlook:
                 self.prospects.append(look(setting, view))
             except PacelineError as error:
                 self.refused.append((name, str(error)))
+
+
+def _width() -> int:
+    """Of the terminal, as far as lines of text use it."""
+    return min(COLUMNS, shutil.get_terminal_size().columns) if sys.stdout.isatty() else COLUMNS

@@ -17,6 +17,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.paramserver.gradient_check import OFF, WARN
 from paceline.core.registry import nearest
 from paceline.core.scheme import names
+from paceline.observe.terminal.wrapping import terminal_width, wrapped
 
 if TYPE_CHECKING:
     from paceline.bench.result import Figure, Note
@@ -60,7 +61,8 @@ GATES = (OFF, WARN)
 
 def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(HELP.format(subjects="\n".join(f"  {name:<9} {text}" for name, text in SUBJECTS.items())))
+        subjects = "\n".join(f"  {name:<9}  {text}" for name, text in SUBJECTS.items())
+        print(wrapped(HELP.format(subjects=subjects), terminal_width()))
         return 0
     subject = arguments[0]
     if subject not in SUBJECTS:

@@ -33,11 +33,12 @@ fault once it is over: after how long the party was given up, and after how long
 a table and a verdict. Exits with 1 when the run failed, stood still for longer than --hang, or, with
 --baseline, lost more than --points of accuracy.
 
-  kill       SIGKILL to a worker
-  stop       SIGSTOP to a worker, for less or more than --dead-after, then SIGCONT
-  slow       a worker gets a third or a tenth of its time, for 3 s
-  partition  nothing passes between a worker or server and everybody else, for less or more than --dead-after
-  server     SIGKILL to a server
+  kill         SIGKILL to a worker
+  stop         SIGSTOP to a worker, for less or more than --dead-after, then SIGCONT
+  slow         a worker gets a third or a tenth of its time, for 3 s
+  partition    nothing passes between a worker or server and everybody else, for less or more than --dead-after
+  server       SIGKILL to a server
+  evaluator    SIGKILL to the evaluator
 
 Any option of `paceline train` may follow. Other than there, the defaults are --scheme bsp, --servers 2,
 --mean servers, --snapshot-every 2, --dead-after 2, --step-ms 10, --restarts without end, and an
@@ -152,6 +153,7 @@ class Chaos:
         view = make_view(sys.stderr)
         cluster = self._config.cluster
         parties = [*map(party.worker, range(cluster.workers)), *map(party.server, range(cluster.servers))]
+        parties.append(party.EVALUATOR)
         with _relays(self._plan) as relays:
             crew = VulnerableCrew(self._host.crew(), relays)
             storm = Storm(self._plan, parties, crew, lambda line: view.begin((line,)))

@@ -19,14 +19,14 @@ from paceline.observe.terminal.number_format import counted
 from paceline.observe.trace.trace_file import TRACE
 
 EPILOG = """formats:
-  chrome       a FILE for https://ui.perfetto.dev or chrome://tracing (both look at it on your machine only): a
-               track for each worker and server, membership and decisions as marks, accuracy as a counter
-  prometheus   a FILE in the text format of /metrics: counters of steps, samples, seconds by activity, a histogram of
-               staleness; docs/grafana.json is a board for it
+  chrome         a FILE for https://ui.perfetto.dev or chrome://tracing (both look at it on your machine only): a
+                 track for each worker and server, membership and decisions as marks, accuracy as a counter
+  prometheus     a FILE in the text format of /metrics: counters of steps, samples, seconds by activity, a histogram of
+                 staleness; docs/grafana.json is a board for it
   opentelemetry  to the OTLP receiver at the ADDRESS http://HOST:4318: a trace of spans (the run, its workers, what they
-               were at) and the same metrics; needs `pip install 'paceline[otel]'`
-  tensorboard  a FOLDER for `tensorboard --logdir FOLDER`; needs `pip install tensorboard`
-  csv          a FOLDER with span.csv, applied.csv, evaluated.csv, ...: a row for each record
+                 were at) and the same metrics; needs `pip install 'paceline[otel]'`
+  tensorboard    a FOLDER for `tensorboard --logdir FOLDER`; needs `pip install tensorboard`
+  csv            a FOLDER with span.csv, applied.csv, evaluated.csv, ...: a row for each record
 
 examples:
   paceline export runs/a --to chrome a.json

@@ -15,16 +15,18 @@ from paceline import config as configuration
 from paceline.cli.commands import train
 from paceline.cli.support.engine_launch import ENGINES, over_engine
 from paceline.cli.support.kubernetes_launch import over_kubernetes
-from paceline.cli.support.options import Parser, values_of
+from paceline.cli.support.options import Parser, help_of, metavar_of, values_of
 from paceline.cli.support.run_and_report import Losses, ending_in_order, run_and_report, run_scripts
 from paceline.cli.support.watch_page import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
+from paceline.core.safe_path import shown_path
 from paceline.launch.engines import kubernetes, slurm
 from paceline.launch.local.environment import split_environment
 from paceline.launch.local.interfaces import address_towards, planned_towards, resolve
 from paceline.launch.local.launcher import LocalHost
-from paceline.launch.local.script_launcher import Output, ScriptCrew, programs_path
+from paceline.launch.local.script_launcher import ScriptCrew, programs_path
+from paceline.launch.local.script_output import Output
 from paceline.launch.local.train import conductor_of, new_folder, removing_unused
 from paceline.launch.remote.hostfile import Host, parse_hosts, slots_of
 from paceline.launch.remote.launcher import RemoteCrew, begin
@@ -115,7 +117,7 @@ def _parser() -> Parser:
     add("--write", metavar="FILE", help="--launcher slurm: write a script for sbatch that does all this, and end")
     for flag in SETTINGS:
         setting = next(s for s in configuration.settings() if s.flag == flag)
-        parser.add_argument(f"--{flag}", help=setting.limits.help)
+        parser.add_argument(f"--{flag}", metavar=metavar_of(setting), help=help_of(setting))
     add_watch(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="what to start")
     return parser
@@ -179,8 +181,9 @@ def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, 
         local = host.crew(by_role, warm=not script or config.cluster.servers > 0)
         if not script:
             return run_and_report(conductor_of(config, local, make_view(sys.stderr)))
-        crew = ScriptCrew(script, local, Output(config.run.out), by_role)
-        return run_scripts(conductor_of(config, crew, Losses(), evaluator=False))
+        said = Output(config.run.out)
+        crew = ScriptCrew(script, local, said, by_role)
+        return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), said.close)
 
 
 # ---- on other machines -----------------------------------------------------------------------------------
@@ -202,6 +205,7 @@ def _over_ssh(
     placement = _only_used(place(hosts, workers, servers), workers, servers)
     _fit(values, placement, _listens_on(options, ssh, placement, cluster))
     config = configuration.build(values)
+    _check_out(config.run.out)
     if options.dry_run:
         print("\n".join(_plan(options, ssh, placement, config, script)))
         return 0
@@ -213,10 +217,19 @@ def _over_ssh(
             bind = "" if _is_address(options.interface) else options.interface or ""
             local = here.crew(by_role, warm=not script)
             begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
-            crew = RemoteCrew(there, placement, local, scripts=bool(script), said=Output(config.run.out))
+            said = Output(config.run.out)
+            crew = RemoteCrew(there, placement, local, scripts=bool(script), said=said)
             if script:
-                return run_scripts(conductor_of(config, crew, Losses(), evaluator=False))
+                return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), said.close)
             return run_and_report(conductor_of(config, crew, make_view(sys.stderr)))
+
+
+def _check_out(out: str) -> None:
+    """Raises ConfigError where agents cannot be told of it: what they hear is JSON."""
+    try:
+        out.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"--out {shown_path(out)}: with several hosts the name of the folder must be UTF-8") from None
 
 
 def _only_used(placed: Placement, workers: int, servers: int) -> Placement:

@@ -17,6 +17,7 @@ from paceline.observe.plots.digest import Entry, entries
 FORMATS = ("png", "svg")
 TIMELINE = "timeline"
 TIMELINES_MAX = 8
+OF_EVALUATIONS = {"accuracy-time", "accuracy-exchange", "accuracy-samples", "target"}
 EPILOG = """figures:
 {figures}
   timeline           what each worker was at in the first steps, a figure for each scheme
@@ -27,7 +28,8 @@ examples:
   paceline plot runs/race --only target,traffic --format svg
   paceline plot runs/race --report report.html         one file to send around; nothing in it is from elsewhere
 
-RUN is as for `paceline summary`. A figure for which the runs have nothing to show is left out, with a note.
+RUN is as for `paceline summary`. A figure for which the runs have nothing to show is left out, and a line says so. A
+scheme has the same colour in all figures.
 """
 
 
@@ -77,13 +79,18 @@ def _words(flag: str, text: str, known: Sequence[str]) -> list[str]:
 
 
 def _save(drawn: Sequence[Entry], plates: Sequence[Plate], out: Path, formats: Sequence[str]) -> None:
+    empty = []
     for plate in plates:
         figure = plate.draw(drawn)
         if figure is None:
-            print(f"paceline: {plate.name}: the runs have nothing to show in it; skipped", file=sys.stderr)
+            empty.append(plate.name)
             continue
         titled(plate, figure)
         for kind in formats:
             path = out / f"{plate.name}.{kind}"
             style.save(figure, path)
             print(path)
+    if empty:
+        evaluated = any(digest.evaluations for entry in drawn for digest in entry.digests)
+        why = ": nothing was evaluated" if set(empty) <= OF_EVALUATIONS and not evaluated else ""
+        print(f"paceline: there is nothing to draw in {', '.join(empty)}{why}", file=sys.stderr)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from paceline.cli.support.find_run import add_run, elsewhere, found, who_leads
 from paceline.cli.support.options import Parser
-from paceline.observe.terminal.columns import columns
+from paceline.observe.terminal.columns import columns, short_hosts
 from paceline.observe.terminal.number_format import counted, seconds_text
 from paceline.runtime.run_folder.status_file import PartyStatus, Status, read_status
 
@@ -20,8 +21,8 @@ EPILOG = """examples:
   paceline status a --json            for a program
 
 RUN is the folder that --out named, or its name below runs/. `heard` is how long ago something came of a party: of a
-worker its progress, of a server an update. The exit code is 0 while a run goes on or when it ended well, 1 when it
-failed or its process was killed.
+worker its progress, of a server an update, of the evaluator an accuracy; what that one is at stands below the table.
+The exit code is 0 while a run goes on or when it ended well, 1 when it failed or its process was killed.
 """
 GONE = "gone"
 HEADINGS = ("party", "state", "host", "pid", "device", "life", "steps", "heard")
@@ -57,8 +58,10 @@ def text(folder: Path, status: Status, now: float) -> list[str]:
     ]
     if status.parties:
         over = status.ended or state == GONE
-        rows = [_row(party, None if over else age) for party in status.parties]
+        hosts = short_hosts(party.host for party in status.parties)
+        rows = [_row(party, hosts, None if over else age) for party in status.parties]
         lines.append(columns(HEADINGS, rows, last=">", words=("state", "host", "device")))
+        lines += [f"the {party.party} {party.doing}" for party in status.parties if party.doing and not over]
     return lines
 
 
@@ -74,9 +77,9 @@ def _told(status: Status, state: str, age: float) -> str:
     return f"{state}, {counted(len(status.parties), 'process')}{far}"
 
 
-def _row(party: PartyStatus, age: float | None) -> tuple[str, ...]:
+def _row(party: PartyStatus, hosts: Mapping[str, str], age: float | None) -> tuple[str, ...]:
     """`age`: seconds since it was written; None for a run that is over, whose parties are silent anyway."""
     heard = "" if age is None else f"{seconds_text(party.heard_s + age)} ago"
     steps = str(party.steps) if party.party.startswith("worker") else ""
     life = str(party.life + 1)
-    return (party.party, party.state, party.host, str(party.pid), party.device, life, steps, heard)
+    return (party.party, party.state, hosts.get(party.host, ""), str(party.pid), party.device, life, steps, heard)

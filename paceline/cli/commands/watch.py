@@ -11,9 +11,10 @@ from typing import Any
 from paceline.cli.support import scheme_catalogue
 from paceline.cli.support.options import Parser
 from paceline.cli.support.watch_page import OWNED
-from paceline.config import build, load
+from paceline.config import Config, build, load
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import lookup
+from paceline.observe.terminal.collapse import way_out
 from paceline.observe.trace.trace_file import TRACE
 
 EPILOG = """The page shows who computes, waits and communicates, who holds the others up and what that costs, and what
@@ -75,7 +76,7 @@ def about(run: Path) -> dict[str, Any]:
     from paceline.observe.watch.algorithm_text import box
 
     told: dict[str, Any] = {"run": str(run), "scheme": "", "summary": "", "paper": "", "box": [], "servers": 1}
-    told["parameters"] = {}
+    told["parameters"], told["way_out"] = {}, ""
     try:
         config = build(load(str(run / "config.toml")))
     except PacelineError:
@@ -84,5 +85,11 @@ def about(run: Path) -> dict[str, Any]:
     lines = [[{"text": p.text, "at": list(p.at)} for p in line] for line in box(scheme_catalogue.description(name))]
     told |= {"scheme": name, "summary": lookup(name).summary, "paper": lookup(name).paper.short(), "box": lines}
     told["parameters"] = {scheme: dict(of) for scheme, of in config.parameters.items()}
+    told["way_out"] = _way_out(config)
     told |= {"servers": config.cluster.servers, "target": config.stop.target_accuracy or None}
     return told | {"model": config.model.name, "data": config.data.name}
+
+
+def _way_out(config: Config) -> str:
+    """What may help where the model collapses."""
+    return way_out(config.run.scheme, config.scheme().parameters(), config.optimizer.lr, config.cluster.workers)

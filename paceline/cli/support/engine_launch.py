@@ -23,7 +23,7 @@ from paceline.launch.engines.restarted_agents import Returning
 from paceline.launch.local.environment import split_environment
 from paceline.launch.local.interfaces import address_towards, addresses, planned_towards, resolve
 from paceline.launch.local.launcher import LocalHost
-from paceline.launch.local.script_launcher import Output
+from paceline.launch.local.script_output import Output
 from paceline.launch.local.train import conductor_of, new_folder, removing_unused
 from paceline.launch.remote.hostfile import Host
 from paceline.launch.remote.launcher import RemoteCrew, begin
@@ -114,7 +114,7 @@ def _run(
         conductor = conductor_of(config, crew, view, evaluator=not script)
         if not returning:  # Ray brings agents back
             crew.when_taken(lambda: conductor.taken(TAKEN.format(engine.name)))
-        return (run_scripts if script else run_and_report)(conductor)
+        return run_scripts(conductor, said.close) if script else run_and_report(conductor)
 
 
 def _extra(options: argparse.Namespace) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from paceline.config import Config, Setting
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.core.scheme import names
+from paceline.observe.terminal.wrapping import terminal_width, wrapped
 
 TITLES = {
     "run": "what to run",
@@ -27,7 +28,16 @@ TITLES = {
     "checkpoint": "checkpoints",
 }
 SCHEMES = "parameters of schemes"
+CHOICES_MAX = 50
+"""Characters of the choices that stand behind a flag."""
 OF_A_SCHEME = """--NAME.PARAMETER VALUE, such as --ssp.staleness 2; `paceline schemes NAME` shows those of a scheme."""
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Description and epilog at the width of the terminal."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(indent + line for line in wrapped(text, terminal_width() - len(indent)).splitlines())
 
 
 class Once(argparse.Action):
@@ -45,7 +55,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         settings.setdefault("usage", f"{settings['prog']} [options]")
-        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        settings.setdefault("formatter_class", HelpFormatter)
         super().__init__(allow_abbrev=False, **settings)
         self.given: set[str] = set()  # what the words that are being parsed have said
         for name in (None, "store"):
@@ -88,10 +98,9 @@ def add_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ())
 
 
 def _add_setting(group: Any, setting: Setting, *, hidden: bool) -> None:
-    limits = setting.limits
     default = ",".join(map(str, setting.default)) if isinstance(setting.default, tuple) else setting.default
     shown = "" if default in ("", False) else f" (default: {default})"
-    text = f"{limits.help}{shown}".replace("%", "%%")
+    text = f"{help_of(setting)}{shown}".replace("%", "%%")
     kind: dict[str, Any] = {"dest": f"{setting.section}.{setting.key}", "default": None}
     if setting.flag == "verbose":
         for word in ("-v", "-vv"):
@@ -100,10 +109,23 @@ def _add_setting(group: Any, setting: Setting, *, hidden: bool) -> None:
     if setting.type is bool:
         group.add_argument(f"--{setting.flag}", nargs="?", const="true", metavar="BOOL", **kind)
         if setting.default:
-            group.add_argument(f"--no-{setting.flag}", action="store_const", const="false", **kind | {"help": "do not"})
+            off = kind["help"] if hidden else f"the same as --{setting.flag} false"
+            group.add_argument(f"--no-{setting.flag}", action="store_const", const="false", **kind | {"help": off})
     else:
-        metavar = "{" + ",".join(limits.choices) + "}" if limits.choices else setting.key.upper().replace("_", "-")
-        group.add_argument(f"--{setting.flag}", metavar=metavar, **kind)
+        group.add_argument(f"--{setting.flag}", metavar=metavar_of(setting), **kind)
+
+
+def metavar_of(setting: Setting) -> str:
+    """What stands for the value in the help: the choices, where they fit a line."""
+    choices = "{" + ",".join(setting.limits.choices) + "}"
+    return choices if 2 < len(choices) <= CHOICES_MAX else setting.key.upper().replace("_", "-")
+
+
+def help_of(setting: Setting) -> str:
+    """Its help, with the choices that do not fit the line above."""
+    choices = setting.limits.choices
+    listed = choices and not metavar_of(setting).startswith("{")
+    return f"{setting.limits.help}: {', '.join(choices)}" if listed else setting.limits.help
 
 
 def values_of(namespace: argparse.Namespace) -> dict[str, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,9 +11,10 @@ from typing import Any, Protocol
 
 from paceline.checkpoint.folder_store import MODEL
 from paceline.core.errors import PacelineError
-from paceline.observe.runs.summary import Summary
+from paceline.observe.runs.summary import Summary, WorkerSummary
 from paceline.observe.terminal import number_format
 from paceline.observe.terminal.progress import Lines, Snapshot
+from paceline.observe.terminal.wrapping import wrapped_lines
 
 EXIT_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 WILD_SHARE = 0.1
@@ -66,15 +68,20 @@ def run_and_report(runner: Runner) -> int:
         summary = run(runner)
     except Interrupted as end:
         if end.summary:
-            print(report(end.summary, runner.left))
+            show(report(end.summary, runner.left))
         print("paceline: interrupted", file=sys.stderr)
         return end.exit_code
     left = runner.left
-    print(report(summary, left))
+    show(report(summary, left))
     if summary.test_accuracy is None or any(MODEL in names for names in left.values()):
         return 0
     print(f"paceline: {MODEL} could not be saved anywhere", file=sys.stderr)
     return 1
+
+
+def show(lines: str) -> None:
+    """Prints them; on a terminal lines that are too long go on between two words."""
+    print(wrapped_lines(lines, shutil.get_terminal_size().columns) if sys.stdout.isatty() else lines)
 
 
 class Losses:
@@ -92,16 +99,25 @@ class Losses:
     def close(self) -> None: ...
 
 
-def run_scripts(runner: Runner) -> int:
-    """One run of somebody's own scripts, and what it came to in two lines; the exit code."""
+def run_scripts(runner: Runner, close: Callable[[], None] = lambda: None) -> int:
+    """One run of somebody's own scripts, and what it came to in two lines; the exit code.
+
+    `close` shows what is held back of what the scripts have printed.
+    """
     try:
-        summary = run(runner)
+        try:
+            summary = run(runner)
+        finally:
+            close()
     except Interrupted as end:
         print("paceline: interrupted", file=sys.stderr)
         return end.exit_code
     steps = ", ".join(f"{worker.rank}: {worker.steps}" for worker in summary.workers)
-    print(f"{summary.scheme}: {summary.seconds:.1f} s, {summary.samples} samples; steps by worker: {steps}")
-    print(number_format.left_text(runner.left))
+    warning = f"{summary.warning}\n" if summary.warning else ""
+    show(
+        f"{summary.scheme}: {summary.seconds:.1f} s, {summary.samples} samples; steps by worker: {steps}\n"
+        f"{warning}{number_format.left_text(runner.left)}"
+    )
     return 0
 
 
@@ -120,24 +136,37 @@ def report(s: Summary, left: Mapping[str, Sequence[str]]) -> str:
     shares = s.shares
     hidden = "" if s.hidden is None else f" ({number_format.percent(s.hidden)} of it hidden)"
     faults = "".join(f"{line}\n" for line in faults_of(s))
+    warning = f"{s.warning}\n" if s.warning else ""
     return (
         f"{s.scheme}: {accuracy}{reached}; {number_format.seconds_text(s.seconds)}, {s.samples} samples, "
         f"{s.samples_per_second:.0f} samples/s (ended by: {s.reason})\n"
         f"time of the workers: computing {number_format.percent(shares.computing)}, "
         f"waiting {number_format.percent(shares.waiting)}, "
         f"communicating {number_format.percent(shares.communicating)}{hidden}\n"
-        f"{faults}{number_format.left_text(left)}"
+        f"{faults}{warning}{number_format.left_text(left)}"
     )
 
 
 def faults_of(s: Summary) -> Iterator[str]:
-    """A line for each worker of which the servers refused something, or found one push in ten wild."""
-    for w in s.workers:
-        of = f"worker {w.rank} ({w.device}): of {number_format.counted(w.exchanges, 'exchange')} the servers"
-        if w.refused:
-            yield f"{of} refused {w.refused}, for bad numbers or false claims; the reasons are in trace.jsonl"
-        elif w.wild > WILD_SHARE * w.exchanges:
-            yield f"{of} found {w.wild} far longer than most, and used them; --gate reject would not"
+    """A line for the workers of which the servers refused something, and one for those with one push in ten wild."""
+    refused = [w for w in s.workers if w.refused]
+    if refused:
+        counts = _counts(refused, [w.refused for w in refused])
+        yield f"{counts[0]} refused {counts[1]}, for bad numbers or false claims; the reasons are in trace.jsonl"
+    wild = [w for w in s.workers if not w.refused and w.wild > WILD_SHARE * w.exchanges]
+    if wild:
+        counts = _counts(wild, [w.wild for w in wild])
+        yield f"{counts[0]} found {counts[1]} far longer than most, and used them; --gate reject would not"
+
+
+def _counts(workers: Sequence[WorkerSummary], counts: Sequence[int]) -> tuple[str, str]:
+    """`worker 3 (cpu): of 50 exchanges the servers` and `7`; of several workers their sums."""
+    of = number_format.counted(sum(w.exchanges for w in workers), "exchange")
+    if len(workers) == 1:
+        return f"worker {workers[0].rank} ({workers[0].device}): of {of} the servers", str(counts[0])
+    ranks = number_format.ranks_text(w.rank for w in workers)
+    each = f"{number_format.range_text(counts)} of each"
+    return f"{len(workers)} workers ({ranks}): of {of} the servers", f"{sum(counts)} ({each})"
 
 
 @contextmanager

@@ -47,7 +47,8 @@ def _under(name: str, measured: Sequence[Measured], about: dict[str, Any]) -> Fo
     except PacelineError:
         return None  # not on such a cluster
     samples = sum(steps * measured[rank].samples for rank, steps in enumerate(sim.steps))
-    return Foretold(scheme=name, rate=samples / sim.now, kind=scheme_catalogue.family_of(lookup(name)))
+    family, is_own = scheme_catalogue.family_of(lookup(name)), name == about["scheme"]
+    return Foretold(scheme=name, rate=samples / sim.now, kind=family, is_own=is_own)
 
 
 def _scheme(name: str, parameters: dict[str, Any], ranks: Sequence[int]) -> Scheme:

@@ -408,7 +408,8 @@ class ClockedServer(Role):
 
     def why_in_round(self, group: Round) -> str:
         """What a contributor waits for; asked for only when somebody keeps a trace."""
-        return f"waits for {some(group.members.difference(group.came))} of its group"
+        of = " of its group" if len(group.members) < len(self.rounds) else ""
+        return f"waits for {some(group.members.difference(group.came))}{of}"
 
     def _decide(self, now: float, rank: int, verdict: str, reason: str, whom: tuple[int, ...] = ()) -> None:
         assert self.note is not None

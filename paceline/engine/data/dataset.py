@@ -34,6 +34,11 @@ class Dataset:
         _, c, h, w = self.x.shape
         return c, h, w
 
+    @property
+    def chance(self) -> float:
+        """The accuracy of always answering the most common class; 0 where there are no samples."""
+        return int(self.y.bincount().max()) / len(self) if len(self) else 0.0
+
     def to(self, device: torch.device | str) -> Dataset:
         """The same samples on `device`; itself when they are there already."""
         x, y = self.x.to(device), self.y.to(device)

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from paceline.config import Config
 from paceline.core.errors import ConfigError
-from paceline.core.safe_path import safe_join
 from paceline.launch.local.environment import Environment, environment_of
 from paceline.launch.local.fork_server import die_with_parent
 from paceline.launch.local.interfaces import for_nccl
@@ -145,23 +144,6 @@ def programs_path() -> str:
 def _kill_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
-
-
-class Output:
-    """What scripts print: on the terminal, behind the name of who printed it, and in the run's logs."""
-
-    def __init__(self, out: str) -> None:
-        self._logs = Path(out) / "logs"
-
-    def __call__(self, party: str, line: str) -> None:
-        """`party` may have its host behind it, in brackets."""
-        sys.stdout.write(f"[{party}] {line}\n")
-        sys.stdout.flush()
-        who = Party.parse(party.partition(" (")[0])
-        with contextlib.suppress(OSError):  # a full disk ends no run
-            self._logs.mkdir(parents=True, exist_ok=True)
-            with safe_join(self._logs, f"{str(who).replace(' ', '-')}.log").open("a", encoding="utf-8") as log:
-                log.write(line + "\n")
 
 
 def _token_file(seat: Seat) -> Path:

@@ -83,7 +83,7 @@ class Session:
         self.on_came: Callable[[int], None] = lambda rank: None  # a worker that takes part from now on
         self.when_kept: Callable[[Callable[[], None]], None] = lambda act: act()  # by who takes this one's place, too
         self.on_rate: Callable[[int, control.Rate], None] = lambda rank, rate: None
-        self.on_capture: Callable[[int, str], None] = lambda version, purpose: None
+        self.on_capture: Callable[[control.Capture], None] = lambda order: None
         self.on_replaced: Callable[[], None] = lambda: None  # before what is not answered is asked once more
         self.pending_of: Callable[[int], Data] = lambda rank: ()  # leased samples of a worker that wait for a round
         self.leases: queue.SimpleQueue[control.Lease | None] = queue.SimpleQueue()  # None: there will be no other
@@ -375,8 +375,8 @@ class Session:
                 self._meet(came)
             case control.Rate() as rate:
                 self.on_rate(src.index, rate)
-            case control.Capture(version=version, purpose=purpose):
-                self.on_capture(version, purpose)
+            case control.Capture() as order:
+                self.on_capture(order)
             case control.Resume(undone=False, replaced=replaced) if self.node.me.kind == "worker":
                 self._repeat_rate()
                 self.on_replaced()

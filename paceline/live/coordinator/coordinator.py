@@ -409,8 +409,11 @@ class Coordinator:
 
     def _judged(self, judged: control.Judged) -> None:
         at = min(judged.at, self._course.seconds) if self._course.seconds else judged.at
+        accuracy, loss, samples = judged.accuracy, judged.loss, judged.samples
         self._listener.recorded(
-            Evaluated(at=at, accuracy=judged.accuracy, loss=judged.loss, samples=judged.samples, seconds=judged.seconds)
+            Evaluated(
+                at=at, accuracy=accuracy, loss=loss, samples=samples, seconds=judged.seconds, chance=judged.chance
+            )
         )
         if self.phase is Phase.TRAINING:
             self.node.judged(judged.accuracy)

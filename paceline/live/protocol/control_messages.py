@@ -309,7 +309,7 @@ class Restored:
 class Judged:
     """The model as it was `at` seconds after the start, when the workers had reported `samples`.
 
-    Where training went wrong the loss may be no number.
+    Where training went wrong the loss may be no number. chance: as in `paceline.core.trace.Evaluated`.
     """
 
     at: bounds.Seconds
@@ -317,9 +317,10 @@ class Judged:
     accuracy: bounds.Fraction
     loss: bounds.Loss
     seconds: bounds.Seconds
+    chance: bounds.Fraction = 0.0
 
     def __post_init__(self) -> None:
-        finite(self, "at", "accuracy", "seconds")
+        finite(self, "at", "accuracy", "seconds", "chance")
 
 
 @message("control.Stop", plane="control")
@@ -353,11 +354,13 @@ class Rate:
 class Capture:
     """Keep the state of each slice as it is once it has reached `version`, for that purpose; below 0: forget it.
 
-    To workers: what they have after so many contributions, or as soon after that as can be.
+    To workers: what they have after so many contributions, or as soon after that as can be. `number`: of the capture,
+    which each slice bears, so that slices of two captures are never put together.
     """
 
     version: bounds.VersionWanted
     purpose: bounds.Name = ""
+    number: bounds.Count = 0
 
 
 @message("control.Restore", plane="control")

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from paceline.core.errors import PacelineError
 from paceline.core.fault_tolerance.replication import SliceState
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE, Exhibit
@@ -18,6 +19,7 @@ from paceline.live.party import Party
 VERSION, LOCK_STEP = "version", "lock-step"
 CHECKPOINT, SNAPSHOT = "", "snapshot"
 """For whom something is kept: for the evaluator, or for a server that may have to be replaced."""
+CAPTURE = "capture"  # under this name facts have the number of the capture that a state is of
 FORGET = -1  # in place of a version
 AHEAD = 2  # versions, before what is asked for is kept: in lock-step no server is further than one from another
 
@@ -32,10 +34,27 @@ def state_exhibit(facts: dict[str, Any], vectors: Iterable[str], nothing: Any) -
     return Exhibit(v=nothing, facts=json.dumps({**facts, "vectors": sorted(vectors)}))
 
 
+class Mixed(PacelineError):  # noqa: N818
+    """Slices of more than one capture: put together they are no model that there ever was."""
+
+
+def of_capture(state: SliceState, number: int) -> SliceState:
+    """The same, marked as of that capture."""
+    return SliceState(state.vectors, {**state.facts, CAPTURE: number})
+
+
+def check_one_capture(facts: Iterable[dict[str, Any]], number: int | None = None) -> None:
+    """Raises Mixed unless all are of one capture: that of this number, if one is given."""
+    numbers = {of.get(CAPTURE) for of in facts}
+    if len(numbers) > 1 or (number is not None and numbers - {number}):
+        raise Mixed(f"its slices are of captures {', '.join(sorted(map(str, numbers)))}, not all of one")
+
+
 def fetch(node: Node, source: Party, slices: Sequence[int], whose: str) -> list[SliceState]:
-    """What `source` shows of these slices. Raises PeerLost or TimedOut."""
+    """What `source` shows of these slices. Raises PeerLost or TimedOut, and Mixed where they are not of one capture."""
     shown = node.exhibits_of(source, [(kept(whose, STATE), at) for at in slices])
     facts: list[dict[str, Any]] = [json.loads(exhibit.facts) for exhibit in shown]
+    check_one_capture(facts)
     # Each its own: a slice that has not been updated yet may have none of the optimizer's.
     wanted = [(kept(whose, name), at) for at, of in zip(slices, facts, strict=True) for name in of["vectors"]]
     found = iter(node.exhibits_of(source, wanted))

@@ -88,7 +88,7 @@ def _bars(
         values = [v for v in map(value, entry.group.summaries) if v is not None]
         spread = Spread.of(values) or Spread(0.0, 0.0, 1)
         end = spread.text(shown) + (told or {}).get(entry.name, "")
-        _bar(axes, place, THICK, style.look(entry.index)["color"], spread, values, end)
+        _bar(axes, place, THICK, style.look(entry.look)["color"], spread, values, end)
     _named(axes, entries)
 
 

@@ -50,8 +50,8 @@ def accuracy(entries: Sequence[Entry], by: str) -> Any | None:
 def _alike(entries: Sequence[Entry]) -> list[Entry]:
     """With the same name and colour in every panel: what the panel's title says is no part of them."""
     short = [replace(e, group=replace(e.group, name=SHARES.sub("", e.name))) for e in entries]
-    names = list(dict.fromkeys(entry.name for entry in short))
-    return [replace(entry, index=names.index(entry.name)) for entry in short]
+    first = {entry.name: entry.look for entry in reversed(short)}
+    return [replace(entry, look=first[entry.name]) for entry in short]
 
 
 def _panel(axes: Any, entries: Sequence[Entry], place: Place) -> None:
@@ -81,13 +81,13 @@ def _heights(entries: Sequence[Entry]) -> tuple[float, float]:
 
 
 def _one(axes: Any, entry: Entry, line: Line) -> tuple[float, float]:
-    axes.plot(*zip(*line, strict=True), **style.look(entry.index), linewidth=2.4)
+    axes.plot(*zip(*line, strict=True), **style.look(entry.look), linewidth=2.4)
     return line[-1]
 
 
 def _several(axes: Any, entry: Entry, lines: Sequence[Line]) -> tuple[float, float]:
     """Each run thin, to its own end; the mean and its band as far as all of them go."""
-    look = style.look(entry.index)
+    look = style.look(entry.look)
     for line in lines:
         axes.plot(*zip(*line, strict=True), **look, linewidth=0.8, alpha=0.45)
     xs, means, deviations = mean_line(lines)

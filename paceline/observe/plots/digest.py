@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from paceline.core.errors import PacelineError
 from paceline.core.trace import Applied, Evaluated, Span
+from paceline.observe.plots import style
 from paceline.observe.runs.run_folders import Group, Run
 from paceline.observe.runs.summary import Summary
 
@@ -38,9 +39,9 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A group in the figures; `index` gives its colour."""
+    """A group in the figures; `look`: the number of its colour, dashes and mark (`canvas.looks`)."""
 
-    index: int
+    look: int
     group: Group
     digests: Sequence[Digest]
 
@@ -53,7 +54,7 @@ def entries(groups: Sequence[Group]) -> tuple[list[Entry], list[str]]:
     """Of every group; and notes on traces that could not be read, of whose runs there are summaries only."""
     notes: list[str] = []
     found = []
-    for index, group in enumerate(groups):
+    for look, group in zip(style.looks([group.first.scheme for group in groups]), groups, strict=True):
         digests = []
         for run in group.runs:
             try:
@@ -61,7 +62,7 @@ def entries(groups: Sequence[Group]) -> tuple[list[Entry], list[str]]:
             except PacelineError as error:
                 notes.append(f"{error}; in tables and bars only")
                 digests.append(Digest(run, 0.0))
-        found.append(Entry(index, group, digests))
+        found.append(Entry(look, group, digests))
     return found, notes
 
 

@@ -1,6 +1,6 @@
 """The two figures: `curve` of one run, `race` of several. Above, accuracy against time; below, where the time went.
 
-A run that trained no model has a timeline of its first steps above.
+Runs in which nothing was evaluated have no curve, and of their race there is only where the time went.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from paceline.core.trace import Ended, Evaluated, Membership, Record, Span
-from paceline.observe.plots import style, timeline
-from paceline.observe.plots.style import FAINT, INK, LINES, MARKS, TYPE
+from paceline.core.trace import Ended, Evaluated, Membership, Record
+from paceline.observe.plots import style
+from paceline.observe.plots.style import FAINT, INK, TYPE
 from paceline.observe.runs.summary import SUMMARY, Summary, WorkerSummary, read_summary
 from paceline.observe.terminal.number_format import accuracy_text, counted, labels, percent, seconds_text
 from paceline.observe.terminal.race import ranking, why
@@ -24,8 +24,6 @@ NAMES_COLUMNS = 100
 """Characters that stand side by side under the bars."""
 NARROWEST_LABELLED = 0.04
 DOTTED_MAX = 40
-STEPS_SHOWN = 8
-"""Of the slowest worker, in a timeline."""
 
 
 def curve(run_dir: str | os.PathLike[str], out_png: str | os.PathLike[str]) -> None:
@@ -41,15 +39,9 @@ def race(runs: Iterable[tuple[Summary, Iterable[Record]]], out_png: str | os.Pat
 
 def curve_figure(summary: Summary, records: Iterable[Record]) -> Any:
     workers = sorted(summary.workers, key=lambda worker: worker.rank)
-    until = _first_steps(summary)
-    evaluations, spans = _parted(records, until)
     figure, (top, bottom) = style.empty((6.0, min(3.6, 0.6 + 0.32 * len(workers))))
     style.title(top, f"{summary.scheme}: {summary.model} on {summary.data}", _outcome(summary))
-    if evaluations or not spans or len(workers) > ROWS_LABELLED_MAX:
-        _accuracy(top, [(summary.scheme, summary, evaluations)])
-    else:
-        timeline.rows(top, list(timeline.bars(spans)), [_who(worker) for worker in workers], until)
-        top.set_xlabel("seconds of training, the first of them", fontsize=TYPE["label"], color=INK)
+    _accuracy(top, [(summary.scheme, summary, _evaluations(records))])
     _rows_of_workers(bottom, workers)
     return figure
 
@@ -58,30 +50,15 @@ def race_figure(runs: Iterable[tuple[Summary, Iterable[Record]]]) -> Any:
     loaded = {id(summary): (summary, _evaluations(records)) for summary, records in runs}
     summaries = [summary for summary, _ in loaded.values()]
     names = {id(s): name for s, name in zip(summaries, labels(summaries), strict=True)}
-    # Drawn in the order they were given, so that a scheme keeps its colour; the legend and the bars are ranked.
     entries = [(names[key], summary, evaluations) for key, (summary, evaluations) in loaded.items()]
-    figure, (top, bottom) = style.empty((5.4, 3.2))
-    style.title(top, _setting(summaries), why(summaries))
-    _accuracy(top, entries)
+    evaluated = any(evaluations for _, _, evaluations in entries)
+    figure, panels = style.empty((5.4, 3.2) if evaluated else (1.0,))
+    style.title(panels[0], _setting(summaries), why(summaries))
+    if evaluated:
+        _accuracy(panels[0], entries)
     ranked = ranking(summaries)
-    groups_of_workers(bottom, [(names[id(s)], s.workers) for s in ranked])
+    groups_of_workers(panels[-1], [(names[id(s)], s.workers) for s in ranked])
     return figure
-
-
-def _first_steps(summary: Summary) -> float:
-    """Seconds in which the slowest worker makes so many steps that one can still see each of the others'."""
-    slowest = max((w.seconds_computing / w.steps for w in summary.workers if w.steps), default=summary.seconds)
-    return min(summary.seconds, STEPS_SHOWN * slowest)
-
-
-def _parted(records: Iterable[Record], until: float) -> tuple[list[Evaluated], list[Record]]:
-    """The evaluations, and the spans that begin before `until`; the trace is too long to be kept."""
-    kept = [r for r in records if isinstance(r, Evaluated | Ended | Membership) or _begins_before(until, r)]
-    return _evaluations(kept), [record for record in kept if isinstance(record, Span)]
-
-
-def _begins_before(until: float, record: Record) -> bool:
-    return isinstance(record, Span) and record.at - record.seconds < until
 
 
 def _evaluations(records: Iterable[Record]) -> list[Evaluated]:
@@ -127,7 +104,8 @@ def _accuracy(axes: Any, entries: Sequence[tuple[str, Summary, list[Evaluated]]]
     style.plain_axes(axes, grid="y")
     axes.set_ylabel("test accuracy", fontsize=TYPE["label"], color=INK)
     axes.set_xlabel("seconds of training", fontsize=TYPE["label"], color=INK)
-    handles = {id(s): _line(axes, i, name, s, evaluations) for i, (name, s, evaluations) in enumerate(entries)}
+    looks = style.looks([summary.scheme for _, summary, _ in entries])
+    handles = {id(s): _line(axes, n, name, s, drawn) for n, (name, s, drawn) in zip(looks, entries, strict=True)}
     shown = [handles[id(s)] for s in ranking([summary for _, summary, _ in entries])]
     targets = sorted({s.target_accuracy for _, s, _ in entries if s.target_accuracy is not None})
     for target in targets:
@@ -137,21 +115,12 @@ def _accuracy(axes: Any, entries: Sequence[tuple[str, Summary, list[Evaluated]]]
     style.side_legend(axes, shown)
 
 
-def _line(axes: Any, index: int, name: str, summary: Summary, evaluations: list[Evaluated]) -> Any:
+def _line(axes: Any, number: int, name: str, summary: Summary, evaluations: list[Evaluated]) -> Any:
     """Draws the curve and, where it reaches the target, a mark; returns what stands for both in the legend."""
     from matplotlib.lines import Line2D
 
-    look: dict[str, Any] = {
-        "color": LINES[index % len(LINES)],
-        "linestyle": "-" if index < len(LINES) else (0, (6, 2)),  # colours come round again
-        "linewidth": 2.4,
-    }
-    mark: dict[str, Any] = {
-        "marker": MARKS[index % len(MARKS)],
-        "markersize": 11,
-        "markeredgecolor": "white",
-        "markeredgewidth": 1.2,
-    }
+    look = {**style.look(number), "linewidth": 2.4}
+    mark = {**style.mark(number), "markersize": 11, "markeredgewidth": 1.2}
     dots: dict[str, Any] = {"marker": "."} if 0 < len(evaluations) <= DOTTED_MAX else {}
     axes.plot([e.at for e in evaluations], [e.accuracy for e in evaluations], **look, **dots, label=name)
     label = f"{name}  {_short_result(summary)}"

@@ -39,7 +39,7 @@ def _row(axes: Any, entry: Entry, counts: Counter[int], width: int) -> None:
         bins[late // width] += count
     shares = {b: 100 * count / total for b, count in sorted(bins.items())}
     middles = [b * width + (width - 1) / 2 for b in shares]
-    axes.bar(middles, list(shares.values()), 0.86 * width, color=style.look(entry.index)["color"])
+    axes.bar(middles, list(shares.values()), 0.86 * width, color=style.look(entry.look)["color"])
     mean = sum(late * count for late, count in counts.items()) / total
     axes.axvline(mean, color=INK, linewidth=1.2, linestyle=(0, (3, 2)))
     top = max(shares.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import textwrap
 from collections.abc import Sequence
@@ -17,6 +18,15 @@ INK = "#222222"
 FAINT = "#767676"
 LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 """Okabe and Ito's palette, safe for the colour-blind; yellow, too faint for a line, is replaced."""
+SCHEMES = (
+    *("bsp", "asp", "ssp", "gsp", "esync", "localsgd", "diloco", "adpsgd"),
+    *("lbbsp", "dcasgd", "dssp", "ksync", "asyncdiloco", "easgd", "slowmo", "gosgd"),
+    *("partial", "weedout", "hybrid", "eamsgd", "postlocal", "sgp"),
+)
+"""By their place here schemes have colour, dashes and mark, the same in every figure: eight colours a row.
+
+Those that are compared most often have colours of their own; each shares its colour with others of another kind.
+"""
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 ACTIVITIES = {"computing": "#009E73", "communicating": "#0072B2", "waiting": "#F0A63A"}
 NOTE_COLUMNS = 140
@@ -45,10 +55,33 @@ def beside(panels: int) -> tuple[Any, list[Any]]:
     return figure, list(figure.subplots(1, panels, sharey=True, squeeze=False)[0])
 
 
-def look(index: int) -> dict[str, Any]:
-    """Colour and dashes of the line of number `index`: colours come round again."""
-    dashes = ("-", (0, (6, 2)), (0, (2, 1.5)))
-    return {"color": LINES[index % len(LINES)], "linestyle": dashes[index // len(LINES) % len(dashes)]}
+def looks(schemes: Sequence[str]) -> list[int]:
+    """For each line or bar of a figure the number of its look, for `look`.
+
+    A scheme's first one is that of the table; of further ones, such as the same scheme under other parameters, and of
+    schemes that the table lacks, each has a look that nobody else in the figure has.
+    """
+    taken = {SCHEMES.index(scheme) for scheme in schemes if scheme in SCHEMES}
+    free = (number for number in itertools.count() if number not in taken)
+    seen: set[str] = set()
+    found = []
+    for scheme in schemes:
+        known = scheme in SCHEMES and scheme not in seen
+        found.append(SCHEMES.index(scheme) if known else next(free))
+        seen.add(scheme)
+    return found
+
+
+def look(number: int) -> dict[str, Any]:
+    """Colour and dashes of a line: colours come round again."""
+    dashes = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 2, 2)))
+    return {"color": LINES[number % len(LINES)], "linestyle": dashes[number // len(LINES) % len(dashes)]}
+
+
+def mark(number: int) -> dict[str, Any]:
+    """Schemes that share a colour have different marks."""
+    row, column = divmod(number, len(LINES))
+    return {"marker": MARKS[(column + 3 * row) % len(MARKS)], "markeredgecolor": "white"}
 
 
 def words(text: str) -> str:
@@ -59,7 +92,7 @@ def words(text: str) -> str:
 def end_labels(axes: Any, ends: Sequence[tuple[tuple[float, float], Any]]) -> None:
     """A mark where each line ends, and the same mark with its name to the right, in the order of the ends.
 
-    `ends`: points, and what has a name and an index. The mark says which is which where colours do not.
+    `ends`: points, and what has a name and a look. The mark says which is which where colours do not.
     """
     from matplotlib.transforms import offset_copy
 
@@ -68,11 +101,11 @@ def end_labels(axes: Any, ends: Sequence[tuple[tuple[float, float], Any]]) -> No
     apart = 0.052 * (5.0 / axes.figure.get_size_inches()[1])
     heights = spread_out([(y - low) / ((high - low) or 1.0) for (_, y), _ in ranked], apart)
     for ((x, y), entry), height in zip(ranked, heights, strict=True):
-        colour = look(entry.index)["color"]
-        mark: dict[str, Any] = {"marker": MARKS[entry.index % len(MARKS)], "markeredgecolor": "white", "color": colour}
-        axes.plot([x], [y], **mark, markersize=9, zorder=5, clip_on=False)
+        colour = look(entry.look)["color"]
+        sign = {**mark(entry.look), "color": colour}
+        axes.plot([x], [y], **sign, markersize=9, zorder=5, clip_on=False)
         aside = offset_copy(axes.transAxes, axes.figure, x=14, units="points")
-        axes.plot([1.0], [height], **mark, markersize=8, transform=aside, clip_on=False)
+        axes.plot([1.0], [height], **sign, markersize=8, transform=aside, clip_on=False)
         place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "center"}
         type_: dict[str, Any] = {"fontsize": TYPE["note"], "fontweight": "bold", "color": colour}
         axes.annotate(words(entry.name), (1.0, height), xytext=(23, 0), **place, **type_)

@@ -33,7 +33,7 @@ def _spread(entries: Sequence[Entry]) -> Any:
         ranked = sorted(100 * worker.shares.computing for worker in entry.group.first.workers)
         if ranked:
             places = [100 * (n + 0.5) / len(ranked) for n in range(len(ranked))]
-            axes.plot(places, ranked, **style.look(entry.index), linewidth=2.4)
+            axes.plot(places, ranked, **style.look(entry.look), linewidth=2.4)
             labels.append(((places[-1], ranked[-1]), entry))
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 102)

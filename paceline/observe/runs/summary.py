@@ -32,7 +32,7 @@ class WorkerSummary:
 
     `seconds_hidden`: of communication that went on while it computed, besides `seconds_communicating`. `refused`: of
     its contributions, those of which a server used nothing, or not all; `wild`: those noted and used (docs/numbers.md).
-    `lives`: how often it was started; all figures are sums over them.
+    `lives`: how often it was started; all figures are sums over them. `host`: where it ran, if that is known.
     """
 
     rank: int
@@ -50,6 +50,7 @@ class WorkerSummary:
     refused: int = 0
     wild: int = 0
     lives: int = 1
+    host: str = ""
 
     @property
     def shares(self) -> Shares:
@@ -83,7 +84,8 @@ class Summary:
     `bytes_shared` what of both passed by shared memory; `exchange` how vectors travelled, if any did live;
     `model_length` the parameters of the model, 0 where nobody knows. `faults`: who was lost, drained or came back while
     training went on; `views`: generations of membership, the first among them. `leased`: what became of the samples of
-    leased data; None where they were shared beforehand.
+    leased data; None where they were shared beforehand. `warning`: what is wrong with the model, and the way out, where
+    it does no better than guessing or its loss is no number.
     """
 
     scheme: str
@@ -111,6 +113,7 @@ class Summary:
     faults: tuple[Change, ...] = ()
     views: int = 1
     leased: Leased | None = None
+    warning: str = ""
 
     @property
     def shares(self) -> Shares:

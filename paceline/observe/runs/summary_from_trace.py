@@ -36,7 +36,7 @@ def rebuilt(records: Iterable[Record], facts: Mapping[str, Any]) -> Summary:
                 leased = record
             case Membership(event="joined") if record.party.startswith("worker "):
                 rank = int(record.party.partition(" ")[2])
-                workers.setdefault(rank, _nothing(rank, facts))["device"] = record.device or "?"
+                workers.setdefault(rank, _nothing(rank, facts)).update(device=record.device or "?", host=record.host)
     for rank, fields in workers.items():
         fields |= {"staleness_mean": staleness.mean(rank), "staleness_max": staleness.max(rank)}
         fields |= {"refused": faults.refused(rank), "wild": faults.wild(rank)}

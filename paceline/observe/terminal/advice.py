@@ -7,6 +7,7 @@ the two apart: a faster scheme is worth having while it needs no more samples th
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -97,15 +98,16 @@ def reference(prospects: Sequence[Prospect]) -> Prospect | None:
     return max(exact, key=lambda p: p.samples_per_second, default=None)
 
 
-def advice_text(prospects: Sequence[Prospect], refused: Sequence[tuple[str, str]]) -> str:
+def advice_text(prospects: Sequence[Prospect], refused: Sequence[tuple[str, str]], width: int = COLUMNS) -> str:
     """The table, the verdict, and what it does not know. `refused`: schemes that do not fit, and why."""
-    lines = [_table(ranked(prospects)), "", WHAT_COLUMNS, ""]
-    lines += [f"{kind:<7} {WHAT[kind]}" for kind in WHAT if any(p.kind == kind for p in prospects)]
-    lines += [textwrap.fill(f"{p.name} was seen in part: not {p.unseen}.", COLUMNS) for p in prospects if p.unseen]
-    lines += ["", *(textwrap.fill(line, COLUMNS) for line in verdict(prospects))]
+    lines = [_table(ranked(prospects), " " if width < COLUMNS else "  "), "", textwrap.fill(WHAT_COLUMNS, width), ""]
+    kinds = [kind for kind in WHAT if any(p.kind == kind for p in prospects)]
+    lines += [textwrap.fill(f"{kind:<7} {WHAT[kind]}", width, subsequent_indent=" " * 8) for kind in kinds]
+    lines += [textwrap.fill(f"{p.name} was seen in part: not {p.unseen}.", width) for p in prospects if p.unseen]
+    lines += ["", *(textwrap.fill(line, width) for line in verdict(prospects))]
     if refused:
         lines += ["", "Left out:", *(f"  {name}: {why}" for name, why in refused)]
-    unknown = [textwrap.fill(f"- {line}", COLUMNS, subsequent_indent="  ") for line in _unknown(prospects)]
+    unknown = [textwrap.fill(f"- {line}", width, subsequent_indent="  ") for line in _unknown(prospects)]
     return "\n".join([*lines, "", "What this cannot know:", *unknown])
 
 
@@ -115,11 +117,11 @@ share of samples thrown away; MB wkr, MB srv: memory for vectors on a worker and
 most."""
 
 
-def _table(prospects: Sequence[Prospect]) -> str:
+def _table(prospects: Sequence[Prospect], gap: str) -> str:
     base = reference(prospects)
     trained = any(p.summary.target_accuracy is not None for p in prospects)
     head = (HEAD[0], "to target", "accuracy", *HEAD[1:]) if trained else HEAD
-    return columns(head, [_row(p, base, trained) for p in prospects], last=">")
+    return columns(head, [_row(p, base, trained) for p in prospects], last=">", gap=gap)
 
 
 def _row(p: Prospect, base: Prospect | None, trained: bool) -> tuple[str, ...]:
@@ -178,7 +180,7 @@ def _worth(p: Prospect, base: Prospect) -> str:
     """A lead, what it may cost, and the risk that comes with it."""
     times = p.samples_per_second / base.samples_per_second
     risk = {
-        LATE: f"its updates are {p.summary.staleness_mean or 0:.1f} versions late on average",
+        LATE: _late(p.summary),
         LOCAL: f"its workers make {p.steps_an_exchange:.1f} steps between exchanges",
         GOSSIP: "its workers' models differ",
         LOSSY: f"{percent(p.dropped / max(1, p.summary.samples))} of its samples are thrown away",
@@ -191,6 +193,24 @@ def _worth(p: Prospect, base: Prospect) -> str:
         f"Faster ({p.kind}): {p.name}, {times:.2f} times the samples of {base.name} a second. It is sooner at the "
         f"target unless it needs more than {times:.2f} times as many samples; {risk}{data}."
     )
+
+
+def stable_rate(staleness: float) -> float:
+    """The largest learning rate at which SGD is stable, as a part of that with fresh gradients.
+
+    On a quadratic of curvature L, gradients that are t updates late are stable up to a rate of
+    2 sin(pi / (2 (2 t + 1))) / L, and fresh ones up to 2 / L (Levin and May 1976).
+    """
+    return math.sin(math.pi / (2 * (2 * staleness + 1)))
+
+
+def _late(s: Summary) -> str:
+    """How late updates are, and what that asks of the learning rate, unless late ones count less."""
+    staleness = s.staleness_mean or 0.0
+    late = f"its updates are {staleness:.1f} versions late on average"
+    if s.parameters.get("weighting", "none") != "none" or staleness < 1:
+        return late
+    return f"{late}, at which --lr is stable only up to {percent(stable_rate(staleness))} of what it is with fresh ones"
 
 
 def _thrift(prospects: Sequence[Prospect], base: Prospect) -> list[str]:

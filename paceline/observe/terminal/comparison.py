@@ -105,6 +105,7 @@ def row_of(worker: WorkerSummary, seconds: float) -> WorkerRow:
     faults = f"{worker.refused} refused" if worker.refused else f"{worker.wild} wild" if worker.wild else ""
     return WorkerRow(
         rank=worker.rank,
+        host=worker.host,
         device=worker.device,
         slowdown=worker.slowdown,
         steps=worker.steps,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from paceline.core.trace import Leased
 from paceline.observe.runs.summary import Summary
@@ -42,6 +42,23 @@ def counted(count: int, noun: str) -> str:
     """`1 worker`, `4 workers`, `7 processes`."""
     plural = noun + ("es" if noun.endswith("s") else "s")
     return f"{count} {noun if count == 1 else plural}"
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """`0-39`, `0-3, 7, 9-12`: consecutive ranks as a range, from three of them on."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+
+
+def range_text(numbers: Iterable[int]) -> str:
+    """`7`, or `6 to 9`."""
+    found = sorted(numbers)
+    return str(found[0]) if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
 
 
 def accuracy_text(accuracy: float | None) -> str:

@@ -39,6 +39,7 @@ class WorkerRow:
     staleness_mean: float | None = None
     staleness_max: int | None = None
     state: str = ""
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,11 +72,12 @@ def _rows(summaries: Sequence[Summary]) -> list[tuple[str, ...]]:
         return []
     reference = baseline(summaries)
     names = {id(s): name for s, name in zip(summaries, labels(summaries), strict=True)}
+    has_winner = len(summaries) > 1 and any(s.test_accuracy is not None for s in summaries)
     rows: list[tuple[str, ...]] = []
     for place, s in enumerate(ranking(summaries)):
         times = speedup(s, reference)
         cells = (
-            f"{WINNER if place == 0 and len(summaries) > 1 else ' '} {names[id(s)]}",
+            f"{WINNER if place == 0 and has_winner else ' '} {names[id(s)]}",
             "-" if s.target_accuracy is None else _reached(s),
             "-" if times is None else f"{times:.1f}",
             accuracy_text(s.test_accuracy),
@@ -85,7 +86,7 @@ def _rows(summaries: Sequence[Summary]) -> list[tuple[str, ...]]:
             percent(s.shares.waiting),
             "-" if s.staleness_mean is None else f"{s.staleness_mean:.1f}",
             megabytes(s.bytes_up + s.bytes_down),
-            s.reason,
+            "target" if s.reason == "target accuracy" else s.reason,
         )
         rows.append(cells)
     return rows

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from paceline.observe.terminal.columns import short_hosts
 from paceline.observe.terminal.number_format import accuracy_text, count_text, percent, seconds_text
 from paceline.observe.terminal.progress import Snapshot, WorkerRow
 
@@ -28,6 +30,8 @@ ASCII_BLOCKS = ("#", "=", ".")
 class _Columns:
     """Columns that would say nothing in this run are left out, for the sake of narrow terminals."""
 
+    hosts: Mapping[str, str] | None
+    """Short names of the hosts, where there are several."""
     slowdown: bool
     hidden: bool
     staleness: bool
@@ -35,7 +39,9 @@ class _Columns:
 
     @classmethod
     def of(cls, rows: tuple[WorkerRow, ...]) -> _Columns:
+        hosts = short_hosts([row.host for row in rows])
         return cls(
+            hosts=hosts if len(hosts) > 1 else None,
             slowdown=any(row.slowdown != 1 for row in rows),
             hidden=any(row.hidden is not None for row in rows),
             staleness=any(row.staleness_mean is not None for row in rows),
@@ -89,7 +95,7 @@ def workers_table(rows: tuple[WorkerRow, ...], *, ascii_only: bool = False) -> T
     by_speed = sorted(rows, key=lambda row: (row.samples_per_second, row.rank))
     for row in by_speed[:ENDS]:
         _add(table, columns, blocks, row)
-    table.add_row("", f"{len(rows) - 2 * ENDS} more", style="dim")
+    table.add_row(*([""] * (2 if columns.hosts else 1)), f"{len(rows) - 2 * ENDS} more", style="dim")
     for row in by_speed[-ENDS:]:
         _add(table, columns, blocks, row)
     table.add_section()
@@ -104,12 +110,15 @@ def _empty(columns: _Columns, blocks: tuple[str, ...]) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, header_style="dim")
     table.add_column("rank", justify="right", no_wrap=True)
+    if columns.hosts:
+        table.add_column("host", no_wrap=True, overflow="ellipsis", max_width=14)
     table.add_column("device", no_wrap=True, max_width=12)
     if columns.slowdown:
         table.add_column("slow", justify="right", no_wrap=True)
     table.add_column("steps", justify="right", no_wrap=True, min_width=5)
     table.add_column("smp/s", justify="right", no_wrap=True, min_width=5)
-    table.add_column("time", no_wrap=True, min_width=CELLS)
+    if not columns.hosts:  # there is no room for both, and percentages say the same
+        table.add_column("time", no_wrap=True, min_width=CELLS)
     for name, block, colour in zip(("comp", "comm", "wait"), blocks, COLOURS, strict=True):
         table.add_column(Text(f"{block}{name}", colour), justify="right", no_wrap=True, min_width=5)
     if columns.hidden:
@@ -122,10 +131,15 @@ def _empty(columns: _Columns, blocks: tuple[str, ...]) -> Table:
 
 
 def _add(table: Table, columns: _Columns, blocks: tuple[str, ...], row: WorkerRow, name: str = "") -> None:
-    cells: list[RenderableType] = [name or str(row.rank), row.device]
+    cells: list[RenderableType] = [name or str(row.rank)]
+    if columns.hosts:
+        cells.append(columns.hosts.get(row.host, ""))
+    cells.append(row.device)
     if columns.slowdown:
         cells.append("" if name else f"x{row.slowdown:.3g}")
-    cells += [count_text(row.steps), count_text(row.samples_per_second), share_bar(row, blocks)]
+    cells += [count_text(row.steps), count_text(row.samples_per_second)]
+    if not columns.hosts:
+        cells.append(share_bar(row, blocks))
     cells += [percent(getattr(row, activity)) for activity in ACTIVITIES]
     if columns.hidden:
         cells.append("" if row.hidden is None else percent(row.hidden))

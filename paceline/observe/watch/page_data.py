@@ -11,6 +11,7 @@ from typing import Any
 
 from paceline.core.trace import Decision, Gated, Membership
 from paceline.observe.terminal.number_format import counted, percent, seconds_text
+from paceline.observe.watch.bottleneck import bottleneck, communicating_s, slow_links
 from paceline.observe.watch.state import State
 from paceline.observe.watch.straggler import Holdup
 from paceline.observe.watch.time_bins import Bins
@@ -24,6 +25,8 @@ RANKS_SHOWN = 40
 HOSTS_SHOWN = 4
 GROUPS_MAX = 50
 STEPS_SMOOTHED = 5
+USUAL_S, USUAL_STEPS = 5.0, 15
+"""The usual rate is the median of so many seconds, or steps of the slowest worker."""
 SORTS = ("slow", "rank", "waiting", "staleness", "share", "rate")
 
 
@@ -52,6 +55,7 @@ def picture(state: State, query: Query) -> dict[str, Any]:
         "here": sum(pace.here for pace in state.paces),
         "strip": [round(state.strips.first * state.strips.width_s, 3), round(_end(state.strips), 3)],
         "holdup": told(state, held),
+        "collapse": state.collapse(),
         "first": query.first,
         "rows": [row(state, pace, held) for pace in shown],
         "groups": [group(state, ranks) for ranks in state.groups()[:GROUPS_MAX]],
@@ -88,6 +92,14 @@ def rates(state: State) -> tuple[float, float, list[int]]:
     sums = [0.0, *itertools.accumulate(counts)]
     ends = ((max(0, at - reach), min(len(counts), at + reach + 1)) for at in range(len(counts)))
     return state.rates.first * width, width, [round((sums[hi] - sums[lo]) / (hi - lo) / width) for lo, hi in ends]
+
+
+def usual_rate(state: State) -> float:
+    """The median of the latest samples a second, so that a short outage changes nothing; 0 before there are any."""
+    _, width, latest = rates(state)
+    slowest = max((pace.step_s for pace in state.paces if pace.here), default=0.0)
+    known = latest[-max(1, round(max(USUAL_S, USUAL_STEPS * slowest) / width)) :]
+    return statistics.median(known) if known else 0.0
 
 
 def ordered(paces: Sequence[Pace], state: State, sort: str) -> list[Pace]:
@@ -225,9 +237,9 @@ def event(record: Decision | Membership | Gated) -> dict[str, Any]:
 def told(state: State, held: Holdup | None) -> dict[str, Any]:
     """Who holds whom up: `sentence` for people, the numbers behind it, `ranks` as a name for what is the matter."""
     if held is None:
-        return {"ranks": [], "sentence": _nobody(state)}
+        return {"ranks": [], "sentence": exchange_text(state) or _nobody(state)}
     several = len(held.ranks) > 1
-    who, its, it = names(state, held.ranks), "their" if several else "its", "them" if several else "it"
+    who, it = names(state, held.ranks), "them" if several else "it"
     others = sum(pace.here for pace in state.paces) - len(held.ranks)
     rest = f"the other {others}" if others > 1 else "the other one"
     share = percent(held.cost / held.without)
@@ -238,18 +250,53 @@ def told(state: State, held: Holdup | None) -> dict[str, Any]:
         "rate": round(held.rate),
         "without": round(held.without),
         "sentence": (
-            f"{who} {'hold' if several else 'holds'} the others up: {its} step takes {step_text(held.own_s)}, "
-            f"theirs {step_text(held.others_own_s)} at most. Without {it} {rest} would do "
+            f"{who} {'hold' if several else 'holds'} the others up: a step takes {it} {step_text(held.own_s)}, "
+            f"the others at most {step_text(held.others_own_s)}. Without {it} {rest} would do "
             f"{held.without:,.0f} samples/s; now all together do {held.rate:,.0f}. "
-            f"That costs {held.cost:,.0f} samples/s, {share} of what could be."
+            f"That costs {held.cost:,.0f} samples/s, {share} of what could be.{_links_text(state, held.ranks)}"
         ),
     }
+
+
+def exchange_text(state: State) -> str:
+    """Which servers or links hold everybody up, where no worker does; nothing where none does."""
+    found = bottleneck(state.paces, state.riders())
+    if found is None:
+        return _links_text(state, [pace.rank for pace in slow_links(state.paces)]).strip()
+    count = len(state.shards)
+    if not count:
+        who, where = "The exchange among the workers holds everybody up", "it"
+    elif count == 1:
+        who, where = f"Server {next(iter(state.shards))} or its link holds everybody up", "the server"
+    else:
+        who, where = f"One of the {count} servers or their links holds everybody up", "the servers"
+    least = (
+        f"also for worker {found.rank}, which loses least, {percent(found.share)} of a step of "
+        f"{step_text(found.step_s)} goes into the exchange"
+    )
+    if found.waiting_s >= found.bytes_s:
+        return f"{who}: {least}, {step_text(found.waiting_s)} of it into waiting for {where}."
+    return f"{who}: {least}, {step_text(found.bytes_s)} of it into bytes on their way. The link is slow."
+
+
+def _links_text(state: State, ranks: Sequence[int]) -> str:
+    """Of these workers, those with slow links; begins with a blank."""
+    slow = [pace for pace in slow_links(state.paces) if pace.rank in ranks]
+    if not slow:
+        return ""
+    others = [communicating_s(pace) for pace in state.paces if pace.here and pace not in slow and pace.latest.steps]
+    several = len(slow) > 1
+    return (
+        f" {'The links' if several else 'The link'} of w{names(state, [pace.rank for pace in slow])[1:]} "
+        f"{'are' if several else 'is'} slow: {step_text(communicating_s(slow[0]))} of a step go into sending and "
+        f"receiving, against {step_text(statistics.median(others))} of the others."
+    )
 
 
 def _nobody(state: State) -> str:
     stepped = [pace for pace in state.paces if pace.here and pace.latest.steps]
     if not stepped:
-        return "No worker has finished a step yet."
+        return "All workers have left." if state.samples else "No worker has finished a step yet."
     slowest, fastest = max(stepped, key=lambda p: p.own_s), min(stepped, key=lambda p: p.own_s)
     if slowest.own_s < 1.2 * fastest.own_s:
         return "Nobody holds anybody up: all steps take about as long."

@@ -11,14 +11,16 @@ from typing import Any
 from paceline.core.errors import PacelineError
 from paceline.observe.export.prometheus import Metrics
 from paceline.observe.trace.trace_file import TRACE
-from paceline.observe.watch.page_data import Query, picture
+from paceline.observe.trace.trace_tail import Follower
+from paceline.observe.watch.page_data import Query, picture, usual_rate
 from paceline.observe.watch.state import State
-from paceline.observe.watch.trace_tail import Follower
 
 LOOK_S = 0.25
 BATCH = 2000
 FORETOLD_AFTER_STEPS = 5
 FORETOLD_EVERY_S = 20.0
+MISSED = 1.25
+"""A forecast for the run's own scheme that is off by more than this factor is not believed for others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +40,15 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foretold:
-    """What a scheme would give on the same machines, in samples/s; `kind` says what its updates are."""
+    """What a scheme would give on the same machines, in samples/s; `kind` says what its updates are.
+
+    is_own: the scheme is the run's.
+    """
 
     scheme: str
     rate: float
     kind: str
+    is_own: bool = False
 
 
 Outlook = Callable[[Sequence[Measured]], Sequence[Foretold]]
@@ -55,6 +61,7 @@ class _Told:
     about: tuple[int, ...] = ()
     at: float = -FORETOLD_EVERY_S
     rows: list[dict[str, Any]] = field(default_factory=list)
+    withheld: str = ""
 
 
 def newest(folder: Path) -> Path:
@@ -106,6 +113,7 @@ class Reader:
                 "read": round(self._follower.fraction, 3),
                 "problem": self._problem,
                 "foretold": self._told.rows,
+                "withheld": self._told.withheld,
                 "foretold_at": round(self._told.at, 1),
             }
 
@@ -156,28 +164,46 @@ class Reader:
                 return
             held = state.holdup()
             about = (*(held.ranks if held else ()), -len(paces))
-            if told.rows and told.about == about:
+            if told.rows and told.about == about and not told.withheld:
                 return
             measured = [
                 Measured(
                     rank=pace.rank,
                     device=pace.device,
-                    step_s=pace.step_s,
-                    spread_s=pace.spread_s,
+                    step_s=pace.usual_step_s,
+                    spread_s=min(pace.spread_s, pace.usual_spread_s),
                     samples=pace.latest.samples / pace.latest.steps,
-                    exchange_s=max(0.0, pace.latest.seconds - pace.latest.computing) / max(1, pace.latest.exchanges),
+                    exchange_s=pace.usual_exchange_s,
                 )
                 for pace in paces
             ]
-            at = state.now
-        self._asked = threading.Thread(target=self._ask, args=(state, measured, about, at), name="outlook", daemon=True)
+            at, measured_rate = state.now, usual_rate(state)
+        self._asked = threading.Thread(
+            target=self._ask, args=(state, measured, about, at, measured_rate), name="outlook"
+        )
+        self._asked.daemon = True
         self._asked.start()
 
-    def _ask(self, state: State, measured: Sequence[Measured], about: tuple[int, ...], at: float) -> None:
+    def _ask(
+        self, state: State, measured: Sequence[Measured], about: tuple[int, ...], at: float, rate: float = 0.0
+    ) -> None:
+        """`rate`: what is measured, in samples/s; 0 where that is not known."""
         assert self._outlook is not None
-        rows = [
-            {"scheme": told.scheme, "rate": round(told.rate), "kind": told.kind} for told in self._outlook(measured)
-        ]
+        foretold = self._outlook(measured)
+        withheld = withheld_because(foretold, rate)
+        shown = [told for told in foretold if told.is_own or not withheld]
+        rows = [{"scheme": told.scheme, "rate": round(told.rate), "kind": told.kind} for told in shown]
         with self._lock:
             if self._state is state:  # meanwhile the page may have gone over to another run
-                self._told = _Told(about, at, rows)
+                self._told = _Told(about, at, rows, withheld)
+
+
+def withheld_because(foretold: Sequence[Foretold], rate: float) -> str:
+    """Why no other scheme is shown, if so: a forecast that misses the run itself is worth nothing."""
+    own = next((told for told in foretold if told.is_own), None)
+    if own is None or rate <= 0 or 1 / MISSED < own.rate / rate < MISSED:
+        return ""
+    return (
+        f"No forecast for other schemes: this one's would be {own.rate:,.0f} samples/s, and {rate:,.0f} are measured, "
+        "so something holds the run up that the simulator does not know."
+    )

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paceline.core.trace import ARRIVALS, Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
+from paceline.observe.terminal.collapse import collapse
 from paceline.observe.trace.trace_file import is_timed
 from paceline.observe.watch.evaluations import Evaluations
 from paceline.observe.watch.straggler import Holdup, Rider, holdup
@@ -209,6 +210,9 @@ class State:
             for pace in self.paces
             if pace.here and pace.latest.steps
         ]
+
+    def collapse(self) -> str:
+        return collapse(self.evaluations.points, sum(pace.steps for pace in self.paces))
 
     def holdup(self) -> Holdup | None:
         return holdup(self.riders())

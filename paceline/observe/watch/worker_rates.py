@@ -7,12 +7,16 @@ than 0.8: so a change shows within seconds, and a worker of slow steps is judged
 from __future__ import annotations
 
 import math
+import statistics
+from collections import deque
 from dataclasses import dataclass
 
 from paceline.core.trace import Span
 
 FORGET_S = 2.5
 KEPT_MIN = 0.8
+RECENT = 15
+"""Steps of which medians are taken: an outage in fewer than half of them changes nothing."""
 ACTIVITIES = ("computing", "communicating", "waiting")
 
 
@@ -53,7 +57,9 @@ class Pace:
         self.steps = self.samples = 0
         self.latest = Sums()
         self.last_activity = ""
-        self._stepped_at = 0.0
+        self._stepped_at = self._gap_s = 0.0
+        self._steps_s: deque[float] = deque(maxlen=RECENT)
+        self._gaps_s: deque[float] = deque(maxlen=RECENT)
         self._since = {"communicating": 0.0, "waiting": 0.0}
 
     def add(self, span: Span) -> None:
@@ -83,6 +89,27 @@ class Pace:
         self.steps += span.steps
         self.samples += span.samples
         self._since = dict.fromkeys(self._since, 0.0)
+        self._steps_s.append(span.seconds / max(span.steps, 1))
+        self._gap_s += max(0.0, passed - span.seconds)
+        if span.exchanges:
+            self._gaps_s.append(self._gap_s / span.exchanges)
+            self._gap_s = 0.0
+
+    @property
+    def usual_step_s(self) -> float:
+        """The median of the latest steps' computing."""
+        return statistics.median(self._steps_s) if self._steps_s else 0.0
+
+    @property
+    def usual_spread_s(self) -> float:
+        """A standard deviation of the latest steps that outliers do not move: the median deviation, scaled (normal)."""
+        usual = self.usual_step_s
+        return 1.4826 * statistics.median(abs(step_s - usual) for step_s in self._steps_s) if self._steps_s else 0.0
+
+    @property
+    def usual_exchange_s(self) -> float:
+        """The median of what an exchange cost beside computing."""
+        return statistics.median(self._gaps_s) if self._gaps_s else 0.0
 
     @property
     def step_s(self) -> float:

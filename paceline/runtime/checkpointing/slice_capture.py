@@ -24,7 +24,16 @@ from paceline.engine.vectors.flat import Flat, FlatMemory
 from paceline.live.node.hosted_slice import Hosted
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE
-from paceline.live.state.slice_state import CHECKPOINT, FORGET, LOCK_STEP, SNAPSHOT, VERSION, kept, state_exhibit
+from paceline.live.state.slice_state import (
+    CHECKPOINT,
+    FORGET,
+    LOCK_STEP,
+    SNAPSHOT,
+    VERSION,
+    kept,
+    of_capture,
+    state_exhibit,
+)
 from paceline.runtime.checkpointing.disk_buffer import Spool, on_disk, unspooled
 
 WEIGHTS = "weights"
@@ -37,7 +46,7 @@ class Captures:
     def __init__(self, node: Node, hosted: Sequence[Hosted], rules: Sequence[Rule], purpose: str = CHECKPOINT) -> None:
         """`rules` may be replaced by others, whose state is then looked at."""
         self._node, self._hosted, self._rules, self._purpose = node, hosted, rules, purpose
-        self._wanted = FORGET
+        self._wanted, self._number = FORGET, 0
         self._ended = False
         self._kept: dict[int, SliceState] = {}
         self._spool: Spool | None = None
@@ -45,9 +54,9 @@ class Captures:
         node.exhibits[VERSION] = lambda _slice: (NOTHING, float(max(_version(of) or 0 for of in hosted)))
         node.exhibits[LOCK_STEP] = lambda _slice: (NOTHING, float(all(_lock_step(of.role) for of in hosted)))
 
-    def want(self, version: int) -> None:
-        """Keep each slice once it is there; FORGET what was kept."""
-        self._node.between_messages(lambda: self._want(version))
+    def want(self, version: int, number: int = 0) -> None:
+        """Keep each slice once it is there, as of capture `number`; FORGET what was kept."""
+        self._node.between_messages(lambda: self._want(version, number))
 
     def end(self) -> None:
         """Nobody trains any more: what is still wanted is what there is now."""
@@ -58,9 +67,9 @@ class Captures:
 
         self._node.between_messages(end)
 
-    def _want(self, version: int) -> None:
+    def _want(self, version: int, number: int) -> None:
         self._node.exhibits.withdraw(self._shown)
-        self._wanted, self._kept, self._shown = version, {}, []
+        self._wanted, self._number, self._kept, self._shown = version, number, {}, []
         self._spool = Spool(FlatMemory()) if self._purpose == SNAPSHOT else None
         for at, hosted in enumerate(self._hosted):
             hosted.after.pop(self._purpose, None)
@@ -79,7 +88,7 @@ class Captures:
             return
         version = _version(hosted)
         if self._ended or version is None or version >= self._wanted:
-            state = state_of(hosted.role, self._rules[at])
+            state = of_capture(state_of(hosted.role, self._rules[at]), self._number)
             self._kept[at] = on_disk(state, self._spool) if self._spool else state
             hosted.after.pop(self._purpose, None)
             if len(self._kept) == len(self._hosted):

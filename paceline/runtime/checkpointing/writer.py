@@ -34,12 +34,23 @@ from paceline.live import party
 from paceline.live.control.session import Session
 from paceline.live.node.published_state import STATE
 from paceline.live.protocol import control_messages as control
-from paceline.live.state.slice_state import AHEAD, CHECKPOINT, FORGET, LOCK_STEP, VERSION, kept
+from paceline.live.state.slice_state import (
+    AHEAD,
+    CAPTURE,
+    CHECKPOINT,
+    FORGET,
+    LOCK_STEP,
+    VERSION,
+    Mixed,
+    check_one_capture,
+    kept,
+)
 from paceline.runtime.checkpointing.checkpoint_validation import OPTIMIZER
 from paceline.runtime.checkpointing.resume import identity, store_of, worker_files
 from paceline.runtime.checkpointing.slice_capture import WEIGHTS
 from paceline.runtime.checkpointing.worker_position import AT_ONCE
 from paceline.runtime.checkpointing.worker_state import by_round
+from paceline.runtime.run_folder.lock_file import LockFence
 
 AHEAD_MAX = 128
 Vectors = dict[str, Tensor]
@@ -84,19 +95,23 @@ class Keeper:
         module: nn.Module,
         begun_at: int,
         password: str = "",
+        *,
+        fence: LockFence | None = None,
     ) -> None:
         """`layout`: of the model on servers; without holders where the workers have it.
         `begun_at`: samples of an earlier life of the run.
 
-        `password` of --store.
+        `password` of --store. `fence` keeps it from writing once the folder is another run's.
         """
         self._config, self._session, self._node = config, session, session.node
         self._layout, self._servers = layout, len(set(layout.holders))
         self._flat, self._module, self._samples = flat, module, begun_at
         self._by_round = by_round(config.scheme(), config.cluster.servers)
         self._folder, self._password = Folder(Path(config.run.out) / CHECKPOINTS), password
+        self._fence = fence
         self._last = time.monotonic()
         self._failing = False
+        self._captures = 0
         self._number = 0  # of the last one, also where the disk has refused it
         self._offsets: dict[int, int] = {}  # of what each worker calls its clock from the version of the servers
         self._asking = False  # workers are asked for what they have
@@ -125,7 +140,7 @@ class Keeper:
             if self._servers:
                 raise
             return  # the worker that was to show the model; another one will
-        except TimedOut as error:  # such as a worker whose loop does something else for long
+        except (TimedOut, Mixed) as error:  # such as a worker whose loop does something else for long
             not_saved(self._session, "a checkpoint", error)
             self._last = time.monotonic()
             return
@@ -153,6 +168,8 @@ class Keeper:
         if not _finite([*model.values(), *vectors.values()]):
             not_saved(self._session, "a checkpoint", Diverged("it has NaN or infinity, and the one before it stays"))
             return
+        if self._fence is not None:
+            self._fence.check()
         number = self._next_number()
         facts |= {"samples": samples, "accuracy": accuracy, "identity": identity(self._config)}
         facts["aligned"] = moment.aligned and len(workers) == self._workers
@@ -219,11 +236,15 @@ class Keeper:
         everyone = [party.server(shard) for shard in range(self._servers)]
         version = int(max(self._node.version_of(server, VERSION) for server in everyone)) + ahead
         lock_step = all(self._node.version_of(server, LOCK_STEP) for server in everyone)
-        self._session.tell_servers(self._servers, control.Capture(version=version))
+        self._captures += 1
+        self._session.tell_servers(self._servers, control.Capture(version=version, number=self._captures))
         self._ask_workers(version if lock_step else None)
         shown = self._states()
+        each = [json.loads(of) for of in shown]
+        check_one_capture(each, self._captures)
         facts: Facts = json.loads(min(shown))
-        facts["numbers_of"] = [json.loads(of)["numbers"] for of in shown]
+        facts["numbers_of"] = [of["numbers"] for of in each]
+        del facts[CAPTURE]
         del facts["lr"]  # a later run goes on by its own
         return facts
 

@@ -48,6 +48,8 @@ from paceline.runtime.checkpointing.resume import open_at
 from paceline.runtime.checkpointing.writer import Keeper, not_saved, say_not_saved
 from paceline.runtime.evaluator.candidate_models import Album, Snapshot
 from paceline.runtime.run_folder import fallback_folder
+from paceline.runtime.run_folder.evaluation_times import rest_s
+from paceline.runtime.run_folder.lock_file import LockFence
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import Seat
 from paceline.runtime.worker.train_loop import build_model, load_data
@@ -119,6 +121,7 @@ class Evaluator:
         splits = load_data(config)
         x, y, classes = splits.test.x, splits.test.y, splits.test.classes
         self._test = Dataset(x.contiguous(memory_format=torch.channels_last), y, classes)
+        self._chance = self._test.chance
         self._module = build_model(config, splits)
         self._flat = FlatModel(self._module)
         # Pictures go through pooling and convolution about twice as fast in this layout.
@@ -126,6 +129,7 @@ class Evaluator:
         self._shown: nn.Module = shown.to(memory_format=torch.channels_last)
         self._buffers = Buffers(self._module, config.model.buffers)
         self._seat = seat
+        self._fence = LockFence(Path(config.run.out), seat.token)
         self._album = Album()
         self._target = config.stop.target_accuracy
         self._next_glance = 0.0
@@ -145,7 +149,8 @@ class Evaluator:
         self._node.calls.patient = plan.replaced
         self._begun_at = begun_at = open_at(self._config, self._seat.resume).samples
         layout = plan.layout if self._model_of == "servers" else NOWHERE
-        self._keeper = Keeper(self._config, session, layout, self._flat, self._module, begun_at, seat.store_password)
+        of = (session, layout, self._flat, self._module)
+        self._keeper = Keeper(self._config, *of, begun_at, seat.store_password, fence=self._fence)
         session.expect(control.Go)
         session.reports.begin()
 
@@ -209,9 +214,9 @@ class Evaluator:
                 self.glance()
 
     @property
-    def share(self) -> float:
-        """Of its time the evaluator judges at most so much; less where snapshots tell what came between."""
-        return 0.25 if self._target else 0.5
+    def to_target(self) -> bool:
+        """Is there an accuracy that is still to be reached?"""
+        return bool(self._target)
 
     def _look(self, holder: int | None = None) -> Snapshot:
         at, samples = self._node.now(), max(self._begun_at, self._session.total_samples)
@@ -261,7 +266,14 @@ class Evaluator:
             self._save(self._shown)  # a glance between two batches changes nothing of it
         seconds = time.monotonic() - began
         self._session.tell(
-            control.Judged(at=snapshot.at, samples=snapshot.samples, accuracy=accuracy, loss=loss, seconds=seconds)
+            control.Judged(
+                at=snapshot.at,
+                samples=snapshot.samples,
+                accuracy=accuracy,
+                loss=loss,
+                seconds=seconds,
+                chance=self._chance,
+            )
         )
         return accuracy
 
@@ -284,6 +296,7 @@ class Evaluator:
 
     def _save(self, module: nn.Module) -> None:
         out = Path(self._config.run.out)
+        self._fence.check()
         try:
             line = fallback_folder.put(out, MODEL, self._seat.token, functools.partial(save_model, module))
         except OSError as error:
@@ -315,7 +328,6 @@ def _evaluate(evaluator: Evaluator, config: Config, session: Session) -> None:
     while (finish := evaluator.finish_within(rest)) is None:
         began = time.monotonic()
         evaluator.judge_now()
-        took = time.monotonic() - began
-        rest = max(took * (1 / evaluator.share - 1), config.evaluation.every - took)
+        rest = rest_s(time.monotonic() - began, config.evaluation.every, to_target=evaluator.to_target)
     evaluator.judge_last(finish)
     session.done()

@@ -12,6 +12,7 @@ from paceline.core.errors import PacelineError
 from paceline.observe.runs.summary import SUMMARY
 from paceline.observe.trace.trace_file import TRACE
 from paceline.runtime.run_folder import fallback_folder
+from paceline.runtime.run_folder.lock_file import LockFence
 
 CURVE, CONFIG = "curve.png", "config.toml"
 ORDER = (CONFIG, TRACE, SUMMARY, MODEL, CURVE)
@@ -20,14 +21,17 @@ ORDER = (CONFIG, TRACE, SUMMARY, MODEL, CURVE)
 class Results:
     """Of the run in `out`, made before anybody writes there."""
 
-    def __init__(self, out: Path, token: str, say: Callable[[str], None]) -> None:
-        """`token` of the run; `say` shows a line to the user."""
-        self._out, self._token, self._say = out, token, say
+    def __init__(self, out: Path, token: str, say: Callable[[str], None], fence: LockFence | None = None) -> None:
+        """`token` of the run; `say` shows a line to the user; `fence`: is the folder still this run's?"""
+        self._out, self._token, self._say, self._fence = out, token, say, fence
         self._model_before = _changed(out / MODEL)  # an earlier life of this run may have left one
         self._written: list[str] = []
 
     def write(self, name: str, write: Callable[[Path], None]) -> bool:
         """Returns True if the file was written, here or elsewhere; a failure is said and does not end the run."""
+        if self._fence is not None and (why := self._fence.why_not):
+            self._say(f"{name} was not written: {why}")
+            return False
         try:
             line = fallback_folder.put(self._out, name, self._token, write)
         except (OSError, PacelineError) as error:

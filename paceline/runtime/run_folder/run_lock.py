@@ -1,8 +1,9 @@
 """One run at a time writes into a folder.
 
-The lock is the kernel's (flock), so that it ends with its process, however that ends. Who holds it is written into the
-file: for the line that the second one reads, and for folders that several machines share, where the kernel of one may
-know nothing of the other's lock. On file systems without locks that is all there is.
+The lock is the kernel's (flock), so that it ends with its process, however that ends. For folders that several machines
+share, where the kernel of one may know nothing of the other's lock, the file also names its holder, which renews it
+(`paceline.runtime.run_folder.lock_file`): a run that goes on with another one's work takes the lock of a silent holder
+over, by a new file in the old one's place. The old holder, should it wake up, finds that and writes no more.
 """
 
 from __future__ import annotations
@@ -11,89 +12,217 @@ import contextlib
 import errno
 import fcntl
 import os
-import socket
+import secrets
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from paceline.core.errors import ConfigError
+from paceline.runtime.run_folder.lock_file import (
+    BYTES_MAX,
+    LOCK,
+    LOOK_SECONDS,
+    RENEW_SECONDS,
+    LockFence,
+    LockHolder,
+    LockWatch,
+    holder_in,
+    read,
+    this_process,
+)
 from paceline.runtime.run_folder.status_file import born
 
-LOCK = ".lock"
 WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)
+
+
+def _pause(seconds: float) -> None:
+    threading.Event().wait(seconds)
 
 
 class Claim:
     """On the folder `out`, which is made if need be, from now on until `release`."""
 
-    def __init__(self, out: Path) -> None:
-        """Raises ConfigError, naming host and process, where another run writes there."""
-        self._path = out / LOCK
+    def __init__(
+        self,
+        out: Path,
+        token: str = "",
+        *,
+        waits: bool = False,
+        say: Callable[[str], None] = lambda line: None,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] = _pause,
+    ) -> None:
+        """`token` of the run. `waits`: for the lease of a holder on another host to expire; `say` tells for whom.
+
+        Raises ConfigError, naming host and process, where another run writes there.
+        """
+        self._path, self._waits, self._say, self._pause = out / LOCK, waits, say, pause
+        self._watch = LockWatch(self._path, clock, pause)
+        self._token = token or secrets.token_hex(16)
+        self._me, self._beat = this_process(self._token), 0
+        self.fence = LockFence(out, self._token)
+        self._ends = threading.Event()
+        self._renewing: threading.Thread | None = None
         try:
             out.mkdir(parents=True, exist_ok=True)
-            self._file = self._locked()
+            self._file = self._taken()
         except OSError as error:
             raise self._unusable(error) from None
-        host, pid = _holder(self._file)
-        if host and host != socket.gethostname():
-            os.close(self._file)
-            raise ConfigError(
-                f"--out {out}: a run of host {host} (pid {pid}) writes there, or ended without a word; "
-                f"name another folder, or remove {self._path} if that run is over"
-            )
-        try:  # of this host, it is dead: the kernel has given its lock away
-            os.ftruncate(self._file, 0)
-            os.pwrite(self._file, f"{socket.gethostname()} {os.getpid()}\n".encode(), 0)
-        except OSError as error:  # a disk that is full takes the name and nothing else
-            with contextlib.suppress(OSError):
-                self._path.unlink(missing_ok=True)
-            os.close(self._file)
-            raise self._unusable(error) from None
+
+    # ---- while it is held --------------------------------------------------------------------------------
+    def keep_renewing(self, lost: Callable[[str], None]) -> None:
+        """On a thread of its own, until `release`; `lost` is called once if another run has taken the lock."""
+
+        def run() -> None:
+            while not self._ends.wait(RENEW_SECONDS):
+                if why := self.renew():
+                    lost(why)
+                    return
+
+        self._renewing = threading.Thread(target=run, name="lock", daemon=True)
+        self._renewing.start()
+
+    def renew(self) -> str:
+        """Shows that this process lives; returns why it does not hold the lock any more, or nothing."""
+        if why := self.fence.why_not:
+            return why
+        self._beat += 1
+        with contextlib.suppress(OSError):  # a full or read-only disk is no reason to end; nobody else can write there
+            os.pwrite(self._file, self._me.line(self._beat), 0)
+            os.utime(self._file)  # NFS sends what was written before it sends this
+        return ""
 
     def release(self) -> None:
         """Once."""
+        self._ends.set()
+        if self._renewing is not None:
+            self._renewing.join()
         with contextlib.suppress(OSError):  # the file system may have turned read-only; the kernel's lock goes anyway
-            self._path.unlink(missing_ok=True)
+            if not self.fence.why_not:  # else it is another run's by now
+                self._path.unlink(missing_ok=True)
         os.close(self._file)
 
-    def _unusable(self, error: OSError) -> ConfigError:
-        return ConfigError(f"--out {self._path.parent}: {error.strerror}")
+    # ---- how it is had -----------------------------------------------------------------------------------
+    def _taken(self) -> int:
+        """The file, locked and with our name. Raises ConfigError and OSError."""
+        while True:
+            file, is_locked = self._opened()
+            holder = _holder(file)
+            if holder is None or holder.is_here(locks=is_locked is not None):
+                if is_locked or (
+                    is_locked is None and not _is_held(holder)
+                ):  # its holder, if it names one, is dead: the kernel has given its lock away
+                    return self._named(file)
+                os.close(file)
+                raise self._refusal(holder)
+            try:
+                taken = self._from_elsewhere(holder, is_locked=is_locked is not False)
+            finally:
+                os.close(file)  # not before: who else of this host waits as well is kept out by its lock
+            if taken is not None:
+                return taken
 
-    def _locked(self) -> int:
+    def _opened(self) -> tuple[int, bool | None]:
+        """The lock file that is there, and whether this process holds it now, as in `_lock`. Raises OSError."""
         while True:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise self._taken(file) from None
-            except OSError as error:
-                if error.errno not in WITHOUT_LOCKS:
-                    os.close(file)
-                    raise
-                if _is_held(file):
-                    raise self._taken(file) from None
+                is_locked = _lock(file)
+            except OSError:
+                os.close(file)
+                raise
             with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(file), os.stat(self._path)):
-                    return file
+                if is_locked is False or os.path.samestat(os.fstat(file), os.stat(self._path)):
+                    return file, is_locked
             os.close(file)  # its holder has just removed it
 
-    def _taken(self, file: int) -> ConfigError:
-        host, pid = _holder(file)
-        os.close(file)
-        who = f"another run (host {host}, pid {pid})" if pid else "another run"
+    def _from_elsewhere(self, holder: LockHolder, *, is_locked: bool) -> int | None:
+        """The file that takes the place of that of a holder on another host, whose lease has expired.
+
+        None where the holder has released it: try again. Raises ConfigError.
+        """
+        out = self._path.parent
+        if not (self._waits and holder.lease_s):
+            if not is_locked:
+                raise self._refusal(holder)
+            raise ConfigError(
+                f"--out {out}: a run of host {holder.host} (pid {holder.pid}) writes there, or ended without a word; "
+                f"name another folder, or remove {self._path} if that run is over"
+            )
+        self._say(f"{out} is locked by a run of {holder}: waiting up to {holder.lease_s:g} s for a sign of life of it")
+        if not self._watch.expires(holder.lease_s):
+            raise self._refusal(holder)
+        with contextlib.suppress(FileNotFoundError):
+            now, _ = read(self._path)
+            if now is not None and now.run != holder.run:
+                raise self._refusal(now)
+            file = self._replaced()
+            self._say(f"{holder} was silent for {holder.lease_s:g} s: its lock of {out} is taken over")
+            return file
+        return None
+
+    def _replaced(self) -> int:
+        """Our own lock file in the place of that one: where several do so, the last one has it. Raises ConfigError."""
+        draft = self._path.with_name(f"{LOCK}.{self._me.run}")
+        file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            _lock(file)
+            os.pwrite(file, self._me.line(0), 0)
+            os.replace(draft, self._path)
+            self._pause(2 * LOOK_SECONDS)  # for others that waited as long
+            if self.fence.why_not:
+                raise self._refusal(read(self._path)[0])
+        except BaseException:
+            os.close(file)
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+            raise
+        return file
+
+    def _named(self, file: int) -> int:
+        """Writes into `file` that it is ours. Raises OSError."""
+        try:
+            os.ftruncate(file, 0)
+            os.pwrite(file, self._me.line(0), 0)
+        except OSError:  # a disk that is full takes the name and nothing else
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
+            os.close(file)
+            raise
+        return file
+
+    def _refusal(self, holder: LockHolder | None) -> ConfigError:
+        who = f"another run ({holder})" if holder else "another run"
         return ConfigError(
             f"--out {self._path.parent}: {who} writes there now: wait for its end, or name another folder"
         )
 
-
-def _holder(file: int) -> tuple[str, str]:
-    """Host and number of the process that has written itself down; empty where there is none."""
-    host, _, pid = os.pread(file, 512, 0).decode(errors="replace").strip().partition(" ")
-    return host, pid
+    def _unusable(self, error: OSError) -> ConfigError:
+        return ConfigError(f"--out {self._path.parent}: {error.strerror}")
 
 
-def _is_held(file: int) -> bool:
+def _lock(file: int) -> bool | None:
+    """Does this process hold it now, as far as this kernel knows? None where there are no locks. Raises OSError."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in WITHOUT_LOCKS:
+            raise
+        return None
+    return True
+
+
+def _holder(file: int) -> LockHolder | None:
+    return holder_in(os.pread(file, BYTES_MAX, 0))
+
+
+def _is_held(holder: LockHolder | None) -> bool:
     """By another process of this host, as far as that can be told without a lock."""
-    host, pid = _holder(file)
-    return host == socket.gethostname() and pid.isdecimal() and int(pid) != os.getpid() and bool(born(int(pid)))
+    pid = holder.pid if holder is not None else ""
+    return pid.isdecimal() and int(pid) != os.getpid() and bool(born(int(pid)))
 
 
 def set_aside(trace: Path) -> None:

@@ -12,6 +12,7 @@ from paceline.live.coordinator.lifecycle import TARGET_REACHED
 from paceline.live.party import EVALUATOR, Party
 from paceline.live.protocol.control_messages import NOTHING, Progress
 from paceline.observe.runs.summary import CHANGES, Change, Faults, Staleness, Summary, WorkerSummary, seconds_to_target
+from paceline.observe.terminal.collapse import EPOCHS_MIN, collapse, way_out
 from paceline.observe.terminal.progress import Snapshot, WorkerRow
 from paceline.runtime.spec.job_spec import Recipe
 
@@ -21,6 +22,7 @@ WINDOW = 12  # progress reports over which a rate is taken
 @dataclass(slots=True)
 class _Worker:
     device: str = "cpu"
+    host: str = ""
     slowdown: float = 1.0
     latest: Progress = NOTHING
     state: str = "training"
@@ -54,8 +56,9 @@ class Ledger:
         self._recipe, self._model_length = Recipe(scheme=config.run.scheme), 0
         self._is_started, self._exchange = False, ""
 
-    def seated(self, rank: int, device: str, slowdown: float) -> None:
-        self._workers[rank].device, self._workers[rank].slowdown = device, slowdown
+    def seated(self, rank: int, device: str, slowdown: float, host: str) -> None:
+        worker = self._workers[rank]
+        worker.device, worker.slowdown, worker.host = device, slowdown, host
 
     def started(self, recipe: Recipe, model_length: int, exchange: str = "") -> None:
         """`exchange`: how vectors travel; nothing when none do, or only on paper."""
@@ -150,6 +153,7 @@ class Ledger:
         shares = summary.shares
         return WorkerRow(
             rank=rank,
+            host=worker.host,
             device=worker.device,
             slowdown=summary.slowdown,
             steps=summary.steps,
@@ -168,6 +172,7 @@ class Ledger:
         p = worker.latest
         return WorkerSummary(
             rank=rank,
+            host=worker.host,
             device=worker.device,
             slowdown=worker.slowdown,
             steps=p.steps,
@@ -190,6 +195,17 @@ class Ledger:
         if target is not None and self._reason == TARGET_REACHED:
             return next((accuracy for accuracy in accuracies if accuracy >= target), None)
         return accuracies[-1] if accuracies else None
+
+    def _warning(self) -> str:
+        """Whether the model has collapsed, and the way out; nothing while too little was trained to tell."""
+        trained, steps = self.samples - self._begun_at, sum(worker.latest.steps for worker in self._workers)
+        enough = trained >= EPOCHS_MIN * self._train_samples
+        found = collapse(self._evaluations, steps if enough else 0)
+        if not found:
+            return ""
+        recipe, workers = self._recipe, len(self._known)
+        parameters = recipe.make_scheme().parameters()
+        return f"{found} {way_out(recipe.scheme, parameters, recipe.optimizer.lr, workers)}"
 
     def summary(self) -> Summary:
         config = self._config
@@ -220,4 +236,5 @@ class Ledger:
             faults=tuple(self._changes),
             views=1 + sum(change.party != str(EVALUATOR) for change in self._changes),
             leased=self._leased,
+            warning=self._warning(),
         )

@@ -23,9 +23,11 @@ import msgspec
 
 from paceline.core.errors import ConfigError
 from paceline.core.safe_path import shown_path
-from paceline.core.trace import Applied, Membership, Record
-from paceline.live.party import Party
+from paceline.core.trace import Applied, Evaluated, Membership, Record
+from paceline.live.party import EVALUATOR, Party
 from paceline.live.protocol.control_messages import Hello, Progress
+from paceline.runtime.run_folder.evaluation_times import EvaluationTimes
+from paceline.runtime.run_folder.lock_file import LockFence
 from paceline.runtime.run_folder.scale_up_signal import grows
 
 STATUS = "status.json"
@@ -35,7 +37,7 @@ HIDDEN = "..."
 
 
 class PartyStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """heard_s: seconds between the last that was heard of it and `Status.written`."""
+    """heard_s: seconds between the last that was heard of it and `Status.written`; doing: of the evaluator."""
 
     party: str
     host: str
@@ -45,6 +47,7 @@ class PartyStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     steps: int = 0
     life: int = 0
     heard_s: float = 0.0
+    doing: str = ""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -109,8 +112,16 @@ def read_status(folder: str | os.PathLike[str]) -> Status:
 class Standing:
     """Keeps `status.json` of the run in `folder`; told by the conductor, from any thread."""
 
-    def __init__(self, folder: Path, scheme: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        scheme: str,
+        fence: LockFence | None = None,
+        evaluations: EvaluationTimes | None = None,
+    ) -> None:
+        """`fence`: keeps it from writing once the folder is another run's. `evaluations`: None if nobody evaluates."""
         self._path, self.scheme = folder / STATUS, scheme
+        self._fence, self._evaluations = fence, evaluations
         self._parties: dict[Party, PartyStatus] = {}
         self._heard: dict[Party, float] = {}
         self._lock = threading.Lock()
@@ -154,6 +165,9 @@ class Standing:
                 self._change(Party.parse(record.party), state=event)
             case Applied(shard=shard):
                 self._change(Party("server", shard))
+            case Evaluated(accuracy=accuracy, seconds=seconds) if self._evaluations:
+                self._evaluations.evaluated(time.monotonic(), accuracy, seconds)
+                self._change(EVALUATOR)
 
     def finished(self, reason: str) -> None:
         self._reason = reason
@@ -174,9 +188,16 @@ class Standing:
         if now < self._due and not at_once and state == self._state:
             return
         self._due, self._state = now + EVERY_SECONDS, state
+        if self._fence is not None and self._fence.why_not:
+            return
+        doing = self._evaluations.doing(now, state) if self._evaluations else ""
         with self._lock:
             parties = tuple(
-                msgspec.structs.replace(party, heard_s=round(now - self._heard[who], 3))
+                msgspec.structs.replace(
+                    party,
+                    heard_s=round(now - self._heard[who], 3),
+                    doing=doing if who == EVALUATOR and party.state == "joined" else "",
+                )
                 for who, party in sorted(self._parties.items())
             )
         draft = self._path.with_name(f".{STATUS}.{os.getpid()}")

@@ -101,7 +101,7 @@ class Shard:
             purpose: Captures(session.node, self.hosted, self._rules, purpose) for purpose in (CHECKPOINT, SNAPSHOT)
         }
         self._captures = captures
-        session.on_capture = lambda version, purpose: captures[purpose].want(version)
+        session.on_capture = lambda order: captures[order.purpose].want(order.version, order.number)
         self._beginning = recipe.of_rule(recipe.optimizer)
         self._followed: dict[int, OptimizerRecipe] = {}  # by rank, where its numbers have changed
         session.on_rate = self._set_rate

@@ -20,7 +20,16 @@ from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE, Exhibit
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind, Transport
-from paceline.live.state.slice_state import AHEAD, FORGET, SNAPSHOT, VERSION, fetch, kept, state_exhibit
+from paceline.live.state.slice_state import (
+    AHEAD,
+    FORGET,
+    SNAPSHOT,
+    VERSION,
+    check_one_capture,
+    fetch,
+    kept,
+    state_exhibit,
+)
 from paceline.runtime.checkpointing.disk_buffer import Spool, on_disk, unspooled
 from paceline.runtime.server.snapshot_policy import Keeping
 
@@ -29,9 +38,12 @@ HELD_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """`slices`: the state of each, by number."""
+    """`slices`: the state of each, by number. Raises Mixed where they are of several captures."""
 
     slices: dict[int, SliceState]
+
+    def __post_init__(self) -> None:
+        check_one_capture(state.facts for state in self.slices.values())
 
     def vector(self, name: str, number: int) -> Any:
         return unspooled(self.slices[number].vectors[name])
@@ -49,6 +61,7 @@ class Vault(Keeping):
         self._transport, self._node = transport, node
         self._snapshot: _Snapshot | None = None
         self._shown: list[str] = []
+        self._captures = 0
         self._held = False
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -98,11 +111,13 @@ class Vault(Keeping):
     def _capture(self, ahead: int) -> _Snapshot:
         node, everyone = self._node, [party.server(s) for s in sorted({server for server, _ in self._homes})]
         version = int(max(node.version_of(server, VERSION) for server in everyone))
-        self._tell_all(control.Capture(version=version + ahead, purpose=SNAPSHOT))
+        self._captures += 1
+        self._tell_all(control.Capture(version=version + ahead, purpose=SNAPSHOT, number=self._captures))
         slices: dict[int, SliceState] = {}
         spool = Spool(node.out.memory)
         for number, (home, at) in enumerate(self._homes):
             (state,) = fetch(node, party.server(home), [at], SNAPSHOT)
+            check_one_capture([state.facts], self._captures)
             slices[number] = on_disk(state, spool)
         self._tell_all(control.Capture(version=FORGET, purpose=SNAPSHOT))
         return _Snapshot(slices)

@@ -22,7 +22,7 @@ class Judge:
     """`due` as often as `--eval-every` says, in virtual seconds, and while looks stay cheaper than training."""
 
     def __init__(self, config: Config, splits: Splits) -> None:
-        self._test = splits.test
+        self._test, self._chance = splits.test, splits.test.chance
         self._module = build_model(config, splits)
         self._flat = FlatModel(self._module)
         self._buffers = Buffers(self._module, config.model.buffers)
@@ -43,7 +43,7 @@ class Judge:
         self._flat.load(w)
         self._buffers.load(statistics)
         accuracy, loss = judge(self._module, self._test)
-        return Evaluated(at=now, accuracy=accuracy, loss=loss, samples=samples, seconds=0.0)
+        return Evaluated(at=now, accuracy=accuracy, loss=loss, samples=samples, seconds=0.0, chance=self._chance)
 
     def save(self, path: Path) -> None:
         """The model as it was looked at last, if it was."""

@@ -42,6 +42,7 @@ from paceline.runtime.simulated.sample_counts import Counted
 from paceline.runtime.simulated.sample_leases import Dealt, Lending
 from paceline.runtime.simulated.setup import Setting, tensors_of
 from paceline.runtime.simulated.workload import Ghosts, Sizes, Training, VirtualWork
+from paceline.runtime.spec.batch_size import batch_size_note, check_batch_size
 from paceline.runtime.worker.train_loop import build_model, load_data, recipe_of
 from paceline.sim import Simulation
 from paceline.sim.checking.invariants import InvariantBroken
@@ -68,6 +69,8 @@ class VirtualRun:
         torch.set_num_threads(config.cluster.threads)
         self._setting, self._config, self._view = setting, config, view
         self._splits = load_data(config)
+        if not setting.timing_only:
+            check_batch_size(config, len(self._splits.train))
         self._recipe = recipe_of(config, len(self._splits.train))
         self._samples_max = round(config.stop.epochs * len(self._splits.train))
         self._meters, self._ledger = Meters(cluster.workers), Ledger(config, len(self._splits.train), "sim")
@@ -87,7 +90,8 @@ class VirtualRun:
         seats = zip(cluster.worker_seats(), setting.slowdowns, strict=True)
         for rank, (seat, slowdown) in enumerate(seats):
             device = seat.device.name if seat.device else ""
-            self._ledger.seated(rank, device, slowdown)
+            host = "" if seat.host_name == f"worker-{rank}" else seat.host_name  # each has one, and no name was given
+            self._ledger.seated(rank, device, slowdown, host)
             self._joined.append(
                 Membership(at=0.0, party=f"worker {rank}", event="joined", device=device, host=seat.host_name)
             )
@@ -138,13 +142,16 @@ class VirtualRun:
             configuration.save(self._config, out / "config.toml")
         except OSError as error:
             raise ConfigError(f"--out {out}: {error.strerror}") from None
+        if note := "" if self._setting.timing_only else batch_size_note(self._config, len(self._splits.train)):
+            self._view.begin((note,))
         with self._hooks, TraceWriter(out / "trace.jsonl", bytes_max=self._config.run.trace_bytes) as self._trace:
             try:
                 summary = self._go_on()
             finally:
                 if self._judge is not None and self._judge.looked_at is not None:
                     self._results.write(MODEL, self._judge.save)
-        if self._results.write(SUMMARY, functools.partial(write_summary, summary)) and self._results.in_place(SUMMARY):
+        written = self._results.write(SUMMARY, functools.partial(write_summary, summary))
+        if written and self._results.in_place(SUMMARY) and summary.test_accuracy is not None:
             self._results.write(CURVE, functools.partial(curve, out))
         return summary
 

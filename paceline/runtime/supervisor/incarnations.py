@@ -11,7 +11,13 @@ from paceline.live.coordinator.server_recovery import LIVES_MAX
 from paceline.live.party import EVALUATOR, Party
 from paceline.runtime.spec.launcher import Crew
 from paceline.runtime.spec.process_spec import Seat
-from paceline.runtime.supervisor.restart_policy import EvaluatorRestarts, Replacements, Restarts
+from paceline.runtime.supervisor.restart_policy import (
+    LATER_LIVES,
+    LATER_SECONDS,
+    EvaluatorRestarts,
+    Replacements,
+    Restarts,
+)
 
 
 class PartyLives:
@@ -74,7 +80,11 @@ class PartyLives:
             self._evaluator.ended()
         if trains:
             why_not = self.newcomers_not if who.kind == "worker" else ""
-            why_not = why_not or self._restarts.ended(time.monotonic(), who)
+            later = LATER_LIVES if who == EVALUATOR else 0
+            now = time.monotonic()
+            why_not = why_not or self._restarts.ended(now, who, later=later)
+            if who == EVALUATOR and not why_not and (pause := self._restarts.pause(now, who)) >= LATER_SECONDS:
+                self._say(f"evaluator is tried again in {pause:.0f} s; nothing is evaluated or checkpointed until then")
             if why_not and who == EVALUATOR:
                 self._say(f"{why_not}; nothing is evaluated or checkpointed now, and one more saves the last model")
             elif why_not and self._config.cluster.restarts:

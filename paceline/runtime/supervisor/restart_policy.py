@@ -10,6 +10,9 @@ from paceline.live.party import Party
 SHORT_SECONDS = 5.0
 """A life that is over so soon makes the pause before the next one longer."""
 PAUSE_SECONDS_MAX = 30.0
+LATER_SECONDS = 60.0
+LATER_LIVES = 5
+"""Of the evaluator while others train, once --restarts are used up: after 60 s, 120 s, ...; its cause may be over."""
 LAST_LIVES = 2
 """Of the evaluator, once nobody trains any more. The last one only saves: to judge may be what ended the others."""
 
@@ -29,14 +32,25 @@ class Restarts:
         self._most = most
         self._lives: dict[Party, _Lives] = {}
 
-    def ended(self, now: float, who: Party) -> str:
-        """Its process has ended; why it is not started again, or nothing."""
+    def ended(self, now: float, who: Party, *, later: int = 0) -> str:
+        """Its process has ended; why it is not started again, or nothing.
+
+        So many `later` lives it has beyond those, each after a longer pause, unless it has none at all.
+        """
         lives = self._lives.setdefault(who, _Lives())
         if lives.again >= self._most:
+            if self._most and lives.again < self._most + later:
+                lives.due = now + LATER_SECONDS * (lives.again - self._most + 1)
+                return ""
             return f"{who} is not started again: --restarts {self._most}"
         lives.short = lives.short + 1 if now - lives.began < SHORT_SECONDS else 0
         lives.due = now + (min(PAUSE_SECONDS_MAX, 2.0 ** (lives.short - 1)) if lives.short else 0.0)
         return ""
+
+    def pause(self, now: float, who: Party) -> float:
+        """Seconds until it is started again; 0 where it is not, or at once."""
+        due = self._lives[who].due
+        return max(0.0, due - now) if due is not None else 0.0
 
     def due(self, now: float) -> list[Party]:
         """Who is to be started now."""

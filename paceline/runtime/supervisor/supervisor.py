@@ -16,7 +16,7 @@ from typing import Any
 from paceline import config as configuration
 from paceline.checkpoint.folder_store import MODEL
 from paceline.config import Config
-from paceline.core.errors import ConfigError
+from paceline.core.errors import ConfigError, LockLost
 from paceline.core.trace import NOT_SAVED, Decision, Membership, Record
 from paceline.live import party
 from paceline.live.control.session import COORDINATOR_GONE
@@ -33,12 +33,14 @@ from paceline.observe.terminal.progress import View
 from paceline.observe.trace.hooks import Hook, Hooks, load
 from paceline.observe.trace.trace_file import TRACE, TraceWriter
 from paceline.runtime.checkpointing.resume import Start, find
+from paceline.runtime.run_folder.evaluation_times import EvaluationTimes
 from paceline.runtime.run_folder.result_files import CURVE, Results
 from paceline.runtime.run_folder.run_lock import Claim, set_aside
 from paceline.runtime.run_folder.run_statistics import Ledger
 from paceline.runtime.run_folder.scale_up_signal import GROWS, asked_to_grow, grows
 from paceline.runtime.run_folder.status_file import Standing
 from paceline.runtime.server.snapshot_store import Vault
+from paceline.runtime.spec.batch_size import batch_size_note, check_batch_size
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.launcher import Crew, Ended
 from paceline.runtime.spec.process_specs import make_seats, overlap_note
@@ -80,20 +82,24 @@ class Conductor:
         """
         self._hooks = Hooks([*load(config.run.hook, config.run.out), *hooks])
         train_samples = crew.prepare(config)
+        if evaluator:
+            check_batch_size(config, train_samples)
+        self._batch_note = batch_size_note(config, train_samples) if evaluator else ""
         self._config, self._crew, self._view = config, crew, view
         self._out = Path(config.run.out)
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._token = secrets.token_hex(16)
         self._evaluator, self._credentials, self._store_password = evaluator, credentials, store_password
-        self._claim = Claim(self._out)
+        self._claim = self._claimed()
         made = functools.partial(transport, self._token, self._coordinator_failed)
         self._start, self._refused, self._transport = self._found(made)
         self._ledger = Ledger(config, train_samples, begun_at=self._start.samples)
         self._trace: TraceWriter | None = None
-        self._standing = Standing(self._out, config.run.scheme)
+        times = EvaluationTimes(config.evaluation.every, to_target=config.stop.target_accuracy > 0)
+        self._standing = Standing(self._out, config.run.scheme, self._claim.fence, times)
         self._taken = False
         self._is_gone = False  # for everybody else
-        self._results = Results(self._out, self._token, lambda line: view.begin((line,)))
+        self._results = Results(self._out, self._token, lambda line: view.begin((line,)), self._claim.fence)
         self._interrupted, self._where, self._lost_at = "", dict[Party, str](), dict[Party, str]()
         cluster = config.cluster
         node = Node(self._transport, PlainMemory())
@@ -109,6 +115,17 @@ class Conductor:
             done=self._start.done,
             behind=self._start.samples,
         )
+
+    def _claimed(self) -> Claim:
+        """The folder, renewed from now on. Raises ConfigError where another run has it."""
+        waits = self._config.checkpoint.resume == "auto"
+        claim = Claim(self._out, self._token, waits=waits, say=lambda line: self._view.begin((line,)))
+        claim.keep_renewing(self._folder_lost)
+        return claim
+
+    def _folder_lost(self, why: str) -> None:
+        """The folder is another run's: this one ends."""
+        self._events.put(Failure(who=party.COORDINATOR, cause=f"{why}: this run ends", details="", rank=0))
 
     def _found(self, transport: Callable[[], Transport]) -> tuple[Start, list[str], Transport]:
         """Where it begins, and by what transport. The folder is not for others to write into."""
@@ -338,7 +355,7 @@ class Conductor:
         self._where[who] = f"{hello.host}, pid {hello.pid}"
         self._standing.joined(who, hello)
         if who.kind == "worker":
-            self._ledger.seated(who.index, hello.device, self._config.slowdown_of(who.index))
+            self._ledger.seated(who.index, hello.device, self._config.slowdown_of(who.index), hello.host)
         self._lives.joined(who, hello.incarnation)
 
     def started(self, plan: Plan) -> None:
@@ -352,7 +369,7 @@ class Conductor:
         if recipe.scheme != self._config.run.scheme:  # a script has chosen its own
             self._standing.scheme = recipe.scheme
             self._save(recipe.scheme)
-        begun = (*self._refused, *filter(None, [self._start.note]))
+        begun = (*self._refused, *filter(None, [self._start.note, self._batch_note]))
         vault = filter(None, [self._vault.note])
         robust = filter(None, [recipe.robust.note(plan.workers, plan.length)])
         secured = security_note(self._config, self._credentials, plan.mean)
@@ -362,7 +379,8 @@ class Conductor:
 
     def _save(self, scheme: str) -> None:
         """Who watches the run, or simulates it anew, reads there which scheme it has."""
-        with contextlib.suppress(ConfigError, OSError):
+        with contextlib.suppress(ConfigError, OSError, LockLost):
+            self._claim.fence.check()
             config = dataclasses.replace(self._config, run=dataclasses.replace(self._config.run, scheme=scheme))
             configuration.save(config, self._out / "config.toml")
 
@@ -417,9 +435,11 @@ class Conductor:
         while event := self._next_event(0.0):  # what came at the very end, such as a trace that could not be closed
             if isinstance(event, News):
                 self._view.begin((event.line,))
-        if self._results.write(SUMMARY, self._write_summary) and self._evaluator and self._results.in_place(SUMMARY):
+        summary = self._ledger.summary()
+        written = self._results.write(SUMMARY, self._write_summary) and self._results.in_place(SUMMARY)
+        if written and summary.test_accuracy is not None:
             self._results.write(CURVE, functools.partial(curve, self._out))
-        return self._ledger.summary()
+        return summary
 
     @property
     def left(self) -> dict[str, list[str]]:

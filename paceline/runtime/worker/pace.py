@@ -86,7 +86,7 @@ class Pace:
         self._belongings = self._make_belongings(buffers)
         self._diary = Diary(self._node, self.device, self._take_stock)
         session.on_replaced = self._tell_past
-        session.on_capture = lambda contributions, _purpose: self._diary.want(contributions)
+        session.on_capture = lambda order: self._diary.want(order.version)
         self._membership = Membership(seat, session, recipe, self._flat, buffers)
         self.plan = self._membership.join(self._update, measure, behind.clock, behind.samples)
         self._count_samples()
@@ -155,6 +155,8 @@ class Pace:
         stream = self._streams.get(id(data))
         if stream is None:
             stream = self._streams[id(data)] = self._make_stream(data, batch_size, shares)
+            if isinstance(stream, Batches):
+                self._guard.asks_for(batch_size, stream.share_size, len(data) / self.workers)
             if self._behind.memories is not None:
                 stream.go_on(self._behind.memories.entry.position)
                 self._counts.resume(self._behind.memories.entry.steps, stream.samples)

@@ -122,8 +122,8 @@ def test_who_waits_is_told_for_whom_and_only_once() -> None:
     bsp.push(1, clock=1)
     bsp.push(0, clock=1)
     assert bsp.decisions() == [
-        (1, "wait", "waits for workers 0, 2 of its group"),
-        (0, "wait", "waits for worker 2 of its group"),
+        (1, "wait", "waits for workers 0, 2"),
+        (0, "wait", "waits for worker 2"),
     ]
 
 

@@ -209,7 +209,7 @@ def test_the_command_writes_figures_and_a_report_and_names_what_it_leaves_out(
     assert main(["plot", str(tmp_path / "a"), *only, "--report", str(tmp_path / "r.html")]) == 0
     assert {path.name for path in (tmp_path / "f").iterdir()} == {"accuracy-time.png", "accuracy-time.svg"}
     assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
-    assert "staleness: the runs have nothing to show in it" in capsys.readouterr().err
+    assert "there is nothing to draw in staleness" in capsys.readouterr().err
     assert main(["plot", str(tmp_path / "a"), "--only", "trafic"]) == 2
     assert "did you mean 'traffic'?" in capsys.readouterr().err
 

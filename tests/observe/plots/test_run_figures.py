@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 import struct
@@ -11,10 +12,17 @@ from typing import Any
 
 import pytest
 
+import paceline.schemes  # noqa: F401  registers them
+from paceline.core import scheme
 from paceline.core.errors import PacelineError
-from paceline.core.trace import Ended, Membership, Span
+from paceline.core.trace import Ended, Membership
+from paceline.observe import watch
+from paceline.observe.plots import style as canvas
+from paceline.observe.plots.curves import accuracy
+from paceline.observe.plots.digest import entries
 from paceline.observe.plots.run_figures import curve, curve_figure, race, race_figure
-from paceline.observe.plots.style import ACTIVITIES
+from paceline.observe.plots.style import ACTIVITIES, LINES
+from paceline.observe.runs.run_folders import Run, groups
 from paceline.observe.runs.summary import Summary, write_summary
 from paceline.observe.trace.trace_file import TraceWriter
 from tests.observe.fake_runs import evaluations, summary
@@ -88,22 +96,10 @@ def test_a_missed_target_has_a_line_and_no_mark() -> None:
     assert top.get_ylim()[1] > 0.9
 
 
-def test_a_run_without_an_evaluation_says_so() -> None:
-    figure = curve_figure(summary(test_accuracy=None, seconds_to_target=None), [])
-    assert [text.get_text() for text in figure.axes[0].texts if "evaluation" in text.get_text()]
-    assert legend(figure.axes[0])[0] == "bsp  not evaluated"
-
-
-def test_a_run_that_trained_no_model_shows_its_first_steps_instead() -> None:
-    spans = [Span(at=0.1 * n, rank=n % 4, activity="computing", seconds=0.1, steps=1) for n in range(1, 101)]
-    figure = curve_figure(summary(workers=4, test_accuracy=None, seconds_to_target=None), spans)
-    top, bottom = figure.axes
-    assert len(top.get_yticklabels()) == len(bottom.get_yticklabels()) == 4
-    assert 0 < top.get_xlim()[1] <= 10
-    assert not [text for text in top.texts if "evaluation" in text.get_text()]
-    assert len([text for text in top.texts if "waits 0%" in text.get_text()]) == 4
-    many = curve_figure(summary(workers=32, test_accuracy=None, seconds_to_target=None), spans).axes[0]
-    assert [text for text in many.texts if "evaluation" in text.get_text()]  # too many rows to be told apart
+def test_a_race_in_which_nothing_was_evaluated_has_no_empty_panel() -> None:
+    runs = [(summary(name, test_accuracy=None, seconds_to_target=None), []) for name in ("bsp", "asp")]
+    (bars,) = race_figure(runs).axes
+    assert len(bars.patches) == 3 * 4 * 2
 
 
 def test_a_second_run_in_one_trace_is_drawn_alone() -> None:
@@ -137,11 +133,48 @@ def test_the_race_draws_one_line_a_scheme_and_ranks_them_in_the_legend() -> None
     assert len(bottom.patches) == 3 * 4 * 5
 
 
-def test_a_scheme_has_the_colour_of_its_place_in_the_list_whoever_wins() -> None:
-    colours = [line.get_color() for line in race_figure(five(4)).axes[0].lines if len(line.get_xdata()) > 2]
+def test_a_scheme_has_its_colour_in_every_race_whoever_wins() -> None:
+    def colours(runs: list[tuple[Summary, Any]]) -> list[str]:
+        return [line.get_color() for line in race_figure(runs).axes[0].lines if len(line.get_xdata()) > 2]
+
     slower = [(summary("bsp", seconds_to_target=1.0), evaluations(1.0)), *five(4)[1:]]
-    again = [line.get_color() for line in race_figure(slower).axes[0].lines if len(line.get_xdata()) > 2]
-    assert colours == again
+    assert colours(five(4)) == colours(slower) == colours(five(4)[::-1])[::-1]
+    assert colours(five(4)[3:]) == colours(five(4))[3:]
+
+
+def test_a_race_and_plot_give_a_scheme_the_same_colour_dashes_and_mark() -> None:
+    names = ("esync", "weedout", "bsp", "lbbsp", "a-scheme-of-their-own")
+    runs = [(summary(name, parameters={"p": name}), evaluations()) for name in names]
+    race_lines = [line for line in race_figure(runs).axes[0].lines if len(line.get_xdata()) > 2]
+    found = [Run(path=Path(s.scheme), summary=s, records=functools.partial(list, e)) for s, e in reversed(runs)]
+    drawn, _ = entries(groups(found))
+    plot = accuracy(drawn, "time")
+    assert plot is not None
+    plot_lines = [line for line in plot.axes[0].lines if len(line.get_xdata()) > 2]
+
+    def look(line: Any) -> tuple[str, str]:
+        return line.get_color(), line.get_linestyle()
+
+    assert [look(line) for line in race_lines] == [look(line) for line in plot_lines[::-1]]
+    assert (
+        len({canvas.mark(entry.look)["marker"] for entry in drawn if canvas.look(entry.look)["color"] == LINES[0]}) == 2
+    )
+
+
+def test_every_scheme_has_a_look_of_its_own() -> None:
+    assert sorted(canvas.SCHEMES) == sorted(scheme.names())
+    known = canvas.looks(canvas.SCHEMES)
+    assert known == list(range(len(canvas.SCHEMES)))
+    assert len({str(canvas.look(n)) for n in known}) == len(known)
+    twice = canvas.looks(["ssp", "bsp", "ssp", "mine", "mine"])
+    assert twice[:2] == canvas.looks(["ssp", "bsp"])
+    assert len(set(twice)) == 5
+
+
+def test_the_page_has_the_colours_of_the_figures() -> None:
+    style = (Path(watch.__file__).parent / "page" / "watch.css").read_text("utf-8")
+    for activity, colour in ACTIVITIES.items():
+        assert f"--{activity}: {colour.lower()};" in style
 
 
 @pytest.mark.parametrize("workers", [1, 3, 4, 32])

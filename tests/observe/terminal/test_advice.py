@@ -5,7 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from paceline.observe.terminal.advice import EXACT, GOSSIP, LATE, LOCAL, LOSSY, Prospect, advice_text, ranked, verdict
+from paceline.observe.terminal.advice import (
+    EXACT,
+    GOSSIP,
+    LATE,
+    LOCAL,
+    LOSSY,
+    Prospect,
+    advice_text,
+    ranked,
+    stable_rate,
+    verdict,
+)
 from tests.observe.fake_runs import summary, worker
 
 
@@ -51,6 +62,28 @@ def test_a_lead_is_put_as_the_samples_it_may_cost() -> None:
     assert lines[0].startswith("Without risk: safe, 100 samples/s")
     assert "unless it needs more than 2.50 times as many samples" in lines[1]
     assert "3.0 versions late" in lines[1]
+
+
+def test_what_lateness_asks_of_the_learning_rate_is_said_unless_late_gradients_count_less() -> None:
+    plain, weighed = (
+        prospect("asp", 250, **stale(15.0), parameters={"weighting": rule}) for rule in ("none", "inverse")
+    )
+    assert "only up to 5% of" in verdict([prospect("safe", 100), plain])[1]
+    assert "stable" not in verdict([prospect("safe", 100), weighed])[1]
+
+
+def test_the_stable_rate_is_where_sgd_on_a_parabola_with_late_gradients_turns_from_falling_to_growing() -> None:
+    for late in (0, 1, 4, 15):
+        ends = []
+        for part in (0.98, 1.02):
+            w = [1.0] * (late + 1)
+            for _ in range(20000):
+                w.append(w[-1] - 2 * part * stable_rate(late) * w[-1 - late])
+                if abs(w[-1]) > 1e6:
+                    break
+            ends.append(max(map(abs, w[-50:])))
+        assert ends[0] < 1e-3
+        assert ends[1] > 1e3
 
 
 def test_a_small_lead_is_not_worth_another_scheme() -> None:

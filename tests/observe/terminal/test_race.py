@@ -127,3 +127,9 @@ def test_numbers_are_short_and_never_lie_by_a_unit() -> None:
     assert [count_text(c) for c in (0, 0.5, 7.25, 9999, 9999.6, 99_950, 999_500, 1e6, 5e12)] == [
         *("0", "0.50", "7.25", "9999", "10.0k", "100k", "1.0M", "1.0M", "5.0T"),
     ]
+
+
+def test_where_nothing_was_evaluated_nobody_is_marked_as_the_winner() -> None:
+    runs = [summary(name, test_accuracy=None, seconds_to_target=None, target_accuracy=None) for name in ("bsp", "asp")]
+    assert "*" not in race_text(runs)
+    assert "there is no winner" in race_text(runs)

@@ -54,13 +54,20 @@ class Node:
 
     def __init__(self, states: Sequence[SliceState], error: Exception | None = None) -> None:
         self.states, self.error = states, error
+        self.captures = [0] * len(states)  # of which one each server shows slices
+        self.deaf: set[int] = set()  # servers that go on showing those of the capture before
+
+    def capture(self, order: control.Capture) -> None:
+        if order.version != FORGET:
+            self.captures = [old if at in self.deaf else order.number for at, old in enumerate(self.captures)]
 
     def version_of(self, who: Party, what: str) -> float:
         return 0.0
 
     def exhibits_of(self, who: Party, wanted: Sequence[tuple[str, int]]) -> list[Exhibit]:
         of = self.states[who.index]
-        return [state_exhibit(of.facts, of.vectors, NOTHING) for _ in wanted]
+        facts = {**of.facts, "capture": self.captures[who.index]}
+        return [state_exhibit(facts, of.vectors, NOTHING) for _ in wanted]
 
     def exhibit(self, to: Any, what: str) -> Exhibit:
         name = what.rpartition("/")[2]
@@ -83,7 +90,7 @@ def session_of(node: Node) -> Any:
         lost_ranks=(),
         departed=(),
         total_samples=0,
-        tell_servers=lambda count, message: None,
+        tell_servers=lambda count, message: node.capture(message),
         tell_worker=lambda rank, message: True,
         reports=types.SimpleNamespace(note=notes.append, flush=lambda: None),
     )
@@ -149,6 +156,24 @@ def test_slices_of_one_scale_are_kept_to_the_bit(tmp_path: Path) -> None:
     raw = torch.cat([rule.v.tensor for _, rule in slices if rule.v is not None])
     assert torch.equal(start.tensors(OPTIMIZER)["momentum"], raw)
     assert WEIGHTS not in start.tensors(OPTIMIZER)
+
+
+def test_slices_of_two_captures_are_no_checkpoint_and_the_run_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout = lay_out(LENGTH, 2)
+    node = Node([state_of(*trained(part, (0, 1, 2))) for part in layout.slices])
+    keeping = keeper(tmp_path, node, layout)
+    keeping.save(0.5)
+    assert Folder(tmp_path / "checkpoints").numbers() == [1]
+    node.deaf = {1}
+    keeping.save(0.6)
+    assert Folder(tmp_path / "checkpoints").numbers() == [1]
+    assert "a checkpoint was not saved, the run goes on: its slices are of captures 1, 2" in capsys.readouterr().err
+    node.deaf = set()
+    keeping.save(0.7)
+    assert Folder(tmp_path / "checkpoints").numbers() == [1, 2]
+    assert "capture" not in Folder(tmp_path / "checkpoints").manifest(2).facts
 
 
 @pytest.mark.parametrize("error", [PeerLost("lost worker 0"), TimedOut("no answer of worker 0 within 60 s")])

@@ -12,6 +12,7 @@ import torch
 
 from paceline.core.errors import PeerLost
 from paceline.core.fault_tolerance.replication import SliceState
+from paceline.core.paramserver.gated_server import Push
 from paceline.core.role import Place
 from paceline.core.scheme import make
 from paceline.engine.optim.optimizers import make_rule
@@ -20,10 +21,11 @@ from paceline.engine.vectors.flat import Flat
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.hosted_slice import Hosted
 from paceline.live.node.node import Node
+from paceline.live.node.published_state import STATE
 from paceline.live.party import COORDINATOR, server
 from paceline.live.protocol.control_messages import Ready
-from paceline.live.state.slice_state import SNAPSHOT, fetch
-from paceline.runtime.checkpointing.slice_capture import WEIGHTS, Captures
+from paceline.live.state.slice_state import SNAPSHOT, VERSION, Mixed, fetch, of_capture, state_exhibit
+from paceline.runtime.checkpointing.slice_capture import NOTHING, WEIGHTS, Captures
 from paceline.runtime.server import snapshot_store as vault
 from paceline.runtime.server.snapshot_store import Vault, _Snapshot
 from paceline.runtime.spec.job_spec import Recipe
@@ -118,6 +120,51 @@ def test_a_slice_that_was_not_updated_yet_takes_nothing_from_the_others(room: Ro
     Captures(room.server, hosted, rules, SNAPSHOT).want(0)
     states = fetch(room.keeper, S0, [0, 1], SNAPSHOT)
     assert [sorted(state.vectors) for state in states] == [["weights"], ["momentum", "weights"]]
+
+
+def test_a_snapshot_is_of_one_capture_and_has_all_slices_as_they_were_then(room: Room) -> None:
+    """What was kept for the snapshot before is in no later one."""
+    rules = [make_rule(OptimizerRecipe(lr=0.1)) for _ in range(2)]
+    hosted = [
+        Hosted(
+            3, make("asp", {}).Server(None, Place(me=at, workers=(0,), w=Flat.wrap(torch.ones(3)), update=rules[at]))
+        )
+        for at in range(2)
+    ]
+    captures = Captures(room.server, hosted, rules, SNAPSHOT)
+    room.vault._homes = ((0, 0), (0, 1))
+    room.vault._tell_all = lambda order: captures.want(order.version, order.number)  # type: ignore[method-assign]
+    for clock in (1, 2, 3):
+        room.vault._take(room.vault._capture(0))
+        assert room.vault._snapshot is not None
+        found = [state.vectors[WEIGHTS].value() for state in room.vault._snapshot.slices.values()]
+        for of, w in zip(hosted, found, strict=True):
+            assert of.role is not None
+            assert torch.equal(w, of.role.model()[0].value())
+            list(of.role.on(0.0, 0, Push(g=Flat.wrap(torch.ones(3)), clock=clock, samples=8)))
+
+
+def test_slices_of_two_captures_make_no_snapshot_and_are_not_restored(room: Room) -> None:
+    numbers = [1, 1]
+    w = Flat.wrap(torch.tensor([1.0]))
+    room.server.exhibits[VERSION] = lambda at: (NOTHING, 0.0)
+    room.server.exhibits[f"snapshot/{STATE}"] = lambda at: state_exhibit({"capture": numbers[at]}, [WEIGHTS], NOTHING)
+    room.server.exhibits[f"snapshot/{WEIGHTS}"] = lambda at: w
+    room.vault._homes = ((0, 0), (0, 1))
+    room.vault._tell_all = lambda order: None  # type: ignore[method-assign]
+    room.vault._take(room.vault._capture(0))
+    before = room.vault._snapshot
+    for mixed in ([2, 1], [1, 2], [1, 1]):
+        numbers[:] = mixed
+        room.vault._captures = 1
+        with pytest.raises(Mixed, match="not all of one"):
+            room.vault._capture(0)
+    assert room.vault._snapshot is before
+    numbers[:] = [1, 2]
+    with pytest.raises(Mixed, match="captures 1, 2"):
+        fetch(room.keeper, S0, [0, 1], SNAPSHOT)
+    with pytest.raises(Mixed):
+        _Snapshot({at: of_capture(SliceState({WEIGHTS: w}, {}), at) for at in range(2)})
 
 
 def test_while_servers_read_one_it_stays(room: Room) -> None:

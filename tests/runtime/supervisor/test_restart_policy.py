@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from paceline.live.party import server, worker
+from paceline.live.party import EVALUATOR, server, worker
 from paceline.runtime.supervisor.restart_policy import (
+    LATER_LIVES,
+    LATER_SECONDS,
     PAUSE_SECONDS_MAX,
     SHORT_SECONDS,
     EvaluatorRestarts,
@@ -39,6 +41,22 @@ def test_short_lives_make_the_pause_longer_up_to_a_limit_and_a_long_one_shortens
 
 def test_no_restarts_means_none() -> None:
     assert Restarts(0).ended(1.0, worker(0)) != ""
+
+
+def test_an_evaluator_whose_restarts_are_used_up_is_tried_again_later_a_bounded_number_of_times() -> None:
+    restarts, now, pauses = Restarts(1), 1000.0, []
+    assert restarts.ended(now, EVALUATOR, later=LATER_LIVES) == ""
+    assert restarts.due(now) == [EVALUATOR]
+    for _ in range(LATER_LIVES):
+        now += 100.0
+        assert restarts.ended(now, EVALUATOR, later=LATER_LIVES) == ""
+        pauses.append(pause := restarts.pause(now, EVALUATOR))
+        assert restarts.due(now + pause - 0.1) == []
+        now += pause
+        assert restarts.due(now) == [EVALUATOR]
+    assert pauses == [LATER_SECONDS * n for n in range(1, LATER_LIVES + 1)]
+    assert "not started again" in restarts.ended(now, EVALUATOR, later=LATER_LIVES)
+    assert "not started again" in Restarts(0).ended(now, EVALUATOR, later=LATER_LIVES), "--restarts 0 means none"
 
 
 def test_a_server_is_replaced_once_it_is_given_up_and_its_process_has_ended_whichever_is_heard_first() -> None:

@@ -93,6 +93,8 @@ function show(state) {
   set("count", state.here === state.workers ? whole(state.workers) : `${whole(state.here)} of ${whole(state.workers)}`);
   set("strip-title", `where the time went, ${clock(state.strip[0])} to ${clock(state.strip[1])}`);
   showHoldup(state);
+  $("collapse").hidden = !state.collapse;
+  set("collapse", state.collapse && `${state.collapse} ${(page.about && page.about.way_out) || ""}`);
   showCharts(state);
   showBands(state.bands);
   showRows(state);
@@ -117,6 +119,8 @@ function showHoldup(state) {
     bars("cost-bars", [["now, all", held.rate, true], [`without ${shortName(held.ranks)}`, held.without, false]]);
   }
   $("foretold").hidden = !state.foretold.length;
+  $("withheld").hidden = !state.withheld;
+  set("withheld", state.withheld);
   const own = page.about && page.about.scheme;
   bars("foretold-bars", state.foretold.map((row) => [row.scheme, row.rate, row.scheme === own, row.kind]));
 }

@@ -5,6 +5,7 @@
     weights changed later                            a warning: what becomes of that depends on the scheme
     pace.step() without a gradient                   a warning
     many batches, or all of an epoch, and no step    a warning
+    batches larger than an equal share of the data   a warning: each is one pass over the worker's share
     parameters added, unfrozen or given to the       a warning: only what was there at `join` is trained
       optimizer after `join`
 
@@ -98,6 +99,14 @@ class LoopGuard:
             )
 
     # ---- batches -----------------------------------------------------------------------------------------
+    def asks_for(self, batch_size: int, share: int, equal_share: float) -> None:
+        """The loop asks for batches of that size; this worker has `share` samples, of equal shares `equal_share`.
+
+        Who has been given fewer than others, or none, has so on purpose.
+        """
+        if batch_size > max(share, equal_share + 1):
+            self._say(f"batches of {batch_size} samples, and this worker's share has {share}: it gets batches of those")
+
     def batch(self) -> None:
         """The loop gets a batch."""
         self._batches += 1

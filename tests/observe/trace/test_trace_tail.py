@@ -11,10 +11,10 @@ import pytest
 from paceline.core.errors import PacelineError
 from paceline.core.trace import Ended, Evaluated, Span
 from paceline.observe.trace.trace_file import TraceWriter
+from paceline.observe.trace.trace_tail import Follower
 from paceline.observe.watch.page_data import Query
 from paceline.observe.watch.reader import Foretold, Reader
 from paceline.observe.watch.state import State
-from paceline.observe.watch.trace_tail import Follower
 
 LINE = b'{"kind":"ended","at":1.0,"reason":"steps"}\n'
 

@@ -1,0 +1,105 @@
+"""What scripts print: on the terminal behind the name of who printed it, and in a log for each party.
+
+Forty workers of one script warn forty times in the same words. So a line in the form of Python's warnings is held back
+for HOLD_SECONDS, and is shown once for all workers that have said it by then:
+
+    [workers 0-39] train.py:12: UserWarning: 100 batches without pace.step()
+
+Logs have every line of everybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paceline.core.safe_path import safe_join
+from paceline.live.party import Party
+from paceline.observe.terminal.number_format import ranks_text
+
+HOLD_SECONDS = 0.5
+WARNING = re.compile(r":\d+: \w*Warning: ")
+"""As in `train.py:12: UserWarning: ...`; the source line may follow, behind two blanks."""
+
+
+@dataclass(slots=True)
+class _Warning:
+    """`who`: all that have said it, as they are shown; `source`: the line of code under it, or empty."""
+
+    who: dict[str, Party] = field(default_factory=dict)
+    source: str = ""
+
+
+class Output:
+    """Called with each line that a party prints, from any thread."""
+
+    def __init__(self, out: str) -> None:
+        self._logs = Path(out) / "logs"
+        self._lock = threading.Lock()
+        self._held: dict[str, _Warning] = {}
+        self._last: dict[str, str] = {}  # by party: the warning under which its next line may be the source
+        self._timer: threading.Timer | None = None
+
+    def __call__(self, party: str, line: str) -> None:
+        """`party` may have its host behind it, in brackets."""
+        who = Party.parse(party.partition(" (")[0])
+        with self._lock:
+            self._log(who, line)
+            if not self._hold(party, who, line):
+                _show(party, line)
+
+    def flush(self) -> None:
+        """Shows what is held back."""
+        with self._lock:
+            held, self._held, self._timer = self._held, {}, None
+            for line, warning in held.items():
+                name = _name(warning.who)
+                _show(name, line)
+                if warning.source:
+                    _show(name, warning.source)
+
+    def close(self) -> None:
+        """Shows the rest."""
+        if (timer := self._timer) is not None:
+            timer.cancel()
+        self.flush()
+
+    def _hold(self, party: str, who: Party, line: str) -> bool:
+        """Is this line a warning, or the source line of one, that is shown later or has been?"""
+        before = self._last.pop(party, None)
+        if before is not None and line.startswith("  "):
+            if before in self._held:
+                self._held[before].source = line
+                return True
+            return False  # the warning was shown a moment ago, without it
+        if not WARNING.search(line):
+            return False
+        self._held.setdefault(line, _Warning()).who[party] = who
+        self._last[party] = line
+        if self._timer is None:
+            self._timer = threading.Timer(HOLD_SECONDS, self.flush)
+            self._timer.daemon = True
+            self._timer.start()
+        return True
+
+    def _log(self, who: Party, line: str) -> None:
+        with contextlib.suppress(OSError):  # a full disk ends no run
+            self._logs.mkdir(parents=True, exist_ok=True)
+            with safe_join(self._logs, f"{str(who).replace(' ', '-')}.log").open("a", encoding="utf-8") as log:
+                log.write(line + "\n")
+
+
+def _name(who: dict[str, Party]) -> str:
+    """The party as it is shown, or `workers 0-39`; a host is named where there is one party only."""
+    if len(who) == 1:
+        return next(iter(who))
+    return f"{next(iter(who.values())).kind}s {ranks_text(party.index for party in who.values())}"
+
+
+def _show(name: str, line: str) -> None:
+    sys.stdout.write(f"[{name}] {line}\n")
+    sys.stdout.flush()

@@ -1,0 +1,92 @@
+"""Tells a run whose model has not learned, or has lost what it had, by its evaluations; and what may help.
+
+The latest evaluations (a quarter of all, three at least) are judged by their medians. Something is said where
+
+    no number    the last loss is NaN or infinite
+    guessing     the accuracy is that of always giving the most common answer (`Evaluated.chance`), within 10 % of what
+                 lies between that and 1; and the loss has not fallen, or is what constant answers cost
+    lost         the accuracy is below 60 % of the best before, and the loss has not fallen since the first evaluation
+    unsteady     the loss once was twice that of a model that knows nothing, and is still near the latter, with an
+                 accuracy nearer to guessing than to 1
+
+and, but for the first, where there is enough to judge by: EVALUATIONS_MIN evaluations and STEPS_MIN steps of all
+workers. A model that began well, as in a resumed run, has a better accuracy than chance; so has one that overfits,
+though its loss rises. Where nobody knows the accuracy of chance (a task without classes, an old trace), only a loss
+that is no number is told.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from paceline.core.trace import Evaluated
+from paceline.observe.terminal.number_format import accuracy_text
+
+EVALUATIONS_MIN = 6
+STEPS_MIN = 500
+EPOCHS_MIN = 2.0
+LATEST_MIN = 3
+NEAR_CHANCE, FAR_FROM_ONE = 0.1, 0.25
+"""Of what lies between the accuracy of chance and 1."""
+FALLEN = 0.95
+"""A loss that is at least this share of another one has not fallen below it."""
+KEPT = 0.6
+PEAK = 2.0
+NEAR_FIRST = 0.7
+
+
+def collapse(evaluations: Sequence[Evaluated], steps: int) -> str:
+    """What is wrong with the model, in a sentence; nothing unless the evidence suffices.
+
+    `evaluations` by time; `steps`: of all workers.
+    """
+    if not evaluations:
+        return ""
+    last = evaluations[-1]
+    if not math.isfinite(last.loss):
+        return f"The loss of the model is {last.loss}: training went wrong."
+    if len(evaluations) < EVALUATIONS_MIN or steps < STEPS_MIN or not 0 < last.chance < 1:
+        return ""
+    count = max(LATEST_MIN, len(evaluations) // 4)
+    return _judged(evaluations[:-count], evaluations[-count:], last.chance)
+
+
+def _judged(before: Sequence[Evaluated], latest: Sequence[Evaluated], chance: float) -> str:
+    accuracy = statistics.median(evaluated.accuracy for evaluated in latest)
+    loss = statistics.median(evaluated.loss for evaluated in latest)
+    first, best = before[0].loss, max(evaluated.accuracy for evaluated in before)
+    # Constant answers cost the entropy of the classes, at least -log of the share of the most common one. With classes
+    # as uneven as 9 to 1 that is too little to tell anything by.
+    constant = -math.log(chance) if chance <= 0.5 else math.inf
+    fallen = loss < FALLEN * first
+    if accuracy <= chance + NEAR_CHANCE * (1 - chance) and (not fallen or loss >= FALLEN * constant):
+        return (
+            f"The model does no better than guessing: accuracy {accuracy_text(accuracy)}, and always giving the most "
+            f"common answer has {accuracy_text(chance)}; loss {loss:.3g}, {first:.3g} at first."
+        )
+    if accuracy < KEPT * best and not fallen:
+        return (
+            f"The model has lost what it had learned: accuracy {accuracy_text(accuracy)}, {accuracy_text(best)} at its "
+            f"best; loss {loss:.3g}, {first:.3g} at first."
+        )
+    peak = max(evaluated.loss for evaluated in before if not math.isnan(evaluated.loss))
+    ignorant = max(first, constant) if math.isfinite(constant) else first
+    if accuracy <= chance + FAR_FROM_ONE * (1 - chance) and peak > PEAK * ignorant and loss > NEAR_FIRST * ignorant:
+        return (
+            f"The loss of the model does not fall: {first:.3g} at first, {peak:.3g} at its worst, {loss:.3g} at last; "
+            f"accuracy {accuracy_text(accuracy)}."
+        )
+    return ""
+
+
+def way_out(scheme: str, parameters: dict[str, Any], lr: float, workers: int) -> str:
+    """What may help. `parameters`: all of the scheme, by name."""
+    if "weighting" not in parameters:
+        return f"A way out: a lower --lr ({lr:g} now), --clip-norm, or another scheme."
+    ways = [f"a lower --lr ({lr:g} now; divided by the {workers} workers it is {lr / workers:.2g})"]
+    if parameters["weighting"] == "none":
+        ways.append(f"--{scheme}.weighting inverse, by which late gradients count less")
+    return f"Gradients come late under {scheme}, the later the more workers. A way out: {', '.join(ways)}, or bsp."

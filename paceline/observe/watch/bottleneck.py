@@ -1,0 +1,87 @@
+"""Whether the exchange holds everybody up: servers that answer late, or links on which bytes take long.
+
+A step of worker i takes p_i = b_i + c_i + w_i seconds: b_i without the exchange, c_i of sending and receiving, w_i of
+waiting. Of w_i so much is explained by the other workers as the last of them is expected to come later than i: M - b_i,
+M being the mean of the largest b_j (`paceline.observe.watch.straggler`). So the exchange takes
+
+    x_i = max(0, w_i + c_i - max(0, M - b_i))
+
+and everybody is held up by it where x_i / p_i is at least SHARE for every i, also the one that loses least. Who holds
+the others up by a slow link of its own is a straggler, and is named before this is asked.
+A single worker whose bytes take long where those of the others do not has a slow link.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from paceline.observe.watch.straggler import Rider, latest
+from paceline.observe.watch.worker_rates import Pace
+
+SHARE = 0.5
+"""Of a step: an exchange that takes less is nobody's fault."""
+SPANS_MIN = 3.0
+"""The sums of a pace forget: more than five steps are never in them."""
+TIMES = 3.0
+"""A link is slow where bytes take so many times what they take the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bottleneck:
+    """Seconds a step, of worker `rank`, which loses least: the exchange, bytes that moved, and all of the step."""
+
+    rank: int
+    exchange_s: float
+    bytes_s: float
+    step_s: float
+
+    @property
+    def share(self) -> float:
+        return self.exchange_s / self.step_s
+
+    @property
+    def waiting_s(self) -> float:
+        """Of the exchange: nothing of this worker's moved."""
+        return max(0.0, self.exchange_s - self.bytes_s)
+
+
+def bottleneck(paces: Sequence[Pace], riders: Sequence[Rider]) -> Bottleneck | None:
+    """None where the exchange takes less than SHARE of a step of anybody, or too little is known."""
+    if not riders or any(paces[rider.rank].latest.spans < SPANS_MIN for rider in riders):
+        return None
+    moved = {rider.rank: min(communicating_s(paces[rider.rank]), rider.own_s) for rider in riders}
+    alone = [replace(rider, own_s=rider.own_s - moved[rider.rank]) for rider in riders]
+    last = latest(alone)
+    found = [
+        Bottleneck(
+            rank=rider.rank,
+            exchange_s=max(0.0, rider.waiting_s + moved[rider.rank] - max(0.0, last - rider.own_s)),
+            bytes_s=moved[rider.rank],
+            step_s=rider.step_s + moved[rider.rank],
+        )
+        for rider in alone
+        if rider.step_s > 0
+    ]
+    least = min(found, key=lambda one: one.share, default=None)
+    return least if least is not None and least.share >= SHARE else None
+
+
+def slow_links(paces: Sequence[Pace]) -> list[Pace]:
+    """Workers whose bytes take TIMES as long as the median worker's and SHARE of their own step; not most of them."""
+    known = [pace for pace in paces if pace.here and pace.latest.spans >= SPANS_MIN]
+    if len(known) < 3:
+        return []
+    usual = statistics.median_low([communicating_s(pace) for pace in known])
+    slow = [
+        pace
+        for pace in known
+        if communicating_s(pace) > TIMES * usual and communicating_s(pace) >= SHARE * (pace.own_s or 1.0)
+    ]
+    return sorted(slow, key=communicating_s, reverse=True)
+
+
+def communicating_s(pace: Pace) -> float:
+    """Seconds a step in which the worker sent and received, and did nothing else."""
+    return pace.latest.communicating / pace.latest.steps if pace.latest.steps else 0.0

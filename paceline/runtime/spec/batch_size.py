@@ -1,0 +1,30 @@
+"""What is said of a batch that is larger than the data, or than one worker's part of them."""
+
+from __future__ import annotations
+
+from paceline.config import Config
+from paceline.core.errors import ConfigError
+from paceline.engine.data.partition_plan import parse_shares
+from paceline.observe.terminal.number_format import counted
+
+EQUAL = ("uniform", "class")
+"""Kinds of shares that are known to be equal before the labels are."""
+
+
+def check_batch_size(config: Config, train_samples: int) -> None:
+    """Raises ConfigError where one mini-batch would hold more samples than there are."""
+    size = config.data.batch_size
+    if size > train_samples:
+        raise ConfigError(f"--batch-size {size}: {config.data.name} has {train_samples} samples to train on")
+
+
+def batch_size_note(config: Config, train_samples: int) -> str:
+    """A line for the user where no worker has samples enough for a whole mini-batch, or nothing."""
+    size, workers = config.data.batch_size, config.cluster.workers
+    share = -(-train_samples // workers)
+    if parse_shares(config.data.shares).kind not in EQUAL or size <= share:
+        return ""
+    return (
+        f"--batch-size {size} is more than a worker's share of the data: each of {workers} workers has "
+        f"{counted(share, 'sample')} at most, so a step is one pass over them"
+    )

@@ -1,0 +1,109 @@
+"""Servers and links that hold everybody up are named on simulated runs; on healthy ones nobody is."""
+
+from __future__ import annotations
+
+import pytest
+
+import paceline.schemes  # noqa: F401  enters the catalogue
+from paceline.core.scheme import make
+from paceline.core.trace import Applied, Membership, Span
+from paceline.core.vector import Ghost
+from paceline.observe.watch.page_data import exchange_text, told
+from paceline.observe.watch.state import State
+from paceline.sim import Simulation, Steps
+from paceline.sim.cluster.toml_file import parse
+
+WORKERS = """
+step_s = 0.02
+[[hosts]]
+name = "w"
+count = {workers}
+[[hosts.devices]]
+jitter = {jitter}
+"""
+SERVER = """
+[[hosts]]
+name = "s"
+servers = {servers}
+bandwidth_gbps = {gbps}
+latency_s = {latency_s}
+"""
+ONE_FAR = """
+[[hosts]]
+name = "far"
+bandwidth_gbps = 0.01
+[[hosts.devices]]
+"""
+
+
+def played(scheme: str, cluster: str) -> State:
+    parsed = parse(cluster)
+    state = State(parsed.workers)
+    work = Steps(lambda rank, rng: parsed.step_s, samples=lambda rank: 32)
+    Simulation(make(scheme, {}), Ghost(10_000), work, cluster=parsed, trace=state.add, watched=False).run(until=6.0)
+    return state
+
+
+def cluster(
+    *, workers: int = 4, jitter: float = 0.05, gbps: float = 10.0, latency_s: float = 0.0, servers: int = 1
+) -> str:
+    server = SERVER.format(servers=servers, gbps=gbps, latency_s=latency_s)
+    return WORKERS.format(workers=workers, jitter=jitter) + server
+
+
+def sentence(state: State) -> str:
+    return str(told(state, state.holdup())["sentence"])
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "ssp"])
+def test_a_thin_link_of_the_server_is_named(scheme: str) -> None:
+    said = sentence(played(scheme, cluster(gbps=0.01)))
+    assert said.startswith("Server 0 or its link holds everybody up")
+
+
+def test_a_far_server_is_named() -> None:
+    assert sentence(played("bsp", cluster(latency_s=0.05))).startswith("Server 0 or its link holds everybody up")
+
+
+def test_of_several_servers_it_is_said_that_it_is_one_of_them() -> None:
+    said = sentence(played("bsp", cluster(latency_s=0.05, servers=3)))
+    assert said.startswith("One of the 3 servers or their links holds everybody up")
+
+
+def test_a_server_that_answers_late_is_told_from_a_thin_link() -> None:
+    state = State(workers=2)
+    for n in range(40):
+        for rank in range(2):
+            at = 0.4 * n
+            state.add(Span(at=at + 0.1, rank=rank, activity="computing", seconds=0.1, steps=1, samples=8, exchanges=1))
+            state.add(Span(at=at + 0.38, rank=rank, activity="waiting", seconds=0.28))
+            state.add(Span(at=at + 0.4, rank=rank, activity="communicating", seconds=0.02))
+        state.add(Applied(at=at, shard=0, ranks=(0, 1), version=n + 1, staleness=0, weight=1.0, samples=16))
+    assert "280 ms of it into waiting for the server" in sentence(state)
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp"])
+def test_a_worker_with_a_thin_link_is_named_with_its_link(scheme: str) -> None:
+    said = sentence(played(scheme, cluster(workers=3) + ONE_FAR))
+    assert ("Worker 3 holds the others up" in said) == (scheme == "bsp")
+    assert "The link of worker 3 is slow" in said
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "ssp", "esync", "localsgd"])
+@pytest.mark.parametrize("jitter", [0.0, 0.1, 0.6])
+def test_nobody_is_named_in_a_healthy_run_however_much_its_steps_vary(scheme: str, jitter: float) -> None:
+    state = played(scheme, cluster(workers=8, jitter=jitter))
+    assert exchange_text(state) == ""
+    assert "link" not in sentence(state)
+
+
+def test_a_straggler_is_not_the_fault_of_servers() -> None:
+    slow = '\n[[hosts]]\nname = "slow"\n[[hosts.devices]]\nfactor = 8\n'
+    assert exchange_text(played("bsp", cluster(workers=3) + slow)) == ""
+
+
+def test_where_all_have_left_the_page_does_not_say_that_nobody_has_begun() -> None:
+    state = played("bsp", cluster(workers=2))
+    for rank in range(2):
+        state.add(Membership(at=state.now, party=f"worker {rank}", event="left"))
+    assert sentence(state) == "All workers have left."
