@@ -2,30 +2,42 @@
 
     paceline:RUN:checkpoints        the numbers of those there are, in order
     paceline:RUN:N:manifest         as in a folder, with sizes and checksums of all files
+    paceline:RUN:N:seal             where there is a key: digests of all files, signed with the manifest
     paceline:RUN:N:pieces           the keys of all pieces
     paceline:RUN:N:FILE:K           piece K of a file; a string of Redis holds 512 MiB at most
 
 Pieces come first and vanish by themselves after a day; one transaction lets them stay, writes the manifest and
 enters the number. A writer that is killed at any instant leaves the old checkpoint or the new one.
+
+Whoever may write to the server may put any weights there. So a store beyond this machine needs a key
+(PACELINE_CHECKPOINT_KEY), which the server never sees: a checkpoint that is not signed with it is passed over. The seal
+is an HMAC-SHA256 over the run, the number, the manifest and the SHA-256 of every file. Whether newer checkpoints have
+been deleted it does not tell.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import hmac
+import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from paceline.checkpoint import strict_json
 from paceline.checkpoint.base_store import Contents, Shelf
 from paceline.checkpoint.manifest import BYTES_MAX, Damaged, Entry, Manifest
-from paceline.checkpoint.redis_url import WAY, Address
+from paceline.checkpoint.redis_url import KEY, NO_SECRETS, WAY, Address, StoreSecrets
 from paceline.core.errors import ConfigError
 
-PIECE_BYTES = 1 << 24
+PIECE_BYTES = 1 << 22
 PIECES_MAX = 1 << 20
 UNFINISHED_S = 24 * 3600
-TIMEOUT_S = 10.0
+SEAL_BYTES_MAX = 1 << 22
+TIMEOUT_S = 5.0
+"""For one command, which is not tried again: a server that hangs must not hold up the end of a run."""
 NUMBER = re.compile(rb"[0-9]{1,15}")
 T = TypeVar("T")
 
@@ -33,10 +45,16 @@ T = TypeVar("T")
 class Store(Shelf):
     """The checkpoints of the run that `address` names."""
 
-    def __init__(self, address: Address, password: str = "", *, piece_bytes: int = PIECE_BYTES) -> None:
-        """Raises ConfigError where the library is missing or the server cannot be reached."""
-        self.address, self._piece_bytes = address, piece_bytes
-        self._redis, self._error = connect(address, password)
+    def __init__(self, address: Address, secrets: StoreSecrets = NO_SECRETS, *, piece_bytes: int = PIECE_BYTES) -> None:
+        """Raises ConfigError where the library or the key is missing, or the server cannot be reached."""
+        if not (secrets.key or address.is_here):
+            raise ConfigError(
+                f"{address} is on another machine, where others could put weights of their own: give a key, such as of "
+                f"`openssl rand -hex 32`, in the environment as {KEY}, or its file's name as {KEY}_FILE"
+            )
+        self.address, self._piece_bytes, self._key_of_seals = address, piece_bytes, secrets.key.encode()
+        self._digests: dict[int, dict[str, str]] = {}  # of files, of checkpoints whose seal is right
+        self._redis, self._error = connect(address, secrets.password)
 
     def __str__(self) -> str:
         return str(self.address)
@@ -54,13 +72,17 @@ class Store(Shelf):
         keys: list[str] = []
 
         def act() -> Manifest:
-            entries = tuple(self._write(number, file, pieces, keys) for file, pieces in contents.items())
+            digests: dict[str, str] = {}
+            entries = tuple(self._write(number, file, pieces, keys, digests) for file, pieces in contents.items())
             manifest = Manifest(files=entries, finite=finite, facts=facts)
             with self._redis.pipeline(transaction=True) as whole:
                 for key in keys:
                     whole.persist(key)
                 whole.sadd(self._key(number, "pieces"), *keys)
                 whole.set(self._key(number, "manifest"), manifest.to_bytes())
+                if self._key_of_seals:
+                    seal = {"files": digests, "mac": self._mac(number, manifest.to_bytes(), digests)}
+                    whole.set(self._key(number, "seal"), json.dumps(seal))
                 whole.zadd(self._key("checkpoints"), {str(number): number})
                 whole.execute()
             return manifest
@@ -68,12 +90,17 @@ class Store(Shelf):
         self.delete(number)
         return self._carried_out(act)
 
-    def _write(self, number: int, file: str, chunks: Iterable[bytes], keys: list[str]) -> Entry:
+    def _write(
+        self, number: int, file: str, chunks: Iterable[bytes], keys: list[str], digests: dict[str, str]
+    ) -> Entry:
         size = checksum = count = 0
+        digest = hashlib.sha256()
         for piece in _cut(chunks, self._piece_bytes):
             keys.append(self._key(number, file, count))
             self._redis.set(keys[-1], piece, ex=UNFINISHED_S)
             size, checksum, count = size + len(piece), zlib.crc32(piece, checksum), count + 1
+            digest.update(piece)
+        digests[file] = digest.hexdigest()
         self._redis.unlink(self._key(number, file, count))  # a longer one may have been broken off: here it ends
         return Entry(name=file, size=size, crc32=checksum)
 
@@ -85,7 +112,7 @@ class Store(Shelf):
             keys = self._redis.smembers(pieces)
             with self._redis.pipeline(transaction=True) as whole:  # what is cut short between leaves pieces for ever
                 whole.zrem(self._key("checkpoints"), str(number))
-                whole.delete(self._key(number, "manifest"))
+                whole.delete(self._key(number, "manifest"), self._key(number, "seal"))
                 whole.unlink(pieces, *keys)
                 whole.execute()
 
@@ -98,15 +125,45 @@ class Store(Shelf):
         found: bytes | None = self._read(lambda: self._redis.get(key))
         if found is None:
             raise Damaged(f"{self.name(number, 'manifest')} is missing")
+        if self._key_of_seals:
+            self._digests[number] = self._sealed(number, found)
         return found
 
     def _pieces(self, number: int, file: str) -> Iterator[bytes]:
+        digest = hashlib.sha256()
         for at in range(PIECES_MAX):
             key = self._key(number, file, at)
             piece: bytes | None = self._read(functools.partial(self._redis.get, key))
             if piece is None:
-                return
+                break
+            digest.update(piece)
             yield piece
+        if self._key_of_seals and self._digests.get(number, {}).get(file) != digest.hexdigest():
+            raise Damaged(f"{self.name(number, file)}: it is not what was signed")
+
+    # ---- seals -------------------------------------------------------------------------------------------
+    def _mac(self, number: int, manifest: bytes, digests: dict[str, str]) -> str:
+        facts = [self.address.run, number, hashlib.sha256(manifest).hexdigest(), sorted(digests.items())]
+        said = f"paceline checkpoint\n{json.dumps(facts)}".encode()
+        return hmac.new(self._key_of_seals, said, hashlib.sha256).hexdigest()
+
+    def _sealed(self, number: int, manifest: bytes) -> dict[str, str]:
+        """SHA-256 of each file, as signed. Raises Damaged where nobody who has the key has signed this manifest."""
+        key, name = self._key(number, "seal"), self.name(number, "manifest")
+        if self._read(lambda: self._redis.strlen(key)) > SEAL_BYTES_MAX:
+            raise Damaged(f"{name}: its seal is longer than {SEAL_BYTES_MAX} bytes")
+        found: bytes | None = self._read(lambda: self._redis.get(key))
+        if found is None:
+            raise Damaged(f"{name} is not signed, and {KEY} is given")
+        try:
+            seal = strict_json.decoded(found)
+            digests, mac = dict(seal["files"]), str(seal["mac"])
+            right = self._mac(number, manifest, digests)
+        except (ValueError, TypeError, KeyError):
+            raise Damaged(f"{name}: its seal is damaged") from None
+        if not hmac.compare_digest(right.encode(), mac.encode()):
+            raise Damaged(f"{name}: signed with another key than {KEY}, or changed since")
+        return digests
 
     def _read(self, act: Callable[[], T]) -> T:
         try:
@@ -148,7 +205,7 @@ def connect(address: Address, password: str) -> tuple[Any, type[Exception]]:
         password=password or None,
         ssl=address.tls,
         ssl_check_hostname=address.tls,
-        retry=Retry(NoBackoff(), 1),
+        retry=Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,)),  # one that the server has closed
         socket_timeout=TIMEOUT_S,
         socket_connect_timeout=TIMEOUT_S,
     )

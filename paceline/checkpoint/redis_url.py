@@ -1,15 +1,25 @@
-"""Where a store is: `redis://host:port/db/RUN`, the last three optional; `?tls` for TLS; never a password."""
+"""Where a store is: `redis://host:port/db/RUN`, the last three optional; `?tls` for TLS; never a password.
+
+Beyond this machine a store is reached under TLS, unless the address ends with `?plain`, and what is kept is signed.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
+
+from paceline.core.errors import ConfigError
 
 SCHEMES = ("redis://", "rediss://")
 PORT = 6379
 RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 PASSWORD = "PACELINE_REDIS_PASSWORD"
+KEY = "PACELINE_CHECKPOINT_KEY"
+KEY_BYTES_MIN = 16
 WAY = f"put it into the environment, as {PASSWORD}, or its file's name as {PASSWORD}_FILE"
 
 
@@ -23,6 +33,7 @@ class Address:
     run: str = ""
     user: str = ""
     tls: bool = False
+    plain: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Address:
@@ -37,15 +48,56 @@ class Address:
         if url.password is not None:
             raise ValueError(f"a password in an address is seen in lists of processes and in config.toml: {WAY}")
         db, run = _path(url)
-        if not url.hostname or url.fragment or url.query not in ("", "tls"):
+        if not url.hostname or url.fragment or url.query not in ("", "tls", "plain"):
             raise ValueError(f"{text!r} is no store: give redis://host:port/db, with ?tls at its end for TLS")
-        tls = url.scheme == "rediss" or url.query == "tls"
-        return cls(host=url.hostname, port=port, db=db, run=run, user=url.username or "", tls=tls)
+        tls, plain = url.scheme == "rediss" or url.query == "tls", url.query == "plain"
+        found = cls(host=url.hostname, port=port, db=db, run=run, user=url.username or "", tls=tls, plain=plain)
+        if not (tls or plain or found.is_here):
+            raise ValueError(
+                f"{found} is on another machine, and all between could read and change what is said: put ?tls at its "
+                "end, or ?plain where the network is trusted"
+            )
+        return found
+
+    @property
+    def is_here(self) -> bool:
+        """Is it this machine, by a loopback address? A name other than localhost may be anywhere."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
     def __str__(self) -> str:
         user, host = f"{self.user}@" if self.user else "", f"[{self.host}]" if ":" in self.host else self.host
-        run, tls = f"/{self.run}" if self.run else "", "?tls" if self.tls else ""
-        return f"redis://{user}{host}:{self.port}/{self.db}{run}{tls}"
+        run, way = f"/{self.run}" if self.run else "", "?tls" if self.tls else "?plain" if self.plain else ""
+        return f"redis://{user}{host}:{self.port}/{self.db}{run}{way}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSecrets:
+    """What the address of a store does not say: the server's password, and the key that signs checkpoints there."""
+
+    password: str = field(default="", repr=False)
+    key: str = field(default="", repr=False)
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> StoreSecrets:
+        """From the variables, or from the files that they name. Raises ConfigError."""
+        password, key = _secret(environment, PASSWORD), _secret(environment, KEY)
+        if key and len(key) < KEY_BYTES_MIN:
+            raise ConfigError(f"{KEY}: shorter than {KEY_BYTES_MIN} characters: make one by `openssl rand -hex 32`")
+        return cls(password, key)
+
+
+NO_SECRETS = StoreSecrets()
+
+
+def _secret(environment: Mapping[str, str], name: str) -> str:
+    path = environment.get(f"{name}_FILE", "")
+    try:
+        return Path(path).read_text(encoding="utf-8").strip() if path else environment.get(name, "")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name}_FILE: {path}: {getattr(error, 'strerror', None) or 'it is no text'}") from None
 
 
 def is_store(text: str) -> bool:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
+import socket
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,17 +16,19 @@ import torch
 from safetensors.torch import save as tensors
 
 from paceline.checkpoint.folder_store import Folder
+from paceline.checkpoint.manifest import Damaged
 from paceline.checkpoint.redis_store import Store, connect
-from paceline.checkpoint.redis_url import Address
+from paceline.checkpoint.redis_url import Address, StoreSecrets
 from paceline.core.errors import ConfigError
 from paceline.runtime.checkpointing.resume import _taken
 from tests.checkpoint.conftest import PASSWORD
 
+SECRETS = StoreSecrets(PASSWORD)
 OLD, NEW = b"old" * 500, b"new" * 500
 
 
 def store(address: Address, run: str = "a") -> Store:
-    return Store(replace(address, run=run), PASSWORD, piece_bytes=400)
+    return Store(replace(address, run=run), SECRETS, piece_bytes=400)
 
 
 def save(shelf: Store, number: int, data: bytes, finite: bool = True) -> None:
@@ -89,10 +94,10 @@ def test_every_flipped_byte_and_every_missing_piece_is_noticed(address: Address)
 
 def test_a_wrong_password_and_a_server_that_is_not_there_are_told_in_one_line(address: Address) -> None:
     with pytest.raises(ConfigError, match="PACELINE_REDIS_PASSWORD") as refused:
-        Store(address, "wrong")
+        Store(address, StoreSecrets("wrong"))
     assert "hush" not in str(refused.value)
     with pytest.raises(ConfigError, match="is a redis-server running there"):
-        Store(replace(address, port=1), PASSWORD)
+        Store(replace(address, port=1), SECRETS)
 
 
 def test_a_server_that_goes_away_is_an_error_of_the_system_as_a_full_disk_is(address: Address) -> None:
@@ -192,3 +197,89 @@ def test_numbers_and_manifests_that_are_none_are_passed_over(address: Address) -
     client.set("paceline:a:checkpoints", "x")
     with pytest.raises(OSError, match="wrong kind"):
         shelf.numbers()
+
+
+# ---- seals ---------------------------------------------------------------------------------------------------
+KEY, OTHER = StoreSecrets(PASSWORD, "k" * 32), StoreSecrets(PASSWORD, "o" * 32)
+
+
+def sealed(address: Address, secrets: StoreSecrets = KEY, run: str = "a") -> Store:
+    return Store(replace(address, run=run), secrets, piece_bytes=400)
+
+
+def test_what_was_signed_is_read_with_the_key_and_by_who_has_none(address: Address) -> None:
+    save(sealed(address), 1, OLD)
+    assert sealed(address).newest() == store(address).newest() == (1, [])
+
+
+def test_what_nobody_with_the_key_has_signed_is_passed_over_and_said(address: Address) -> None:
+    save(store(address), 1, OLD)
+    save(sealed(address, OTHER), 2, OLD)
+    save(sealed(address), 3, OLD)
+    assert sealed(address).newest() == (3, [])
+    sealed(address).delete(3)
+    number, refused = sealed(address).newest()
+    assert number is None
+    assert [re.sub(".*: redis://[^ ]* ", "", line) for line in refused] == [
+        "checkpoint 2, manifest: signed with another key than PACELINE_CHECKPOINT_KEY, or changed since",
+        "checkpoint 1, manifest is not signed, and PACELINE_CHECKPOINT_KEY is given",
+    ]
+
+
+def test_weights_changed_together_with_their_checksums_are_noticed(address: Address) -> None:
+    save(sealed(address), 1, OLD)
+    client, _ = connect(address, PASSWORD)
+    seal = client.get("paceline:a:1:seal")
+    save(store(address), 1, NEW)  # by somebody without the key: whole, and with right checksums
+    assert store(address).newest() == (1, [])
+    client.set("paceline:a:1:seal", seal)
+    assert sealed(address).newest()[0] is None
+
+
+def test_a_piece_of_equal_checksum_is_noticed(address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(sealed(address), 1, OLD)
+    client, _ = connect(address, PASSWORD)
+    key = next(key for key in client.keys("paceline:a:1:a.safetensors:0"))
+    client.set(key, b"x" * len(client.get(key)))
+    monkeypatch.setattr("zlib.crc32", lambda *_: 0)  # whoever makes a collision
+    shelf = sealed(address)
+    shelf._manifest(1)
+    with pytest.raises(Damaged, match="it is not what was signed"):
+        b"".join(shelf._pieces(1, "a.safetensors"))
+
+
+def test_a_seal_of_another_run_or_number_is_none_here(address: Address) -> None:
+    save(sealed(address, run="b"), 7, OLD)
+    client, _ = connect(address, PASSWORD)
+    for key in client.keys("paceline:b:*"):
+        if client.type(key) == b"string":
+            client.set(key.replace(b":b:7:", b":a:9:"), client.get(key))
+    client.zadd("paceline:a:checkpoints", {"9": 9})
+    assert store(address).newest() == (9, [])
+    assert sealed(address).newest()[0] is None
+
+
+def test_a_store_on_another_machine_wants_a_key() -> None:
+    with pytest.raises(ConfigError, match="PACELINE_CHECKPOINT_KEY"):
+        Store(Address.parse("redis://stores.example/0/a?tls"), SECRETS)
+
+
+def test_a_server_that_hangs_is_asked_once_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline.checkpoint.redis_store.TIMEOUT_S", 0.2)
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def listen() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    caller, _ = server.accept()
+                    with caller:
+                        while data := caller.recv(1 << 16):
+                            heard.append(data)
+
+        threading.Thread(target=listen, daemon=True).start()
+        with pytest.raises(ConfigError, match="127.0.0.1.*[Tt]ime"):
+            Store(Address(host="127.0.0.1", port=server.getsockname()[1], run="a"), SECRETS)
+        with contextlib.suppress(OSError):
+            server.shutdown(socket.SHUT_RDWR)
+    assert len([data for data in heard if b"AUTH" in data or b"PING" in data or b"HELLO" in data]) == 1

@@ -9,10 +9,9 @@ from paceline.checkpoint.base_store import Shelf
 from paceline.checkpoint.folder_store import CHECKPOINTS, Folder
 from paceline.checkpoint.manifest import Damaged, Manifest
 from paceline.checkpoint.redis_store import Store
-from paceline.checkpoint.redis_url import Address, is_store
+from paceline.checkpoint.redis_url import Address, StoreSecrets, is_store
 from paceline.cli.support.options import Parser
 from paceline.core.errors import ConfigError
-from paceline.launch.local.train import store_password
 
 EPILOG = """examples:
   paceline checkpoint list runs/a
@@ -70,7 +69,7 @@ def _store(place: str) -> Store:
         raise ConfigError(str(error)) from None
     if not address.run:
         raise ConfigError(f"{address} names no run: give redis://host:port/db/RUN")
-    return Store(address, store_password(os.environ))
+    return Store(address, StoreSecrets.of(os.environ))
 
 
 def _state(shelf: Shelf, number: int) -> tuple[str, bool]:

@@ -7,12 +7,12 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline import config as configuration
-from paceline.checkpoint.redis_url import PASSWORD
+from paceline.checkpoint.redis_url import StoreSecrets
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
@@ -97,15 +97,6 @@ def _numbered(stem: str) -> Iterator[str]:
         yield f"{stem}-{n}"
 
 
-def store_password(environment: Mapping[str, str]) -> str:
-    """That of --store and of --resume redis://..., if any. Raises ConfigError where its file cannot be read."""
-    path = environment.get(f"{PASSWORD}_FILE", "")
-    try:
-        return Path(path).read_text(encoding="utf-8").strip() if path else environment.get(PASSWORD, "")
-    except OSError as error:
-        raise ConfigError(f"{PASSWORD}_FILE: {path}: {error.strerror}") from None
-
-
 def conductor_of(
     config: Config,
     crew: Crew,
@@ -160,7 +151,6 @@ def _conductor(
             raise ConfigError(f"--bind {host}: {error.strerror}; give an address of this machine") from None
         return around(transport)
 
-    password = store_password(os.environ)
     return Conductor(
         config,
         transport,
@@ -169,7 +159,7 @@ def _conductor(
         evaluator=evaluator,
         credentials=credentials,
         hooks=hooks,
-        store_password=password,
+        store_secrets=StoreSecrets.of(os.environ),
         open_seats=open_seats,
     )
 

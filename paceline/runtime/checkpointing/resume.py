@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from paceline.checkpoint.folder_store import CHECKPOINTS, MODEL, Folder
 from paceline.checkpoint.manifest import NOT_FINITE, Damaged, Entry, Manifest
 from paceline.checkpoint.redis_store import Store
-from paceline.checkpoint.redis_url import RUN, Address, is_store
+from paceline.checkpoint.redis_url import NO_SECRETS, RUN, Address, StoreSecrets, is_store
 from paceline.config import Config
 from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
@@ -273,14 +273,14 @@ def _named(path: str) -> Iterator[None]:
         raise ConfigError(f"--init-from {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def find(config: Config, password: str = "") -> tuple[Start, list[str]]:
+def find(config: Config, secrets: StoreSecrets = NO_SECRETS) -> tuple[Start, list[str]]:
     """Where the run of `config` begins, and why newer checkpoints do not count. Raises ConfigError.
 
-    `password` of the store, if there is one; what is taken from there is put under --out first.
+    `secrets` of the store, if there is one; what is taken from there is put under --out first.
     """
     wanted = config.checkpoint.resume
     if is_store(wanted) or config.checkpoint.store:
-        refused = _fetched(config, password)
+        refused = _fetched(config, secrets)
         if is_store(wanted):
             wanted = "auto"
         start, more = _find(config, wanted)
@@ -294,7 +294,7 @@ def _shortened(lines: list[str]) -> list[str]:
     return [*lines[:PASSED_OVER_MAX], f"{more} more checkpoints are passed over"] if more > 0 else lines
 
 
-def store_of(config: Config, password: str) -> Store | None:
+def store_of(config: Config, secrets: StoreSecrets) -> Store | None:
     """That of --store, for the checkpoints of this run. Raises ConfigError."""
     if not config.checkpoint.store:
         return None
@@ -302,10 +302,10 @@ def store_of(config: Config, password: str) -> Store | None:
     run = address.run or Path(config.run.out).resolve().name
     if not RUN.fullmatch(run):
         raise ConfigError(f"--store: {run!r} cannot be the name of a run there: name one, {address}/RUN")
-    return Store(replace(address, run=run), password)
+    return Store(replace(address, run=run), secrets)
 
 
-def _fetched(config: Config, password: str) -> list[str]:
+def _fetched(config: Config, secrets: StoreSecrets) -> list[str]:
     """Put the newest checkpoint of the store under --out, if it is to go on from there.
 
     Raises ConfigError, also where the checkpoints of this run would be mixed up with those of another in --store.
@@ -315,10 +315,10 @@ def _fetched(config: Config, password: str) -> list[str]:
     refused: list[str] = []
     try:
         if wanted == "auto" or named:
-            store = Store(Address.parse(wanted), password) if named else store_of(config, password)
+            store = Store(Address.parse(wanted), secrets) if named else store_of(config, secrets)
             assert store is not None
             refused = _taken(store, folder, named=named)
-        mine = None if wanted == "auto" else store_of(config, password)
+        mine = None if wanted == "auto" else store_of(config, secrets)
         older = 0 if wanted == "never" else max(folder.numbers(), default=0)
         if mine is not None and max(mine.numbers(), default=0) > older:  # the new ones would count as the oldest there
             raise ConfigError(

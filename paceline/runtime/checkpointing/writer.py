@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from paceline.checkpoint.base_store import Shelf
 from paceline.checkpoint.folder_store import CHECKPOINTS, MODEL, Folder
+from paceline.checkpoint.redis_url import NO_SECRETS, StoreSecrets
 from paceline.config import Config
 from paceline.core.effects import SERVERS
 from paceline.core.errors import ConfigError, Diverged, PeerLost, TimedOut, Undone
@@ -94,20 +95,20 @@ class Keeper:
         flat: FlatModel,
         module: nn.Module,
         begun_at: int,
-        password: str = "",
+        secrets: StoreSecrets = NO_SECRETS,
         *,
         fence: LockFence | None = None,
     ) -> None:
         """`layout`: of the model on servers; without holders where the workers have it.
         `begun_at`: samples of an earlier life of the run.
 
-        `password` of --store. `fence` keeps it from writing once the folder is another run's.
+        `secrets` of --store. `fence` keeps it from writing once the folder is another run's.
         """
         self._config, self._session, self._node = config, session, session.node
         self._layout, self._servers = layout, len(set(layout.holders))
         self._flat, self._module, self._samples = flat, module, begun_at
         self._by_round = by_round(config.scheme(), config.cluster.servers)
-        self._folder, self._password = Folder(Path(config.run.out) / CHECKPOINTS), password
+        self._folder, self._secrets = Folder(Path(config.run.out) / CHECKPOINTS), secrets
         self._fence = fence
         self._last = time.monotonic()
         self._failing = False
@@ -174,7 +175,7 @@ class Keeper:
         facts |= {"samples": samples, "accuracy": accuracy, "identity": identity(self._config)}
         facts["aligned"] = moment.aligned and len(workers) == self._workers
         failing = False
-        for shelf_of in (lambda: self._folder, lambda: store_of(self._config, self._password)):
+        for shelf_of in (lambda: self._folder, lambda: store_of(self._config, self._secrets)):
             try:
                 shelf: Shelf | None = shelf_of()
                 if shelf is not None:

@@ -150,7 +150,7 @@ class Evaluator:
         self._begun_at = begun_at = open_at(self._config, self._seat.resume).samples
         layout = plan.layout if self._model_of == "servers" else NOWHERE
         of = (session, layout, self._flat, self._module)
-        self._keeper = Keeper(self._config, *of, begun_at, seat.store_password, fence=self._fence)
+        self._keeper = Keeper(self._config, *of, begun_at, seat.store_secrets, fence=self._fence)
         session.expect(control.Go)
         session.reports.begin()
 

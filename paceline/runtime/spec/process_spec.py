@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
+from paceline.checkpoint.redis_url import NO_SECRETS, StoreSecrets
 from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import HubTransport
 from paceline.live.net.message_log import told
@@ -28,7 +29,7 @@ class Seat:
     steps: leave after so many steps of one's own; 0 for never.
     folder: of this run's own on its host, for what only its processes may read.
     verbose: what it tells of, as --verbose.
-    store_password: of --store, for who writes there.
+    store_secrets: of --store, for who writes there.
     judges: whether an evaluator judges the last model, or only saves it.
     resume: the checkpoint to go on from, a folder; nothing for the beginning. incarnation: which life of it this is.
     exchange: how vectors pass between processes of one host: auto, shm or tcp.
@@ -54,7 +55,7 @@ class Seat:
     buffers: str = "average"
     streams: int = 0
     timeout_s: float = 600.0
-    store_password: str = field(default="", repr=False)
+    store_secrets: StoreSecrets = NO_SECRETS
     resume: str = ""
     judges: bool = True
     incarnation: int = 0

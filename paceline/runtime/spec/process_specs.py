@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from paceline.checkpoint.redis_url import StoreSecrets
 from paceline.config import Config
 from paceline.live import party
 from paceline.live.party import Party
@@ -20,7 +21,7 @@ def make_seats(
     credentials: str,
     resume: str,
     evaluator: bool,
-    store_password: str,
+    store_secrets: StoreSecrets,
 ) -> dict[Party, Seat]:
     """One for each, in the order in which they are started; also for workers that may come later.
 
@@ -54,7 +55,7 @@ def make_seats(
     seats = [seat(party.server(shard)) for shard in range(cluster.servers)]
     seats += [seat(party.worker(rank), rank) for rank in range(cluster.workers)]
     if evaluator:
-        seats.append(dataclasses.replace(seat(party.EVALUATOR), store_password=store_password))
+        seats.append(dataclasses.replace(seat(party.EVALUATOR), store_secrets=store_secrets))
     return {seat.who: seat for seat in seats}
 
 

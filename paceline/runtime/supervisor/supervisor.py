@@ -15,6 +15,7 @@ from typing import Any
 
 from paceline import config as configuration
 from paceline.checkpoint.folder_store import MODEL
+from paceline.checkpoint.redis_url import NO_SECRETS, StoreSecrets
 from paceline.config import Config
 from paceline.core.errors import ConfigError, LockLost
 from paceline.core.trace import NOT_SAVED, Decision, Membership, Record
@@ -70,13 +71,13 @@ class Conductor:
         evaluator: bool = True,
         credentials: Credentials | None = None,
         hooks: Sequence[Hook] = (),
-        store_password: str = "",
+        store_secrets: StoreSecrets = NO_SECRETS,
         open_seats: bool = False,
     ) -> None:
         """`transport` makes the coordinator's from the run's token and a place to report errors to.
 
         `credentials` of all parties, if connections are under TLS; they end with the run. `hooks` besides --hook.
-        `store_password` of --store. `open_seats`: workers come by themselves, also while training goes on.
+        `store_secrets` of --store. `open_seats`: workers come by themselves, also while training goes on.
 
         Raises ConfigError when the data, a hook or a store cannot be had.
         """
@@ -89,7 +90,7 @@ class Conductor:
         self._out = Path(config.run.out)
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._token = secrets.token_hex(16)
-        self._evaluator, self._credentials, self._store_password = evaluator, credentials, store_password
+        self._evaluator, self._credentials, self._store_secrets = evaluator, credentials, store_secrets
         self._claim = self._claimed()
         made = functools.partial(transport, self._token, self._coordinator_failed)
         self._start, self._refused, self._transport = self._found(made)
@@ -130,7 +131,7 @@ class Conductor:
     def _found(self, transport: Callable[[], Transport]) -> tuple[Start, list[str], Transport]:
         """Where it begins, and by what transport. The folder is not for others to write into."""
         try:
-            found = find(self._config, self._store_password) if self._evaluator else (Start(self._config), [])
+            found = find(self._config, self._store_secrets) if self._evaluator else (Start(self._config), [])
             return *found, self._tells(transport())
         except BaseException:
             self._claim.release()
@@ -166,7 +167,7 @@ class Conductor:
                     credentials=self._credentials.path if self._credentials else "",
                     resume=self._start.path,
                     evaluator=self._evaluator,
-                    store_password=self._store_password,
+                    store_secrets=self._store_secrets,
                 )
                 self._lives.begin(seats, self._absent)
                 self._watch()

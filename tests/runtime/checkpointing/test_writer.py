@@ -345,7 +345,7 @@ def test_a_gradient_that_was_computed_while_the_servers_went_back_is_not_counted
 
 def test_what_the_disk_refuses_takes_no_number_from_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = Folder(tmp_path / "store")
-    monkeypatch.setattr("paceline.runtime.checkpointing.writer.store_of", lambda config, password: elsewhere)
+    monkeypatch.setattr("paceline.runtime.checkpointing.writer.store_of", lambda config, secrets: elsewhere)
     node = Workers([], (2, 2, 2), (WEIGHTS,), -1)
     keeping = keeper(tmp_path / "run", node, NOWHERE)
     keeping.save(0.5)

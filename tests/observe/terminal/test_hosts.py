@@ -11,8 +11,7 @@ from rich.console import Console
 from paceline.observe.terminal.columns import short_hosts
 from paceline.observe.terminal.progress import WorkerRow
 from paceline.observe.terminal.worker_table import workers_table
-
-from .made_up import row
+from tests.observe.fake_runs import row
 
 
 def drawn(rows: tuple[WorkerRow, ...]) -> list[str]:
