@@ -16,7 +16,7 @@ from paceline.core.sharding import parse_shards
 from paceline.engine import specs
 from paceline.engine.data.partition import read_sharding
 from paceline.engine.data.partition_plan import parse_shares
-from paceline.engine.data.remote import is_remote
+from paceline.engine.data.remote import check_no_credentials, is_remote
 from paceline.live.addresses import check_bind
 from paceline.live.same_host.shared_memory import segments_for
 
@@ -108,6 +108,8 @@ def _check_optimizer(config: Config) -> None:
 
 def _check_data(config: Config) -> None:
     workers = config.cluster.workers
+    if is_remote(config.data.directory):
+        check_no_credentials(config.data.directory)
     if config.data.directory and not is_remote(config.data.directory) and not Path(config.data.directory).is_dir():
         raise ConfigError(f"--data-dir {shown(config.data.directory)}: no such folder")
     shares = parse_shares(config.data.shares)

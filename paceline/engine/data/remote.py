@@ -16,12 +16,14 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from paceline.core.errors import ConfigError
 from paceline.engine.data.download import BYTES_MAX, CACHE
@@ -31,10 +33,30 @@ TIMEOUT_S = 600.0
 MARKS = ("ETag", "etag", "md5Hash", "LastModified", "modificationTime", "mtime")
 """Under which names clients tell of a file's state; the first that is there counts."""
 CHUNK = 1 << 18
+SECRET = re.compile(r"token|secret|passw|signature|^sig$|credential|api.?key|access.?key|delegation", re.IGNORECASE)
+"""What parts of an address are called that let somebody in."""
 
 
 def is_remote(directory: str) -> bool:
     return "://" in directory
+
+
+def check_no_credentials(address: str) -> None:
+    """Raises ConfigError, which does not quote it, for an address with a password, a key or a token in it.
+
+    Arguments and `config.toml` are read by others. fsspec's clients find credentials elsewhere.
+    """
+    try:
+        url = urlsplit(address)
+        secret = url.password is not None or any(SECRET.search(name) for name, _ in parse_qsl(url.query))
+    except ValueError:
+        raise ConfigError("--data-dir: no address: give one such as s3://bucket/folder, or a folder") from None
+    if secret:
+        raise ConfigError(
+            f"--data-dir {url.scheme}://...: credentials in an address are seen in lists of processes and "
+            "in config.toml: put them where its client looks, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.netrc, or a file "
+            "in ~/.config/fsspec"
+        )
 
 
 def mirrored(address: str, names: Sequence[str], cache: Path = CACHE) -> Path:

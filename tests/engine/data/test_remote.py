@@ -22,7 +22,7 @@ import pytest
 from paceline.config import build
 from paceline.core.errors import ConfigError
 from paceline.engine.data import mnist
-from paceline.engine.data.remote import mirrored
+from paceline.engine.data.remote import check_no_credentials, mirrored
 
 fsspec = pytest.importorskip("fsspec")
 NAMES = ("a", "b")
@@ -193,3 +193,27 @@ def test_a_data_set_is_loaded_from_an_address(tmp_path: Path) -> None:
     splits = mnist.load("mnist", f"file://{there}", tmp_path / "cache")
     assert (len(splits.train.x), len(splits.test.x)) == (3, 2)
     assert build({"data": {"name": "mnist", "directory": f"file://{there}"}}).data.directory.startswith("file://")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "s3://AKIA:hush@bucket/mnist",
+        "https://me:hush@host/mnist",
+        "https://host/mnist?X-Amz-Signature=hush",
+        "https://account.blob/mnist?sv=1&sig=hush",
+        "webhdfs://host/mnist?delegation=hush",
+        "https://host/mnist?access_token=hush",
+    ],
+)
+def test_credentials_in_an_address_are_refused_and_never_quoted(address: str) -> None:
+    with pytest.raises(ConfigError, match="put them where its client looks") as refused:
+        build({"data": {"name": "mnist", "directory": address}})
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "address", ["s3://bucket/mnist", "webhdfs://me@host:9870/data?kerberos=false", "https://host/a?v=3"]
+)
+def test_a_user_or_a_version_in_an_address_is_no_secret(address: str) -> None:
+    check_no_credentials(address)
