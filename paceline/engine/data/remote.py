@@ -54,8 +54,8 @@ def check_no_credentials(address: str) -> None:
     if secret:
         raise ConfigError(
             f"--data-dir {url.scheme}://...: credentials in an address are seen in lists of processes and "
-            "in config.toml: put them where its client looks, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.netrc, or a file "
-            "in ~/.config/fsspec"
+            "in config.toml: put them where its client looks, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+            "~/.netrc, or a file in ~/.config/fsspec"
         )
 
 
