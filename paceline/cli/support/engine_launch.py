@@ -7,7 +7,6 @@ import functools
 import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from paceline.launch.local.train import conductor_of, new_folder, removing_unuse
 from paceline.launch.remote.hostfile import Host
 from paceline.launch.remote.launcher import RemoteCrew, begin
 from paceline.live.addresses import is_loopback
+from paceline.live.same_host.temporary_folder import TemporaryFolder
 from paceline.observe.terminal.number_format import counted
 from paceline.observe.terminal.progress import make_view
 from paceline.runtime.run_folder.status_file import starting
@@ -58,7 +58,7 @@ def over_engine(
     config = configuration.build(values)
     if options.write:
         return _write(options, config, trains=not script)
-    with tempfile.TemporaryDirectory(prefix="paceline-engine-") as folder:
+    with TemporaryFolder("engine") as folder:
         engine = _engine(options, hosts, Path(folder), everybody.get("PYTHONPATH", ""), config)
         if options.dry_run:
             print(_plan(engine, options, config, script))

@@ -12,7 +12,6 @@ import dataclasses
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -32,6 +31,7 @@ from paceline.launch.remote.agent import hello
 from paceline.launch.remote.callback_listener import enter_once, ticket_from
 from paceline.launch.remote.protocol import Beating, Lines, Request, hang_up
 from paceline.live.addresses import is_loopback
+from paceline.live.same_host.temporary_folder import TemporaryFolder
 from paceline.runtime.spec.process_spec import Seat
 
 CALLING_SECONDS = 300.0
@@ -88,7 +88,7 @@ def _at_home(seat: Seat, keys: Mapping[str, str]) -> Seat:
     """With keys on this host, in a folder that goes with this process."""
     from paceline.live.security.certificate_authority import write_secret
 
-    folder = tempfile.TemporaryDirectory(prefix="paceline-seat-")
+    folder = TemporaryFolder("seat")
     _FOLDERS.append(folder)
     place = Path(folder.name, "credentials")
     place.mkdir(mode=0o700)

@@ -21,7 +21,6 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,6 +36,7 @@ from paceline.launch.remote import protocol
 from paceline.launch.remote.protocol import Lines, Request
 from paceline.live.party import Party
 from paceline.live.protocol import frames
+from paceline.live.same_host.temporary_folder import TemporaryFolder
 from paceline.runtime.spec.launcher import Crew
 from paceline.runtime.spec.process_spec import Seat
 
@@ -199,7 +199,7 @@ def main(arguments: list[str]) -> int:
         os.dup2(nothing, 0)
         os.dup2(2, 1)  # what a library prints shall not pass for a line of ours
         lines.say(hello())
-    with tempfile.TemporaryDirectory(prefix="paceline-agent-") as folder:
+    with TemporaryFolder("agent") as folder:
         Agent(lines, Path(folder), address=address).run()
     with contextlib.suppress(OSError):
         sys.stderr.flush()

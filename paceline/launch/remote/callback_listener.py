@@ -19,7 +19,6 @@ import secrets
 import socket
 import ssl
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +32,7 @@ from paceline.launch.remote.protocol import Event, Lines, Request, SocketStream
 from paceline.live.net.accept_loop import BACKLOG, TlsListener
 from paceline.live.net.dialer import SENT_AWAY
 from paceline.live.party import COORDINATOR
+from paceline.live.same_host.temporary_folder import TemporaryFolder
 from paceline.live.security.rejected_connections import Refusals
 from paceline.live.security.tls import TlsStream, file_of
 
@@ -66,7 +66,7 @@ class Door:
                 what, way_out = f"{address}, port {port}", "give an address of this machine and a port that is free"
             raise ConfigError(f"{what}: {error.strerror}; {way_out}") from None
         authority = Authority(secret)
-        with tempfile.TemporaryDirectory(prefix="paceline-door-") as folder:
+        with TemporaryFolder("listener") as folder:
             place = Path(folder, "credentials")
             authority.write(place, [COORDINATOR])
             self._context = _context(ssl.PROTOCOL_TLS_SERVER)

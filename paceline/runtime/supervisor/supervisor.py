@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import queue
 import secrets
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,6 +27,7 @@ from paceline.live.numpy_memory import PlainMemory
 from paceline.live.party import Party
 from paceline.live.protocol.control_messages import Hello, Plan, Progress
 from paceline.live.protocol.transport import Transport
+from paceline.live.same_host.temporary_folder import TemporaryFolder
 from paceline.observe.plots.run_figures import curve
 from paceline.observe.runs.summary import FAILED, SUMMARY, Summary, write_summary
 from paceline.observe.terminal.progress import View
@@ -155,7 +155,7 @@ class Conductor:
         with (
             asked_to_grow(self.grow if self._absent else None),
             self._standing.kept(),
-            tempfile.TemporaryDirectory(prefix="paceline-") as folder,
+            TemporaryFolder() as folder,
             self._hooks,
             TraceWriter(self._out / TRACE, bytes_max=self._config.run.trace_bytes, lost=self._tell) as trace,
         ):
