@@ -115,7 +115,7 @@ def a_phase_waits_for_one_who_has_ended_it(patch: Patch) -> None:
 
     def on(self: Any, now: float, src: int, message: Any) -> Iterator[Any]:
         known = src in self.left or src in self.ended
-        if known or not isinstance(message, hybrid.Ended) or message.phase < self.phase:
+        if known or not isinstance(message, hybrid.PhaseEnded) or message.phase < self.phase:
             yield from said(self, now, src, message)
         else:
             self.ended[src] = message.w * message.weight, message.weight

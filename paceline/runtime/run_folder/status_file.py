@@ -109,7 +109,7 @@ def read_status(folder: str | os.PathLike[str]) -> Status:
         raise ConfigError(f"{path} cannot be read: {error}") from None
 
 
-class Standing:
+class StatusFile:
     """Keeps `status.json` of the run in `folder`; told by the conductor, from any thread."""
 
     def __init__(
@@ -247,7 +247,7 @@ def starting(folder: str, scheme: str) -> Iterator[None]:
     path.mkdir(parents=True, exist_ok=True)
     before = _standing_there(path)
     if before is not None:
-        Standing(path, scheme).write(STARTING, at_once=True)
+        StatusFile(path, scheme).write(STARTING, at_once=True)
     try:
         yield
     finally:

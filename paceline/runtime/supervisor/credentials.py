@@ -18,12 +18,12 @@ class Credentials:
 
     def __init__(self, parties: Iterable[Party]) -> None:
         from paceline.live.security.certificate_authority import (
-            Authority,  # costs a tenth of a second, and few runs need it
+            CertificateAuthority,  # costs a tenth of a second, and few runs need it
         )
 
         self._folder = TemporaryFolder("keys")  # 0700
         self.path = str(Path(self._folder.name) / "credentials")
-        authority = Authority()
+        authority = CertificateAuthority()
         authority.write(Path(self.path), parties)
         self.pin = authority.pin
 

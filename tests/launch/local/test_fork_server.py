@@ -20,7 +20,7 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.engine.data.remote import TIMEOUT_S
 from paceline.launch.local.launcher import COMPILE_SECONDS, LocalHost, death, last_words, prepare_seconds
 from paceline.runtime.spec import devices
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.process_spec import ProcessSpec
 from tests.launch.process_tree import alive, all_gone, comm, descendants, stat, within
 
 pytestmark = pytest.mark.skipif(not Path("/proc/1/stat").exists(), reason="reads /proc")
@@ -62,9 +62,9 @@ def listener() -> Iterator[socket.socket]:
         yield sock
 
 
-def seat_at(listener: socket.socket, party: str = "worker 0") -> Seat:
+def seat_at(listener: socket.socket, party: str = "worker 0") -> ProcessSpec:
     host, port = listener.getsockname()
-    return Seat(party=party, workers=1, servers=0, coordinator=f"{host}:{port}", token="t")
+    return ProcessSpec(party=party, workers=1, servers=0, coordinator=f"{host}:{port}", token="t")
 
 
 def pid_of(host: LocalHost, party: str) -> int:

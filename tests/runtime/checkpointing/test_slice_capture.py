@@ -10,9 +10,9 @@ import torch
 
 from paceline.core.fault_tolerance.replication import SliceState, mark_of
 from paceline.core.paramserver.gated_server import Push, Weights
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import make, names
-from paceline.engine.optim.optimizers import Rule, make_rule
+from paceline.engine.optim.optimizers import ServerOptimizer, make_rule
 from paceline.engine.specs import OptimizerRecipe, ScheduleRecipe
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.checkpointing.slice_capture import revive, state_of
@@ -29,14 +29,14 @@ RULES = {
 }
 
 
-def rule_of(name: str) -> Rule:
+def rule_of(name: str) -> ServerOptimizer:
     return make_rule(RULES[name], SCHEDULE, (LENGTH,))
 
 
-def server(scheme: str, rule: Rule, w: Any) -> Role:
+def server(scheme: str, rule: ServerOptimizer, w: Any) -> Role:
     made = make(scheme, {})
     assert made.Server is not None
-    return made.Server(made, Place(me=0, workers=tuple(range(WORKERS)), w=w, update=rule))
+    return made.Server(made, RoleContext(me=0, workers=tuple(range(WORKERS)), w=w, update=rule))
 
 
 def push(role: Role, rank: int, clock: int) -> list[tuple[int, list[float]]]:

@@ -18,16 +18,16 @@ from paceline.core.scheme import make, names
 from paceline.core.validation.message_checker import Checker, FalseClaims
 from paceline.sim.cluster.model import Fault, uniform
 from paceline.sim.fuzzing import lying_workers
-from paceline.sim.fuzzing.fuzz import CALM_S, Plan, draw, go_on_to_the_end
+from paceline.sim.fuzzing.fuzz import CALM_S, FuzzPlan, draw, go_on_to_the_end
 from paceline.sim.fuzzing.random_parameters import schemes_of
-from paceline.sim.kernel.workload import Steps
+from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation
 
 Patch = pytest.MonkeyPatch
 SEEDS = 400
 
 
-def with_liar(seed: int) -> Plan | None:
+def with_liar(seed: int) -> FuzzPlan | None:
     plan = draw(seed, schemes_of(seed, names()))
     cluster = lying_workers.draw(seed, plan.scheme, plan.cluster, CALM_S)
     return replace(plan, cluster=cluster) if cluster else None
@@ -113,7 +113,7 @@ def test_samples_of_others_are_not_settled_by_whoever_names_them() -> None:
 def test_a_phase_that_there_is_not_ends_no_run() -> None:
     cluster = replace(uniform(3, 1), faults=(Fault(kind="lie", at_s=0.0, workers=(0,)),))
     scheme = make("hybrid", {"phases": "bsp until 4 steps; asp", "epoch_samples": 40})
-    sim = Simulation(scheme, np.zeros(4), Steps(lambda rank, rng: 1.0, lambda rank, w: w), cluster=cluster)
+    sim = Simulation(scheme, np.zeros(4), LocalSteps(lambda rank, rng: 1.0, lambda rank, w: w), cluster=cluster)
     entered = next(kind for kind in [type(m) for m in _asked(sim)] if kind.__name__ == "Entered")
     assert sim.coordinator is not None
     assert list(sim.coordinator.on(0.0, 0, entered(phase=2**40)))
@@ -154,7 +154,7 @@ def test_under_robust_means_the_model_stays_between_the_optima_of_the_honest(rul
 
     cluster = replace(uniform(5, 2), faults=(Fault(kind="lie", at_s=0.0, one_in=2, workers=(0,)),))
     rounds = RobustPolicy(rule=rule, f=1).rounds(Numbers())
-    work = Steps(lambda rank, rng: 1.0, gradient, samples=lambda rank: 4)
+    work = LocalSteps(lambda rank, rng: 1.0, gradient, samples=lambda rank: 4)
     sim = Simulation(
         make("bsp", {}), start, work, cluster=cluster, seed=seed, rounds=rounds, batch_samples=4, watched=False
     )
