@@ -2,7 +2,7 @@
 
     control plane    a row for each message, below
     scheme           TELL, CALL and REPLY of messages of schemes, among workers, servers and the coordinator
-    state            CALL of a Peek, and its REPLY, as LOOKS below says; copies of slices, TELL among servers
+    state            CALL of ReadState, and its REPLY, as LOOKS below says; copies of slices, TELL among servers
     collective       MEAN, among workers; CALL of a question about a key, and its REPLY, from and to the coordinator
     connection       nothing: these messages belong to the two ends of a connection
 
