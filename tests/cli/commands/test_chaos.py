@@ -45,7 +45,7 @@ def test_a_run_under_every_fault_comes_through_and_says_so(
 ) -> None:
     monkeypatch.setattr("paceline.cli.commands.chaos.LATE_SECONDS", 60.0)
     out = tmp_path / "run"
-    words = ["--every", "0.6", "--count", "7", "--dead-after", "2", "--hang", "60", "--workers", "3", "--seed", "7"]
+    words = ["--every", "0.6", "--count", "7", "--dead-after", "2", "--hang", "60", "--workers", "3", "--seed", "3"]
     code = main(["chaos", *words, "--ack", "replica", "--step-ms", "5", "--eval-every", "1", "--out", str(out)])
     heard = capsys.readouterr()
     assert code == 0, heard
@@ -54,7 +54,7 @@ def test_a_run_under_every_fault_comes_through_and_says_so(
         told = [line for line in lines if line.startswith((f"{fault}:", f"{fault} ("))]
         assert len(told) == 1, (fault, heard.err)
     assert {line.split()[2] for line in plan} == {"kill", "stop", "slow", "partition"}
-    assert {line.split()[3] for line in plan if line.split()[2] == "kill"} == {"worker", "server"}
+    assert {line.split()[3] for line in plan if line.split()[2] == "kill"} == {"worker", "server", "evaluator"}
     assert "7 of 7 faults" in heard.out
     assert "(ended by: all faults have settled)" in heard.out
     assert heard.out.endswith("the run came through\n")

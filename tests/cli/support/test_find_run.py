@@ -226,7 +226,7 @@ def test_logs_come_by_party_in_order_and_the_last_lines_of_each(here: Path, caps
 def test_status_says_what_a_silent_evaluator_is_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    standing = StatusFile(tmp_path, "bsp", EvaluationTimes(60.0, to_target=False))
+    standing = StatusFile(tmp_path, "bsp", evaluations=EvaluationTimes(60.0, to_target=False))
     standing.joined(EVALUATOR, Hello(address="a", pid=1, host="h", device=""))
 
     def line(at: float) -> str:

@@ -62,6 +62,7 @@ def assert_exact(row: str, summary: Summary) -> None:
     assert summary.samples == sum(worker.samples for worker in summary.workers)
 
 
+@pytest.mark.filterwarnings("ignore:batches of 600 samples")
 @pytest.mark.parametrize("row", ROWS)
 def test_live_a_run_trains_its_epochs_and_no_more(threads: Runner, out: Path, row: str) -> None:
     assert_exact(row, threads(config_of(row, out)))
