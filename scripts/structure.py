@@ -1,4 +1,4 @@
-"""How the package is built, in figures: `python -m scripts.structure [COMMIT ...]` sets commits beside the working tree.
+"""How the package is built, in figures: `python -m scripts.structure [COMMIT ...]` sets commits beside this tree.
 
 files a folder        the most modules that lie side by side, `schemes/` and `cli/commands/` left out
 names used twice      class names at module level that two modules have
