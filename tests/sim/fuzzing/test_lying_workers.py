@@ -11,11 +11,14 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.collective.mean_server import MeanServer
+from paceline.core.local.push_sum import Share
 from paceline.core.paramserver.clocks import Clocks
 from paceline.core.paramserver.robust_mean import RobustPolicy
 from paceline.core.samples.sample_leases import APPLIED, Leases
 from paceline.core.scheme import make, names
+from paceline.core.validation.bounds import COUNT_MAX, PlanLimits
 from paceline.core.validation.message_checker import Checker, FalseClaims
+from paceline.core.vector import Ghost
 from paceline.sim.cluster.model import Fault, uniform
 from paceline.sim.fuzzing import lying_workers
 from paceline.sim.fuzzing.fuzz import CALM_S, FuzzPlan, draw, go_on_to_the_end
@@ -45,6 +48,18 @@ def test_the_others_go_on_and_nobody_but_the_liar_is_put_out(part: int) -> None:
         if with_liar(seed):
             sim = play(seed)
             assert sim.members.barred <= sim.liars
+
+
+def test_a_round_that_is_brought_to_its_bounds_may_be_told_on() -> None:
+    """An honest worker that returned a share with the round that a liar had given it had the strike."""
+    sim = play(6699)
+    assert set(sim.members.barred) <= sim.liars
+    checker = Checker(PlanLimits(workers=3))
+    for round in (COUNT_MAX, 2**60):
+        share = Share(w=Ghost(1), weight=0.5, round=round)
+        if checker.check(0, share) is not None:
+            share = checker.nearest(0, share)
+        assert share.round <= COUNT_MAX
 
 
 def test_the_seeds_draw_lies_in_every_scheme_and_some_are_put_out() -> None:
