@@ -70,7 +70,7 @@ class Node(StateReader):
         self._carrier: Carrier | None = None
         self.peers: PeerCarrier | None = None  # carries means among the workers, where those reach one another
         self._loop = EffectLoop(
-            *(self.out, self.times, self._lock), role=lambda: self.role, mean=self._mean, reply=self._reply
+            self.out, self.times, self._lock, role=lambda: self.role, mean=self._mean, reply=self._reply
         )
         self.holds: dict[Role, Callable[[Role, Iterable[Tell | Reply]], Iterable[Tell | Reply]]] = {}  # what may go now
         self._unanswered = IncomingCalls()

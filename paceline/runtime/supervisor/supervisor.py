@@ -118,7 +118,10 @@ class RunSupervisor:
         self._absent = [party.worker(rank) for rank in range(cluster.beginning, cluster.workers)]  # not asked for yet
         self._open_seats = open_seats
         self._coordinator = make_coordinator(
-            *(self._transport, node, self, self._vault),
+            self._transport,
+            node,
+            self,
+            self._vault,
             config=config,
             train_samples=train_samples,
             evaluator=evaluator,
@@ -172,7 +175,10 @@ class RunSupervisor:
             try:
                 address = self._coordinator.open()
                 seats = make_seats(
-                    *(self._config, address, self._token, folder),
+                    self._config,
+                    address,
+                    self._token,
+                    folder,
                     credentials=self._credentials.path if self._credentials else "",
                     resume=self._start.path,
                     evaluator=self._evaluator,
