@@ -129,7 +129,7 @@ def test_a_phase_that_there_is_not_ends_no_run() -> None:
     cluster = replace(uniform(3, 1), faults=(Fault(kind="lie", at_s=0.0, workers=(0,)),))
     scheme = make("hybrid", {"phases": "bsp until 4 steps; asp", "epoch_samples": 40})
     sim = Simulation(scheme, np.zeros(4), LocalSteps(lambda rank, rng: 1.0, lambda rank, w: w), cluster=cluster)
-    entered = next(kind for kind in [type(m) for m in _asked(sim)] if kind.__name__ == "Entered")
+    entered = next(kind for kind in [type(m) for m in _asked(sim)] if kind.__name__ == "PhaseEntered")
     assert sim.coordinator is not None
     assert list(sim.coordinator.on(0.0, 0, entered(phase=2**40)))
     assert list(sim.coordinator.on(0.0, 1, entered(phase=0)))
