@@ -103,7 +103,7 @@ class Rendezvous:
 
     def gone(self, rank: int) -> None:
         with self._lock:
-            self._answer(self._box.gone(0.0, rank))
+            self._answer(self._box.on_worker_left(0.0, rank))
 
     def _answer(self, replies: Iterable[Any]) -> None:
         for reply in replies:

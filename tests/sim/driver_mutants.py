@@ -139,11 +139,11 @@ def a_newcomer_enters_before_everybody_knows(patch: Patch) -> None:
 
 
 def carriers_of_means_are_not_told_who_is_gone(patch: Patch) -> None:
-    patch.setattr(MeanServer, "gone", lambda self, now, rank: iter(()))
+    patch.setattr(MeanServer, "on_worker_left", lambda self, now, rank: iter(()))
 
 
 def servers_are_not_told_who_is_gone(patch: Patch) -> None:
-    patch.setattr(ClockedServer, "gone", lambda self, now, rank: iter(()))
+    patch.setattr(ClockedServer, "on_worker_left", lambda self, now, rank: iter(()))
 
 
 def a_round_forgets_the_samples_of_one(patch: Patch) -> None:
@@ -211,4 +211,4 @@ def clocks_are_in_no_snapshot(patch: Patch) -> None:
     def restore(self: ClockedServer, tables: dict[str, Any]) -> None:
         self.version = tables["version"]
 
-    patch.setattr(ClockedServer, "restore", restore)
+    patch.setattr(ClockedServer, "load_state_dict", restore)

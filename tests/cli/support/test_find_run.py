@@ -91,10 +91,10 @@ def test_a_run_is_seen_heard_and_ended_in_order_with_all_its_processes(here: Pat
 STUBBORN = """
 import signal, sys, threading
 from pathlib import Path
-from paceline.runtime.run_folder.status_file import Standing
+from paceline.runtime.run_folder.status_file import StatusFile
 signal.signal(signal.SIGTERM, lambda *_: None)
 Path(sys.argv[1]).mkdir()
-Standing(Path(sys.argv[1]), "bsp").write("training")
+StatusFile(Path(sys.argv[1]), "bsp").write("training")
 while True:
     threading.Event().wait(60)
 """

@@ -307,9 +307,11 @@ def test_who_leads_listens_where_it_is_told_and_not_where_nobody_else_calls(monk
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
 def test_a_job_of_mpich_is_named_by_its_proxy_whatever_shell_is_between() -> None:
-    report = "from paceline.launch.external import rendezvous; from paceline.launch.external.detect import Hand; "
-    report += "print(rendezvous.with_job(Hand(starter='mpich', kind='worker', number=0, workers=2, servers=1, host='', "
-    report += "port=0, job='mpich')).job)"
+    report = (
+        "from paceline.launch.external import rendezvous; from paceline.launch.external.detect import ExternalProcess; "
+    )
+    report += "own = ExternalProcess(starter='mpich', kind='worker', number=0, workers=2, servers=1, host='', port=0, "
+    report += "job='mpich'); print(rendezvous.with_job(own).job)"
     rank = {**os.environ, "PMI_RANK": "0"}
     said = subprocess.check_output(["sh", "-c", '"$@"; exit', "sh", sys.executable, "-c", report], env=rank, text=True)
     assert said == f"mpich-{os.getpid()}\n"

@@ -139,11 +139,11 @@ def test_when_the_owner_is_gone_so_are_all(listener: socket.socket, tmp_path: Pa
     script = f"""
 import threading
 from pathlib import Path
-from tests.launch.local.test_fork_server import config_for, Seat, LocalHost
+from tests.launch.local.test_fork_server import config_for, ProcessSpec, LocalHost
 host = LocalHost()
 crew = host.crew()
 crew.prepare(config_for(Path({str(tmp_path)!r})))
-crew.start(config_for(Path({str(tmp_path)!r})), Seat.from_json({seat_at(listener).to_json()!r}))
+crew.start(config_for(Path({str(tmp_path)!r})), ProcessSpec.from_json({seat_at(listener).to_json()!r}))
 print("up", flush=True)
 threading.Event().wait()
 """

@@ -91,10 +91,10 @@ def test_a_copy_knows_what_a_newcomer_calls_its_clock() -> None:
         for rank in range(WORKERS):
             push(first, rank, 1)
         mark = mark_of(first)
-        list(first.gone(0.0, 2))
+        list(first.on_worker_left(0.0, 2))
         for rank in (0, 1):
             push(first, rank, 2)
-        list(first.came(0.0, 2))
+        list(first.on_worker_joined(0.0, 2))
         assert mark_of(first) != mark, "it is copied at once"
         for clock in (0, 1):
             for rank in (0, 1):
@@ -113,9 +113,9 @@ def test_a_newcomer_that_goes_before_its_first_push_is_copied_again_when_it_come
     """The copies made in between do not know it, and it may enter once the newest does."""
     first = server("bsp", rule_of("sgd"), Flat.wrap(torch.ones(LENGTH)))
     for life in (1, 2):
-        list(first.gone(0.0, 2))
+        list(first.on_worker_left(0.0, 2))
         mark = mark_of(first)
-        list(first.came(0.0, 2))
+        list(first.on_worker_joined(0.0, 2))
         assert mark_of(first) != mark, f"life {life} is in no copy"
 
 
