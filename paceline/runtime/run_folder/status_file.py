@@ -246,9 +246,9 @@ def starting(folder: str, scheme: str) -> Iterator[None]:
     made = [parent for parent in (path, *path.parents) if not parent.exists()]
     path.mkdir(parents=True, exist_ok=True)
     before = _standing_there(path)
-    if before is not None:
-        StatusFile(path, scheme).write(STARTING, at_once=True)
-    try:
+    try:  # from here on, since a signal may come as soon as the status can be seen
+        if before is not None:
+            StatusFile(path, scheme).write(STARTING, at_once=True)
         yield
     finally:
         with contextlib.suppress(ConfigError, OSError):  # a full disk, or somebody has put something else there
