@@ -17,6 +17,7 @@ $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/pip install --quiet '$(TORCH)'
 	$(BIN)/pip install --quiet --editable '.[dev]'
+	@! test -d .git || git config core.hooksPath .githooks
 	@touch $@
 
 demo: $(READY)  ## the main job: a race of five schemes on uneven workers, with a table and a figure

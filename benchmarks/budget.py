@@ -22,9 +22,9 @@ from paceline.core.scheme import make, names
 from paceline.launch.local.launcher import LocalHost
 from paceline.launch.local.train import Silent
 from paceline.observe.runs.summary import Summary
-from paceline.runtime.simulated.setup import Setting, cluster_of
+from paceline.runtime.simulated.setup import SimulationSetup, cluster_of
 from paceline.runtime.simulated.simulated_run import VirtualRun
-from paceline.sim.cluster.model import Network
+from paceline.sim.cluster.model import NetworkSpec
 
 SLOWDOWN = (1, 1, 2, 8)
 SAMPLES, BATCH = 1437, 32  # of the digits
@@ -67,8 +67,8 @@ def virtual(scheme: str, options: argparse.Namespace) -> Summary:
             "stop": {"epochs": options.epochs},
         }
     )
-    network = Network(latency_s=1e-4, bandwidth_gbps=10.0)
-    setting = Setting(config=config, cluster=cluster_of(config, network, lambda: 0.0), timing_only=True)
+    network = NetworkSpec(latency_s=1e-4, bandwidth_gbps=10.0)
+    setting = SimulationSetup(config=config, cluster=cluster_of(config, network, lambda: 0.0), timing_only=True)
     return VirtualRun(setting, Silent()).run(leave=False)
 
 

@@ -17,25 +17,25 @@ import tempfile
 import threading
 from pathlib import Path
 
-from paceline.checkpoint.folder_store import Folder
+from paceline.checkpoint.folder_store import FolderStore
 
 
 def pieces(number: int, length: int) -> list[bytes]:
     return [bytes([number % 251]) * min(1 << 16, length - at) for at in range(0, length, 1 << 16)]
 
 
-def save(folder: Folder, number: int, length: int) -> None:
+def save(folder: FolderStore, number: int, length: int) -> None:
     folder.save(number, {f"server-{s}.safetensors": pieces(number, length) for s in (0, 1)}, finite=True)
 
 
-def whole(folder: Folder, number: int, length: int) -> bool:
+def whole(folder: FolderStore, number: int, length: int) -> bool:
     wanted = b"".join(pieces(number, length))
     return all(folder.load(number, entry) == wanted for entry in folder.verify(number).files)
 
 
 def killed(root: Path, draw: random.Random, length: int) -> tuple[bool, bool]:
     """Is what is there afterwards whole; was the writer in the middle of a save?"""
-    folder = Folder(root)
+    folder = FolderStore(root)
     save(folder, 1, length)
     child = os.fork()
     if child == 0:
@@ -51,7 +51,7 @@ def killed(root: Path, draw: random.Random, length: int) -> tuple[bool, bool]:
     return number is not None and whole(folder, number, length), half
 
 
-def flipped(folder: Folder, draw: random.Random) -> bool:
+def flipped(folder: FolderStore, draw: random.Random) -> bool:
     """Was it noticed, and the one before taken?"""
     path = draw.choice(sorted(folder.place(2).iterdir()))
     before = path.read_bytes()
@@ -72,7 +72,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="paceline-") as name:
         root = Path(name)
         outcomes = [killed(root / f"kill-{i}", draw, length) for i in range(options.n)]
-        folder = Folder(root / "flips")
+        folder = FolderStore(root / "flips")
         save(folder, 1, length)
         save(folder, 2, length)
         noticed = sum(flipped(folder, draw) for _ in range(options.n))

@@ -33,7 +33,7 @@ import msgspec
 from paceline.core.effects import Reply, Tell
 from paceline.core.errors import ProtocolError
 from paceline.core.message import message
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.live import party
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node
@@ -106,7 +106,7 @@ class Figures(msgspec.Struct):
 def one_round(connections: int, size: int, seconds: float) -> Figures:
     transport = TcpTransport(party.COORDINATOR, TOKEN, PlainMemory(), body_bytes_max=0)
     node = Node(transport, PlainMemory())
-    place = Place(me=0, workers=tuple(range(connections)), w=None, update=lambda w, g, samples: w)
+    place = RoleContext(me=0, workers=tuple(range(connections)), w=None, update=lambda w, g, samples: w)
     box = Box(None, place)
     node.place(box)
     transport.open(Desk(node))

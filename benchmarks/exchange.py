@@ -32,7 +32,9 @@ def main() -> int:
     options = parser.parse_args()
     slices_mb = {name: float(mb) for name, _, mb in (part.partition("=") for part in options.slice_mb.split(","))}
     jobs = [
-        exchange.Job(transport=name, length=floats(options.mbytes), slice_mb=slices_mb.get(name, 0.0), gate=gate)
+        exchange.ExchangeJob(
+            transport=name, length=floats(options.mbytes), slice_mb=slices_mb.get(name, 0.0), gate=gate
+        )
         for name in options.transports.split(",")
         for gate in options.gate.split(",")
     ]

@@ -21,8 +21,8 @@ from _verdict import verdict
 
 import paceline.schemes  # noqa: F401  enters the catalogue
 from paceline.core.paramserver.gated_server import Push
-from paceline.core.paramserver.gradient_check import GatePolicy
-from paceline.core.role import Place, Role
+from paceline.core.paramserver.gradient_check import GradientCheckPolicy
+from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import make
 from paceline.engine.optim.optimizers import make_rule
 from paceline.engine.specs import OptimizerRecipe
@@ -34,9 +34,9 @@ def box(mode: str, length: int) -> Role:
     scheme = make("asp", {})
     server = scheme.server(1)
     assert server is not None
-    gate = GatePolicy(mode=mode).gate(Probe(length), 1, 0, None)
+    gate = GradientCheckPolicy(mode=mode).gate(Probe(length), 1, 0, None)
     rule = make_rule(OptimizerRecipe(lr=1e-6))
-    return server(scheme, Place(me=0, workers=(0,), w=Flat.wrap(torch.zeros(length)), update=rule, gate=gate))
+    return server(scheme, RoleContext(me=0, workers=(0,), w=Flat.wrap(torch.zeros(length)), update=rule, gate=gate))
 
 
 def push_s(role: Role, clock: int, g: Flat, others: torch.Tensor | None) -> float:

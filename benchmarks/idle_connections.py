@@ -54,12 +54,12 @@ class Party:
         from paceline.live.numpy_memory import PlainMemory
         from paceline.live.party import COORDINATOR, server, worker
         from paceline.live.same_host.shared_memory import segments_for
-        from paceline.live.security.certificate_authority import Authority
+        from paceline.live.security.certificate_authority import CertificateAuthority
         from paceline.live.security.tls import Tls
 
         me = server(0)
         if how == "tls":
-            Authority().write(folder / "keys", [COORDINATOR, me, *map(worker, range(1000))])
+            CertificateAuthority().write(folder / "keys", [COORDINATOR, me, *map(worker, range(1000))])
         self.transport = TcpTransport(
             me,
             TOKEN,
@@ -100,9 +100,9 @@ class Launcher:
     """Who waits for agents, and beats to those that came."""
 
     def __init__(self) -> None:
-        from paceline.launch.remote.callback_listener import Door
+        from paceline.launch.remote.callback_listener import CallbackListener
 
-        self._admission = Door("127.0.0.1")
+        self._admission = CallbackListener("127.0.0.1")
         told = json.loads(self._admission.ticket)
         self.told = {"address": f"{told['host']}:{told['port']}", "ticket": self._admission.ticket}
         threading.Thread(target=self._hear, daemon=True).start()

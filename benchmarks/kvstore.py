@@ -34,7 +34,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from peers import kvstore  # noqa: E402
 from peers.door import Door  # noqa: E402
 
-from paceline.bench.exchange import Job, Running  # noqa: E402
+from paceline.bench.exchange import ExchangeJob, Running  # noqa: E402
 from paceline.bench.result import floats  # noqa: E402
 
 
@@ -66,7 +66,7 @@ MATCHES = {
 
 def play(match: Match, length: int, rounds: int) -> tuple[float, float]:
     """Median seconds of an exchange of MXNet's and of ours."""
-    job = Job(
+    job = ExchangeJob(
         transport=match.transport,
         length=length,
         workers=match.workers,

@@ -32,7 +32,7 @@ FIELDS = [
     *(f"Rate.{name}" for name in ("lr", "momentum", "nesterov", "weight_decay", "beta1", "beta2", "eps", "trust")),
     *(f"Progress.{name}" for name in ("steps", "samples", "exchanges", "bytes_up", "bytes_down", "bytes_shared")),
     *(f"Progress.seconds_{name}" for name in ("computing", "waiting", "communicating", "hidden", "at_batch")),
-    *("Progress.steps_before", "Progress.samples_before", "Records.lines", "Peek.what"),
+    *("Progress.steps_before", "Progress.samples_before", "Records.lines", "ReadState.what"),
 ]
 
 

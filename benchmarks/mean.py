@@ -16,7 +16,7 @@ from _verdict import verdict
 from paceline.bench import mean
 from paceline.bench.report import conditions, table, write
 from paceline.bench.result import floats
-from paceline.core.collective import PEERS, Fabric, Link, choose
+from paceline.core.collective import PEERS, Fabric, LinkCost, choose
 
 BOUND = 1.0
 
@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--transports", default="shm,tcp", help="shm, tcp, or both")
     parser.add_argument("--json", metavar="FILE", help="also write the figures there")
     options = parser.parse_args()
-    job = mean.Job(
+    job = mean.MeanJob(
         carriers=options.carriers.split(","),
         transports=options.transports.split(","),
         length=floats(options.mbytes),
@@ -42,7 +42,7 @@ def main() -> int:
     if options.json:
         write(options.json, "mean", figures)
     seconds = {figure.what: figure.seconds_median for figure in figures}
-    fabric = Fabric(("here",) * options.workers, Link(1e-4, 2e-10))
+    fabric = Fabric(("here",) * options.workers, LinkCost(1e-4, 2e-10))
     taken = f"{choose(fabric, round(options.mbytes * 1e6)).name}, {job.transports[0]}"
     if taken not in seconds:
         print(f"auto takes {taken}, which was not measured: DOES NOT HOLD")

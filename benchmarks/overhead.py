@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", help="also write the figures there")
     options = parser.parse_args()
     jobs = [
-        overhead.Job(
+        overhead.OverheadJob(
             model=model, servers=servers, transport=options.transport, steps=options.steps, rounds=options.rounds
         )
         for model in options.models.split(",")

@@ -29,9 +29,9 @@ from paceline.config import Config
 from paceline.launch.local.launcher import LocalHost
 from paceline.launch.local.train import Silent
 from paceline.runtime.simulated import cluster_from_trace as recorded
-from paceline.runtime.simulated.setup import Setting, cluster_of
+from paceline.runtime.simulated.setup import SimulationSetup, cluster_of
 from paceline.runtime.simulated.simulated_run import VirtualRun
-from paceline.sim.cluster.model import Cluster, Network
+from paceline.sim.cluster.model import Cluster, NetworkSpec
 
 SCHEMES = "bsp,asp,ssp,gsp,esync,localsgd,easgd"
 JOB = {
@@ -85,7 +85,7 @@ def config_of(scheme: str, epochs: float) -> Config:
 
 
 def predicted(scheme: str, epochs: float, cluster: Cluster, length: int) -> float:
-    setting = Setting(config=config_of(scheme, epochs), cluster=cluster, timing_only=True, model_length=length)
+    setting = SimulationSetup(config=config_of(scheme, epochs), cluster=cluster, timing_only=True, model_length=length)
     return VirtualRun(setting, Silent()).run(leave=False).seconds
 
 
@@ -101,7 +101,7 @@ def compare(schemes: list[str], seconds: float, folder: Path) -> list[Row]:
         as_recorded, length = recorded.cluster(folder / "calibration")
         network = as_recorded.network
         print(f"an exchange costs {2 * network.latency_s * 1000:.1f} ms and {network.bandwidth_gbps:.1f} Gbit/s")
-        as_configured = cluster_of(config_of("bsp", 1), Network(), lambda: 0.0)
+        as_configured = cluster_of(config_of("bsp", 1), NetworkSpec(), lambda: 0.0)
         print_row(HEAD)
         for scheme in schemes:
             epochs = round(10 * seconds / predicted(scheme, 10, as_recorded, length), 1)

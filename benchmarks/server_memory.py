@@ -44,9 +44,9 @@ from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.numpy_memory import PlainMemory
 from paceline.runtime.process_main import take_part
 from paceline.runtime.spec.job_spec import Recipe
-from paceline.runtime.spec.launcher import Ended
-from paceline.runtime.spec.process_spec import Seat
-from paceline.runtime.supervisor.supervisor import Conductor
+from paceline.runtime.spec.launcher import ProcessEnded
+from paceline.runtime.spec.process_spec import ProcessSpec
+from paceline.runtime.supervisor.supervisor import RunSupervisor
 from paceline.runtime.worker.pace import Pace
 
 FACTOR = 1.3
@@ -74,7 +74,7 @@ def taken(pid: int) -> int:
 def serve(seat: str) -> None:
     """The server's process."""
     torch.set_num_threads(1)
-    own = Seat.from_json(seat)
+    own = ProcessSpec.from_json(seat)
     sys.exit(1 if take_part(Config(), own, own.transport()) else 0)
 
 
@@ -90,7 +90,7 @@ class Crew:
     """The server as a process that is watched, the workers as threads."""
 
     def __init__(self, scheme: str, optimizer: OptimizerRecipe, length: int, rounds: int) -> None:
-        self.ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+        self.ended: queue.SimpleQueue[ProcessEnded] = queue.SimpleQueue()
         self.peak = 0
         self._recipe = Recipe(scheme=scheme, optimizer=optimizer)
         self._length, self._rounds = length, rounds
@@ -100,7 +100,7 @@ class Crew:
     def prepare(self, config: Config) -> int:
         return 1
 
-    def start(self, config: Config, seat: Seat) -> None:
+    def start(self, config: Config, seat: ProcessSpec) -> None:
         if seat.who.kind == "server":
             self._server = multiprocessing.get_context("spawn").Process(target=serve, args=(seat.to_json(),))
             self._server.start()
@@ -108,13 +108,13 @@ class Crew:
             self._threads.append(threading.Thread(target=self._work, args=(seat,), daemon=True))
             self._threads[-1].start()
 
-    def _work(self, seat: Seat) -> None:
+    def _work(self, seat: ProcessSpec) -> None:
         session = seat.session(seat.transport())
         session.hello(seat.coordinator, "cpu")
         with Pace(Big(self._length), self._recipe, seat, session) as pace:
             for _ in range(self._rounds):
                 pace.step(1)
-        self.ended.put(Ended(who=seat.who, why=""))
+        self.ended.put(ProcessEnded(who=seat.who, why=""))
 
     def watch(self) -> None:
         """From when the server is there."""
@@ -140,7 +140,7 @@ class Crew:
             thread.join(5.0)
 
 
-class Watched(Conductor):
+class Watched(RunSupervisor):
     """Has the memory of the server looked at as soon as it says hello."""
 
     def joined(self, who: party.Party, hello: object) -> None:

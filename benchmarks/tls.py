@@ -31,7 +31,7 @@ from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.party import Party, server, worker
 from paceline.live.protocol.control_messages import Total
 from paceline.live.protocol.transport import Envelope, Kind
-from paceline.live.security.certificate_authority import Authority
+from paceline.live.security.certificate_authority import CertificateAuthority
 from paceline.live.security.tls import Tls
 
 SO_MAX_PACING_RATE = 47  # Linux: bytes a second
@@ -125,7 +125,7 @@ def main() -> int:
     nbytes = sum(v.nbytes for v in vectors)
     with tempfile.TemporaryDirectory() as folder:
         keys = str(Path(folder) / "credentials")
-        Authority().write(Path(keys), [server(0), worker(0)])
+        CertificateAuthority().write(Path(keys), [server(0), worker(0)])
         others = [answering(where, slices) for where in ("", keys)]
         ends = [End(worker(0), where, slices) for where in ("", keys)]
     for end, (_, address) in zip(ends, others, strict=True):

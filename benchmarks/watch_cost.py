@@ -36,7 +36,7 @@ import paceline.schemes  # noqa: F401  enters the catalogue
 from paceline.bench.report import conditions
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from paceline.sim.cluster.model import Cluster, Device, Host
 
 FACTOR = 4
@@ -109,7 +109,7 @@ def simulated(scheme: str, step_s: float, factors: tuple[float, ...]) -> float:
     """Samples a second of workers whose steps take so many times `step_s`."""
     hosts = [Host(name=f"w{n}", devices=(Device(factor=factor),)) for n, factor in enumerate(factors)]
     cluster = Cluster(hosts=(*hosts, Host(name="server", servers=1)), step_s=step_s)
-    work = Steps(lambda rank, rng: step_s, samples=lambda rank: BATCH)
+    work = LocalSteps(lambda rank, rng: step_s, samples=lambda rank: BATCH)
     run = Simulation(make(scheme, {}), Ghost(1000), work, cluster=cluster, watched=False)
     run.run(until=SIMULATED_S)
     return BATCH * sum(run.steps) / run.now

@@ -19,7 +19,7 @@ from paceline.core.trace import Record
 from paceline.core.vector import Ghost
 from paceline.observe.plots import style
 from paceline.observe.plots.timeline import Message, timeline_figure
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from paceline.sim.cluster.model import Cluster, Device, Host
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "schemes"
@@ -103,7 +103,7 @@ def figure(name: str) -> Any:
     """Who computes, waits and communicates in the first seconds, and how stale each update is."""
     scheme = make(name, SHORTER.get(name, {}))
     records: list[Record] = []
-    work = Steps(lambda rank, rng: STEP_S, samples=lambda rank: 32)
+    work = LocalSteps(lambda rank, rng: STEP_S, samples=lambda rank: 32)
     sim = Simulation(scheme, Ghost(MODEL), work, cluster=cluster(servers_of(scheme)), seed=1, trace=records.append)
     post = Post(sim)
     sim.run(until=3 * SHOWN_S)

@@ -9,7 +9,7 @@ import numpy as np
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.effects import Data, Reply, Tell
 from paceline.core.paramserver.gated_server import Pull, Push
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Scheme, make
 from paceline.core.trace import Applied, Decision, Record
 
@@ -21,7 +21,7 @@ class ByHand:
         self.records: list[Record] = []
         place = {"me": 0, "w": np.zeros(1), "update": lambda w, g, samples: w - g, **place}
         place.setdefault("note", self.records.append)
-        self.role = role(scheme, Place(workers=tuple(range(workers)), **place))
+        self.role = role(scheme, RoleContext(workers=tuple(range(workers)), **place))
         self.now = 0.0
 
     def on(self, src: int, message: Any, now: float | None = None) -> dict[int, Any]:
@@ -30,10 +30,10 @@ class ByHand:
         return self._said(list(self.role.on(self.now, src, message)))
 
     def gone(self, rank: int) -> dict[int, Any]:
-        return self._said(list(self.role.gone(self.now, rank)))
+        return self._said(list(self.role.on_worker_left(self.now, rank)))
 
     def came(self, rank: int) -> dict[int, Any]:
-        return self._said(list(self.role.came(self.now, rank)))
+        return self._said(list(self.role.on_worker_joined(self.now, rank)))
 
     def _said(self, effects: list[Tell | Reply]) -> dict[int, Any]:
         assert all(isinstance(effect, Reply) for effect in effects)

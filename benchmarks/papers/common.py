@@ -24,7 +24,7 @@ from paceline import config as configuration
 from paceline.launch.local.train import Silent
 from paceline.observe.plots.style import LINES
 from paceline.observe.runs.summary import Summary
-from paceline.runtime.simulated.setup import Setting
+from paceline.runtime.simulated.setup import SimulationSetup
 from paceline.runtime.simulated.simulated_run import VirtualRun
 from paceline.sim import Cluster
 
@@ -78,7 +78,7 @@ class Job:
         }
         values.setdefault("optimizer", {})["lr"] = lr
         values[side.scheme] = dict(side.parameters)
-        setting = Setting(
+        setting = SimulationSetup(
             config=configuration.build(values),
             cluster=self.cluster,
             timing_only=self.timing_only,

@@ -29,7 +29,7 @@ from common import (
 )
 
 from paceline.sim import Cluster
-from paceline.sim.cluster.model import Device, Host, Network
+from paceline.sim.cluster.model import Device, Host, NetworkSpec
 
 KINDS = {1.0: 2, 2.0: 4, 4.0: 6}
 """How many times slower: how many such workers. Two, four and six are the groups of the authors' example file."""
@@ -50,7 +50,7 @@ def cluster() -> Cluster:
         for factor, count in KINDS.items()
     ]
     servers = Host(name="server", count=2, servers=1)
-    return Cluster(hosts=(*hosts, servers), step_s=STEP_S, network=Network(bandwidth_gbps=1.0))
+    return Cluster(hosts=(*hosts, servers), step_s=STEP_S, network=NetworkSpec(bandwidth_gbps=1.0))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -31,7 +31,7 @@ from common import (
 
 from paceline.observe.plots.style import LINES, MARKS
 from paceline.sim import Cluster
-from paceline.sim.cluster.model import Device, Host, Network
+from paceline.sim.cluster.model import Device, Host, NetworkSpec
 
 STEP_S = 1.0
 JITTER = 0.15
@@ -59,7 +59,7 @@ Speedups = dict[str, dict[int, float]]
 
 def cluster(workers: int) -> Cluster:
     host = Host(name="worker", count=workers, devices=(Device(jitter=JITTER),))
-    return Cluster(hosts=(host, Host(name="store", servers=1)), step_s=STEP_S, network=Network(bandwidth_gbps=1.0))
+    return Cluster(hosts=(host, Host(name="store", servers=1)), step_s=STEP_S, network=NetworkSpec(bandwidth_gbps=1.0))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -19,8 +19,8 @@ from paceline.live.node.node import Node
 from paceline.live.party import Party
 from paceline.live.protocol.transport import Envelope, Kind
 from paceline.live.same_host.shared_memory import Segments
-from paceline.live.security.certificate_authority import Authority
-from paceline.runtime.spec.process_spec import Seat
+from paceline.live.security.certificate_authority import CertificateAuthority
+from paceline.runtime.spec.process_spec import ProcessSpec
 
 TRANSPORTS = ("shm", "tcp")
 TOKEN = "the token of this measurement"
@@ -53,7 +53,7 @@ def keys(tls: bool, parties: Iterable[Party]) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "credentials"
-        Authority().write(path, parties)
+        CertificateAuthority().write(path, parties)
         yield str(path)
 
 
@@ -67,7 +67,7 @@ def open_party(
     import paceline.schemes  # noqa: F401  enters the catalogue
 
     torch.set_num_threads(1)
-    seat = Seat(
+    seat = ProcessSpec(
         party=str(who),
         workers=workers,
         servers=servers,

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from paceline.bench.result import Figure, Note, say_nothing, timed
-from paceline.codec import Codec, Memory, read
+from paceline.codec import Codec, ResidualMemory, read
 from paceline.codec.base import Bytes
 
 LIMIT = "r += g"
@@ -39,7 +39,7 @@ def measure(names: Sequence[str], length: int, rounds: int, note: Note = say_not
 
 
 def _of(name: str, codec: Codec, g: np.ndarray, rounds: int) -> Iterator[Figure]:
-    memory, out = Memory.of(len(g)), np.empty_like(g)
+    memory, out = ResidualMemory.of(len(g)), np.empty_like(g)
     w, r = torch.zeros(len(g)), torch.zeros(len(g))
     gradient, decoded = torch.from_numpy(g), torch.from_numpy(out)
     data = codec.encode(g, memory)

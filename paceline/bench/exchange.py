@@ -26,10 +26,10 @@ from typing import Any
 from paceline.bench.bare_party import Ears, keys, open_party, way_of
 from paceline.bench.hardware_limits import RawSockets, update_limit
 from paceline.bench.result import FLOAT_BYTES, Figure, Note, say_nothing
-from paceline.bench.subprocess_job import Child, Children, Talk
+from paceline.bench.subprocess_job import Child, Children, ParentStream
 from paceline.core.effects import Computed
-from paceline.core.paramserver.gradient_check import WARN, GatePolicy
-from paceline.core.role import Place
+from paceline.core.paramserver.gradient_check import WARN, GradientCheckPolicy
+from paceline.core.role import RoleContext
 from paceline.core.scheme import make
 from paceline.core.sharding import Layout, lay_out
 from paceline.engine.optim.optimizers import make_rule
@@ -38,7 +38,7 @@ from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat
 from paceline.engine.vectors.norm_probe import Probe
 from paceline.live import party
-from paceline.live.node.hosted_slice import Hosted
+from paceline.live.node.hosted_slice import ServedSlice
 
 WARM_ROUNDS = 3
 SLICES_MB = {"shm": 0.0, "tcp": 4.0}
@@ -47,7 +47,7 @@ LIMITS = {"shm": "a pass over memory", "tcp": "plain sockets, one way after the 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class ExchangeJob:
     """What exchanges. load: the new weights are copied into a buffer of the worker's own, as into a module.
 
     tls: as between hosts; for tcp only. gate: whether the servers judge what is pushed (docs/numbers.md).
@@ -71,12 +71,12 @@ class Job:
         return _raw(self) if self.transport == "tcp" else contextlib.nullcontext(_updates(self))
 
 
-def _updates(job: Job) -> Callable[[], float]:
+def _updates(job: ExchangeJob) -> Callable[[], float]:
     return update_limit(job.length, threads=job.servers, times=job.workers)
 
 
 @contextlib.contextmanager
-def _raw(job: Job) -> Iterator[Callable[[], float]]:
+def _raw(job: ExchangeJob) -> Iterator[Callable[[], float]]:
     nbytes = max(1, FLOAT_BYTES * job.length // job.servers)
     with RawSockets(nbytes, nbytes, lanes=job.workers * job.servers) as raw:
         yield raw.once
@@ -85,7 +85,7 @@ def _raw(job: Job) -> Iterator[Callable[[], float]]:
 class Running:
     """The processes of a job; a context manager."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: ExchangeJob) -> None:
         self._job = job
         self._held = contextlib.ExitStack()
         self._children = self._held.enter_context(Children())
@@ -122,10 +122,10 @@ class Running:
         self._held.close()
 
 
-def serve(job: dict[str, Any], talk: Talk) -> None:
+def serve(job: dict[str, Any], talk: ParentStream) -> None:
     """A server's process, until it is told to end."""
     me, credentials = job.pop("me"), job.pop("credentials")
-    own = Job(**job)
+    own = ExchangeJob(**job)
     node, way = open_party(
         party.server(me), own.transport, workers=own.workers, servers=own.servers, credentials=credentials
     )
@@ -133,12 +133,12 @@ def serve(job: dict[str, Any], talk: Talk) -> None:
     box = scheme.server(len(layout.slices))
     assert box is not None
 
-    def hosted(number: int) -> Hosted:
+    def hosted(number: int) -> ServedSlice:
         part = layout.slices[number]
         w, rule = Flat(spare(part.stop - part.start).zero_()), make_rule(OptimizerRecipe(name="sgd", lr=0.01))
-        gate = GatePolicy(mode=own.gate).gate(Probe(len(w)), own.workers, me, None)
-        place = Place(me=number, workers=tuple(range(own.workers)), w=w, update=rule, gate=gate)
-        return Hosted(len(w), box(scheme, place))
+        gate = GradientCheckPolicy(mode=own.gate).gate(Probe(len(w)), own.workers, me, None)
+        place = RoleContext(me=number, workers=tuple(range(own.workers)), w=w, update=rule, gate=gate)
+        return ServedSlice(len(w), box(scheme, place))
 
     node.host([hosted(number) for number in layout.of(me)])
     way.open(Ears(node))
@@ -146,10 +146,10 @@ def serve(job: dict[str, Any], talk: Talk) -> None:
     talk.hear()
 
 
-def work(job: dict[str, Any], talk: Talk) -> None:
+def work(job: dict[str, Any], talk: ParentStream) -> None:
     """A worker's process: told a number it makes as many exchanges and answers with their seconds."""
     me, credentials = job.pop("me"), job.pop("credentials")
-    own = Job(**job)
+    own = ExchangeJob(**job)
     node, way = open_party(
         party.worker(me), own.transport, workers=own.workers, servers=own.servers, credentials=credentials
     )
@@ -159,7 +159,7 @@ def work(job: dict[str, Any], talk: Talk) -> None:
     for server, address in enumerate(talk.hear()):
         way.connect(party.server(server), address)
     layout, scheme = own.layout(), make(own.scheme, {})
-    place = Place(me=me, workers=tuple(range(own.workers)), w=None, update=lambda w, g, samples: w)
+    place = RoleContext(me=me, workers=tuple(range(own.workers)), w=None, update=lambda w, g, samples: w)
     node.place(scheme.worker(len(layout.slices))(scheme, place), layout)
     compute: Any = node.advance()
     talk.tell("ready")
@@ -181,7 +181,7 @@ def time_push_pull(running: Running, times: int = 1) -> float:
     return statistics.median(running.exchange(times))
 
 
-def measure(jobs: Sequence[Job], rounds: int, note: Note = say_nothing) -> Iterator[Figure]:
+def measure(jobs: Sequence[ExchangeJob], rounds: int, note: Note = say_nothing) -> Iterator[Figure]:
     """Neighbours with the same limit take turns with it and with one another.
 
     Raises PacelineError when a process fails, ConfigError before any is started for a job that cannot be laid out.
@@ -192,7 +192,7 @@ def measure(jobs: Sequence[Job], rounds: int, note: Note = say_nothing) -> Itera
         yield from _in_turns(list(alike), rounds, note)
 
 
-def _in_turns(jobs: Sequence[Job], rounds: int, note: Note) -> Iterator[Figure]:
+def _in_turns(jobs: Sequence[ExchangeJob], rounds: int, note: Note) -> Iterator[Figure]:
     what = f"push and pull over {way_of(jobs[0].transport, jobs[0].tls)}"
     note(f"{what}: starting {sum(job.workers + job.servers for job in jobs)} processes")
     bound: list[float] = []
@@ -210,7 +210,7 @@ def _in_turns(jobs: Sequence[Job], rounds: int, note: Note) -> Iterator[Figure]:
         yield _figure(job, seconds, bound)
 
 
-def _figure(job: Job, seconds: Sequence[float], bound: Sequence[float]) -> Figure:
+def _figure(job: ExchangeJob, seconds: Sequence[float], bound: Sequence[float]) -> Figure:
     gate = f", gate {job.gate}" if job.gate != WARN else ""
     return Figure.of(
         f"push and pull, {way_of(job.transport, job.tls)}{gate}",

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from paceline.bench.result import timed
-from paceline.bench.subprocess_job import Children, Talk
+from paceline.bench.subprocess_job import Children, ParentStream
 
 SOCKET_BYTES, PIECE_BYTES = 1 << 20, 256 << 10  # of the plain socket; the fastest of those that were tried
 PAGE_BYTES = mmap.PAGESIZE
@@ -93,7 +93,7 @@ class RawSockets:
         self._children.__exit__()
 
 
-def echo(job: dict[str, Any], _talk: Talk) -> None:
+def echo(job: dict[str, Any], _talk: ParentStream) -> None:
     """The other process."""
     lanes = [threading.Thread(target=_echo_lane, args=(job,)) for _ in range(job["lanes"])]
     for lane in lanes:

@@ -25,7 +25,7 @@ from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import FREIGHT_LENGTH
 from paceline.live.party import Party
-from paceline.live.security.certificate_authority import Authority, derived
+from paceline.live.security.certificate_authority import CertificateAuthority, derived
 from paceline.live.security.tls import Tls
 
 SHOWS, ASKS = party.server(0), party.worker(0)
@@ -104,7 +104,7 @@ def _there(who: Party, secret: str, host: str, port: int) -> Iterator[tuple[Node
 
     with tempfile.TemporaryDirectory() as folder:
         keys = Path(folder) / "credentials"
-        Authority(secret).write(keys, [who])
+        CertificateAuthority(secret).write(keys, [who])
         token = derived(secret, "links", 16).hex()
         way = TcpTransport(who, token, FlatMemory(), host=host, port=port, tls=Tls(keys, who))
         node = Node(way, FlatMemory(), timeout_s=TIMEOUT_S)

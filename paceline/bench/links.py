@@ -27,7 +27,7 @@ import torch
 from paceline.bench.bare_party import Ears, keys, open_party, way_of
 from paceline.bench.hardware_limits import RawSockets
 from paceline.bench.result import FLOAT_BYTES, Figure, Note, say_nothing, timed
-from paceline.bench.subprocess_job import Children, Talk
+from paceline.bench.subprocess_job import Children, ParentStream
 from paceline.live import party
 from paceline.live.control.link_probe import timed_looks
 from paceline.live.node.published_state import FREIGHT_LENGTH
@@ -94,7 +94,7 @@ def _listening(transport: str, credentials: str) -> Iterator[str]:
         way.close()
 
 
-def ask(job: dict[str, Any], talk: Talk) -> None:
+def ask(job: dict[str, Any], talk: ParentStream) -> None:
     """The other process: answers each line with the seconds of both questions."""
     node, way = open_party(party.worker(0), job["transport"], workers=1, servers=1, credentials=job["credentials"])
     way.open(Ears(node))

@@ -27,7 +27,7 @@ import torch.distributed as dist
 from paceline.bench.bare_party import TIMEOUT_S, Ears, keys, open_party, way_of
 from paceline.bench.hardware_limits import RawSockets
 from paceline.bench.result import FLOAT_BYTES, Figure, Note, say_nothing, timed
-from paceline.bench.subprocess_job import Child, Children, Talk
+from paceline.bench.subprocess_job import Child, Children, ParentStream
 from paceline.core.effects import Mean
 from paceline.engine.adder import FlatAdder
 from paceline.engine.vectors.flat import FlatMemory
@@ -40,7 +40,7 @@ LIMITS = {"shm": "a pass over memory", "tcp": "plain sockets, one way after the 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class MeanJob:
     """Every carrier over every transport, and Gloo. tls: as between hosts; for tcp only."""
 
     carriers: Sequence[str]
@@ -53,7 +53,7 @@ class Job:
         return itertools.product(self.carriers, self.transports)
 
 
-def measure(job: Job, rounds: int, note: Note = say_nothing) -> Iterator[Figure]:
+def measure(job: MeanJob, rounds: int, note: Note = say_nothing) -> Iterator[Figure]:
     """A figure for each carrier and transport, and one for Gloo. Raises PacelineError when a worker fails."""
     nbytes = FLOAT_BYTES * job.length
     took: dict[str, list[float]] = {}
@@ -107,10 +107,10 @@ def _one_round(workers: Sequence[Child]) -> dict[str, float]:
     return {name: max(answer[name] for answer in answers) for name in answers[0]}
 
 
-def work(job: dict[str, Any], talk: Talk) -> None:
+def work(job: dict[str, Any], talk: ParentStream) -> None:
     """A worker's process: makes a round whenever it is told something, and answers with the seconds of each way."""
     me, store, credentials = job.pop("me"), job.pop("store"), job.pop("credentials")
-    own = Job(**job)
+    own = MeanJob(**job)
     torch.set_num_threads(1)
     dist.init_process_group(GLOO, f"file://{store}", rank=me, world_size=own.workers)
     v = FlatMemory().empty(own.length)
@@ -133,7 +133,7 @@ def work(job: dict[str, Any], talk: Talk) -> None:
         talk.tell(seconds)
 
 
-def _carried(me: int, workers: int, transport: str, credentials: str, talk: Talk) -> Callable[[str, Any], Any]:
+def _carried(me: int, workers: int, transport: str, credentials: str, talk: ParentStream) -> Callable[[str, Any], Any]:
     """`mean(carrier, v)` over connections of that kind; the parent passes the addresses round."""
     node, way = open_party(party.worker(me), transport, workers=workers, servers=0, credentials=credentials)
     peers = node.peers = PeerCarrier(way, FlatMemory(), FlatAdder())

@@ -36,7 +36,7 @@ WIDTHS = {"resnet18": 0.25}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class OverheadJob:
     """`servers` 0: without a launcher. A round is a block of so many steps of each loop."""
 
     model: str
@@ -50,7 +50,7 @@ class Job:
         return WIDTHS.get(self.model, 1.0)
 
 
-def measure(jobs: Sequence[Job], note: Note = say_nothing) -> Iterator[Figure]:
+def measure(jobs: Sequence[OverheadJob], note: Note = say_nothing) -> Iterator[Figure]:
     """A figure for each, of one step. Raises PacelineError when the process that measures fails."""
     for job in jobs:
         how = f"{job.servers} server{'s' * (job.servers > 1)}" if job.servers else "alone"
@@ -68,7 +68,7 @@ def measure(jobs: Sequence[Job], note: Note = say_nothing) -> Iterator[Figure]:
         )
 
 
-def _outside(job: Job) -> dict[str, Any]:
+def _outside(job: OverheadJob) -> dict[str, Any]:
     """In a process of its own, started as a user's script is."""
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
@@ -90,7 +90,7 @@ def _outside(job: Job) -> dict[str, Any]:
         return found
 
 
-def inside(job: Job) -> dict[str, Any]:
+def inside(job: OverheadJob) -> dict[str, Any]:
     """Seconds a step of either loop, block by block in turn; bytes of the gradient."""
     torch.set_num_threads(1)
     train = data.load(DataRecipe(name="synthetic", samples=BATCHES * job.batch)).train
@@ -129,4 +129,4 @@ def inside(job: Job) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[2]).write_text(json.dumps(inside(Job(**json.loads(sys.argv[1])))))
+    Path(sys.argv[2]).write_text(json.dumps(inside(OverheadJob(**json.loads(sys.argv[1])))))

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FAILED = "failed"
 
 
-class Talk:
+class ParentStream:
     """The child's end."""
 
     def __init__(self, lines: TextIO, out: TextIO) -> None:
@@ -111,7 +111,7 @@ class Children:
 
 def main(role: str, job: str) -> None:
     """Ends the process, with whatever threads it has."""
-    talk = Talk(sys.stdin, os.fdopen(os.dup(1), "w"))
+    talk = ParentStream(sys.stdin, os.fdopen(os.dup(1), "w"))
     os.dup2(2, 1)  # what is printed by others must not come between
     module, _, function = role.partition(".")
     code = 0

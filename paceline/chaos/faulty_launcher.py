@@ -7,30 +7,30 @@ import queue
 import signal as signals
 from typing import Protocol
 
-from paceline.chaos.proxy import Relays
+from paceline.chaos.proxy import ProxySet
 from paceline.config import Config
 from paceline.live import party
 from paceline.live.party import Party
-from paceline.runtime.spec.launcher import Crew, Ended
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.launcher import Launcher, ProcessEnded
+from paceline.runtime.spec.process_spec import ProcessSpec
 
 
-class LocalProcesses(Crew, Protocol):
+class LocalProcesses(Launcher, Protocol):
     def signal(self, who: Party, number: signals.Signals) -> None:
         """To its present process, if there is one."""
 
 
-class VulnerableCrew:
+class FaultyLauncher:
     """`crew`, whose parties reach the coordinator by `relays` where there are any."""
 
-    def __init__(self, crew: LocalProcesses, relays: Relays | None) -> None:
+    def __init__(self, crew: LocalProcesses, relays: ProxySet | None) -> None:
         self._crew, self._relays = crew, relays
-        self.ended: queue.SimpleQueue[Ended] = crew.ended
+        self.ended: queue.SimpleQueue[ProcessEnded] = crew.ended
 
     def prepare(self, config: Config) -> int:
         return self._crew.prepare(config)
 
-    def start(self, config: Config, seat: Seat) -> None:
+    def start(self, config: Config, seat: ProcessSpec) -> None:
         if self._relays is not None:
             way = self._relays.way(seat.who, party.COORDINATOR, seat.coordinator)
             seat = dataclasses.replace(seat, coordinator=way)

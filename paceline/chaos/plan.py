@@ -30,7 +30,7 @@ SLOWNESSES = (3, 10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class PlannedFault:
     """`at_s` after training began; `for_s` is 0 where it is over at once; so many `times` slower, if that is it."""
 
     number: int
@@ -60,7 +60,7 @@ def kinds_of(text: str) -> tuple[str, ...]:
 
 def draw(
     seed: int, kinds: Sequence[str], *, count: int, every_s: float, workers: int, servers: int, dead_after_s: float
-) -> list[Fault]:
+) -> list[PlannedFault]:
     """`count` faults, one every `every_s` seconds. The same arguments give the same faults, everywhere."""
     random = Random(f"chaos/{seed}")
     return [
@@ -71,7 +71,7 @@ def draw(
 
 def _fault(
     random: Random, number: int, at_s: float, kind: str, workers: int, servers: int, dead_after_s: float
-) -> Fault:
+) -> PlannedFault:
     of_servers = [party.server(shard) for shard in range(servers)]
     of_workers = [party.worker(rank) for rank in range(workers)]
     others = {
@@ -84,4 +84,4 @@ def _fault(
     length = random.choice(SHARES_OF_DEATH) * dead_after_s
     lengths = {"stop": length, "partition": length, "slow": SLOW_SECONDS}
     times = random.choice(SLOWNESSES) if kind == "slow" else 1
-    return Fault(number=number, at_s=at_s, kind=kind, whom=whom, for_s=lengths.get(kind, 0.0), times=times)
+    return PlannedFault(number=number, at_s=at_s, kind=kind, whom=whom, for_s=lengths.get(kind, 0.0), times=times)

@@ -33,7 +33,7 @@ ACCEPTING_TURNS = 8  # of the loop; asyncio takes four from a socket that is acc
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Way:
+class Proxy:
     """`address` is the relay's own, `onwards` that of whom it leads to."""
 
     onwards: str
@@ -41,7 +41,7 @@ class Way:
     server: asyncio.Server
 
 
-class Relays:
+class ProxySet:
     """Of one run. Everything that moves bytes happens on one thread of its own."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Relays:
         self._thin: dict[Party, tuple[asyncio.Lock, float]] = {}  # who passes one piece at a time, and seconds a byte
         self._free = asyncio.Condition()
         self._transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
-        self._ways: dict[tuple[Party, Party], Way] = {}  # from a caller to whom it calls
+        self._ways: dict[tuple[Party, Party], Proxy] = {}  # from a caller to whom it calls
         self._thread = threading.Thread(target=self._loop.run_forever, name="relays", daemon=True)
         self._thread.start()
 
@@ -83,7 +83,7 @@ class Relays:
         return asyncio.run_coroutine_threadsafe(act, self._loop).result(OPEN_SECONDS)
 
     # ---- on the thread of the relays ---------------------------------------------------------------------
-    async def _open(self, caller: Party, to: Party, address: str) -> Way:
+    async def _open(self, caller: Party, to: Party, address: str) -> Proxy:
         """Instead of the one to an earlier life, at which nobody is to call any more."""
 
         async def called(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -96,7 +96,7 @@ class Relays:
         if thin:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, THIN_BYTES)
         server = await asyncio.start_server(called, sock=listener, limit=THIN_BYTES if thin else PIECE_BYTES)
-        return Way(address, f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}", server)
+        return Proxy(address, f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}", server)
 
     async def _shut(self, server: asyncio.Server) -> None:
         """Nobody comes any more, and who was accepted has a task: asyncio loses those it finds a closed server for."""
@@ -171,10 +171,10 @@ class Relays:
             await asyncio.sleep(0)
 
 
-class Detour:
+class ProxiedTransport:
     """The coordinator's transport, which tells everybody relays instead of addresses; the rest is the transport's."""
 
-    def __init__(self, transport: Transport, relays: Relays) -> None:
+    def __init__(self, transport: Transport, relays: ProxySet) -> None:
         self._transport, self._relays, self.me = transport, relays, transport.me
 
     def __getattr__(self, name: str) -> Any:
@@ -191,5 +191,5 @@ class Detour:
         self._transport.send(to, envelope)
 
 
-def detour(transport: Transport, relays: Relays) -> Transport:
-    return cast(Transport, Detour(transport, relays))
+def detour(transport: Transport, relays: ProxySet) -> Transport:
+    return cast(Transport, ProxiedTransport(transport, relays))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from paceline.chaos.plan import KILLS, Fault
+from paceline.chaos.plan import KILLS, PlannedFault
 from paceline.core.trace import Applied, Membership, Record, Span
 from paceline.live.party import Party
 
@@ -24,20 +24,20 @@ AGAIN_SECONDS = 0.2  # before somebody is looked for again who can be spared
 CALM_SECONDS = 1.0  # after the end of a fault, in which its loss may still be noticed; and for one who came back
 
 
-class Victims(Protocol):
+class Targets(Protocol):
     def signal(self, who: Party, number: signal.Signals) -> None: ...
     def cut_off(self, who: Party) -> None: ...
     def let_through(self, who: Party) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
-class Outcome:
+class FaultOutcome:
     """What came of a fault; seconds on the coordinator's clock. `whom`: another than planned, if that was away.
 
     ended_s: when nobody was held any more. lost_s, back_s: None while, or because, it was not given up, or not back.
     """
 
-    fault: Fault
+    fault: PlannedFault
     whom: Party
     at_s: float
     ended_s: float | None = None
@@ -66,18 +66,18 @@ class Outcome:
         return f"{lost}, back after {self.back_s - self.at_s:.2f} s"
 
 
-class Storm:
+class FaultRunner:
     """`clock`: seconds since training began. `tell` is called with a line for each fault, once it is over."""
 
     def __init__(
         self,
-        plan: Sequence[Fault],
+        plan: Sequence[PlannedFault],
         parties: Sequence[Party],
-        victims: Victims,
+        victims: Targets,
         tell: Callable[[str], None],
     ) -> None:
         self._parties, self._victims, self._tell = parties, victims, tell
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[FaultOutcome] = []
         self.unasked: list[Membership] = []  # losses of those whom no fault had touched
         self._away: set[Party] = set()
         self._held: set[Party] = set()
@@ -164,19 +164,19 @@ class Storm:
             if mine is not None and mine.lost_s is not None:
                 mine.back_s = record.at
 
-    def _tell_of(self, outcome: Outcome) -> None:
+    def _tell_of(self, outcome: FaultOutcome) -> None:
         if outcome.fault.number not in self._told:
             self._told.add(outcome.fault.number)
             self._tell(str(outcome))
 
     # ---- what is done ------------------------------------------------------------------------------------
-    def _strike(self, fault: Fault) -> None:
+    def _strike(self, fault: PlannedFault) -> None:
         now = self._clock()
         whom = self._spared(fault)
         if whom is None:
             self._at(now + AGAIN_SECONDS, lambda: self._strike(fault))
             return
-        outcome = Outcome(fault=fault, whom=whom, at_s=now)
+        outcome = FaultOutcome(fault=fault, whom=whom, at_s=now)
         self.outcomes.append(outcome)
         if outcome.kills:
             self._away.add(whom)
@@ -193,7 +193,7 @@ class Storm:
             self._victims.cut_off(whom)
         self._at(now + fault.for_s, lambda: self._ends(outcome))
 
-    def _spared(self, fault: Fault) -> Party | None:
+    def _spared(self, fault: PlannedFault) -> Party | None:
         """Whom it is for, or the next of its kind that is there and untouched; a run needs one worker at least."""
         kind = fault.whom.kind
         alike = [who for who in self._parties if who.kind == kind]
@@ -202,7 +202,7 @@ class Storm:
             return None
         return next((who for who in fit if who >= fault.whom), fit[0])
 
-    def _slow_down(self, outcome: Outcome, until: float) -> None:
+    def _slow_down(self, outcome: FaultOutcome, until: float) -> None:
         """One turn: stopped for most of it."""
         now, whom = self._clock(), outcome.whom
         if now >= until or outcome.ended_s is not None:
@@ -213,7 +213,7 @@ class Storm:
         self._at(now + at_rest, lambda: self._victims.signal(whom, signal.SIGCONT))
         self._at(now + at_rest + TURN_SECONDS, lambda: self._slow_down(outcome, until))
 
-    def _ends(self, outcome: Outcome) -> None:
+    def _ends(self, outcome: FaultOutcome) -> None:
         if outcome.ended_s is not None:
             return
         outcome.ended_s = self._clock()
@@ -221,7 +221,7 @@ class Storm:
         self._let_go(outcome.fault, outcome.whom)
         self._at(outcome.ended_s + 1.1 * CALM_SECONDS, lambda: None)  # to look whether it is settled
 
-    def _let_go(self, fault: Fault, whom: Party) -> None:
+    def _let_go(self, fault: PlannedFault, whom: Party) -> None:
         if fault.kind == "partition":
             self._victims.let_through(whom)
         elif fault.kind not in ("server", "evaluator"):

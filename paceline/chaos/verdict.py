@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from paceline.chaos.plan import KINDS
-from paceline.chaos.runner import Outcome
+from paceline.chaos.runner import FaultOutcome
 from paceline.core.trace import Applied, Ended, Record, Span
 from paceline.observe.terminal.columns import columns
 
@@ -44,10 +44,10 @@ def longest(among: Iterable[Pause]) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ChaosVerdict:
     """`accuracy` and `quiet`: of the model at the end, with the faults and without; None where nobody knows."""
 
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[FaultOutcome]
     planned: int
     unasked: int
     pauses: Sequence[Pause]
@@ -72,7 +72,7 @@ class Verdict:
             *(f"{f(stood):.2f} s" for f in (statistics.median, max)),
         )
 
-    def _pause_around(self, outcome: Outcome) -> float:
+    def _pause_around(self, outcome: FaultOutcome) -> float:
         """The longest that began or went on while the fault and the return from it did; others may share in it."""
         end = max(filter(None, (outcome.at_s, outcome.ended_s, outcome.back_s)))
         return longest(pause for pause in self.pauses if pause[1] > outcome.at_s and pause[0] < end)

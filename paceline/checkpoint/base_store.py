@@ -8,12 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from paceline.checkpoint.manifest import NOT_FINITE, Damaged, Entry, Manifest
+from paceline.checkpoint.manifest import NOT_FINITE, Damaged, FileEntry, Manifest
 
 Contents = Mapping[str, Iterable[bytes]]
 
 
-class Shelf(ABC):
+class CheckpointStore(ABC):
     """One writer at a time. A checkpoint is there once its manifest is, and gone once that is."""
 
     @abstractmethod
@@ -52,11 +52,11 @@ class Shelf(ABC):
                 pass
         return manifest
 
-    def load(self, number: int, entry: Entry) -> bytes:
+    def load(self, number: int, entry: FileEntry) -> bytes:
         """The bytes of a file. Raises Damaged when they are not those that were written."""
         return b"".join(self.read(number, entry))
 
-    def read(self, number: int, entry: Entry) -> Iterator[bytes]:
+    def read(self, number: int, entry: FileEntry) -> Iterator[bytes]:
         """The same piece by piece; what is wrong may show at the last."""
         size = checksum = 0
         for piece in self._pieces(number, entry.name):
@@ -119,7 +119,7 @@ class Shelf(ABC):
             self.delete(number)
         return old
 
-    def take(self, other: Shelf, number: int, as_number: int) -> None:
+    def take(self, other: CheckpointStore, number: int, as_number: int) -> None:
         """A copy of what `other` has. Raises Damaged, or OSError."""
         manifest = other.manifest(number)
         contents = {entry.name: other.read(number, entry) for entry in manifest.files}

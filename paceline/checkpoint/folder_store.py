@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from paceline.checkpoint import atomic_file
-from paceline.checkpoint.base_store import Contents, Shelf
-from paceline.checkpoint.manifest import BYTES_MAX, Damaged, Entry, Manifest
+from paceline.checkpoint.base_store import CheckpointStore, Contents
+from paceline.checkpoint.manifest import BYTES_MAX, Damaged, FileEntry, Manifest
 
 CHECKPOINTS = "checkpoints"  # in the folder of a run
 MANIFEST = "manifest.json"
@@ -22,7 +22,7 @@ CHUNK_BYTES = 1 << 22
 PLACE = re.compile(r"[0-9]{8,15}")
 
 
-class Folder(Shelf):
+class FolderStore(CheckpointStore):
     """Under `root`, which is made when it is first needed."""
 
     def __init__(self, root: Path) -> None:
@@ -49,7 +49,7 @@ class Folder(Shelf):
         try:
             place.mkdir(parents=True)
             written = [(name, *atomic_file.write(place / name, chunks)) for name, chunks in contents.items()]
-            entries = tuple(Entry(name=name, size=size, crc32=crc) for name, size, crc in written)
+            entries = tuple(FileEntry(name=name, size=size, crc32=crc) for name, size, crc in written)
             manifest = Manifest(files=entries, finite=finite, facts=facts)
             atomic_file.settle(self.root)
             atomic_file.write(place / MANIFEST, [manifest.to_bytes()])

@@ -24,7 +24,7 @@ class Damaged(PacelineError):  # noqa: N818
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class FileEntry:
     """A file: `size` in bytes, `crc32` of all of them."""
 
     name: str
@@ -36,7 +36,7 @@ class Entry:
 class Manifest:
     """`facts`: JSON values, such as the step and the accuracy. `finite`: is every number of the model one?"""
 
-    files: tuple[Entry, ...]
+    files: tuple[FileEntry, ...]
     finite: bool
     facts: dict[str, Any]
 
@@ -75,13 +75,13 @@ def _text_of(data: bytes) -> bytes:
     return text
 
 
-def _entries(found: Any) -> tuple[Entry, ...]:
+def _entries(found: Any) -> tuple[FileEntry, ...]:
     """Raises ValueError."""
     if not isinstance(found, list) or len(found) > FILES_MAX:
         raise ValueError(f"its files are no list, or more than {FILES_MAX}")
     if not all(isinstance(row, list) and len(row) == 3 for row in found):
         raise ValueError("a file is not just a name, a size and a checksum")
-    files = tuple(Entry(name=name, size=size, crc32=crc) for name, size, crc in found)
+    files = tuple(FileEntry(name=name, size=size, crc32=crc) for name, size, crc in found)
     if not all(map(_sound, files)):
         raise ValueError("it names files that no checkpoint has")
     if len({entry.name for entry in files}) < len(files):
@@ -89,7 +89,7 @@ def _entries(found: Any) -> tuple[Entry, ...]:
     return files
 
 
-def _sound(entry: Entry) -> bool:
+def _sound(entry: FileEntry) -> bool:
     """A plain name, so that no path leads out of the folder, and numbers that can be."""
     numbers = type(entry.size) is int and 0 <= entry.size <= SIZE_MAX and type(entry.crc32) is int
     return numbers and isinstance(entry.name, str) and NAME.fullmatch(entry.name) is not None

@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from paceline.checkpoint import strict_json
-from paceline.checkpoint.base_store import Contents, Shelf
-from paceline.checkpoint.manifest import BYTES_MAX, Damaged, Entry, Manifest
+from paceline.checkpoint.base_store import CheckpointStore, Contents
+from paceline.checkpoint.manifest import BYTES_MAX, Damaged, FileEntry, Manifest
 from paceline.checkpoint.redis_url import KEY, NO_SECRETS, WAY, Address, StoreSecrets
 from paceline.core.errors import ConfigError
 
@@ -42,7 +42,7 @@ NUMBER = re.compile(rb"[0-9]{1,15}")
 T = TypeVar("T")
 
 
-class Store(Shelf):
+class RedisStore(CheckpointStore):
     """The checkpoints of the run that `address` names."""
 
     def __init__(self, address: Address, secrets: StoreSecrets = NO_SECRETS, *, piece_bytes: int = PIECE_BYTES) -> None:
@@ -92,7 +92,7 @@ class Store(Shelf):
 
     def _write(
         self, number: int, file: str, chunks: Iterable[bytes], keys: list[str], digests: dict[str, str]
-    ) -> Entry:
+    ) -> FileEntry:
         size = checksum = count = 0
         digest = hashlib.sha256()
         for piece in _cut(chunks, self._piece_bytes):
@@ -102,7 +102,7 @@ class Store(Shelf):
             digest.update(piece)
         digests[file] = digest.hexdigest()
         self._redis.unlink(self._key(number, file, count))  # a longer one may have been broken off: here it ends
-        return Entry(name=file, size=size, crc32=checksum)
+        return FileEntry(name=file, size=size, crc32=checksum)
 
     def delete(self, number: int) -> None:
         """Raises OSError when the server is gone."""

@@ -5,10 +5,10 @@ Read `base.py` first, then `algorithms/topk.py`; `pipeline/` applies codecs to m
 
 import importlib
 
-from paceline.codec.base import Codec, Memory, encoders, lookup, names, read
+from paceline.codec.base import Codec, ResidualMemory, encoders, lookup, names, read
 from paceline.codec.encoded import Encoded
 
 for _name in ("fp16", "bf16", "int8", "twobit", "onebit", "sign", "topk", "dgc", "randomk", "powersgd"):
     importlib.import_module(f"{__name__}.algorithms.{_name}")
 
-__all__ = ["Codec", "Encoded", "Memory", "encoders", "lookup", "names", "read"]
+__all__ = ["Codec", "Encoded", "ResidualMemory", "encoders", "lookup", "names", "read"]

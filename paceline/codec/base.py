@@ -4,7 +4,8 @@
     decode     bytes -> vector
 
 r is the residual: what is not sent now is sent later, so that nothing is lost for ever (error feedback). The caller
-keeps it (`Memory`), one for each row of vectors that follow one another from the same sender to the same receiver.
+keeps it (`ResidualMemory`), one for each row of vectors that follow one another from the same sender to the same
+receiver.
 
 @codec("2bit", summary="...", paper=Paper(...))
 class TwoBit(Codec):
@@ -36,7 +37,7 @@ BYTES_MAX_PER_NUMBER = 8
 
 
 @dataclass(slots=True)
-class Memory:
+class ResidualMemory:
     """What a sender remembers of one row of vectors: the residual, how many it encoded, and what else a codec needs."""
 
     left: Floats
@@ -44,7 +45,7 @@ class Memory:
     more: dict[str, Floats] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, length: int) -> Memory:
+    def of(cls, length: int) -> ResidualMemory:
         return cls(np.zeros(length, np.float32))
 
 
@@ -89,7 +90,7 @@ class Codec:
         """Bytes of the `nth` vector of a row, from 0."""
         raise NotImplementedError
 
-    def encode(self, g: Floats, memory: Memory | None = None) -> Bytes | None:
+    def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes | None:
         """`g`, and what `memory` has left of earlier vectors, as bytes; `memory` then has what is left now.
 
         Without a memory whatever is not sent is lost. None when there are infinite numbers or NaN among them.
@@ -104,7 +105,7 @@ class Codec:
         """Have everything compiled that encoding and decoding need."""
         g = np.linspace(-1, 1, 64, dtype=np.float32)
         g.flags.writeable = False
-        for memory in (Memory.of(len(g)), None):
+        for memory in (ResidualMemory.of(len(g)), None):
             data = self.encode(g, memory)
             assert data is not None
             data.flags.writeable = False

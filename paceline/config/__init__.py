@@ -5,8 +5,19 @@ named after the scheme: `[ssp] staleness = 2` or `--ssp.staleness 2`. May import
 """
 
 from paceline.config.config import Config
-from paceline.config.flags import Setting, scheme_settings, settings
-from paceline.config.sections import CARRIERS, Stop
+from paceline.config.flags import Flag, scheme_settings, settings
+from paceline.config.sections import CARRIERS, StopSettings
 from paceline.config.toml_file import build, load, save, to_dict
 
-__all__ = ["CARRIERS", "Config", "Setting", "Stop", "build", "load", "save", "scheme_settings", "settings", "to_dict"]
+__all__ = [
+    "CARRIERS",
+    "Config",
+    "Flag",
+    "StopSettings",
+    "build",
+    "load",
+    "save",
+    "scheme_settings",
+    "settings",
+    "to_dict",
+]

@@ -11,19 +11,19 @@ from paceline.codec.pipeline.policy import Codecs
 from paceline.config import validation
 from paceline.config.sections import (
     Checkpoint,
-    Cluster,
+    ClusterSettings,
     Compression,
     Data,
     Evaluation,
-    Gate,
+    GateSettings,
     Model,
     Optimizer,
     Robust,
-    Run,
-    Schedule,
-    Stop,
+    RunSettings,
+    ScheduleSettings,
+    StopSettings,
 )
-from paceline.core.paramserver.gradient_check import GatePolicy
+from paceline.core.paramserver.gradient_check import GradientCheckPolicy
 from paceline.core.paramserver.robust_mean import RobustPolicy
 from paceline.core.scheme import Scheme, make
 
@@ -32,16 +32,16 @@ from paceline.core.scheme import Scheme, make
 class Config:
     """Everything that decides what a run does. `parameters`: section of each scheme, by scheme and parameter."""
 
-    run: Run = field(default_factory=Run)
-    cluster: Cluster = field(default_factory=Cluster)
+    run: RunSettings = field(default_factory=RunSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
     compression: Compression = field(default_factory=Compression)
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)
     optimizer: Optimizer = field(default_factory=Optimizer)
-    schedule: Schedule = field(default_factory=Schedule)
-    gate: Gate = field(default_factory=Gate)
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+    gate: GateSettings = field(default_factory=GateSettings)
     robust: Robust = field(default_factory=Robust)
-    stop: Stop = field(default_factory=Stop)
+    stop: StopSettings = field(default_factory=StopSettings)
     evaluation: Evaluation = field(default_factory=Evaluation)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -54,8 +54,8 @@ class Config:
     def codecs(self) -> Codecs:
         return Codecs(**dataclasses.asdict(self.compression))
 
-    def gate_policy(self) -> GatePolicy:
-        return GatePolicy(**dataclasses.asdict(self.gate))
+    def gate_policy(self) -> GradientCheckPolicy:
+        return GradientCheckPolicy(**dataclasses.asdict(self.gate))
 
     def robust_policy(self) -> RobustPolicy:
         return RobustPolicy(**dataclasses.asdict(self.robust))

@@ -17,7 +17,7 @@ from paceline.core.scheme import Limits, limits_of, lookup, names, types_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Flag:
     """One key of the configuration: where it is kept, its flag, type, default and limits."""
 
     section: str
@@ -63,7 +63,7 @@ class Setting:
         return nearest(value, self.limits.choices, listed=True) if listed else ""
 
 
-def settings() -> Iterator[Setting]:
+def settings() -> Iterator[Flag]:
     """Every setting there is, those of all schemes included."""
     for section, cls in SECTIONS.items():
         yield from _of_section(section, cls)
@@ -71,16 +71,16 @@ def settings() -> Iterator[Setting]:
         yield from scheme_settings(name)
 
 
-def scheme_settings(name: str) -> tuple[Setting, ...]:
+def scheme_settings(name: str) -> tuple[Flag, ...]:
     cls: Any = lookup(name)
     return _of_scheme(name, cls)
 
 
 @cache
-def _of_section(section: str, cls: Any) -> tuple[Setting, ...]:
+def _of_section(section: str, cls: Any) -> tuple[Flag, ...]:
     hints = get_type_hints(cls)
     return tuple(
-        Setting(
+        Flag(
             section=section,
             key=f.name,
             flag=f.metadata["flag"] or f.name.replace("_", "-"),
@@ -93,11 +93,11 @@ def _of_section(section: str, cls: Any) -> tuple[Setting, ...]:
 
 
 @cache
-def _of_scheme(name: str, cls: Any) -> tuple[Setting, ...]:
+def _of_scheme(name: str, cls: Any) -> tuple[Flag, ...]:
     defaults = {f.name: f.default for f in dataclasses.fields(cls)}
     hints = types_of(cls)
     return tuple(
-        Setting(
+        Flag(
             section=name,
             key=key,
             flag=f"{name}.{key.replace('_', '-')}",

@@ -43,7 +43,7 @@ CARRIERS = ("auto", "servers", *PEERS, *TORCH_CARRIERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RunSettings:
     scheme: str = option("esync", "synchronisation scheme; see `paceline schemes`", check=lookup)
     seed: int = option(1, "seeds weights, shares and batches", low=0, high=2**53)
     out: str = option("", "folder for what the run leaves (default: runs/<time>-<scheme>)")
@@ -59,7 +59,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class ClusterSettings:
     workers: int = option(4, "number of workers", low=1, high=100_000)
     begin_with: int = option(
         0, "so many of --workers begin, the others may come while training goes on (`paceline grow`); 0: all", low=0
@@ -185,7 +185,7 @@ class Optimizer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class ScheduleSettings:
     """Lengths in epochs: passes over the training set by all workers together."""
 
     name: str = option("constant", "learning-rate schedule", flag="schedule", choices=specs.SCHEDULES)
@@ -196,7 +196,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class GateSettings:
     """See docs/numbers.md."""
 
     mode: str = option(
@@ -232,7 +232,7 @@ class Robust:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class StopSettings:
     """Whichever comes first; 0 means never."""
 
     epochs: float = option(20.0, "stop after this many passes over the training set, all workers together", low=0)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.config.config import SECTIONS, Config
-from paceline.config.flags import Setting, settings
+from paceline.config.flags import Flag, settings
 from paceline.config.parsing import shown
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
@@ -21,7 +21,7 @@ def build(values: Mapping[str, Mapping[str, Any]]) -> Config:
 
     Raises ConfigError for unknown sections and keys, naming the nearest one, and for values that do not fit.
     """
-    known: dict[str, dict[str, Setting]] = {}
+    known: dict[str, dict[str, Flag]] = {}
     for setting in settings():
         known.setdefault(setting.section, {})[setting.key] = setting
     known.update({name: {} for name in names() if name not in known})
@@ -40,7 +40,7 @@ def build(values: Mapping[str, Mapping[str, Any]]) -> Config:
     return Config(**sections, parameters=parameters).check()
 
 
-def _section_with(word: str, known: Mapping[str, Mapping[str, Setting]]) -> str:
+def _section_with(word: str, known: Mapping[str, Mapping[str, Flag]]) -> str:
     """The end of an error message about `word`, a key that stands before any section: where it belongs."""
     for section, entries in known.items():
         for key, setting in entries.items():

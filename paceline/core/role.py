@@ -32,7 +32,7 @@ class Remembering(Update, Protocol):
         """Remember nothing, as if it had never been called; the clock of the schedule goes on."""
 
 
-class Gate(Protocol):
+class GradientCheck(Protocol):
     """Says which contributions are fit to be used (`paceline.core.paramserver.gradient_check`)."""
 
     def push(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
@@ -52,7 +52,7 @@ class Gate(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RoleContext:
     """Where a role stands: who it is, who else takes part, and what its driver lends it.
 
     me: rank of a worker, index of a shard, 0 for the coordinator.
@@ -75,7 +75,7 @@ class Place:
     seed: int = 0
     seconds_per_step: tuple[float, ...] = ()
     note: Callable[[Record], None] | None = None
-    gate: Gate | None = None
+    gate: GradientCheck | None = None
     rounds: Callable[[Iterable[int]], Any] | None = None
     settled: Callable[[int, str, Data], None] | None = None
     samples_seen: int = 0
@@ -111,7 +111,7 @@ class Role:
     keeps_w = False
     samples_ahead = 0
 
-    def __init__(self, scheme: Any, place: Place) -> None:
+    def __init__(self, scheme: Any, place: RoleContext) -> None:
         self.scheme = scheme
         self.place = dataclasses.replace(place, w=None)  # lest the initial weights take room as long as the run lasts
         self.me = place.me
@@ -134,43 +134,43 @@ class Role:
         """`now` is this party's own monotonic clock in seconds; `src` is the sender's rank."""
         raise Unexpected(f"{type(self).__qualname__} got {type(message).__name__} and has no use for it")
 
-    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         """Worker `rank` has left; if it ever comes back, it is as a newcomer."""
         yield from ()
 
-    def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         """Worker `rank` takes part from now on: its next message comes from a fresh role."""
         yield from ()
 
-    def judged(self, now: float, accuracy: float) -> Iterator[Tell | Reply]:
+    def on_evaluation(self, now: float, accuracy: float) -> Iterator[Tell | Reply]:
         """The coordinator hears that the model has been evaluated."""
         yield from ()
 
-    def shown(self) -> dict[str, Any]:
+    def join_state(self) -> dict[str, Any]:
         """What a worker that comes late takes over from this one: vectors, and what JSON can say.
 
         What counts how far it is, its round or its clock, comes first: a newcomer follows the one that is least far.
         """
         return {name: getattr(self, name) for name in self.common}
 
-    def adopt(self, shown: Mapping[str, Any]) -> None:
+    def load_join_state(self, shown: Mapping[str, Any]) -> None:
         """This worker comes late: take over what another one has `shown`, which is common to all."""
         for name in self.common:
             if name in shown:  # an older checkpoint may lack what is counted by now
                 setattr(self, name, shown[name])
 
     @staticmethod
-    def how_far(shown: Mapping[str, Any]) -> list[int]:
+    def progress_key(shown: Mapping[str, Any]) -> list[int]:
         return [value for value in shown.values() if isinstance(value, int)]
 
-    def undone(self) -> None:
+    def on_rollback(self) -> None:
         """The servers went back to an earlier state: forget what rests on the one that there was."""
 
-    def tables(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Of a server: what JSON can say of all that has to be kept with the weights."""
         return {}
 
-    def restore(self, tables: dict[str, Any]) -> None:
+    def load_state_dict(self, tables: dict[str, Any]) -> None:
         """Of a server that has just been made, with the weights of that time: be what `tables` were taken of."""
 
     def samples_waiting(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from paceline.engine.sparse.sparse_vector import AnyFlat, SparseFlat
-from paceline.engine.vectors.chunked import Rope
+from paceline.engine.vectors.chunked import ChunkedVector
 from paceline.engine.vectors.flat import Flat, on_host
 
 
@@ -30,7 +30,7 @@ class FlatAdder:
 
     def when(self, v: Flat, action: Callable[[], None]) -> None:
         """Call `action` once the numbers of `v` are there: now, or later on the thread that brings the last."""
-        if isinstance(v, Rope):
+        if isinstance(v, ChunkedVector):
             v.when(action)
         else:
             action()

@@ -13,7 +13,7 @@ from paceline.core.errors import PeerLost
 MONITORS = (4, 3)  # numbers of sys.monitoring that are for nobody in particular
 
 
-class Exit:
+class ScriptExit:
     """From now on: the code that the script ends with.
 
     Python forgets it before anything runs at exit. From Python 3.12 on it is told when the script's first frame ends by

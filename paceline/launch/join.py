@@ -21,13 +21,13 @@ from paceline.core.errors import ConfigError
 from paceline.core.scheme import make
 from paceline.engine.model.trainable import trained_of
 from paceline.engine.optim.optimizers import recipe_of
-from paceline.launch.exit_hook import Exit, say_nothing_of_lost_peers
+from paceline.launch.exit_hook import ScriptExit, say_nothing_of_lost_peers
 from paceline.launch.external.detect import by_hand
 from paceline.launch.local.environment import seat_from
 from paceline.live.control.session import Session
 from paceline.runtime.process_main import check_device_of
 from paceline.runtime.spec.job_spec import Recipe
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.pace import Pace
 from paceline.runtime.worker.single_process import sit_alone
 from paceline.runtime.worker.steps.random_generators import differ
@@ -109,7 +109,7 @@ def _refuse_second() -> None:
         )
 
 
-def _sit(seat: Seat, own_device: str) -> tuple[Seat, Session]:
+def _sit(seat: ProcessSpec, own_device: str) -> tuple[ProcessSpec, Session]:
     """Say hello from this seat."""
     _joined.append(seat.party)
     if seat.device == "auto":
@@ -120,7 +120,7 @@ def _sit(seat: Seat, own_device: str) -> tuple[Seat, Session]:
     return seat, session
 
 
-def find_seat() -> tuple[Seat | None, Exit | None]:
+def find_seat() -> tuple[ProcessSpec | None, ScriptExit | None]:
     """None for a process that is alone; of any other the end is watched from here.
 
     Those that start one are `paceline launch`, torchrun, Slurm and MPI, or somebody with MXNet's variables.
@@ -128,7 +128,7 @@ def find_seat() -> tuple[Seat | None, Exit | None]:
     seat = seat_from(os.environ)
     if seat is not None:  # the launcher hears the exit code, too, but only when the good-byes are over
         say_nothing_of_lost_peers()
-        return seat, Exit()
+        return seat, ScriptExit()
     if by_hand(os.environ) is None:
         return None, None
     from paceline.launch.external.follower import find_place
@@ -136,19 +136,19 @@ def find_seat() -> tuple[Seat | None, Exit | None]:
     place = find_place()
     if place is None:
         return None, None
-    end = Exit()
+    end = ScriptExit()
     atexit.register(lambda: place.leave(end.code))
     return place.seat, end
 
 
-class Member(Protocol):
+class JoinedWorker(Protocol):
     rank: int
 
     def close(self) -> None: ...
     def abandon(self, cause: str) -> None: ...
 
 
-def leave(member: Member, end: Exit | None) -> None:
+def leave(member: JoinedWorker, end: ScriptExit | None) -> None:
     """At the end of the script: a clean good-bye, or the reason why there is none."""
     if (error := getattr(sys, "last_value", None)) is not None:
         member.abandon(f"worker {member.rank}: {type(error).__name__}: {error}")

@@ -19,12 +19,12 @@ from paceline.runtime.checkpointing.resume import open_at
 from paceline.runtime.evaluator.evaluator import evaluate
 from paceline.runtime.server.server import serve
 from paceline.runtime.spec.devices import check_device, device_for
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.steps.step_timer import measured_update
 from paceline.runtime.worker.train_loop import train
 
 
-def take_part(config: Config, seat: Seat, transport: Transport) -> str:
+def take_part(config: Config, seat: ProcessSpec, transport: Transport) -> str:
     """Until the run is over; returns why it failed, or nothing.
 
     The coordinator hears of a failure, with a traceback where the cause is not one the user can read as it is.
@@ -63,7 +63,7 @@ def _tell(transport: Transport, cause: str, details: str) -> str:
     return cause
 
 
-def main(config: Config, seat: Seat) -> int:
+def main(config: Config, seat: ProcessSpec) -> int:
     """The whole life of a process; returns its exit code."""
     torch.set_num_threads(config.cluster.threads)
     if seat.who.kind == "evaluator":
@@ -72,14 +72,14 @@ def main(config: Config, seat: Seat) -> int:
     return 1 if take_part(config, seat, seat.transport()) else 0
 
 
-def on_device(seat: Seat) -> Seat:
+def on_device(seat: ProcessSpec) -> ProcessSpec:
     """Returns the seat with the device that `auto` stands for on this host."""
     if seat.device != "auto":
         return seat
     return dataclasses.replace(seat, device=device_for("auto", seat.gpu, torch.cuda.device_count()))
 
 
-def check_device_of(seat: Seat) -> None:
+def check_device_of(seat: ProcessSpec) -> None:
     """Raises ConfigError where this host lacks the device of the seat."""
     if seat.device != "cpu":
         check_device(seat.device, torch.cuda.device_count())

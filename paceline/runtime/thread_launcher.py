@@ -11,8 +11,8 @@ from paceline.live.net.inprocess_transport import Hub
 from paceline.live.party import Party
 from paceline.runtime.collectives.torch_distributed import check_built
 from paceline.runtime.process_main import take_part
-from paceline.runtime.spec.launcher import Ended
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.launcher import ProcessEnded
+from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.train_loop import load_data
 
 
@@ -20,7 +20,7 @@ class ThreadCrew:
     """A crew on a hub. Threads cannot be killed: `end` waits for them, and says who is left."""
 
     def __init__(self, hub: Hub) -> None:
-        self.ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+        self.ended: queue.SimpleQueue[ProcessEnded] = queue.SimpleQueue()
         self._hub = hub
         self._threads: dict[str, threading.Thread] = {}
 
@@ -28,11 +28,11 @@ class ThreadCrew:
         check_built(config.cluster.mean)
         return len(load_data(config).train)
 
-    def start(self, config: Config, seat: Seat) -> None:
+    def start(self, config: Config, seat: ProcessSpec) -> None:
         transport = self._hub.transport(seat.who, incarnation=seat.incarnation)
 
         def life() -> None:
-            self.ended.put(Ended(who=seat.who, why=take_part(config, seat, transport)))
+            self.ended.put(ProcessEnded(who=seat.who, why=take_part(config, seat, transport)))
 
         thread = threading.Thread(target=life, name=seat.party, daemon=True)
         self._threads[seat.party] = thread

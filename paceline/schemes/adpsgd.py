@@ -61,7 +61,7 @@ class Moved:
 
 
 @message("adpsgd.Declined")
-class Declined:
+class ExchangeDeclined:
     """I have left."""
 
 
@@ -125,7 +125,7 @@ class ADPSGD(Scheme):
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             match message:
                 case Average() if self.left:
-                    yield Tell(src, Declined())
+                    yield Tell(src, ExchangeDeclined())
                 case Average(x=x) if not self.weight:  # a newcomer that has no mass yet has nothing to meet with
                     yield Tell(src, Moved(d=(x - self.w) * 0.0))
                 case Average(x=x, weight=weight):
@@ -134,7 +134,7 @@ class ADPSGD(Scheme):
                     yield Tell(src, Moved(d=d))
                 case Moved(d=d):
                     yield from self.take_off(src, d)
-                case Declined():
+                case ExchangeDeclined():
                     self.asked = None
                     self.away.add(src)
                 case _:
@@ -161,6 +161,6 @@ class ADPSGD(Scheme):
             if self.owed is not None and self.heir is not None:
                 yield Tell(self.heir, Moved(d=self.owed))
 
-        def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             self.asked = None if self.asked == rank else self.asked
-            yield from super().gone(now, rank)
+            yield from super().on_worker_left(now, rank)

@@ -33,13 +33,13 @@ from paceline.core.local.local_sgd import Trainer
 from paceline.core.message import INCREMENT, STATE, Nature, message
 from paceline.core.paramserver.async_server import ArrivalServer
 from paceline.core.paramserver.gated_server import Pull
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.validation import bounds
 
 
 @message("asyncdiloco.Delta")
-class Delta:
+class LocalDelta:
     """`delta` of `samples` samples; `speed`: steps a second; `clock` counts exchanges from 1. Answered by Outer."""
 
     carries: ClassVar[Nature] = INCREMENT
@@ -103,7 +103,7 @@ class AsyncDiLoCo(Scheme):
                 if self.done is None:
                     self.done = yield self.train(self.w, self.steps)
                 t, clock, speed = self.done, self.round + 1, self.steps / max(self.done.seconds, 1e-9)
-                delta = Delta(delta=self.w - t.x, clock=clock, samples=t.samples, speed=speed)
+                delta = LocalDelta(delta=self.w - t.x, clock=clock, samples=t.samples, speed=speed)
                 self.take((yield Call(SERVERS, delta)))
                 self.met()
 
@@ -111,16 +111,16 @@ class AsyncDiLoCo(Scheme):
             self.w, self.steps, self.samples_seen = answer.w, answer.steps, answer.samples_seen
 
     class Server(ArrivalServer):
-        takes = Delta
+        takes = LocalDelta
 
-        def __init__(self, scheme: Any, place: Place) -> None:
+        def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.m: Any = place.w * 0.0
             self.d: Any = None
             self.arrived = 0
             self.speed = Ranked(self.workers)
 
-        def apply(self, src: int, message: Delta) -> float:
+        def apply(self, src: int, message: LocalDelta) -> float:
             eps, beta, c = self.scheme.outer_lr, self.scheme.outer_momentum, self.scheme.c
             n, delta = self.scheme.buffer or len(self.clocks), message.delta
             self.speed.put(src, message.speed)
@@ -144,10 +144,10 @@ class AsyncDiLoCo(Scheme):
             # The small number: equal speeds are equal, whatever their last digit says.
             return max(1, int(self.speed[rank] / self.speed[fastest] * self.scheme.h + 1e-9))
 
-        def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             self.speed.drop(rank)
-            yield from super().gone(now, rank)
+            yield from super().on_worker_left(now, rank)
 
-        def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             self.speed.add(rank)
-            yield from super().came(now, rank)
+            yield from super().on_worker_joined(now, rank)

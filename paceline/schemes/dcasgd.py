@@ -31,7 +31,7 @@ from paceline.core.effects import Reply, Tell
 from paceline.core.paramserver.gated_server import ClockedServer, Weights
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.options import Clocked
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.core.scheme import Paper, parameter, scheme
 
 EPSILON = 1e-7
@@ -61,7 +61,7 @@ class DCASGD(Clocked):
     Worker = ClockedWorker
 
     class Server(ClockedServer):
-        def __init__(self, scheme: Any, place: Place) -> None:
+        def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.w_bak: dict[int, Any] = {}
             self.w_prev: Any = self.w  # before the last update
@@ -92,6 +92,6 @@ class DCASGD(Clocked):
             self.w_bak[rank] = self.w
             return super().answer(rank, current)
 
-        def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             self.w_bak.pop(rank, None)
-            yield from super().gone(now, rank)
+            yield from super().on_worker_left(now, rank)

@@ -33,7 +33,7 @@ from typing import Any
 from paceline.core.effects import Effect, Start, Wait
 from paceline.core.errors import ConfigError
 from paceline.core.local.local_sgd import AVERAGE, Trainer, memory_parameter
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.vector import cut, splice
 
@@ -78,7 +78,7 @@ class DiLoCo(Scheme):
     class Worker(Trainer):
         common = ("round", "samples_seen", "v")
 
-        def __init__(self, scheme: Any, place: Place) -> None:
+        def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.x: Any = place.w
             self.v: Any = place.w * 0.0

@@ -34,7 +34,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.paramserver.gated_server import ClockedServer, some
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.options import Weighted
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.core.scheme import Paper, parameter, scheme
 
 
@@ -78,7 +78,7 @@ class DSSP(Weighted):
         return self.high
 
     class Server(ClockedServer):
-        def __init__(self, scheme: Any, place: Place) -> None:
+        def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.last: dict[int, float] = {}  # when each worker last pushed
             self.interval: dict[int, float] = {}  # between its last two pushes
@@ -101,10 +101,10 @@ class DSSP(Weighted):
                 self.granted.add(rank)
             return low_moved
 
-        def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             for of in (self.last, self.interval, self.r):
                 of.pop(rank, None)
-            yield from super().gone(now, rank)
+            yield from super().on_worker_left(now, rank)
 
         def _ahead(self, rank: int) -> int:
             return self.clocks[rank] - self.clocks.low

@@ -44,7 +44,7 @@ from paceline.core.adaptive.step_times import Estimates, Ranked, Smoothing
 from paceline.core.effects import COORDINATOR, Call, Effect, Reply, Start, Tell, Trained, Wait
 from paceline.core.local.local_sgd import Trainer, memory_parameter
 from paceline.core.message import message
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.trace import Decision
 from paceline.core.validation import bounds
@@ -166,7 +166,7 @@ class ESync(Scheme):
             return Call(COORDINATOR, Query(round=self.round, k=k, c=self.untold(), ahead=ahead))
 
     class Coordinator(Role):
-        def __init__(self, scheme: Any, place: Place) -> None:
+        def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             smoothing = Smoothing.parse(scheme.smoothing)
             self.round = -1
@@ -226,14 +226,14 @@ class ESync(Scheme):
             self.done.setdefault(src, now)
             self.last_done = max(self.last_done, now)
 
-        def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             self.members.discard(rank)
             self.rounds.pop(rank, None)
             for estimates in (self.c, self.m, self.d):
                 estimates.drop(rank)
             yield from ()
 
-        def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             self.members.add(rank)
             self.c.add(rank)
             for estimates in (self.m, self.d):

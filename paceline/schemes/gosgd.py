@@ -40,7 +40,7 @@ from paceline.core.effects import KEEP, RESET, Effect, Reply, Tell, Train
 from paceline.core.errors import PeerLost
 from paceline.core.local.push_sum import Holder, whole
 from paceline.core.message import message
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 
 
@@ -77,7 +77,7 @@ class GoSGD(Scheme):
     workers_differ = True
 
     class Worker(Holder):
-        def __init__(self, scheme: Any, place: Place) -> None:
+        def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.weight = whole(1.0 / len(self.workers))
             self.offered: set[int] = set()  # who has not yet said that it is ready for a share of ours
@@ -125,6 +125,6 @@ class GoSGD(Scheme):
                 case _:
                     yield from super().on(now, src, message)
 
-        def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             self.forget(rank)
-            yield from super().gone(now, rank)
+            yield from super().on_worker_left(now, rank)

@@ -42,9 +42,9 @@ from paceline.core.effects import EVERY_BIT, SERVERS, Call, Effect, Mean, Reply,
 from paceline.core.errors import ConfigError
 from paceline.core.message import STATE, Nature, message
 from paceline.core.phases.grammar import Phase, parse
-from paceline.core.phases.phase_end import Answer, Asking, Entered, GoOn, Granting
+from paceline.core.phases.phase_end import Answer, GoOn, Granting, PermissionToGoOn, PhaseEntered
 from paceline.core.phases.phase_role import Inner
-from paceline.core.role import Place, Remembering, Role
+from paceline.core.role import Remembering, Role, RoleContext
 from paceline.core.scheme import ModelOf, Paper, Scheme, make, parameter, scheme
 from paceline.core.trace import Decision
 from paceline.core.validation import bounds
@@ -52,7 +52,7 @@ from paceline.core.vector import Vector
 
 
 @message("hybrid.Ended")
-class Ended:
+class PhaseEnded:
     """`phase` is over for me; its model as I know it, and what that counts."""
 
     phase: bounds.Count
@@ -61,7 +61,7 @@ class Ended:
 
 
 @message("hybrid.Begin")
-class Begin:
+class PhaseBegin:
     """The next phase begins, from `w`."""
 
     w: Vector
@@ -156,10 +156,10 @@ class Hybrid(Scheme):
     def needs_peers(self) -> bool:  # type: ignore[override]
         return any(own.needs_peers for own in self.schemes)
 
-    class Worker(Asking):
+    class Worker(PermissionToGoOn):
         servers = 1
 
-        def __init__(self, scheme: Any, place: Place) -> None:
+        def __init__(self, scheme: Any, place: RoleContext) -> None:
             self.ended = False  # this phase, for this worker
             self.counts = True  # among the models of all workers
             self.early: list[tuple[int, Any]] = []  # what peers say that are in the next phase already
@@ -193,13 +193,13 @@ class Hybrid(Scheme):
             w, weight = self.inner.model()
             if self.scheme.schemes[self.phase].model_of(self.servers) == "servers":
                 weight = 0.0  # the servers know better
-            return (yield Call(SERVERS, Ended(phase=self.phase, w=w, weight=weight))).w
+            return (yield Call(SERVERS, PhaseEnded(phase=self.phase, w=w, weight=weight))).w
 
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             self.now = now
             at = self.at.get(src, self.came_in)
             match message:
-                case Entered(phase=phase):
+                case PhaseEntered(phase=phase):
                     self.at[src] = phase
                 case _ if at == self.phase:
                     yield from self.inner.on(now, src, message)
@@ -214,20 +214,20 @@ class Hybrid(Scheme):
             self.counts = self.scheme.schemes[self.phase].needs_peers  # who gossips hands over what it counts
             yield from super().leave(now)
 
-        def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             if self.scheme.schemes[self.phase].needs_peers:
-                yield Tell(rank, Entered(phase=self.phase))
-            yield from super().came(now, rank)
+                yield Tell(rank, PhaseEntered(phase=self.phase))
+            yield from super().on_worker_joined(now, rank)
 
-        def shown(self) -> dict[str, Any]:
-            return {"phase": self.phase, "ended": self.ended, "left": sorted(self.left), **self.inner.shown()}
+        def join_state(self) -> dict[str, Any]:
+            return {"phase": self.phase, "ended": self.ended, "left": sorted(self.left), **self.inner.join_state()}
 
-        def adopt(self, shown: Mapping[str, Any]) -> None:
+        def load_join_state(self, shown: Mapping[str, Any]) -> None:
             self.came_in = shown["phase"]
             self.left = set(shown["left"]) - {self.me}
             self.begin(self.now, shown["phase"], self.w)
             self.ended = shown["ended"]
-            self.inner.adopt(shown)
+            self.inner.load_join_state(shown)
 
     class Equals(Worker):
         servers = 0
@@ -237,7 +237,7 @@ class Hybrid(Scheme):
             return (yield Mean(w, self.workers, tag=f"hybrid/{self.phase}", weight=weight, series=EVERY_BIT)).v
 
     class Server(Inner):
-        def __init__(self, scheme: Any, place: Place) -> None:
+        def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.start = place.w  # of this phase
             self.ended: dict[int, tuple[Any, float]] = {}
@@ -249,27 +249,27 @@ class Hybrid(Scheme):
             match message:
                 case _ if src in self.left:
                     return  # what was still on its way changes nothing
-                case Entered(phase=phase):
+                case PhaseEntered(phase=phase):
                     yield Reply(src, Answer(go=phase == self.phase))
-                case Ended() if src in self.ended:
+                case PhaseEnded() if src in self.ended:
                     return  # asked again after a restart, and answered with the others
-                case Ended(phase=phase) if phase < self.phase:
-                    yield Reply(src, Begin(w=self.start))
-                case Ended() if self.phase + 1 == len(self.scheme.parsed):
+                case PhaseEnded(phase=phase) if phase < self.phase:
+                    yield Reply(src, PhaseBegin(w=self.start))
+                case PhaseEnded() if self.phase + 1 == len(self.scheme.parsed):
                     return  # nothing comes after the last phase, whatever a worker says
-                case Ended(w=w, weight=weight):
+                case PhaseEnded(w=w, weight=weight):
                     self.ended[src] = w * weight, weight
-                    yield from self.inner.gone(now, src)
+                    yield from self.inner.on_worker_left(now, src)
                     yield from self.change(now)
                 case _:
                     yield from self.inner.on(now, src, message)
 
-        def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             if rank in self.ended:
                 self.left.add(rank)
                 self.ended.pop(rank)
             else:
-                yield from super().gone(now, rank)
+                yield from super().on_worker_left(now, rank)
             yield from self.change(now)
 
         def change(self, now: float) -> Iterator[Tell | Reply]:
@@ -285,10 +285,10 @@ class Hybrid(Scheme):
             self.start = self.w
             yield from self.begin(now, self.phase + 1, self.start)
             for rank in ended:
-                yield Reply(rank, Begin(w=self.start))
+                yield Reply(rank, PhaseBegin(w=self.start))
 
     class Coordinator(Inner):
-        def __init__(self, scheme: Any, place: Place) -> None:
+        def __init__(self, scheme: Any, place: RoleContext) -> None:
             self.at = dict.fromkeys(place.workers, 0)  # phase of each worker
             super().__init__(scheme, place)
 
@@ -304,7 +304,7 @@ class Hybrid(Scheme):
             match message:
                 case _ if src in self.left:
                     return
-                case Entered(phase=phase):
+                case PhaseEntered(phase=phase):
                     if phase == self.phase + 1 < len(self.scheme.parsed) and self.granting.is_over:
                         yield from self.begin(now, phase, None)
                     self.at[src] = min(phase, self.phase)
@@ -314,13 +314,13 @@ class Hybrid(Scheme):
                 case _ if self.at[src] == self.phase:
                     yield from self.inner.on(now, src, message)
 
-        def judged(self, now: float, accuracy: float) -> Iterator[Tell | Reply]:
+        def on_evaluation(self, now: float, accuracy: float) -> Iterator[Tell | Reply]:
             self.granting.accuracy = max(self.granting.accuracy, accuracy)
-            yield from self.inner.judged(now, accuracy)
+            yield from self.inner.on_evaluation(now, accuracy)
 
-        def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             self.granting.drop(rank)
-            yield from super().gone(now, rank)
+            yield from super().on_worker_left(now, rank)
 
         def may_go_on(self, now: float, src: int, asked: GoOn) -> bool:
             granting, known = self.granting, self.granting.end

@@ -39,7 +39,7 @@ from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.options import Clocked
 from paceline.core.paramserver.round import Round
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.core.scheme import Paper, parameter, scheme
 
 
@@ -81,7 +81,7 @@ class KSync(Clocked):
             )
 
     class Server(ClockedServer):
-        def __init__(self, scheme: Any, place: Place) -> None:
+        def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.waits_for_round = not scheme.answers_early
 

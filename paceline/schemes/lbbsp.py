@@ -39,7 +39,7 @@ from paceline.core.effects import COORDINATOR, SERVERS, Call, Compute, Computed,
 from paceline.core.errors import ConfigError
 from paceline.core.message import message
 from paceline.core.paramserver.gated_server import ClockedServer, Pull, Push, Weights
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.spans import updated
 from paceline.core.trace import Decision
@@ -155,7 +155,7 @@ class LBBSP(Scheme):
             return (self.workers,)
 
     class Coordinator(Role):
-        def __init__(self, scheme: Any, place: Place) -> None:
+        def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.members = set(self.workers)
             self.round = 0  # that of the reports that are coming in
@@ -189,7 +189,7 @@ class LBBSP(Scheme):
                 case _:
                     yield from super().on(now, src, message)
 
-        def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             self.members.discard(rank)
             self.balance.v.drop(rank)
             self.fresh.discard(rank)
@@ -198,7 +198,7 @@ class LBBSP(Scheme):
             self.balance.sizes.pop(rank, None)
             yield from self.close(now)
 
-        def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             """It has a part in decisions, and is answered at once, as long as it may be behind."""
             self.members.add(rank)
             self.fresh.add(rank)

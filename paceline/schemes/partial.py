@@ -30,7 +30,7 @@ from paceline.core.paramserver.clocks import Clocks
 from paceline.core.paramserver.gated_server import ClockedServer, some
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.options import Payload
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.core.scheme import Paper, parameter, scheme
 
 
@@ -54,7 +54,7 @@ class Partial(Payload):
     Worker = ClockedWorker
 
     class Server(ClockedServer):
-        def __init__(self, scheme: Any, place: Place) -> None:
+        def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.lap = Clocks(self.workers)  # exchanges since all last lined up
             self.missing: set[int] | None = None  # who has not reported yet; None while nobody has to
@@ -75,18 +75,18 @@ class Partial(Payload):
             self.lap, self.missing = Clocks(self.lap), None
             return True
 
-        def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             if rank in self.lap:
                 self.lap.drop(rank)
                 if self.missing is not None:
                     self.missing.discard(rank)
                 self._lined_up()
-            yield from super().gone(now, rank)
+            yield from super().on_worker_left(now, rank)
 
-        def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             if rank not in self.lap:
                 self.lap.add(rank)
-            yield from super().came(now, rank)
+            yield from super().on_worker_joined(now, rank)
 
         def may_go(self, rank: int) -> bool:
             return self.missing is None or rank in self.missing

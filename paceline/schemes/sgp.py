@@ -44,7 +44,7 @@ from paceline.core.errors import PeerLost
 from paceline.core.local.push_sum import Holder
 from paceline.core.local.topology import DIRECTED, hears_from, sends_to
 from paceline.core.message import message
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.validation import bounds
 
@@ -88,7 +88,7 @@ class SGP(Scheme):
     class Worker(Holder):
         common = ("k", "samples_seen")
 
-        def __init__(self, scheme: Any, place: Place) -> None:
+        def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.k = 0  # rounds sent
             self.late = 1 if scheme.tau else 0
@@ -157,19 +157,19 @@ class SGP(Scheme):
                 case _:
                     yield from super().on(now, src, message)
 
-        def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             self.asked.pop(rank, None)
-            yield from super().gone(now, rank)
+            yield from super().on_worker_left(now, rank)
 
-        def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             if rank in self.away:  # one more has what the others had
                 here = len(self.workers) - len(self.away)
                 self.mean_weight = (self.mean_weight or self.weight) * here / (here + 1)
-            yield from super().came(now, rank)
+            yield from super().on_worker_joined(now, rank)
 
-        def adopt(self, shown: Mapping[str, Any]) -> None:
-            super().adopt(shown)
+        def load_join_state(self, shown: Mapping[str, Any]) -> None:
+            super().load_join_state(shown)
             self.mean_weight = shown.get("mean_weight") or 1.0
 
-        def shown(self) -> dict[str, Any]:
-            return {**super().shown(), "mean_weight": self.mean_weight}
+        def join_state(self) -> dict[str, Any]:
+            return {**super().join_state(), "mean_weight": self.mean_weight}

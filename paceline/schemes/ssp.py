@@ -20,7 +20,7 @@ from typing import Any
 from paceline.core.paramserver.gated_server import ClockedServer, some
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.options import Weighted
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.core.scheme import Paper, parameter, scheme
 
 
@@ -45,7 +45,7 @@ class SSP(Weighted):
         return self.staleness
 
     class Server(ClockedServer):
-        def __init__(self, scheme: Any, place: Place) -> None:
+        def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.s: int = scheme.staleness
 

@@ -31,7 +31,7 @@ from paceline.core.effects import Reply, Tell
 from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.options import Payload
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.core.scheme import Paper, parameter, scheme
 
 REPORTS_OF_EACH = 2
@@ -58,7 +58,7 @@ class WeedOut(Payload):
     Worker = ClockedWorker
 
     class Server(ClockedServer):
-        def __init__(self, scheme: Any, place: Place) -> None:
+        def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.of_each = 1 if scheme.window else REPORTS_OF_EACH
             self.window: int = max(scheme.window, self.of_each * len(self.workers))
@@ -76,13 +76,13 @@ class WeedOut(Payload):
             while len(self.senders) > self.window:
                 self.times[self.senders.popleft()] -= 1
 
-        def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             if rank in self.clocks:
                 self.window -= self.of_each
                 self._forget()
-            yield from super().gone(now, rank)
+            yield from super().on_worker_left(now, rank)
 
-        def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             if rank not in self.clocks:
                 self.window += self.of_each
-            yield from super().came(now, rank)
+            yield from super().on_worker_joined(now, rank)

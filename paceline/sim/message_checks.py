@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from paceline.core.validation.bounds import SAMPLES_MAX, PlanLimits
 from paceline.core.validation.message_checker import Checker, FalseClaims
 from paceline.sim.faults.lying_worker import Lies
-from paceline.sim.kernel.processes import Party
+from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.simulation import Simulation
@@ -45,7 +45,7 @@ class SimulatedAdmission:
         self._receivers: dict[Process, _Receiver] = {}
         self.strikes: Counter[int] = Counter()  # by rank, of all receivers together
 
-    def admitted(self, party: Party, src: Party, message: Any) -> Any | None:
+    def admitted(self, party: SimulatedProcess, src: SimulatedProcess, message: Any) -> Any | None:
         """`message` as the role of `party` is given it; None: not at all."""
         if src.kind != "worker":
             return message
@@ -59,7 +59,7 @@ class SimulatedAdmission:
         self.strike(party, src, why, at_once=near is None)
         return near
 
-    def strike(self, party: Party, src: Party, why: str, *, at_once: bool = False) -> None:
+    def strike(self, party: SimulatedProcess, src: SimulatedProcess, why: str, *, at_once: bool = False) -> None:
         """`party` has found that what `src` says cannot be."""
         sim = self._sim
         if src.me not in sim.liars and sim.invariants:
@@ -69,7 +69,7 @@ class SimulatedAdmission:
         if reason and party.kind != "worker":
             sim.expel(src.me, reason)
 
-    def _of(self, party: Party) -> _Receiver:
+    def _of(self, party: SimulatedProcess) -> _Receiver:
         receiver = self._receivers.get(party.process)
         if receiver is None:
             receiver = self._receivers[party.process] = _Receiver(self.limits, from_start=not party.incarnation)

@@ -9,13 +9,13 @@ from paceline.core.collective.mean_server import Averaged, Part
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Mean, Reply, Start, Tell, To, Wait
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import gather, measures, scatter, size
-from paceline.sim.cluster.collective_time import Carriage
-from paceline.sim.kernel.processes import Errand, Life, Party
+from paceline.sim.cluster.collective_time import CollectiveTiming
+from paceline.sim.kernel.processes import Incarnation, PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.simulation import Simulation
 
-Passage = Callable[[Party, Party, Any], tuple[Any, int]]
+WireCodec = Callable[[SimulatedProcess, SimulatedProcess, Any], tuple[Any, int]]
 
 
 class Coding(Protocol):
@@ -31,15 +31,15 @@ BLOCKED = object()
 """What carrying out an effect gives when its result comes later."""
 
 
-class Talk:
+class Messaging:
     """All that is said in `sim`. `arms`: what carries out the effects by which a worker speaks and listens.
 
     `mean`: the schedule by which workers carry a `Mean` among themselves. `passage`, `coding`: see `Simulation`.
     """
 
-    def __init__(self, sim: Simulation, mean: str, passage: Passage | None, coding: Coding | None) -> None:
+    def __init__(self, sim: Simulation, mean: str, passage: WireCodec | None, coding: Coding | None) -> None:
         self._sim, self._world = sim, sim.world
-        self._carriage = Carriage(sim.network, sim.world.cards, mean)
+        self._carriage = CollectiveTiming(sim.network, sim.world.cards, mean)
         self._passage, self._coding = passage, coding
         self._heap, self._network = sim.heap, sim.network
         # What the arrival of a message does. Bound once, for every message needs them.
@@ -47,10 +47,10 @@ class Talk:
         self._post = sim.streams.post if sim.streams else self._post_directly
         self._lies, self._admission = sim.lies, sim.admission
         self._twice = self._sim.members.servers is not None  # who asks again may be answered again
-        self._several: dict[To, list[Party]] = {SERVERS: self._world.servers}
+        self._several: dict[To, list[SimulatedProcess]] = {SERVERS: self._world.servers}
         if self._world.coordinator:
             self._several[COORDINATOR] = [self._world.coordinator]
-        self.arms: dict[type, Callable[[Life, Any], Any]] = {
+        self.arms: dict[type, Callable[[Incarnation, Any], Any]] = {
             Call: self._call,
             Mean: self._meet,
             Tell: self._tell,
@@ -60,19 +60,19 @@ class Talk:
         }
 
     # ---- calls and means, in the foreground or not ---------------------------------------------------------
-    def _call(self, life: Life, call: Call) -> object:
+    def _call(self, life: Incarnation, call: Call) -> object:
         if call.to != COORDINATOR:
             life.exchanges = 1
         parties = self._several.get(call.to) or self._addressees(call.to)
         life.awaited, life.blocked_at = self._ask(life, parties, call.message), self._sim.now
         return BLOCKED
 
-    def _meet(self, life: Life, mean: Mean) -> object:
+    def _meet(self, life: Incarnation, mean: Mean) -> object:
         life.exchanges = 1
         life.awaited, life.blocked_at = self._begin_mean(life, mean), self._sim.now
         return BLOCKED
 
-    def _start(self, life: Life, start: Start) -> Errand:
+    def _start(self, life: Incarnation, start: Start) -> PendingCall:
         effect = start.effect
         if isinstance(effect, Mean) or effect.to != COORDINATOR:
             life.exchanges = 1
@@ -80,9 +80,9 @@ class Talk:
             return self._begin_mean(life, effect)
         return self._ask(life, self._addressees(effect.to), effect.message)
 
-    def _wait(self, life: Life, wait: Wait) -> Any:
+    def _wait(self, life: Incarnation, wait: Wait) -> Any:
         errand = wait.ticket
-        assert isinstance(errand, Errand)
+        assert isinstance(errand, PendingCall)
         if not errand.done:
             life.awaited, life.blocked_at = errand, self._sim.now
             return BLOCKED
@@ -91,16 +91,16 @@ class Talk:
             return BLOCKED
         return errand.value
 
-    def _begin_mean(self, life: Life, mean: Mean) -> Errand:
+    def _begin_mean(self, life: Incarnation, mean: Mean) -> PendingCall:
         part = Part.of(mean)
         errand = self._ask(life, self._world.means, part) if self._world.peers is None else self._ask_peers(life, part)
         if self._sim.invariants:
             self._sim.invariants.mean_begins(errand)
         return errand
 
-    def _ask_peers(self, life: Life, part: Part) -> Errand:
+    def _ask_peers(self, life: Incarnation, part: Part) -> PendingCall:
         assert self._world.peers is not None
-        errand = Errand(life)
+        errand = PendingCall(life)
         errand.among = part.among
         if not life.party.here:  # it was declared dead, and does not know
             return errand
@@ -111,8 +111,8 @@ class Talk:
         self._asked(self._world.peers, errand, part)
         return errand
 
-    def _ask(self, life: Life, parties: list[Party], message: Any) -> Errand:
-        errand, post = Errand(life), self._post
+    def _ask(self, life: Incarnation, parties: list[SimulatedProcess], message: Any) -> PendingCall:
+        errand, post = PendingCall(life), self._post
         if len(parties) > 1:
             errand.missing, errand.parts = len(parties), [None] * len(parties)
             for party, part in zip(parties, self._said(life.party, self._split(message, parties)), strict=True):
@@ -127,7 +127,7 @@ class Talk:
             errand.sending_s = at - self._sim.now
         return errand
 
-    def _asked(self, party: Party, errand: Errand, message: Any) -> None:
+    def _asked(self, party: SimulatedProcess, errand: PendingCall, message: Any) -> None:
         if not party.here:
             self._sim.members.asked_in_vain(party, errand)
             return
@@ -144,7 +144,7 @@ class Talk:
             else:
                 self.say(party, effect)
 
-    def _answered(self, errand: Errand, message: Any, shard: int) -> None:
+    def _answered(self, errand: PendingCall, message: Any, shard: int) -> None:
         if self._twice and errand.has_answer_of(shard):
             return
         if errand.parts is not None:
@@ -160,7 +160,7 @@ class Talk:
             self._waited(life, errand)
             self._sim.resume(life, message)
 
-    def lost(self, errand: Errand, name: str) -> None:
+    def lost(self, errand: PendingCall, name: str) -> None:
         """Party `name` will never answer."""
         life = errand.life
         errand.error = PeerLost(f"{name} left before it answered worker {life.rank}")
@@ -169,7 +169,7 @@ class Talk:
             self._waited(life, errand)
             self._sim.resume(life, None, errand.error)
 
-    def _waited(self, life: Life, errand: Errand) -> None:
+    def _waited(self, life: Incarnation, errand: PendingCall) -> None:
         life.awaited = None
         if self._sim.trace and life.alive:
             waited = self._sim.now - life.blocked_at
@@ -178,23 +178,23 @@ class Talk:
             self._sim.note_span(life, "communicating", communicating)
 
     # ---- what a party says and hears ---------------------------------------------------------------------
-    def _tell(self, life: Life, tell: Tell) -> None:
+    def _tell(self, life: Incarnation, tell: Tell) -> None:
         self.say(life.party, tell)
 
-    def _answer(self, life: Life, reply: Reply) -> None:
+    def _answer(self, life: Incarnation, reply: Reply) -> None:
         self._reply(life.party, reply.to, reply.message)
 
-    def _heard(self, party: Party, src: Party, message: Any) -> None:
+    def _heard(self, party: SimulatedProcess, src: SimulatedProcess, message: Any) -> None:
         if self._admission is not None and party.hears:
             message = self._admission.admitted(party, src, message)
         if party.hears and message is not None:
             self.say_all(party, party.on(self._sim.now + party.skew_s, src.me, message))
 
-    def say_all(self, party: Party, effects: Iterable[Tell | Reply]) -> None:
+    def say_all(self, party: SimulatedProcess, effects: Iterable[Tell | Reply]) -> None:
         for effect in effects:
             self.say(party, effect)
 
-    def say(self, party: Party, effect: Tell | Reply) -> None:
+    def say(self, party: SimulatedProcess, effect: Tell | Reply) -> None:
         """Send what a party's role says."""
         if type(effect) is Reply:
             self._reply(party, effect.to, effect.message)
@@ -206,7 +206,7 @@ class Talk:
         for other, part in zip(parties, self._said(party, self._split(effect.message, parties)), strict=True):
             self._post(party, other, part, self.heard, (other, party, part))
 
-    def _reply(self, party: Party, to: int, message: Any) -> None:
+    def _reply(self, party: SimulatedProcess, to: int, message: Any) -> None:
         calls = party.open.get(to)
         if not calls:
             if not party.here:
@@ -214,7 +214,7 @@ class Talk:
             raise ProtocolError(f"{party.name} answers worker {to}, which has asked nothing: {message!r}")
         self.answer(party, calls.pop(0), message)
 
-    def answer(self, party: Party, errand: Errand, message: Any) -> None:
+    def answer(self, party: SimulatedProcess, errand: PendingCall, message: Any) -> None:
         if errand.among:
             self._end_mean(errand, message)
             return
@@ -223,7 +223,7 @@ class Talk:
         if self._sim.trace:
             errand.receiving_s = max(errand.receiving_s, at - self._sim.now)
 
-    def _end_mean(self, errand: Errand, message: Any) -> None:
+    def _end_mean(self, errand: PendingCall, message: Any) -> None:
         """All have come; every member has the mean as long after as its carrier takes."""
         nbytes, party = errand.nbytes, errand.life.party
         if self._coding is not None:
@@ -235,25 +235,30 @@ class Talk:
         self._sim.heap.push(self._sim.now + errand.receiving_s, self.answered, errand, message, 0)
 
     # ---- the wire ------------------------------------------------------------------------------------------
-    def _addressees(self, to: To) -> list[Party]:
+    def _addressees(self, to: To) -> list[SimulatedProcess]:
         several = self._several.get(to)
         if several is not None:
             return several
         assert isinstance(to, int), f"{self._sim.scheme.name} has no {to}"
         return [self._world.workers[to]]
 
-    def _said(self, src: Party, parts: Sequence[Any]) -> Sequence[Any]:
+    def _said(self, src: SimulatedProcess, parts: Sequence[Any]) -> Sequence[Any]:
         """`parts`, or what a worker that lies says in their place."""
         if self._lies is None or src.kind != "worker":
             return parts
         return self._lies.parts(self._sim.now, src.me, parts)
 
-    def _split(self, message: Any, parties: list[Party]) -> list[Any]:
+    def _split(self, message: Any, parties: list[SimulatedProcess]) -> list[Any]:
         to_shards = parties is self._world.servers or parties is self._world.means
         return scatter(message, self._world.shards) if to_shards else [message]
 
     def _post_directly(
-        self, src: Party, dst: Party, message: Any, act: Callable[..., None], args: tuple[Any, ...]
+        self,
+        src: SimulatedProcess,
+        dst: SimulatedProcess,
+        message: Any,
+        act: Callable[..., None],
+        args: tuple[Any, ...],
     ) -> float:
         """When it will have arrived."""
         if self._passage is None:

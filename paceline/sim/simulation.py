@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from paceline.core.effects import KEEP, RESET, Compute, Computed, Train, Trained
-from paceline.core.paramserver.gradient_check import SliceGate
+from paceline.core.paramserver.gradient_check import SliceGradientCheck
 from paceline.core.paramserver.round import Round
 from paceline.core.role import Role, Update
 from paceline.core.samples.sample_leases import Leases
@@ -25,15 +25,15 @@ from paceline.core.scheme import Scheme
 from paceline.core.trace import Record, Span
 from paceline.sim.checking.invariants import Invariants
 from paceline.sim.cluster.model import Cluster, uniform
-from paceline.sim.faults.confirmed_membership import ConfirmedMembers
+from paceline.sim.faults.confirmed_membership import AckedMembership
 from paceline.sim.faults.fault_schedule import schedule
 from paceline.sim.faults.membership import Members
 from paceline.sim.faults.sample_leases import SimulatedLeases
 from paceline.sim.kernel.event_queue import Heap
-from paceline.sim.kernel.processes import Life, Party
-from paceline.sim.kernel.workload import Lender, Limit, ModelShard, Workload, plain_sgd
+from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
+from paceline.sim.kernel.workload import Limit, ModelShard, SimulatedLeaseSource, Workload, plain_sgd
 from paceline.sim.message_checks import admission_and_lies
-from paceline.sim.messaging import BLOCKED, Coding, Passage, Talk
+from paceline.sim.messaging import BLOCKED, Coding, Messaging, WireCodec
 from paceline.sim.world import World
 
 
@@ -77,11 +77,11 @@ class Simulation:
         trace: Callable[[Record], None] | None = None,
         watched: bool = True,
         mean: str = "",
-        passage: Passage | None = None,
-        gate: Callable[[int], SliceGate | None] = lambda shard: None,
+        passage: WireCodec | None = None,
+        gate: Callable[[int], SliceGradientCheck | None] = lambda shard: None,
         rounds: Callable[[Iterable[int]], Round] | None = None,
         coding: Coding | None = None,
-        lender: Lender | None = None,
+        lender: SimulatedLeaseSource | None = None,
         leases: Leases | None = None,
         shards: Sequence[ModelShard] = (),
         limit: Limit | None = None,
@@ -113,11 +113,11 @@ class Simulation:
             self.invariants.watch_all()
         self.network = self.world.network
         self._work, self.worked = self.leasing or work, self._worked  # bound once, for every step needs it
-        confirmed = ConfirmedMembers(self, cluster.hazards, passage) if cluster.hazards else None
+        confirmed = AckedMembership(self, cluster.hazards, passage) if cluster.hazards else None
         self.members = confirmed or Members(self)
         self.streams = confirmed.streams if confirmed else None
-        self.talk = Talk(self, mean or "ring", passage, coding)
-        self._arms: dict[type, Callable[[Life, Any], Any]] = {
+        self.talk = Messaging(self, mean or "ring", passage, coding)
+        self._arms: dict[type, Callable[[Incarnation, Any], Any]] = {
             Compute: self._compute,
             Train: self._train,
             **self.talk.arms,
@@ -125,10 +125,10 @@ class Simulation:
         self.lives = [self.begin(party, incarnation=0) for party in self.world.workers]
         schedule(self)
 
-    def begin(self, party: Party, incarnation: int, at: float = 0.0) -> Life:
+    def begin(self, party: SimulatedProcess, incarnation: int, at: float = 0.0) -> Incarnation:
         """A life of a worker, whose loop starts at once or at `at`."""
         rng = Random(f"{self.seed}/work/{party.me}/{incarnation}")
-        life = Life(party, incarnation, party.role.run(), rng)
+        life = Incarnation(party, incarnation, party.role.run(), rng)
         self.heap.push(max(at, self.now), self.resume, life)
         return life
 
@@ -175,7 +175,7 @@ class Simulation:
         """The model has been evaluated, and the coordinator hears of it."""
         party = self.world.coordinator
         if party:
-            self.talk.say_all(party, party.role.judged(self.now + party.skew_s, accuracy))
+            self.talk.say_all(party, party.role.on_evaluation(self.now + party.skew_s, accuracy))
 
     def leave(self, rank: int) -> None:
         """Worker `rank` shall leave, cleanly, where it would begin its next step."""
@@ -226,7 +226,7 @@ class Simulation:
         return self.world.model()
 
     # ---- one worker --------------------------------------------------------------------------------------
-    def resume(self, life: Life, value: Any = None, error: Exception | None = None) -> None:
+    def resume(self, life: Incarnation, value: Any = None, error: Exception | None = None) -> None:
         """Its generator gets `value`, or `error`, and what it asks for is done until it has to wait."""
         if not life.alive:
             return
@@ -242,7 +242,7 @@ class Simulation:
                 raise
             self.crash(life.rank)  # it has brought itself to what its box never meets
 
-    def _compute(self, life: Life, wanted: Compute) -> object:
+    def _compute(self, life: Incarnation, wanted: Compute) -> object:
         limit = self._limit
         if life.rank in self.members.leaving or (limit is not None and limit.done(life.rank)):
             return self._leave(life)
@@ -254,7 +254,7 @@ class Simulation:
         self.heap.put(self.now + result.seconds, self.worked, (life, result, steps))
         return BLOCKED
 
-    def _train(self, life: Life, wanted: Train) -> object:
+    def _train(self, life: Incarnation, wanted: Train) -> object:
         limit = self._limit
         if life.rank in self.members.leaving or (limit is not None and limit.done(life.rank)):
             return self._leave(life)
@@ -269,7 +269,7 @@ class Simulation:
         self.heap.put(self.now + result.seconds, self.worked, (life, result, steps))
         return BLOCKED
 
-    def _worked(self, life: Life, result: Computed | Trained, steps: int) -> None:
+    def _worked(self, life: Incarnation, result: Computed | Trained, steps: int) -> None:
         if not life.alive:
             if self.lender and life.party.here:
                 self.lender.unused(life.rank, result.data)
@@ -282,7 +282,7 @@ class Simulation:
         life.exchanges = 0
         self.resume(life, result)
 
-    def _leave(self, life: Life) -> object:
+    def _leave(self, life: Incarnation) -> object:
         self.members.leave(life)
         return BLOCKED
 
@@ -293,7 +293,7 @@ class Simulation:
             self.trace(record)
 
     def note_span(
-        self, life: Life, activity: str, seconds: float, steps: int = 0, samples: int = 0, exchanges: int = 0
+        self, life: Incarnation, activity: str, seconds: float, steps: int = 0, samples: int = 0, exchanges: int = 0
     ) -> None:
         """Into the trace, that `life` did so until now."""
         assert self.trace is not None

@@ -10,15 +10,15 @@ from typing import Any
 from paceline.core.collective.mean_server import MeanServer, mean_model
 from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
-from paceline.core.paramserver.gradient_check import SliceGate
+from paceline.core.paramserver.gradient_check import SliceGradientCheck
 from paceline.core.paramserver.round import Round
-from paceline.core.role import Place, Role, Update
+from paceline.core.role import Role, RoleContext, Update
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
-from paceline.sim.cluster.model import Cluster, Seat
-from paceline.sim.cluster.network import Card, Network
+from paceline.sim.cluster.model import Cluster, DevicePlacement
+from paceline.sim.cluster.network import Network, Nic
 from paceline.sim.cluster.step_times import speed_of
-from paceline.sim.kernel.processes import Party
+from paceline.sim.kernel.processes import SimulatedProcess
 from paceline.sim.kernel.vectors import memory_for
 from paceline.sim.kernel.workload import ModelShard, equal_shards
 
@@ -43,7 +43,7 @@ class World:
         note: Callable[[Record], None] | None,
         *,
         by_peers: bool = False,
-        gate: Callable[[int], SliceGate | None] = lambda shard: None,
+        gate: Callable[[int], SliceGradientCheck | None] = lambda shard: None,
         rounds: Callable[[Iterable[int]], Round] | None = None,
         settled: Callable[[int, str, Data], None] | None = None,
         shards: Sequence[ModelShard] = (),
@@ -62,86 +62,92 @@ class World:
         self._gate, self._rounds, self._settled = gate, rounds, settled
         self._update_factory, self._length = update_factory, len(w0)
         self._clocks = Random(f"{seed}/clocks")
-        self._cards: dict[str, Card] = {}
+        self._cards: dict[str, Nic] = {}
         # The very numbers of `ranks`: a table by rank then finds them without reading what it has stored.
         self.workers = [self._worker(*at, w0) for at in zip(self.ranks, cluster.worker_seats(), strict=True)]
         self.cards = [party.card for party in self.workers]
         self.servers = [self._server(s, seat, w0) for s, seat in enumerate(cluster.server_seats())]
-        self.means = [Party(p.name, MeanServer(scheme, p.role.place), p.card, p.skew_s) for p in self.servers]
+        self.means = [
+            SimulatedProcess(p.name, MeanServer(scheme, p.role.place), p.card, p.skew_s) for p in self.servers
+        ]
         update = update_factory(len(w0))
-        self.control = Card(cluster.network.latency_s / 2, cluster.network.bandwidth_gbps, "", self._home().site)
+        self.control = Nic(cluster.network.latency_s / 2, cluster.network.bandwidth_gbps, "", self._home().site)
         among_workers = by_peers or not self.servers
         self.peers = self._party("all-reduce", MeanServer, 0, w0, update, self.control) if among_workers else None
         box = scheme.Coordinator
         self.coordinator = self._party("coordinator", box, 0, None, update, self.control) if box else None
         self.others = [*self.servers, *self.means, *([self.coordinator] if self.coordinator else [])]
 
-    def _home(self) -> Card:
+    def _home(self) -> Nic:
         return (self.servers or self.workers)[0].card
 
-    def _card(self, seat: Seat) -> Card:
+    def _card(self, seat: DevicePlacement) -> Nic:
         name = seat.host_name
         if name not in self._cards:
             self._cards[name] = self.network.card(seat.host, name)
         return self._cards[name]
 
-    def _party(self, name: str, box: type[Role], me: int, w: Any, update: Update, card: Card, **lent: Any) -> Party:
-        place = Place(me=me, w=w, update=update, **lent, **self._place)  # type: ignore[arg-type]
+    def _party(
+        self, name: str, box: type[Role], me: int, w: Any, update: Update, card: Nic, **lent: Any
+    ) -> SimulatedProcess:
+        place = RoleContext(me=me, w=w, update=update, **lent, **self._place)  # type: ignore[arg-type]
         limit_s = self.cluster.skew_s
         skew_s = self._clocks.uniform(-limit_s, limit_s) if limit_s else 0.0
-        return Party(name, box(self.scheme, place), card, skew_s)
+        return SimulatedProcess(name, box(self.scheme, place), card, skew_s)
 
-    def _worker(self, rank: int, seat: Seat, w: Any) -> Party:
+    def _worker(self, rank: int, seat: DevicePlacement, w: Any) -> SimulatedProcess:
         assert seat.device is not None
         box = self.scheme.worker(self.cluster.servers)
         party = self._party(f"worker {rank}", box, rank, w, self._update_factory(self._length), self._card(seat))
         party.speed = speed_of(seat.device, self.cluster.step_s, f"{self.seed}/speed/{rank}")
         return party
 
-    def _server(self, shard: int, seat: Seat, w0: Any) -> Party:
+    def _server(self, shard: int, seat: DevicePlacement, w0: Any) -> SimulatedProcess:
         part, update = self.shards[shard], self._shards[shard].make_update()
         box = self.scheme.server(self.cluster.servers) or Role
         lent = {"gate": self._gate(shard), "rounds": self._rounds, "settled": None if shard else self._settled}
         return self._party(f"server {shard}", box, shard, w0[part], update, self._card(seat), **lent)
 
-    def next_server(self, old: Party, means: Party) -> tuple[Party, Party]:
+    def next_server(self, old: SimulatedProcess, means: SimulatedProcess) -> tuple[SimulatedProcess, SimulatedProcess]:
         """Another process in the place of that one, without a box yet: what tells of who comes and goes reaches it."""
         place = replace(old.role.place, update=old.role.update)
         life = old.incarnation + 1
-        server = Party(old.name, Role(self.scheme, place), old.card, old.skew_s, incarnation=life)
-        carrier = Party(old.name, MeanServer(self.scheme, place), old.card, old.skew_s, incarnation=life)
+        server = SimulatedProcess(old.name, Role(self.scheme, place), old.card, old.skew_s, incarnation=life)
+        carrier = SimulatedProcess(old.name, MeanServer(self.scheme, place), old.card, old.skew_s, incarnation=life)
         for before, party in ((old, server), (means, carrier)):
             self.others[self.others.index(before)] = party
             party.sent, party.received = before.sent, before.received
         return server, carrier
 
-    def revive(self, server: Party, w: Any, update: Update, tables: dict[str, Any]) -> None:
+    def revive(self, server: SimulatedProcess, w: Any, update: Update, tables: dict[str, Any]) -> None:
         """Its box, made of what was kept of it."""
         box = self.scheme.server(self.cluster.servers)
         assert box is not None
         server.role = box(self.scheme, replace(server.role.place, w=w, update=update))
-        server.role.restore(tables)
+        server.role.load_state_dict(tables)
         server.on = server.role.on
         server.open.clear()
 
-    def newcomer(self, rank: int) -> Party:
+    def newcomer(self, rank: int) -> SimulatedProcess:
         """Worker `rank` anew: a fresh role on the same machine, with the current model and what its peers agree on."""
         old = self.workers[rank]
         peer = self._furthest_behind(old)
         same_everywhere = self.scheme.model_of(len(self.servers)) == "any worker"
         w = peer.role.w if peer and same_everywhere else self.model()
         update = self._update_factory(self._length)
-        role = type(old.role)(self.scheme, Place(me=rank, w=w, update=update, **self._place))  # type: ignore[arg-type]
+        role = type(old.role)(self.scheme, RoleContext(me=rank, w=w, update=update, **self._place))  # type: ignore[arg-type]
         if peer:
-            role.adopt(peer.role.shown())
-        party = self.workers[rank] = Party(old.name, role, old.card, old.skew_s, old.speed, old.incarnation + 1)
+            role.load_join_state(peer.role.join_state())
+        party = self.workers[rank] = SimulatedProcess(
+            old.name, role, old.card, old.skew_s, old.speed, old.incarnation + 1
+        )
         party.told_at, party.sent, party.received = old.told_at, old.sent, old.received
         return party
 
-    def _furthest_behind(self, but: Party) -> Party | None:
+    def _furthest_behind(self, but: SimulatedProcess) -> SimulatedProcess | None:
         """Of the other workers that are here, the one with the lowest round, clock or whatever they count."""
         here = [party for party in self.workers if party.here and party is not but]
-        return min(here, key=lambda party: Role.how_far(party.role.shown()), default=None)
+        return min(here, key=lambda party: Role.progress_key(party.role.join_state()), default=None)
 
     def model(self) -> Any:
         """The weights that are evaluated and saved: on the servers, of a worker, or the mean of the workers'."""

@@ -10,11 +10,11 @@ from paceline.live.same_host.shared_memory import Segments
 
 @pytest.mark.skipif(not Segments.available(), reason="memory is shared on Linux only")
 def test_a_figure_says_what_was_measured_against_which_limit() -> None:
-    (figure,) = exchange.measure([exchange.Job(transport="shm", length=100_000)], 2)
+    (figure,) = exchange.measure([exchange.ExchangeJob(transport="shm", length=100_000)], 2)
     assert (figure.nbytes, figure.limit, figure.conditions["slice_mb"]) == (400_000, "a pass over memory", 0.0)
     assert figure.ratio == pytest.approx(figure.seconds_median / figure.seconds_limit)
 
 
 def test_several_workers_make_a_round_together() -> None:
-    with exchange.Running(exchange.Job(transport="tcp", length=1000, workers=2, scheme="bsp")) as running:
+    with exchange.Running(exchange.ExchangeJob(transport="tcp", length=1000, workers=2, scheme="bsp")) as running:
         assert len(running.exchange(3)) == 3

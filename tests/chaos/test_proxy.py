@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from paceline.chaos.proxy import Detour, Relays
+from paceline.chaos.proxy import ProxiedTransport, ProxySet
 from paceline.live import party
 from paceline.live.protocol.control_messages import Came, Roster
 from paceline.live.protocol.transport import Envelope, Kind
@@ -17,8 +17,8 @@ ME, OTHER, SERVER = party.worker(0), party.worker(1), party.server(0)
 
 
 @pytest.fixture
-def relays() -> Iterator[Relays]:
-    made = Relays()
+def relays() -> Iterator[ProxySet]:
+    made = ProxySet()
     yield made
     made.close()
 
@@ -74,7 +74,7 @@ def is_silent(sock: socket.socket) -> bool:
         sock.settimeout(5.0)
 
 
-def test_what_is_said_arrives_as_it_is(relays: Relays, echo: str) -> None:
+def test_what_is_said_arrives_as_it_is(relays: ProxySet, echo: str) -> None:
     with call(relays.way(ME, SERVER, echo)) as sock:
         data = bytes(range(256)) * 4000
         assert say(sock, data) == data
@@ -82,7 +82,7 @@ def test_what_is_said_arrives_as_it_is(relays: Relays, echo: str) -> None:
 
 @pytest.mark.parametrize("whom", [ME, SERVER])
 def test_nothing_passes_while_either_end_is_cut_off_and_all_of_it_arrives_afterwards(
-    relays: Relays, echo: str, whom: party.Party
+    relays: ProxySet, echo: str, whom: party.Party
 ) -> None:
     with call(relays.way(ME, SERVER, echo)) as sock, call(relays.way(OTHER, SERVER, echo)) as another:
         assert say(sock, b"one") == b"one"
@@ -96,20 +96,20 @@ def test_nothing_passes_while_either_end_is_cut_off_and_all_of_it_arrives_afterw
         assert hear(sock, 3) == b"two"
 
 
-def test_who_hangs_up_is_heard_by_the_other_side(relays: Relays, echo: str) -> None:
+def test_who_hangs_up_is_heard_by_the_other_side(relays: ProxySet, echo: str) -> None:
     with call(relays.way(ME, SERVER, echo)) as sock:
         sock.shutdown(socket.SHUT_WR)
         assert sock.recv(1) == b""  # the echo has heard of the end, and hung up itself
 
 
-def test_where_nobody_listens_the_caller_is_hung_up_on(relays: Relays) -> None:
+def test_where_nobody_listens_the_caller_is_hung_up_on(relays: ProxySet) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         address = f"127.0.0.1:{gone.getsockname()[1]}"
     with call(relays.way(ME, SERVER, address)) as sock:
         assert sock.recv(1) == b""
 
 
-def test_everybody_is_told_ways_of_its_own_and_no_shared_memory(relays: Relays, echo: str) -> None:
+def test_everybody_is_told_ways_of_its_own_and_no_shared_memory(relays: ProxySet, echo: str) -> None:
     sent = []
 
     class Post:
@@ -118,7 +118,7 @@ def test_everybody_is_told_ways_of_its_own_and_no_shared_memory(relays: Relays, 
         def send(self, to: party.Party, envelope: Envelope) -> None:
             sent.append(envelope.message)
 
-    transport = Detour(Post(), relays)  # type: ignore[arg-type]
+    transport = ProxiedTransport(Post(), relays)  # type: ignore[arg-type]
     roster = Roster(addresses={"server 0": echo}, hosts={"server 0": "here"})
     came = Came(rank=1, incarnation=1, view=2, address=echo, host="here")
     for to, message in ((ME, roster), (OTHER, roster), (ME, came)):
@@ -128,7 +128,7 @@ def test_everybody_is_told_ways_of_its_own_and_no_shared_memory(relays: Relays, 
     assert all("unix" not in way and way not in echo for way in ways)
 
 
-def test_a_way_to_an_earlier_life_is_closed_and_its_connections_are_not(relays: Relays, echo: str) -> None:
+def test_a_way_to_an_earlier_life_is_closed_and_its_connections_are_not(relays: ProxySet, echo: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as again:
         first = relays.way(ME, SERVER, echo)
         with call(first) as sock:

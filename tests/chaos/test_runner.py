@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from paceline.chaos.plan import Fault
-from paceline.chaos.runner import Storm
+from paceline.chaos.plan import PlannedFault
+from paceline.chaos.runner import FaultRunner
 from paceline.core.trace import Applied, Membership
 from paceline.live import party
 from paceline.live.party import Party
@@ -33,10 +33,10 @@ class Victims:
 class Play:
     """A storm whose clock is set; it looks at it whenever it hears of something."""
 
-    def __init__(self, *faults: Fault) -> None:
+    def __init__(self, *faults: PlannedFault) -> None:
         self.victims, self.lines, self.now = Victims(), [], 0.0  # type: ignore[var-annotated]
         self.calm: list[float] = []
-        self.storm = Storm(faults, PARTIES, self.victims, self.lines.append)
+        self.storm = FaultRunner(faults, PARTIES, self.victims, self.lines.append)
         self.storm.start(lambda: self.now, lambda: self.calm.append(self.now))
         self.storm.heard(Applied(at=0.0, shard=0, ranks=(0,), version=1, staleness=0, weight=1.0, samples=1))
 
@@ -53,8 +53,8 @@ class Play:
         self.storm.heard(Membership(at=self.now, party=name, event=event))
 
 
-def fault(number: int, at_s: float, kind: str, whom: Party, for_s: float = 0.0) -> Fault:
-    return Fault(number=number, at_s=at_s, kind=kind, whom=whom, for_s=for_s)
+def fault(number: int, at_s: float, kind: str, whom: Party, for_s: float = 0.0) -> PlannedFault:
+    return PlannedFault(number=number, at_s=at_s, kind=kind, whom=whom, for_s=for_s)
 
 
 def test_a_kill_is_told_once_the_party_is_back() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from paceline.chaos.plan import Fault
-from paceline.chaos.runner import Outcome
-from paceline.chaos.verdict import Verdict, longest, pauses
+from paceline.chaos.plan import PlannedFault
+from paceline.chaos.runner import FaultOutcome
+from paceline.chaos.verdict import ChaosVerdict, longest, pauses
 from paceline.core.trace import Applied, Ended, Record, Span
 from paceline.live import party
 
@@ -35,12 +35,12 @@ def test_where_servers_make_no_updates_steps_of_anybody_count() -> None:
     assert pauses([Ended(at=3.0, reason="seconds")]) == []
 
 
-def verdict(moments: Sequence[float], **changes: Any) -> Verdict:
-    kill = Fault(number=1, at_s=2.0, kind="kill", whom=party.worker(0))
-    outcome = Outcome(fault=kill, whom=party.worker(0), at_s=2.0, ended_s=2.0, lost_s=2.1, back_s=3.0)
+def verdict(moments: Sequence[float], **changes: Any) -> ChaosVerdict:
+    kill = PlannedFault(number=1, at_s=2.0, kind="kill", whom=party.worker(0))
+    outcome = FaultOutcome(fault=kill, whom=party.worker(0), at_s=2.0, ended_s=2.0, lost_s=2.1, back_s=3.0)
     found = pauses([*applied(0, *moments), Ended(at=moments[-1], reason="seconds")])
     facts: dict[str, Any] = {"planned": 1, "unasked": 0, "accuracy": 0.9, "quiet": 0.91, "hang_s": 10.0, "points": 2.0}
-    return Verdict(**{"outcomes": [outcome], "pauses": found} | facts | changes)
+    return ChaosVerdict(**{"outcomes": [outcome], "pauses": found} | facts | changes)
 
 
 def test_a_run_within_its_bounds_came_through() -> None:

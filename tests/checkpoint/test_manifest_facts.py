@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save
 
 from paceline.checkpoint import atomic_file
-from paceline.checkpoint.folder_store import CHECKPOINTS, MANIFEST, Folder
+from paceline.checkpoint.folder_store import CHECKPOINTS, MANIFEST, FolderStore
 from paceline.checkpoint.manifest import BYTES_MAX, Damaged, Manifest
 from paceline.core.errors import ConfigError
 from paceline.runtime.checkpointing.resume import find
@@ -90,9 +90,9 @@ def test_a_manifest_of_nonsense_is_damaged_and_said_in_one_short_line(what: str)
     assert len(line) < 120
 
 
-def good(out: Path) -> Folder:
+def good(out: Path) -> FolderStore:
     """A folder of checkpoints with a sound one, number 1."""
-    folder = Folder(out / CHECKPOINTS)
+    folder = FolderStore(out / CHECKPOINTS)
     folder.save(1, {MODEL: [save({"w": torch.ones(3)})]}, finite=True, samples=64)
     return folder
 
@@ -154,7 +154,7 @@ def test_a_link_that_leads_to_itself_is_no_checkpoint(tmp_path: Path) -> None:
     assert folder.newest() == (1, [])
 
 
-def put(folder: Folder, number: int, contents: dict[str, bytes], **facts: Any) -> None:
+def put(folder: FolderStore, number: int, contents: dict[str, bytes], **facts: Any) -> None:
     folder.save(number, {name: [data] for name, data in contents.items()}, finite=True, **facts)
 
 

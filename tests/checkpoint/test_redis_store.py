@@ -15,9 +15,9 @@ import pytest
 import torch
 from safetensors.torch import save as tensors
 
-from paceline.checkpoint.folder_store import Folder
+from paceline.checkpoint.folder_store import FolderStore
 from paceline.checkpoint.manifest import Damaged
-from paceline.checkpoint.redis_store import Store, connect
+from paceline.checkpoint.redis_store import RedisStore, connect
 from paceline.checkpoint.redis_url import Address, StoreSecrets
 from paceline.core.errors import ConfigError
 from paceline.runtime.checkpointing.resume import _taken
@@ -27,11 +27,11 @@ SECRETS = StoreSecrets(PASSWORD)
 OLD, NEW = b"old" * 500, b"new" * 500
 
 
-def store(address: Address, run: str = "a") -> Store:
-    return Store(replace(address, run=run), SECRETS, piece_bytes=400)
+def store(address: Address, run: str = "a") -> RedisStore:
+    return RedisStore(replace(address, run=run), SECRETS, piece_bytes=400)
 
 
-def save(shelf: Store, number: int, data: bytes, finite: bool = True) -> None:
+def save(shelf: RedisStore, number: int, data: bytes, finite: bool = True) -> None:
     shelf.save(number, {"a.safetensors": [data[:700], data[700:]], "b.json": [data]}, finite=finite, step=number)
 
 
@@ -41,7 +41,7 @@ def keys(address: Address) -> dict[bytes, Any]:
 
 
 def test_what_was_saved_is_loaded_also_into_a_folder(address: Address, tmp_path: Path) -> None:
-    shelf, folder = store(address), Folder(tmp_path)
+    shelf, folder = store(address), FolderStore(tmp_path)
     save(shelf, 3, OLD)
     assert [shelf.load(3, entry) for entry in shelf.manifest(3).files] == [OLD, OLD]
     assert store(address, "b").numbers() == []
@@ -94,10 +94,10 @@ def test_every_flipped_byte_and_every_missing_piece_is_noticed(address: Address)
 
 def test_a_wrong_password_and_a_server_that_is_not_there_are_told_in_one_line(address: Address) -> None:
     with pytest.raises(ConfigError, match="PACELINE_REDIS_PASSWORD") as refused:
-        Store(address, StoreSecrets("wrong"))
+        RedisStore(address, StoreSecrets("wrong"))
     assert "hush" not in str(refused.value)
     with pytest.raises(ConfigError, match="is a redis-server running there"):
-        Store(replace(address, port=1), SECRETS)
+        RedisStore(replace(address, port=1), SECRETS)
 
 
 def test_a_server_that_goes_away_is_an_error_of_the_system_as_a_full_disk_is(address: Address) -> None:
@@ -152,13 +152,13 @@ def test_a_deletion_that_is_cut_short_anywhere_leaves_the_checkpoint_or_nothing(
 def test_a_checkpoint_is_taken_from_a_store_by_reading_it_once(
     address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shelf, folder, read = store(address), Folder(tmp_path), list[int]()
+    shelf, folder, read = store(address), FolderStore(tmp_path), list[int]()
     for number, finite in ((1, True), (2, True), (3, True), (4, False)):
         save(shelf, number, OLD, finite)
     client, _ = connect(address, PASSWORD)
     client.delete("paceline:a:3:b.json:0")
-    real = Store._pieces
-    monkeypatch.setattr(Store, "_pieces", lambda self, n, file: (read.append(n), real(self, n, file))[1])
+    real = RedisStore._pieces
+    monkeypatch.setattr(RedisStore, "_pieces", lambda self, n, file: (read.append(n), real(self, n, file))[1])
     monkeypatch.setattr(
         "paceline.runtime.checkpointing.checkpoint_validation.check", lambda *_: None
     )  # what files of a run are like is another matter
@@ -172,7 +172,7 @@ def test_a_checkpoint_is_taken_from_a_store_by_reading_it_once(
 
 
 def test_one_that_nobody_could_go_on_from_is_left_in_the_store(address: Address, tmp_path: Path) -> None:
-    shelf, folder = store(address), Folder(tmp_path)
+    shelf, folder = store(address), FolderStore(tmp_path)
     model = {"model.safetensors": [tensors({"w": torch.ones(2)})]}
     shelf.save(1, model, finite=True)
     shelf.save(2, {**model, "worker-00000.json": [b"[" * 100_000]}, finite=True)
@@ -203,8 +203,8 @@ def test_numbers_and_manifests_that_are_none_are_passed_over(address: Address) -
 KEY, OTHER = StoreSecrets(PASSWORD, "k" * 32), StoreSecrets(PASSWORD, "o" * 32)
 
 
-def sealed(address: Address, secrets: StoreSecrets = KEY, run: str = "a") -> Store:
-    return Store(replace(address, run=run), secrets, piece_bytes=400)
+def sealed(address: Address, secrets: StoreSecrets = KEY, run: str = "a") -> RedisStore:
+    return RedisStore(replace(address, run=run), secrets, piece_bytes=400)
 
 
 def test_what_was_signed_is_read_with_the_key_and_by_who_has_none(address: Address) -> None:
@@ -261,7 +261,7 @@ def test_a_seal_of_another_run_or_number_is_none_here(address: Address) -> None:
 
 def test_a_store_on_another_machine_wants_a_key() -> None:
     with pytest.raises(ConfigError, match="PACELINE_CHECKPOINT_KEY"):
-        Store(Address.parse("redis://stores.example/0/a?tls"), SECRETS)
+        RedisStore(Address.parse("redis://stores.example/0/a?tls"), SECRETS)
 
 
 def test_a_server_that_hangs_is_asked_once_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +279,7 @@ def test_a_server_that_hangs_is_asked_once_and_given_up(monkeypatch: pytest.Monk
 
         threading.Thread(target=listen, daemon=True).start()
         with pytest.raises(ConfigError, match="127.0.0.1.*[Tt]ime"):
-            Store(Address(host="127.0.0.1", port=server.getsockname()[1], run="a"), SECRETS)
+            RedisStore(Address(host="127.0.0.1", port=server.getsockname()[1], run="a"), SECRETS)
         with contextlib.suppress(OSError):
             server.shutdown(socket.SHUT_RDWR)
     assert len([data for data in heard if b"AUTH" in data or b"PING" in data or b"HELLO" in data]) == 1

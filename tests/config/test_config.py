@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline import config as configuration
-from paceline.config import Config, Setting, build, load, save, scheme_settings, to_dict
+from paceline.config import Config, Flag, build, load, save, scheme_settings, to_dict
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import names
 
@@ -108,12 +108,12 @@ def test_every_parameter_of_every_scheme_can_be_set(scheme: str) -> None:
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: s.flag)
-def test_every_default_passes_its_own_limits(setting: Setting) -> None:
+def test_every_default_passes_its_own_limits(setting: Flag) -> None:
     assert setting.check(setting.default) == setting.default
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: s.flag)
-def test_the_default_written_on_a_command_line_is_the_default(setting: Setting) -> None:
+def test_the_default_written_on_a_command_line_is_the_default(setting: Flag) -> None:
     text = ",".join(map(str, setting.default)) if isinstance(setting.default, tuple) else str(setting.default)
     assert setting.parse(text) == setting.default
 
@@ -320,7 +320,7 @@ def test_junk_in_the_place_of_sections_is_refused_too(junk: dict[str, Any]) -> N
 
 @given(st.sampled_from(SETTINGS), st.text(max_size=12))
 @settings(max_examples=300)
-def test_junk_on_a_command_line_is_refused_too(setting: Setting, text: str) -> None:
+def test_junk_on_a_command_line_is_refused_too(setting: Flag, text: str) -> None:
     try:
         value = setting.parse(text)
     except ConfigError as wrong:

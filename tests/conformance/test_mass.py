@@ -12,7 +12,7 @@ import pytest
 from paceline.core.collective.mean_server import mean_model
 from paceline.core.effects import Effect, Tell
 from paceline.core.local.push_sum import Holder, Share
-from paceline.sim import Simulation, Steps, plain_sgd
+from paceline.sim import LocalSteps, Simulation, plain_sgd
 from tests.conformance.schemes_table import CASES, DIMENSION, Case
 from tests.conformance.test_sim import uneven, watch
 
@@ -30,7 +30,7 @@ def holder(sim: Simulation, rank: int) -> Holder:
 def at_rest(case: Case, *, seed: int = 0) -> Simulation:
     """Workers whose steps change nothing, each with a model of its own: rank r has r everywhere."""
     w0 = np.zeros(DIMENSION)
-    work = Steps(uneven, lambda rank, w: w * 0.0)
+    work = LocalSteps(uneven, lambda rank, w: w * 0.0)
     sim = Simulation(case.make(), w0, work, workers=WORKERS, servers=0, update_factory=plain_sgd(0.1), seed=seed)
     for rank in range(WORKERS):
         holder(sim, rank).w = w0 + rank
@@ -134,7 +134,7 @@ def stalled(case: Case, stall_s: float) -> Simulation:
         steps[rank] += 1
         return stall_s if rank == 1 and steps[rank] == 3 else rng.uniform(0.9, 1.1)
 
-    work, update = Steps(seconds, lambda rank, w: w - rank), plain_sgd(0.1)
+    work, update = LocalSteps(seconds, lambda rank, w: w - rank), plain_sgd(0.1)
     return Simulation(case.make(), np.zeros(1), work, workers=WORKERS, servers=0, update_factory=update, watched=False)
 
 

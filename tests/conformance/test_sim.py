@@ -16,7 +16,7 @@ from paceline.core.message import size
 from paceline.core.scheme import names
 from paceline.core.trace import Record
 from paceline.core.vector import Ghost
-from paceline.sim import Simulation, Steps, plain_sgd
+from paceline.sim import LocalSteps, Simulation, plain_sgd
 from tests.conformance.schemes_table import (
     CASES,
     DIMENSION,
@@ -52,7 +52,7 @@ def hasty(rank: int, rng: Random) -> float:
 
 
 def simulate(case: Case, servers: int, w0: Any = W0, see: Callable[..., None] | None = None, **more: Any) -> Simulation:
-    work = more.pop("work", None) or Steps(uneven, gradient, lr=case.lr)
+    work = more.pop("work", None) or LocalSteps(uneven, gradient, lr=case.lr)
     sgd = plain_sgd(more.pop("lr", case.lr))
     sim = Simulation(case.make(), w0, work, workers=case.workers, servers=servers, update_factory=sgd, **more)
     if see is not None:
@@ -101,7 +101,7 @@ def test_the_same_seed_gives_the_same_run_bit_for_bit(case: Case, servers: int) 
 def test_a_run_without_numbers_has_the_same_events_in_the_same_order(case: Case, servers: int) -> None:
     def once(w0: Any) -> tuple[Any, ...]:
         records: list[Record] = []
-        work = Steps(uneven) if isinstance(w0, Ghost) else None
+        work = LocalSteps(uneven) if isinstance(w0, Ghost) else None
         sim = simulate(case, servers, w0, work=work, trace=records.append).run(until=60)
         return sim.events, sim.now, sim.steps, records
 
@@ -213,7 +213,7 @@ def test_no_contribution_of_a_killed_worker_is_applied_twice(case: Case, servers
     dense, sparse = (5, 11) if servers == 3 else (3, 7)  # odd, for two kinds of work in turn
     for kill_at in range(8, 130, dense if case.leads else sparse):
         ledger = Ledger(600)
-        work = Steps(hasty if kill_at % 2 else uneven, ledger.gradient, lr=1.0)
+        work = LocalSteps(hasty if kill_at % 2 else uneven, ledger.gradient, lr=1.0)
         w0 = np.zeros(ledger.length, dtype=np.float32)
         sim = simulate(case, servers, w0, work=work, lr=1.0, see=ledger.see).run(max_events=kill_at)
         sim.restart(1)

@@ -19,7 +19,7 @@ from paceline.core.collective.choice import Choice
 from paceline.core.collective.mean_server import Averaged, MeanServer, Part
 from paceline.core.effects import Compute, Computed, Mean, Train, Trained
 from paceline.core.errors import Stopped
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Scheme
 from paceline.core.sharding import lay_out
 from paceline.core.trace import Record
@@ -29,16 +29,16 @@ from paceline.live.coordinator.coordinator import Coordinator
 from paceline.live.coordinator.lifecycle import StopRule
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.net.tcp_transport import TcpTransport
-from paceline.live.node.hosted_slice import Hosted
+from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Transport
 from paceline.live.same_host.shared_memory import Segments
 from paceline.live.state.current_model import final_model
 from paceline.live.state.late_join import come_late
-from paceline.sim import Steps, plain_sgd
+from paceline.sim import LocalSteps, plain_sgd
 from tests.conformance.schemes_table import DIMENSION, W0, Case, gradient
 from tests.live.fakes import NumpyMemory
 
@@ -85,16 +85,16 @@ class Rendezvous:
     """Carries `Mean` between the threads of one process: the aggregator of the servers, without servers."""
 
     def __init__(self, workers: int) -> None:
-        place = Place(me=0, workers=tuple(range(workers)), w=None, update=lambda w, g, samples: w)
+        place = RoleContext(me=0, workers=tuple(range(workers)), w=None, update=lambda w, g, samples: w)
         self._box = MeanServer(None, place)
         self._lock = threading.Lock()
-        self._waiting: dict[int, deque[Pending]] = defaultdict(deque)
+        self._waiting: dict[int, deque[PendingReply]] = defaultdict(deque)
 
     def of(self, rank: int) -> Member:
         return Member(self, rank)
 
-    def begin(self, rank: int, effect: Mean) -> Pending:
-        pending = Pending(f"Mean {effect.tag}", 1, NumpyMemory())
+    def begin(self, rank: int, effect: Mean) -> PendingReply:
+        pending = PendingReply(f"Mean {effect.tag}", 1, NumpyMemory())
         part = Part(v=effect.v, among=effect.among, tag=str(effect.tag), weight=effect.weight)
         with self._lock:
             self._waiting[rank].append(pending)
@@ -103,7 +103,7 @@ class Rendezvous:
 
     def gone(self, rank: int) -> None:
         with self._lock:
-            self._answer(self._box.gone(0.0, rank))
+            self._answer(self._box.on_worker_left(0.0, rank))
 
     def _answer(self, replies: Iterable[Any]) -> None:
         for reply in replies:
@@ -116,7 +116,7 @@ class Member:
     def __init__(self, rendezvous: Rendezvous, rank: int) -> None:
         self._rendezvous, self._rank = rendezvous, rank
 
-    def begin(self, effect: Mean) -> Pending:
+    def begin(self, effect: Mean) -> PendingReply:
         return self._rendezvous.begin(self._rank, effect)
 
     def drain(self) -> None:
@@ -160,7 +160,7 @@ class ThreadRun:
         self._die_after = dict(die_after or {})
         self._samples = samples
         self._slice_length = 0 if case.make().one_gate else slice_length
-        self._workload = Steps(lambda rank, _: SECONDS[rank], work, samples=samples, lr=case.lr)
+        self._workload = LocalSteps(lambda rank, _: SECONDS[rank], work, samples=samples, lr=case.lr)
         self.done = [0] * case.workers
         self._base: dict[int, int] = {}  # steps of earlier lives, as far as they were told
         self.models: dict[int, Any] = {}
@@ -234,8 +234,8 @@ class ThreadRun:
         thread.start()
         return thread
 
-    def _place(self, me: int, w: Any, note: Callable[[Record], None] | None, plan: control.Plan) -> Place:
-        return Place(
+    def _place(self, me: int, w: Any, note: Callable[[Record], None] | None, plan: control.Plan) -> RoleContext:
+        return RoleContext(
             me=me,
             workers=tuple(range(plan.workers)),
             w=w,
@@ -251,7 +251,7 @@ class ThreadRun:
         slices = plan.layout.of(server)
         box = self._scheme.server(len(plan.layout.holders))
 
-        def hosted(number: int) -> Hosted:
+        def hosted(number: int) -> ServedSlice:
             def initial(w: Any) -> None:
                 note = session.reports.note if number == slices[0] else None
                 mine.role = box(self._scheme, self._place(number, w, note, plan)) if box else None
@@ -259,7 +259,7 @@ class ThreadRun:
             part = plan.layout.slices[number]
             means = _Means(None, self._place(number, None, None, plan))
             means.initial = initial
-            mine = Hosted(part.stop - part.start, mean_server=means)
+            mine = ServedSlice(part.stop - part.start, mean_server=means)
             return mine
 
         session.node.host([hosted(number) for number in slices])

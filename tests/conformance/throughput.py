@@ -10,7 +10,7 @@ import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 
 Speeds = Callable[[int, float, Random], float]
 """Seconds of a step that worker `rank` begins `now`."""
@@ -24,7 +24,7 @@ class Throughput:
 
     def __init__(self, scheme: Scheme, speeds: Speeds, workers: int = 4, servers: int = 1, **more: Any) -> None:
         self.done: list[tuple[float, int, int]] = []
-        work = Steps(lambda rank, rng: speeds(rank, self.sim.now, rng), samples=lambda rank: SAMPLES)
+        work = LocalSteps(lambda rank, rng: speeds(rank, self.sim.now, rng), samples=lambda rank: SAMPLES)
         if "cluster" not in more:
             more.update(workers=workers, servers=servers)
         self.workers = workers

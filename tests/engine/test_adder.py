@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from paceline.engine.adder import FlatAdder
-from paceline.engine.vectors.chunked import Parts
+from paceline.engine.vectors.chunked import Chunks
 from paceline.engine.vectors.flat import Flat
 
 
@@ -31,7 +31,7 @@ def test_a_copy_over_itself_leaves_it() -> None:
 def test_a_vector_that_is_there_is_told_of_at_once_and_one_that_comes_when_it_has() -> None:
     told: list[str] = []
     FlatAdder().when(flat(1.0), lambda: told.append("there"))
-    parts = Parts([0, 2, 4], timeout_s=1.0)
+    parts = Chunks([0, 2, 4], timeout_s=1.0)
     rope = parts.vector
     FlatAdder().when(rope[2:4], lambda: told.append("end"))
     FlatAdder().when(rope[0:2], lambda: told.append("begin"))

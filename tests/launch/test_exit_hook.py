@@ -10,8 +10,8 @@ import pytest
 
 BEGIN = """
 import argparse, atexit, sys
-from paceline.launch.exit_hook import Exit
-end = Exit()
+from paceline.launch.exit_hook import ScriptExit
+end = ScriptExit()
 atexit.register(lambda: print(end.code))
 def main(code): return code
 def fail(): raise SystemExit(5)

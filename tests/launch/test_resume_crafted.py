@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.checkpoint.folder_store import CHECKPOINTS, MANIFEST, Folder
+from paceline.checkpoint.folder_store import CHECKPOINTS, MANIFEST, FolderStore
 from tests.checkpoint.test_manifest_facts import NONSENSE, device, fifo, fifo_as_model
 from tests.launch.forked_cli import Warm
 
@@ -27,7 +27,7 @@ def test_a_run_goes_on_from_the_good_one_and_names_each_that_it_passes_over(warm
     first = warm.paceline("train", "--out", str(out), "--steps", "3", *SMALL)
     _, said = first.communicate(90)
     assert first.returncode == 0, said
-    folder = Folder(out / CHECKPOINTS)
+    folder = FolderStore(out / CHECKPOINTS)
     newest = folder.numbers()[-1]
     numbers = range(newest + 1, newest + 10)
     for number in numbers:

@@ -119,7 +119,8 @@ def ends_well(run: Run) -> None:
     assert summary["reason"] == "seconds"
     lines = map(json.loads, (run.out / "trace.jsonl").read_text().splitlines())
     judged = [line for line in lines if line["kind"] == "evaluated"]
-    assert judged[-1]["at"] == summary["seconds"]  # the last model
+    # The last model. The clock of a later life is behind the run's by as long as it took to hear of the start.
+    assert judged[-1]["at"] == pytest.approx(summary["seconds"], abs=0.5)
     assert summary["test_accuracy"] == judged[-1]["accuracy"] > 0.5
     assert "Traceback" not in run.errors
 

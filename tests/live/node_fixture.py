@@ -9,7 +9,7 @@ from typing import Any
 
 from paceline.core.effects import Effect, Reply, Tell
 from paceline.core.message import message
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.sharding import lay_out
 from paceline.core.vector import Vector
 from paceline.live.net.inprocess_transport import Hub
@@ -18,7 +18,7 @@ from paceline.live.party import Party, server, worker
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 from tests.live.fakes import PATIENCE_SECONDS, NumpyMemory
 
-PLACE = Place(me=0, workers=(0, 1, 2), w=None, update=lambda w, g, samples: w)
+PLACE = RoleContext(me=0, workers=(0, 1, 2), w=None, update=lambda w, g, samples: w)
 LAYOUT = lay_out(10, 3)
 SHARDS = LAYOUT.slices
 WHOLE = lay_out(10, 1)
@@ -120,7 +120,7 @@ class Answerer(Role):
         yield from self.answer(src, message)
         self._heard.release()
 
-    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.left.append(rank)
         yield from ()
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from paceline.core.collective import Choice
 from paceline.core.effects import Reply
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.sharding import lay_out
 from paceline.core.trace import Ended, Record
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.lifecycle import Phase, StopRule
+from paceline.live.coordinator.lifecycle import RunPhase, StopRule
 from paceline.live.coordinator.server_recovery import Snapshots
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
@@ -60,7 +60,7 @@ class Counting(Role):
     def on(self, now: float, src: int, message: Any) -> Iterator[Reply]:
         yield Reply(src, Said(v=message.v, n=len(self.gone_ranks)))
 
-    def gone(self, now: float, rank: int) -> Iterator[Reply]:
+    def on_worker_left(self, now: float, rank: int) -> Iterator[Reply]:
         self.gone_ranks += (rank,)
         yield from ()
 
@@ -112,7 +112,7 @@ class Company:
         for who in self.everybody:
             self.hub.transport(who).open(self.heard[who])
 
-    def _role(self, plan: control.Plan, place: Place) -> Role:
+    def _role(self, plan: control.Plan, place: RoleContext) -> Role:
         self.plan, self.place = plan, place
         return Counting(None, place)
 
@@ -217,7 +217,7 @@ def finish(company: Company, reason: str) -> None:
     for who in company.everybody[1:]:
         company.say(who, control.Saved())
     company.settled()
-    assert company.coordinator.phase is Phase.FINISHING
+    assert company.coordinator.phase is RunPhase.FINISHING
     assert company.coordinator.missing() == company.everybody[:1]
     company.say(company.everybody[0], control.Saved())
     company.all_hear(control.Exit)

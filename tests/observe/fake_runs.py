@@ -7,7 +7,7 @@ from typing import Any
 
 from paceline.core.trace import Evaluated
 from paceline.observe.runs.summary import Summary, WorkerSummary
-from paceline.observe.terminal.progress import Snapshot, WorkerRow
+from paceline.observe.terminal.progress import ProgressSnapshot, WorkerRow
 
 
 def worker(rank: int, waiting: float = 0.3, **changed: Any) -> WorkerSummary:
@@ -76,7 +76,7 @@ def row(rank: int, **changed: Any) -> WorkerRow:
     return WorkerRow(**fields | changed)
 
 
-def snapshot(count: int = 4, **changed: Any) -> Snapshot:
+def snapshot(count: int = 4, **changed: Any) -> ProgressSnapshot:
     fields: dict[str, Any] = {
         "scheme": "esync",
         "elapsed_s": 12.0,
@@ -88,4 +88,4 @@ def snapshot(count: int = 4, **changed: Any) -> Snapshot:
         "fraction_done": 0.45,
         "seconds_left": 14.2,
     }
-    return Snapshot(**fields | changed)
+    return ProgressSnapshot(**fields | changed)

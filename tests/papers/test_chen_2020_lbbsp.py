@@ -10,7 +10,7 @@ from paceline.core.scheme import make
 from paceline.core.trace import Decision, Record
 from paceline.core.vector import Ghost
 from paceline.schemes import lbbsp
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from tests.papers.sentences import says
 
 SECONDS = (0.1, 0.2, 0.4, 0.8)
@@ -18,7 +18,7 @@ SECONDS = (0.1, 0.2, 0.4, 0.8)
 OWN = 32
 
 
-class Watched(Steps):
+class Watched(LocalSteps):
     """Notes the batches of every round, and when each round begins."""
 
     def __init__(self, **more: object) -> None:

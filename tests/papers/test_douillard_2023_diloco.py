@@ -7,14 +7,14 @@ import pytest
 
 from paceline.core.scheme import make
 from paceline.schemes import asyncdiloco, diloco
-from paceline.schemes.asyncdiloco import Delta
-from paceline.sim import Simulation, Steps
+from paceline.schemes.asyncdiloco import LocalDelta
+from paceline.sim import LocalSteps, Simulation
 from tests.papers.sentences import says
 from tests.role_driver import ByHand
 
 
 def run(rounds: int, **parameters: Any) -> Simulation:
-    work = Steps(lambda rank, rng: 1.0, lambda rank, w: w * 0.0 + 1.0, lr=0.1)
+    work = LocalSteps(lambda rank, rng: 1.0, lambda rank, w: w * 0.0 + 1.0, lr=0.1)
     sim = Simulation(make("diloco", parameters), np.zeros(6), work, workers=2, servers=1)
     return sim.run(stop=lambda sim: min(sim.worker(r).round for r in (0, 1)) == rounds)
 
@@ -55,7 +55,7 @@ def arrive(n: int, c: float) -> float:
     scheme = make("asyncdiloco", {"outer_lr": 1.0, "outer_momentum": 0.5, "c": c})
     server = ByHand(scheme.Server, scheme, workers=4)
     for t in range(n):
-        server.on(t % 4, Delta(delta=np.ones(1), clock=t // 4 + 1, samples=1, speed=1.0))
+        server.on(t % 4, LocalDelta(delta=np.ones(1), clock=t // 4 + 1, samples=1, speed=1.0))
     return float(server.role.w[0])
 
 
@@ -78,7 +78,7 @@ def test_however_it_is_spread_a_full_round_applies_the_momentum_once(c: float) -
 def test_all_exchange_about_equally_often() -> None:
     """ "So all exchange about equally often" """
     assert says(asyncdiloco, "So all exchange about equally often")
-    work = Steps(lambda rank, rng: (0.1, 0.3, 1.0)[rank], lambda rank, w: w * 0.0)
+    work = LocalSteps(lambda rank, rng: (0.1, 0.3, 1.0)[rank], lambda rank, w: w * 0.0)
     sim = Simulation(make("asyncdiloco", {"h": 30}), np.zeros(1), work, workers=3, servers=1).run(until=300)
     clocks = sim.server(0).clocks
     assert max(clocks.values()) < 1.2 * min(clocks.values())

@@ -8,7 +8,7 @@ from paceline.core.scheme import make
 from paceline.core.trace import Applied, Record
 from paceline.core.vector import Ghost
 from paceline.schemes import ksync
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from tests.papers.sentences import says
 
 N = 8
@@ -17,7 +17,7 @@ N = 8
 def updates(seconds: float = 4000, **parameters: object) -> list[Applied]:
     """Those of N workers whose steps take exponential time with a mean of 1 s."""
     records: list[Record] = []
-    work = Steps(lambda rank, rng: rng.expovariate(1.0))
+    work = LocalSteps(lambda rank, rng: rng.expovariate(1.0))
     scheme = make("ksync", dict(parameters))
     Simulation(scheme, Ghost(8), work, workers=N, trace=records.append, seed=1).run(until=seconds)
     return [record for record in records if isinstance(record, Applied)]

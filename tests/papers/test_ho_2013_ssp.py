@@ -9,7 +9,7 @@ from paceline.core.effects import Compute, Computed
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
 from paceline.schemes import ssp
-from paceline.sim import Simulation, Steps, plain_sgd
+from paceline.sim import LocalSteps, Simulation, plain_sgd
 from tests.papers.sentences import says
 
 
@@ -19,7 +19,7 @@ def test_the_fastest_and_the_slowest_are_at_most_s_clocks_apart(s: int) -> None:
     assert says(ssp, '(Ho et al., Section 3: "the fastest and slowest threads must be <= s clocks apart")')
     apart: list[int] = []
 
-    class Noted(Steps):
+    class Noted(LocalSteps):
         def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
             working = [sim.server(0).clocks[rank] for rank in range(8)]
             apart.append(working[rank] - min(working))
@@ -37,7 +37,7 @@ def test_a_worker_reads_every_update_up_to_clock_c_less_s_its_own_included(s: in
     assert says(ssp, "includes every update up to clock c - s, its own included")
     workers, seen = 4, [0] * 4
 
-    class Counted(Steps):
+    class Counted(LocalSteps):
         """Element j of the model counts the updates of worker j."""
 
         def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
@@ -59,7 +59,7 @@ def test_a_bound_of_zero_is_lock_step_and_a_bound_without_end_is_asp() -> None:
     assert says(ssp, "s = 0 is lock-step, s = infinity is ASP.")
 
     def steps(name: str, **parameters: int) -> list[int]:
-        work = Steps(lambda rank, rng: (1 + rank) * rng.uniform(0.5, 1.5))
+        work = LocalSteps(lambda rank, rng: (1 + rank) * rng.uniform(0.5, 1.5))
         return Simulation(make(name, parameters), Ghost(4), work, workers=4, seed=1).run(until=100).steps
 
     assert steps("ssp", staleness=10**9) == steps("asp")

@@ -6,7 +6,7 @@ import numpy as np
 from paceline.core.scheme import make
 from paceline.core.trace import Applied, Record
 from paceline.schemes import gsp
-from paceline.sim import Simulation, Steps, plain_sgd
+from paceline.sim import LocalSteps, Simulation, plain_sgd
 from tests.papers.sentences import says
 
 GOAL = np.random.default_rng(5).normal(size=8)
@@ -14,7 +14,7 @@ GOAL = np.random.default_rng(5).normal(size=8)
 
 def two_kinds_of_machine(name: str, parameters: dict[str, str]) -> tuple[float, float]:
     """Seconds until the loss is a thousandth, and the distance to the optimum in the end."""
-    work = Steps(lambda rank, rng: (1.0 if rank < 4 else 3.0) * rng.uniform(0.9, 1.1), lambda rank, w: w - GOAL)
+    work = LocalSteps(lambda rank, rng: (1.0 if rank < 4 else 3.0) * rng.uniform(0.9, 1.1), lambda rank, w: w - GOAL)
     sim = Simulation(make(name, parameters), np.zeros(8), work, workers=8, update_factory=plain_sgd(0.1))
     sim.run(stop=lambda sim: ((sim.model() - GOAL) ** 2).mean() < 1e-3 * (GOAL**2).mean())
     reached = sim.now
@@ -46,7 +46,7 @@ def test_a_turn_of_equal_groups_is_a_step_along_the_global_mean() -> None:
         return update
 
     parameters = {"groups": ";".join(",".join(map(str, group)) for group in groups)}
-    work = Steps(lambda rank, rng: 1.0, lambda rank, w: own[rank])
+    work = LocalSteps(lambda rank, rng: 1.0, lambda rank, w: own[rank])
     Simulation(make("gsp", parameters), np.zeros(8), work, workers=6, update_factory=sgd, trace=records.append).run(
         until=20
     )
@@ -62,6 +62,6 @@ def test_one_group_is_bsp_and_singletons_are_asp() -> None:
     for groups, name, parameters in (("0,1,2", "bsp", {}), ("0;1;2", "asp", {"weighting": "inverse"})):
         models = []
         for scheme in (make("gsp", {"groups": groups}), make(name, parameters)):
-            work = Steps(lambda rank, rng: rng.uniform(1, 2) * (1 + rank), lambda rank, w: w - GOAL * rank)
+            work = LocalSteps(lambda rank, rng: rng.uniform(1, 2) * (1 + rank), lambda rank, w: w - GOAL * rank)
             models.append(Simulation(scheme, np.zeros(8), work, workers=3, servers=2).run(until=100).model())
         assert (models[0] == models[1]).all()

@@ -11,14 +11,14 @@ from paceline.core.scheme import make
 from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
 from paceline.schemes import esync
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from tests.papers.sentences import says
 
 C = (3.5, 3.3, 0.03, 0.1, 1.0)
 """Seconds a step on the preprint's cluster: slowest 3.5 s, fastest 0.03 s."""
 
 
-class Counted(Steps):
+class Counted(LocalSteps):
     sim: Simulation
     n: Counter[tuple[int, int]]
 

@@ -7,7 +7,7 @@ from paceline.core.scheme import make
 from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
 from paceline.schemes import bsp
-from paceline.sim import Simulation, Steps, plain_sgd
+from paceline.sim import LocalSteps, Simulation, plain_sgd
 from tests.papers.sentences import says
 
 DATA = np.random.default_rng(3).normal(size=(12, 6))
@@ -26,8 +26,8 @@ def test_n_workers_with_batch_b_equal_one_process_with_batch_n_b() -> None:
         def length(rank: int, batches: list[np.ndarray] = batches) -> int:
             return len(batches[rank])
 
-        together = Steps(lambda rank, rng: 1.0 + rank, gradient, samples=length)
-        alone = Steps(lambda rank, rng: 1.0, lambda rank, w: w - DATA.mean(axis=0), samples=lambda rank: 12)
+        together = LocalSteps(lambda rank, rng: 1.0 + rank, gradient, samples=length)
+        alone = LocalSteps(lambda rank, rng: 1.0, lambda rank, w: w - DATA.mean(axis=0), samples=lambda rank: 12)
         models = [
             Simulation(make("bsp", {}), np.zeros(6), work, workers=workers, update_factory=plain_sgd(0.3))
             .run(stop=lambda sim: sim.server(0).version == 20)
@@ -41,7 +41,7 @@ def test_the_pace_is_that_of_the_slowest_worker_every_round() -> None:
     """ "The pace is that of the slowest worker, every round." """
     assert says(bsp, "The pace is that of the slowest worker, every round.")
     spans: list[Record] = []
-    work = Steps(lambda rank, rng: rng.uniform(0.5, 2.0))
+    work = LocalSteps(lambda rank, rng: rng.uniform(0.5, 2.0))
     sim = Simulation(make("bsp", {}), Ghost(4), work, workers=8, latency_s=0.0, trace=spans.append).run(until=100)
     by_rank = [
         [s.seconds for s in spans if isinstance(s, Span) and (s.rank, s.activity) == (r, "computing")] for r in range(8)

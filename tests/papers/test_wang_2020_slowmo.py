@@ -7,12 +7,12 @@ import pytest
 
 from paceline.core.scheme import make
 from paceline.schemes import slowmo
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from tests.papers.sentences import says
 
 
 def run(rounds: int, lr: float = 0.1, **parameters: Any) -> Simulation:
-    work = Steps(lambda rank, rng: 1.0, lambda rank, w: w - 1.0 - rank, lr=lr)
+    work = LocalSteps(lambda rank, rng: 1.0, lambda rank, w: w - 1.0 - rank, lr=lr)
     sim = Simulation(make("slowmo", {"tau": 4, **parameters}), np.zeros(1), work, workers=2, servers=1)
     return sim.run(stop=lambda sim: min(sim.worker(r).round for r in (0, 1)) == rounds)
 
@@ -39,7 +39,7 @@ def test_every_worker_keeps_the_same_slow_momentum() -> None:
 def test_in_the_long_run_a_round_moves_alpha_over_one_minus_beta_times_as_far() -> None:
     """ "in the long run a round moves alpha / (1 - beta) times as far" """
     assert says(slowmo, "in the long run a round moves alpha / (1 - beta) times as far")
-    work = Steps(lambda rank, rng: 1.0, lambda rank, w: w * 0.0 + 1.0, lr=0.1)
+    work = LocalSteps(lambda rank, rng: 1.0, lambda rank, w: w * 0.0 + 1.0, lr=0.1)
     scheme = make("slowmo", {"tau": 5, "beta": 0.75, "alpha": 0.5})
     sim = Simulation(scheme, np.zeros(1), work, workers=2, servers=1)
     at = [sim.run(stop=lambda sim, n=n: sim.worker(0).round == n).worker(0).w[0] for n in (60, 61)]

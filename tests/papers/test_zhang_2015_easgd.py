@@ -5,14 +5,14 @@ import pytest
 
 from paceline.core.scheme import make
 from paceline.schemes import eamsgd, easgd
-from paceline.sim import Simulation, Steps, plain_sgd
+from paceline.sim import LocalSteps, Simulation, plain_sgd
 from tests.papers.sentences import says
 
 GOALS = np.array([1.0, 5.0, -3.0])
 
 
 def synchronous(name: str, rounds: int, **parameters: float) -> Simulation:
-    work = Steps(lambda rank, rng: 1.0, lambda rank, w: w - GOALS[rank], lr=0.1)
+    work = LocalSteps(lambda rank, rng: 1.0, lambda rank, w: w - GOALS[rank], lr=0.1)
     scheme = make(name, {"synchronous": True, "tau": 1, **parameters})
     sim = Simulation(scheme, np.zeros(1), work, workers=3, servers=1, update_factory=plain_sgd(0.1))
     return sim.run(stop=lambda sim: min(sim.worker(r).round for r in range(3)) == rounds)
@@ -31,7 +31,7 @@ def test_the_centre_is_a_moving_average_of_the_workers_in_space_and_time() -> No
 def test_with_equal_rates_the_forces_cancel() -> None:
     """ "with equal rates the forces cancel": the "elastic symmetry" of Section 2."""
     assert says(easgd, "with equal rates the forces cancel")
-    still = Steps(lambda rank, rng: 1.0, lambda rank, w: w * 0.0)
+    still = LocalSteps(lambda rank, rng: 1.0, lambda rank, w: w * 0.0)
     sim = Simulation(make("easgd", {"synchronous": True, "tau": 1}), np.zeros(1), still, workers=3, servers=1)
     for rank in range(3):
         sim.worker(rank).x = GOALS[rank : rank + 1]

@@ -4,14 +4,14 @@ from paceline.core.scheme import make
 from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
 from paceline.schemes import dssp
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from tests.papers.sentences import says
 
 
 def run(name: str, **parameters: int) -> tuple[float, int]:
     """Seconds that the fast worker waited in all for a slow one whose steps take 3.3 times as long, and its steps."""
     records: list[Record] = []
-    work = Steps(lambda rank, rng: (1.0, 1.0, 3.3)[rank])
+    work = LocalSteps(lambda rank, rng: (1.0, 1.0, 3.3)[rank])
     scheme = make(name, dict(parameters))
     sim = Simulation(scheme, Ghost(8), work, workers=3, trace=records.append).run(until=400)
     waits = [r.seconds for r in records if isinstance(r, Span) and r.rank == 0 and r.activity == "waiting"]

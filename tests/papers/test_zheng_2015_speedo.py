@@ -5,7 +5,7 @@ from paceline.core.scheme import make
 from paceline.core.trace import Applied, Record
 from paceline.core.vector import Ghost
 from paceline.schemes import partial, weedout
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from tests.papers.sentences import says
 from tests.role_driver import server
 
@@ -33,7 +33,7 @@ def test_a_barrier_at_every_exchange() -> None:
     """ "n = 1 is a barrier at every exchange: the first report of a turn starts the catching up." """
     assert says(partial, "n = 1 is a barrier at every exchange: the first report of a turn starts the catching up.")
     records: list[Record] = []
-    work = Steps(lambda rank, rng: rng.uniform(0.5, 1.5))
+    work = LocalSteps(lambda rank, rng: rng.uniform(0.5, 1.5))
     Simulation(make("partial", {"max_advance": 1}), Ghost(8), work, workers=4, trace=records.append).run(until=50)
     senders = [record.ranks[0] for record in records if isinstance(record, Applied)]
     assert len(senders) > 100
@@ -53,7 +53,7 @@ def test_one_exchange_of_work_is_lost_by_a_stall() -> None:
     def seconds(rank: int, rng: object) -> float:
         return 30.0 if rank == 3 and sim.steps[3] == 5 else 1.0
 
-    work = Steps(seconds)
+    work = LocalSteps(seconds)
     sim = Simulation(make("weedout", {"window": 8}), Ghost(8), work, workers=4, trace=records.append)
     sim.run(until=60)
     dropped = [r for r in records if isinstance(r, Applied) and not r.weight]

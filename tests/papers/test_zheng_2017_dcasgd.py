@@ -7,7 +7,7 @@ import pytest
 
 from paceline.core.scheme import make
 from paceline.schemes import dcasgd
-from paceline.sim import Simulation, Steps, plain_sgd
+from paceline.sim import LocalSteps, Simulation, plain_sgd
 from tests.papers.sentences import says
 from tests.role_driver import server
 
@@ -33,7 +33,7 @@ def test_it_converges_where_asgd_oscillates(variant: str, lam: float) -> None:
     goal = np.array([1.0, -2.0, 0.5])
 
     def distance(name: str, **parameters: object) -> float:
-        work = Steps(lambda rank, rng: 1.0 + 0.01 * rank, lambda rank, w: w - goal)
+        work = LocalSteps(lambda rank, rng: 1.0 + 0.01 * rank, lambda rank, w: w - goal)
         scheme = make(name, dict(parameters))
         sim = Simulation(scheme, np.zeros(3), work, workers=8, update_factory=plain_sgd(0.3)).run(until=12)
         return float(np.abs(sim.model() - goal).max())

@@ -14,8 +14,8 @@ from paceline.launch.local.train import Silent, conductor_of
 from paceline.live import party
 from paceline.live.net.inprocess_transport import Hub
 from paceline.observe.runs.summary import Summary
-from paceline.observe.terminal.progress import View
-from paceline.runtime.supervisor.supervisor import Conductor
+from paceline.observe.terminal.progress import ProgressDisplay
+from paceline.runtime.supervisor.supervisor import RunSupervisor
 from paceline.runtime.thread_launcher import ThreadCrew
 
 Runner = Callable[..., Summary]
@@ -49,11 +49,11 @@ def processes(host: LocalHost) -> Runner:
     return lambda config: conductor_of(config, host.crew(), Silent()).run()
 
 
-def in_threads(config: Config, view: View | None = None, **more: Any) -> Summary:
+def in_threads(config: Config, view: ProgressDisplay | None = None, **more: Any) -> Summary:
     """Runs a configuration in threads of this process, on a hub; `more`: for the conductor."""
     hub = Hub()
     transport = lambda token, failed: hub.transport(party.COORDINATOR, failed)  # noqa: E731
-    return Conductor(config, transport, ThreadCrew(hub), view or Silent(), **more).run()
+    return RunSupervisor(config, transport, ThreadCrew(hub), view or Silent(), **more).run()
 
 
 @pytest.fixture

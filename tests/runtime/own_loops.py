@@ -24,9 +24,9 @@ from paceline.live.party import Party
 from paceline.live.protocol.transport import Transport
 from paceline.observe.runs.summary import Summary
 from paceline.runtime.spec.job_spec import Recipe
-from paceline.runtime.spec.launcher import Ended
-from paceline.runtime.spec.process_spec import Seat
-from paceline.runtime.supervisor.supervisor import Conductor
+from paceline.runtime.spec.launcher import ProcessEnded
+from paceline.runtime.spec.process_spec import ProcessSpec
+from paceline.runtime.supervisor.supervisor import RunSupervisor
 from paceline.runtime.thread_launcher import ThreadCrew
 from paceline.runtime.worker.pace import Pace
 
@@ -94,7 +94,7 @@ class LoopCrew(ThreadCrew):
     def prepare(self, config: Config) -> int:
         return 1
 
-    def start(self, config: Config, seat: Seat) -> None:
+    def start(self, config: Config, seat: ProcessSpec) -> None:
         if seat.who.kind != "worker":
             super().start(config, seat)
             return
@@ -102,7 +102,7 @@ class LoopCrew(ThreadCrew):
         self._workers.append(thread)
         thread.start()
 
-    def _live(self, seat: Seat) -> None:
+    def _live(self, seat: ProcessSpec) -> None:
         model = self.models[seat.who.index] = self._make_model()
         optimizer = self._optimizer(self._held(model))
         scheme = make(self._scheme, self._parameters)
@@ -117,7 +117,7 @@ class LoopCrew(ThreadCrew):
             why = f"{seat.party}: {type(error).__name__}: {error}"
         finally:
             session.close()
-        self.ended.put(Ended(who=seat.who, why=why))
+        self.ended.put(ProcessEnded(who=seat.who, why=why))
 
     def end(self, seconds: float) -> None:
         super().end(seconds)
@@ -156,5 +156,5 @@ def run_loops(
         }
     )
     coordinator = hub.coordinator if sockets else lambda token, failed: hub.transport(party.COORDINATOR, failed)
-    conductor = Conductor(config, coordinator, crew, Silent(), evaluator=False)
+    conductor = RunSupervisor(config, coordinator, crew, Silent(), evaluator=False)
     return conductor.run(), crew.models

@@ -8,17 +8,17 @@ import pytest
 from paceline.core.effects import Compute, Computed, Effect, Tell
 from paceline.core.local.push_sum import Share
 from paceline.core.local.topology import is_active
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
-from paceline.schemes.adpsgd import Average, Declined, Moved
-from paceline.sim import Simulation, Steps
+from paceline.schemes.adpsgd import Average, ExchangeDeclined, Moved
+from paceline.sim import LocalSteps, Simulation
 from tests.conformance.test_sim import watch
 
 
 def worker(me: int, workers: int = 4, w: float = 0.0, **parameters: Any) -> Any:
     scheme = make("adpsgd", parameters)
-    place = Place(me=me, workers=tuple(range(workers)), w=np.array([w]), update=lambda w, g, n: w - g)
+    place = RoleContext(me=me, workers=tuple(range(workers)), w=np.array([w]), update=lambda w, g, n: w - g)
     return scheme.worker(0)(scheme, place)
 
 
@@ -66,11 +66,11 @@ def test_one_that_has_left_declines_and_is_asked_no_more() -> None:
     gone = worker(1, workers=2)
     list(gone.leave(0.0))
     (no,) = hear(gone, 0, Average(x=np.array([8.0]), weight=1.0))
-    assert no.message == Declined()
+    assert no.message == ExchangeDeclined()
     active = worker(0, workers=2)
     loop = active.run()
     next(loop)
-    hear(active, 1, Declined())
+    hear(active, 1, ExchangeDeclined())
     assert isinstance(loop.send(None), Compute)
     assert isinstance(loop.send(Computed(np.zeros(1), 1, 1.0)), Compute), "there is nobody to average with"
 
@@ -86,7 +86,7 @@ def test_only_active_workers_ask_and_only_passive_ones_are_asked(topology: str, 
             asked.add((rank, effect.to))
 
     scheme = make("adpsgd", {"topology": topology})
-    sim = Simulation(scheme, Ghost(4), Steps(lambda rank, rng: 1.0 + rank), workers=workers, servers=0)
+    sim = Simulation(scheme, Ghost(4), LocalSteps(lambda rank, rng: 1.0 + rank), workers=workers, servers=0)
     for rank in range(workers):
         watch(sim, rank, see)
     sim.run(until=100.5)
@@ -107,7 +107,7 @@ def test_a_newcomer_without_mass_moves_nobody() -> None:
 
 def test_what_an_earlier_life_was_moved_by_is_taken_off_the_first_mass() -> None:
     newcomer = worker(0, workers=2, w=5.0)
-    newcomer.adopt({"away": []})
+    newcomer.load_join_state({"away": []})
     assert hear(newcomer, 1, Moved(d=np.array([2.0]))) == []
     assert newcomer.w == [5.0]
     hear(newcomer, 1, Share(w=np.array([6.0]), weight=0.5))
@@ -117,7 +117,7 @@ def test_what_an_earlier_life_was_moved_by_is_taken_off_the_first_mass() -> None
 
 def test_one_that_leaves_before_it_has_a_mass_hands_that_debt_over() -> None:
     newcomer = worker(0, workers=2, w=5.0)
-    newcomer.adopt({"away": []})
+    newcomer.load_join_state({"away": []})
     hear(newcomer, 1, Moved(d=np.array([2.0])))
     (share, moved) = list(newcomer.leave(0.0))
     assert (share.to, share.message.weight) == (1, 0.0)

@@ -3,7 +3,7 @@ import pytest
 from paceline.core.scheme import make
 from paceline.core.trace import Applied, Record
 from paceline.core.vector import Ghost
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from tests.role_driver import server
 
 
@@ -27,14 +27,14 @@ def test_staleness_counts_updates_since_the_weights_left() -> None:
 
 @pytest.mark.parametrize("servers", [1, 3])
 def test_each_worker_goes_at_its_own_pace(servers: int) -> None:
-    work = Steps(lambda rank, rng: (1.0, 2.0, 10.0)[rank])
+    work = LocalSteps(lambda rank, rng: (1.0, 2.0, 10.0)[rank])
     sim = Simulation(make("asp", {}), Ghost(9), work, workers=3, servers=servers, latency_s=1e-6).run(until=100.5)
     assert sim.steps == [100, 50, 10]
 
 
 def test_with_n_equal_workers_in_turn_staleness_settles_at_n_less_one() -> None:
     records: list[Record] = []
-    work = Steps(lambda rank, rng: 1.0)
+    work = LocalSteps(lambda rank, rng: 1.0)
     Simulation(make("asp", {}), Ghost(9), work, workers=5, trace=records.append).run(until=10)
     late = [record.staleness for record in records if isinstance(record, Applied)]
     assert late[:5] == [0, 1, 2, 3, 4]

@@ -3,7 +3,7 @@ import pytest
 
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
-from paceline.sim import Simulation, Steps, plain_sgd
+from paceline.sim import LocalSteps, Simulation, plain_sgd
 from tests.role_driver import server
 
 GOALS = np.random.default_rng(0).normal(size=(4, 12))
@@ -51,7 +51,7 @@ def run_rounds(servers: int, rounds: int) -> Simulation:
             return min(sim.server(s).clocks.low for s in range(servers)) >= rounds
         return min(sim.worker(rank).t for rank in range(4)) >= rounds
 
-    work = Steps(
+    work = LocalSteps(
         lambda rank, rng: (1 + rank) * rng.uniform(0.5, 1.5), lambda r, w: w - GOALS[r], samples=SAMPLES.__getitem__
     )
     sim = Simulation(make("bsp", {}), W0, work, workers=4, servers=servers, update_factory=plain_sgd(0.2))
@@ -64,7 +64,7 @@ def test_bsp_is_sequential_sgd_on_the_union_of_all_batches(servers: int) -> None
 
 
 def test_everybody_makes_the_same_number_of_steps() -> None:
-    work = Steps(lambda rank, rng: 1.0 + 3.0 * rank)
+    work = LocalSteps(lambda rank, rng: 1.0 + 3.0 * rank)
     for servers in (0, 2):
         sim = Simulation(make("bsp", {}), Ghost(8), work, workers=3, servers=servers, latency_s=0.0).run(until=71.5)
         assert sim.steps == [11, 10, 10], "ten rounds of 7 s, and the fastest is in its eleventh step"

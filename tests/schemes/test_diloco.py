@@ -11,8 +11,8 @@ from paceline.core.errors import ConfigError
 from paceline.core.scheme import make
 from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
-from paceline.schemes.asyncdiloco import Delta
-from paceline.sim import Simulation, Steps
+from paceline.schemes.asyncdiloco import LocalDelta
+from paceline.sim import LocalSteps, Simulation
 from tests.conformance.schemes_table import watched
 from tests.role_driver import ByHand
 
@@ -25,7 +25,7 @@ def local(x: Any, steps: int) -> Any:
 
 
 def run(rounds: int, servers: int = 1, name: str = "diloco", **parameters: Any) -> Simulation:
-    work = Steps(lambda rank, rng: 1.0, lambda rank, w: w - GOALS[rank], lr=0.1)
+    work = LocalSteps(lambda rank, rng: 1.0, lambda rank, w: w - GOALS[rank], lr=0.1)
     sim = Simulation(make(name, parameters), np.zeros(4), work, workers=2, servers=servers)
     return sim.run(stop=lambda sim: min(sim.worker(r).round for r in (0, 1)) == rounds)
 
@@ -72,7 +72,7 @@ def test_a_fragment_is_all_that_travels() -> None:
             lengths.append(len(effect.v))
 
     scheme = make("diloco", {"h": 9, "fragments": 3})
-    sim = Simulation(scheme, Ghost(10), Steps(lambda rank, rng: 1.0), workers=1, servers=1)
+    sim = Simulation(scheme, Ghost(10), LocalSteps(lambda rank, rng: 1.0), workers=1, servers=1)
     role = sim.worker(0)
     original: Callable[[], Any] = role.run
     role.run = lambda: watched(original(), see)
@@ -85,7 +85,7 @@ def seconds_waiting(delay: int) -> float:
     """Of worker 0, behind a link on which a model takes a second each way."""
     records: list[Record] = []
     scheme = make("diloco", {"h": 8, "delay": delay})
-    work = Steps(lambda rank, rng: 1.0)
+    work = LocalSteps(lambda rank, rng: 1.0)
     sim = Simulation(scheme, Ghost(12_500_000), work, workers=2, servers=1, bandwidth_gbps=0.4, trace=records.append)
     sim.run(until=100)
     return sum(r.seconds for r in records if isinstance(r, Span) and r.activity != "computing" and r.rank == 0)
@@ -112,7 +112,7 @@ def test_what_cannot_work_is_refused(parameters: dict[str, Any], reason: str) ->
 @pytest.mark.parametrize("kill_at", range(3, 60, 4))
 def test_who_is_killed_with_a_fragment_on_its_way_hands_it_over_once(kill_at: int) -> None:
     """Plain outer steps along constant gradients: every local step that counts moves the model by one."""
-    work = Steps(lambda rank, rng: 1.0 + rank, lambda rank, w: w * 0.0 - 1.0, lr=1.0)
+    work = LocalSteps(lambda rank, rng: 1.0 + rank, lambda rank, w: w * 0.0 - 1.0, lr=1.0)
     parameters = {"h": 6, "fragments": 2, "delay": 1, "alpha": 0.0, "outer_lr": 1.0, "outer_momentum": 0.0}
     sim = Simulation(make("diloco", parameters), np.zeros(4), work, workers=2, servers=2)
     sim.run(max_events=kill_at)
@@ -128,8 +128,8 @@ def server(workers: int = 2, **parameters: Any) -> ByHand:
     return ByHand(scheme.Server, scheme, workers)
 
 
-def delta(value: float, clock: int, speed: float = 1.0) -> Delta:
-    return Delta(delta=np.array([value]), clock=clock, samples=1, speed=speed)
+def delta(value: float, clock: int, speed: float = 1.0) -> LocalDelta:
+    return LocalDelta(delta=np.array([value]), clock=clock, samples=1, speed=speed)
 
 
 @pytest.mark.parametrize("c", [0.0, 0.25, 0.5])
@@ -165,7 +165,7 @@ def test_a_repeat_changes_nothing_and_is_answered() -> None:
 
 
 def test_all_exchange_about_equally_often() -> None:
-    class Counted(Steps):
+    class Counted(LocalSteps):
         steps: dict[int, list[int]]
 
         def train(self, rank: int, wanted: Train, rng: Random) -> Trained:

@@ -8,7 +8,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
 from paceline.schemes.dssp import controller
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from tests.role_driver import ByHand, server
 
 
@@ -40,7 +40,7 @@ def test_a_fast_worker_goes_on_beyond_the_low_bound_while_that_saves_waiting() -
     assert push(dssp, 1, 4, now=16.2) == {0, 1}
 
 
-class Watched(Steps):
+class Watched(LocalSteps):
     """How far ahead of the slowest each worker is whenever it starts a step."""
 
     sim: Simulation
@@ -64,7 +64,7 @@ def test_nobody_ever_starts_a_step_beyond_the_high_bound(low: int, high: int) ->
 
 def test_equal_bounds_are_ssp() -> None:
     def steps(name: str, **parameters: int) -> list[int]:
-        work = Steps(lambda rank, rng: rng.expovariate(1 / (1 + rank)))
+        work = LocalSteps(lambda rank, rng: rng.expovariate(1 / (1 + rank)))
         return Simulation(make(name, dict(parameters)), Ghost(64), work, workers=5, seed=3).run(until=300).steps
 
     assert steps("dssp", low=2, high=2) == steps("ssp", staleness=2)

@@ -8,7 +8,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.local.elastic_averaging import Replica
 from paceline.core.paramserver.gated_server import Pull
 from paceline.core.scheme import make
-from paceline.sim import Simulation, Steps, plain_sgd
+from paceline.sim import LocalSteps, Simulation, plain_sgd
 from tests.role_driver import ByHand
 
 GOALS = np.array([1.0, 5.0, -3.0])
@@ -55,7 +55,7 @@ def test_who_has_left_is_neither_heard_nor_answered() -> None:
 
 
 def run(name: str, servers: int, rounds: int, **parameters: Any) -> Simulation:
-    work = Steps(lambda rank, rng: 1.0, lambda rank, w: w - GOALS[rank], lr=0.1)
+    work = LocalSteps(lambda rank, rng: 1.0, lambda rank, w: w - GOALS[rank], lr=0.1)
     sim = Simulation(
         make(name, parameters), np.zeros(1), work, workers=3, servers=servers, update_factory=plain_sgd(0.1)
     )
@@ -77,7 +77,7 @@ def test_synchronously_the_centre_feels_the_forces_of_all(servers: int) -> None:
 def test_between_equal_rates_the_forces_cancel(name: str) -> None:
     """Without gradients the sum of the centre and all replicas stays."""
     scheme = make(name, {"alpha": 0.3, "tau": 1})
-    work = Steps(lambda rank, rng: 1.0 + rank, lambda rank, w: w * 0.0)
+    work = LocalSteps(lambda rank, rng: 1.0 + rank, lambda rank, w: w * 0.0)
     sim = Simulation(scheme, np.zeros(1), work, workers=3, servers=1)
     for rank in range(3):
         sim.worker(rank).x = np.array([GOALS[rank]])

@@ -10,11 +10,11 @@ from paceline.core.scheme import make
 from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
 from paceline.schemes.esync import Entered, ESync, Query
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from tests.role_driver import ByHand
 
 
-class Rounds(Steps):
+class Rounds(LocalSteps):
     """Counts every worker's local steps by round."""
 
     sim: Simulation

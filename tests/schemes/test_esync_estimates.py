@@ -10,7 +10,7 @@ from paceline.core.effects import Train, Trained
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
 from paceline.schemes.esync import Entered, ESync, LocalStepsDone, Query
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from tests.role_driver import ByHand
 
 SECONDS = (0.05, 0.05, 0.1, 0.4)
@@ -25,7 +25,7 @@ VARIED = [
 under_every_variation = pytest.mark.parametrize("parameters", VARIED, ids=str)
 
 
-class Rounds(Steps):
+class Rounds(LocalSteps):
     """Local steps by round and rank. `seconds` is asked for the rank, the step of its life, and the time."""
 
     sim: Simulation

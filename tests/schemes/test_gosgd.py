@@ -8,18 +8,18 @@ import pytest
 from paceline.core.effects import Call, Tell, Train, Trained
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.local.push_sum import QUANTUM, Holder, Returned, Share
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
 from paceline.schemes.gosgd import Offer, ReadyForShare
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from tests.conformance.test_sim import watch
 
 TRAINED = Trained(np.ones(1), 1, 1.0)
 
 
 def worker(me: int = 0, workers: int = 3, **parameters: Any) -> Holder:
-    place = Place(me=me, workers=tuple(range(workers)), w=np.zeros(1), update=lambda w, g, n: w - g)
+    place = RoleContext(me=me, workers=tuple(range(workers)), w=np.zeros(1), update=lambda w, g, n: w - g)
     role = make("gosgd", parameters).worker(0)(make("gosgd", parameters), place)
     assert isinstance(role, Holder)
     return role
@@ -58,7 +58,7 @@ def test_with_each_step_that_it_begins_it_is_ready_for_the_oldest_offer() -> Non
     role = worker(workers=4, p=0.0)
     for rank in (2, 1, 3):
         hear(role, rank, Offer())
-    list(role.gone(0.0, 1))
+    list(role.on_worker_left(0.0, 1))
     loop = role.run()
     assert next(loop) == Tell(2, ReadyForShare())
     assert isinstance(loop.send(None), Train)
@@ -147,7 +147,7 @@ def test_a_step_is_followed_by_a_message_with_probability_p_where_its_receiver_k
     p: float, of_them: float
 ) -> None:
     told: list[int] = []
-    sim = Simulation(make("gosgd", {"p": p}), Ghost(8), Steps(lambda rank, rng: 1.0), workers=4, servers=0)
+    sim = Simulation(make("gosgd", {"p": p}), Ghost(8), LocalSteps(lambda rank, rng: 1.0), workers=4, servers=0)
 
     def see(rank: int, effect: Any) -> None:
         if isinstance(effect, Tell) and isinstance(effect.message, ReadyForShare):
@@ -164,7 +164,7 @@ def test_a_step_is_followed_by_a_message_with_probability_p_where_its_receiver_k
 def test_when_all_mass_is_lost_the_first_of_those_that_ask_for_some_begins_anew() -> None:
     def poor(me: int) -> tuple[Holder, Any]:
         role = worker(me)
-        role.adopt({"away": []})
+        role.load_join_state({"away": []})
         return role, role.run()
 
     first, loop = poor(0)
@@ -187,7 +187,7 @@ def test_when_all_mass_is_lost_the_first_of_those_that_ask_for_some_begins_anew(
 
 def test_who_goes_may_have_left_its_mass_to_somebody_so_all_are_asked_again() -> None:
     role = worker(0)
-    role.adopt({"away": []})
+    role.load_join_state({"away": []})
     role.poor = {1, 2}
-    list(role.gone(0.0, 2))
+    list(role.on_worker_left(0.0, 2))
     assert isinstance(next(role.run()), Call)

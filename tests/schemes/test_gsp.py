@@ -10,7 +10,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.scheme import make
 from paceline.core.trace import Applied, Decision, Record
 from paceline.core.vector import Ghost
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from tests.role_driver import server
 
 GOALS = np.random.default_rng(1).normal(size=(6, 5))
@@ -20,7 +20,7 @@ def run(
     name: str, parameters: dict, seconds: dict[int, float] | None = None, **more: object
 ) -> tuple[Simulation, list]:
     records: list[Record] = []
-    work = Steps(
+    work = LocalSteps(
         lambda rank, rng: seconds[rank] if seconds else (1 + rank) * rng.uniform(0.5, 1.5), lambda r, w: w - GOALS[r]
     )
     sim = Simulation(make(name, parameters), np.zeros(5), work, workers=6, servers=2, trace=records.append, **more)
@@ -123,7 +123,7 @@ def drifting(at: float, servers: int = 1, seed: int = 0, **parameters: object) -
         return (3.0 if slow else 1.0) * rng.uniform(0.95, 1.05)
 
     sim = Simulation(
-        make("gsp", dict(parameters)), Ghost(4096), Steps(seconds), workers=6, servers=servers, seed=seed,
+        make("gsp", dict(parameters)), Ghost(4096), LocalSteps(seconds), workers=6, servers=servers, seed=seed,
         trace=records.append,
     )  # fmt: skip
     return sim, records

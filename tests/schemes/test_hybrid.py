@@ -11,11 +11,11 @@ import pytest
 from paceline.config import build, load, save
 from paceline.core.errors import ConfigError
 from paceline.core.phases.phase_end import GoOn
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.core.scheme import Scheme, make
 from paceline.core.trace import Applied, Decision, Record
 from paceline.schemes import hybrid
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from tests.papers.sentences import says
 
 LENGTH = 400
@@ -50,7 +50,7 @@ def momentum(length: int) -> Any:
 
 def simulate(scheme: Scheme, gradient: Any, w0: Any, servers: int = 1, **more: Any) -> tuple[Simulation, list[Record]]:
     records: list[Record] = []
-    work = Steps(lambda rank, rng: (1 + rank) * rng.uniform(0.9, 1.1), gradient, lr=1.0, samples=lambda rank: 2)
+    work = LocalSteps(lambda rank, rng: (1 + rank) * rng.uniform(0.9, 1.1), gradient, lr=1.0, samples=lambda rank: 2)
     return Simulation(scheme, w0, work, workers=3, servers=servers, trace=records.append, **more), records
 
 
@@ -139,7 +139,9 @@ def test_a_phase_ends_in_time_though_workers_are_lost_and_come_back_all_the_whil
 def test_the_steps_of_a_phase_are_those_of_an_average_worker_whoever_comes_and_goes() -> None:
     scheme = phases("bsp until 10 steps; asp")
     assert scheme.Coordinator
-    coordinator: Any = scheme.Coordinator(scheme, Place(me=0, workers=(0, 1, 2), w=None, update=lambda w, g, n: w))
+    coordinator: Any = scheme.Coordinator(
+        scheme, RoleContext(me=0, workers=(0, 1, 2), w=None, update=lambda w, g, n: w)
+    )
 
     def granted(rank: int, number: int, steps: int) -> bool:
         question = GoOn(phase=0, number=number, steps=steps, samples=steps, meet=False)
@@ -148,10 +150,10 @@ def test_the_steps_of_a_phase_are_those_of_an_average_worker_whoever_comes_and_g
 
     for number in range(6):  # of three; the last of them is under way
         assert [granted(rank, number, number) for rank in range(3)] == [True] * 3
-    list(coordinator.gone(5.0, 2))
+    list(coordinator.on_worker_left(5.0, 2))
     for number in (6, 7):
         assert [granted(rank, number, number) for rank in range(2)] == [True] * 2
-    list(coordinator.came(7.0, 2))
+    list(coordinator.on_worker_joined(7.0, 2))
     assert granted(2, 7, 0)
     for number in (8, 9):
         assert [granted(rank, number, number - 7 * (rank == 2)) for rank in range(3)] == [True] * 3
@@ -222,7 +224,7 @@ def test_who_is_heard_late_ends_no_earlier_than_those_it_meets(meet: bool, last:
     """Its question may be overtaken by those that the others ask after the Mean that it took part in."""
     scheme = phases("bsp until 4 steps; asp")
     assert scheme.Coordinator
-    coordinator = scheme.Coordinator(scheme, Place(me=0, workers=(0, 1), w=None, update=lambda w, g, n: w))
+    coordinator = scheme.Coordinator(scheme, RoleContext(me=0, workers=(0, 1), w=None, update=lambda w, g, n: w))
 
     def granted(rank: int, number: int) -> bool:
         question = GoOn(phase=0, number=number, steps=number, samples=number, meet=meet)

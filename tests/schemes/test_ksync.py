@@ -4,7 +4,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.scheme import make
 from paceline.core.trace import Applied, Record
 from paceline.core.vector import Ghost
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from tests.role_driver import server
 
 
@@ -90,7 +90,7 @@ def test_a_k_that_was_given_stays_and_all_who_are_left_are_enough() -> None:
 
 
 def test_one_of_two_that_is_left_with_a_slow_one_does_not_wait_for_it() -> None:
-    work = Steps(lambda rank, rng: 100.0 if rank == 1 else 1.0)
+    work = LocalSteps(lambda rank, rng: 100.0 if rank == 1 else 1.0)
     sim = Simulation(make("ksync", {}), Ghost(8), work, workers=3)
     sim.leave(2)
     sim.run(until=50)
@@ -100,7 +100,7 @@ def test_one_of_two_that_is_left_with_a_slow_one_does_not_wait_for_it() -> None:
 @pytest.mark.parametrize("late", ["drop", "fold"])
 def test_shards_that_see_pushes_in_different_orders_never_hold_workers_that_wait_for_one_another(late: str) -> None:
     for seed in range(10):
-        work = Steps(lambda rank, rng: rng.uniform(0.9, 1.1))
+        work = LocalSteps(lambda rank, rng: rng.uniform(0.9, 1.1))
         scheme = make("ksync", {"k": 3, "late": late})
         sim = Simulation(scheme, Ghost(10_000_000), work, workers=5, servers=4, seed=seed)
         assert min(sim.run(until=100).steps) > 30, f"seed {seed}"
@@ -109,7 +109,7 @@ def test_shards_that_see_pushes_in_different_orders_never_hold_workers_that_wait
 def test_with_k_of_all_it_makes_the_rounds_of_bsp() -> None:
     def rounds(name: str, **parameters: object) -> list[tuple[float, tuple[int, ...], int]]:
         records: list[Record] = []
-        work = Steps(lambda rank, rng: (1 + rank) * rng.uniform(0.5, 1.5))
+        work = LocalSteps(lambda rank, rng: (1 + rank) * rng.uniform(0.5, 1.5))
         Simulation(make(name, dict(parameters)), Ghost(8), work, workers=3, trace=records.append).run(until=60)
         return [(round(r.at, 6), r.ranks, r.version) for r in records if isinstance(r, Applied)]
 

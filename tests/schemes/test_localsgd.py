@@ -6,12 +6,12 @@ import pytest
 
 from paceline.core.effects import Train, Trained
 from paceline.core.scheme import make
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 
 GOALS = np.array([[1.0, 0.0], [5.0, 2.0]])
 
 
-class Counted(Steps):
+class Counted(LocalSteps):
     """Two workers with unlike goals; notes how many steps each round of worker 0 had."""
 
     def __init__(self, lr: float = 0.1) -> None:

@@ -12,13 +12,13 @@ import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.effects import Compute, Computed, Start, Tell
 from paceline.core.errors import ConfigError
 from paceline.core.local.push_sum import Share
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.core.scheme import make
 from paceline.engine.optim.optimizers import make_rule
 from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.flat import Flat
-from paceline.schemes.adpsgd import Average, Declined, Moved
-from paceline.sim import Simulation, Steps
+from paceline.schemes.adpsgd import Average, ExchangeDeclined, Moved
+from paceline.sim import LocalSteps, Simulation
 
 RECIPES = [OptimizerRecipe(lr=0.1, momentum=0.9), OptimizerRecipe(name="adam", lr=0.1)]
 X, G = torch.tensor([4.0, -2.0]), [torch.tensor([1.0, 3.0]) * (n + 1) for n in range(5)]
@@ -26,7 +26,7 @@ X, G = torch.tensor([4.0, -2.0]), [torch.tensor([1.0, 3.0]) * (n + 1) for n in r
 
 def worker(name: str, recipe: OptimizerRecipe, me: int, **parameters: Any) -> Any:
     scheme = make(name, parameters)
-    place = Place(me=me, workers=(0, 1), w=Flat.copy_of(X), update=make_rule(recipe))
+    place = RoleContext(me=me, workers=(0, 1), w=Flat.copy_of(X), update=make_rule(recipe))
     return scheme.worker(0)(scheme, place)
 
 
@@ -109,7 +109,7 @@ def test_an_averaging_resets_the_active_side_when_it_hears_of_it(recipe: Optimiz
 def test_an_averaging_that_is_declined_is_none() -> None:
     role, plain, loop = active(RECIPES[0], "reset")
     loop.send(computed(0))
-    list(role.on(0.0, 1, Declined()))
+    list(role.on(0.0, 1, ExchangeDeclined()))
     loop.send(computed(1))
     plain.step(0)
     plain.step(1)
@@ -155,7 +155,7 @@ def test_a_share_after_every_step_leaves_no_momentum(recipe: OptimizerRecipe) ->
 
 def trained(name: str, momentum: float, seed: int = 3, **parameters: Any) -> list[float]:
     """After 20 virtual seconds of four workers, each of which pulls the model to its own rank."""
-    work = Steps(lambda rank, rng: rng.uniform(0.5, 1.5), lambda rank, w: w - rank)
+    work = LocalSteps(lambda rank, rng: rng.uniform(0.5, 1.5), lambda rank, w: w - rank)
     recipe = OptimizerRecipe(lr=0.02, momentum=momentum)
     sim = Simulation(
         make(name, parameters),

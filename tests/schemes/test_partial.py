@@ -4,7 +4,7 @@ import numpy as np
 
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from tests.role_driver import server
 
 
@@ -41,10 +41,8 @@ def test_a_leaver_is_not_waited_for() -> None:
 
 def test_only_the_first_of_several_shards_holds_workers_back() -> None:
     for servers in (1, 4):
-        sim = Simulation(
-            make("partial", {"max_advance": 3}), Ghost(64), Steps(lambda rank, rng: rng.expovariate(1.0)), workers=6,
-            servers=servers, seed=servers,
-        )  # fmt: skip
+        work = LocalSteps(lambda rank, rng: rng.expovariate(1.0))
+        sim = Simulation(make("partial", {"max_advance": 3}), Ghost(64), work, workers=6, servers=servers, seed=servers)
         spread: set[int] = set()
         sim.run(until=400, stop=lambda sim: spread.add(sim.server(0).lap.high - sim.server(0).lap.low))  # noqa: B023
         assert min(sim.steps) > 100
@@ -62,7 +60,9 @@ def test_a_worker_that_was_held_goes_on_from_the_weights_of_the_barrier() -> Non
     def seconds(rank: int, rng: Random) -> float:
         return 1.0 + rank / 8
 
-    sim = Simulation(make("partial", {"max_advance": 1}), np.zeros(8), Steps(seconds, gradient), workers=4, servers=2)
+    sim = Simulation(
+        make("partial", {"max_advance": 1}), np.zeros(8), LocalSteps(seconds, gradient), workers=4, servers=2
+    )
     sim.run(until=20)
     turns = [seen[turn : turn + 4] for turn in range(0, len(seen) - 4, 4)]
     assert len(turns) > 8

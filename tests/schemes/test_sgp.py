@@ -10,7 +10,7 @@ from paceline.core.local.topology import sends_to
 from paceline.core.scheme import make
 from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
-from paceline.sim import Simulation, Steps, plain_sgd
+from paceline.sim import LocalSteps, Simulation, plain_sgd
 
 LR = 0.1
 
@@ -41,7 +41,7 @@ def by_matrices(topology: str, rounds: int, n: int) -> Any:
 @pytest.mark.parametrize("topology", ["exponential", "ring", "complete", "random"])
 @pytest.mark.parametrize("n", [2, 5, 8])
 def test_without_overlap_it_is_the_algorithm_of_the_paper_whatever_the_speeds(topology: str, n: int) -> None:
-    rounds, work = 12, Steps(lambda rank, rng: rng.uniform(0.5, 3.0), pull)
+    rounds, work = 12, LocalSteps(lambda rank, rng: rng.uniform(0.5, 3.0), pull)
     scheme = make("sgp", {"topology": topology})
     sim = Simulation(scheme, np.zeros(2), work, workers=n, servers=0, update_factory=plain_sgd(LR))
     final: dict[int, Any] = {}
@@ -62,7 +62,7 @@ def test_without_overlap_it_is_the_algorithm_of_the_paper_whatever_the_speeds(to
 
 
 def test_without_overlap_nobody_is_further_ahead_than_the_graph_lets_it() -> None:
-    work = Steps(lambda rank, rng: 10.0 if rank == 3 else 1.0)
+    work = LocalSteps(lambda rank, rng: 10.0 if rank == 3 else 1.0)
     sim = Simulation(make("sgp", {}), Ghost(4), work, workers=8, servers=0)
     ahead = []
     sim.run(until=500, stop=lambda sim: ahead.append(max(sim.steps) - min(sim.steps)))  # type: ignore[func-returns-value]
@@ -76,7 +76,7 @@ def test_with_overlap_a_share_may_take_as_long_as_tau_steps_and_nobody_waits_for
 
     def waited(tau: int) -> float:
         records: list[Record] = []
-        work = Steps(lambda rank, rng: 1.0)
+        work = LocalSteps(lambda rank, rng: 1.0)
         scheme = make("sgp", {"tau": tau})
         Simulation(scheme, Ghost(model), work, workers=4, servers=0, bandwidth_gbps=gbps, trace=records.append).run(
             until=50
@@ -89,7 +89,7 @@ def test_with_overlap_a_share_may_take_as_long_as_tau_steps_and_nobody_waits_for
 
 def test_after_a_worker_has_left_the_others_go_on_and_agree() -> None:
     sim = Simulation(
-        make("sgp", {}), np.zeros(2), Steps(lambda rank, rng: 1.0, pull), workers=4, servers=0,
+        make("sgp", {}), np.zeros(2), LocalSteps(lambda rank, rng: 1.0, pull), workers=4, servers=0,
         update_factory=plain_sgd(0.01),
     )  # fmt: skip
     sim.run(until=10.5)
@@ -104,7 +104,7 @@ def test_after_a_worker_has_left_the_others_go_on_and_agree() -> None:
 @pytest.mark.parametrize("losses", [0, 3, 20])
 def test_lost_workers_do_not_lengthen_the_steps_of_those_who_stay(tau: int, losses: int) -> None:
     """A step of 0.3 on a quadratic oscillates when it is four times as long, and diverges beyond."""
-    work = Steps(lambda rank, rng: rng.uniform(0.9, 1.1), lambda rank, w: w - 1.0)
+    work = LocalSteps(lambda rank, rng: rng.uniform(0.9, 1.1), lambda rank, w: w - 1.0)
     sim = Simulation(
         make("sgp", {"tau": tau}), np.zeros(2), work, workers=3, servers=0, update_factory=plain_sgd(0.3)
     )  # fmt: skip

@@ -6,11 +6,11 @@ import pytest
 from paceline.core.effects import Compute, Computed
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from tests.role_driver import server
 
 
-class Watched(Steps):
+class Watched(LocalSteps):
     """Notes how far ahead of the slowest each worker is whenever it starts a step."""
 
     sim: Simulation

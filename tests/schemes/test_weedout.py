@@ -8,7 +8,7 @@ from paceline.core.paramserver.gated_server import Push
 from paceline.core.scheme import make
 from paceline.core.trace import Decision, Record
 from paceline.core.vector import Ghost
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from tests.role_driver import server
 
 
@@ -81,7 +81,7 @@ def share_dropped(workers: int, window: int, jitter: float) -> float:
         return math.exp(rng.gauss(-jitter * jitter / 2, jitter))
 
     scheme = make("weedout", {"window": window})
-    sim = Simulation(scheme, Ghost(4), Steps(seconds), workers=workers, trace=records.append, watched=False)
+    sim = Simulation(scheme, Ghost(4), LocalSteps(seconds), workers=workers, trace=records.append, watched=False)
     sim.run(until=3000 / workers)
     return sum(isinstance(r, Decision) and r.verdict == "dropped" for r in records) / sum(sim.steps)
 

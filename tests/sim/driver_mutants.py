@@ -15,10 +15,10 @@ from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.paramserver.round import Round
 from paceline.core.scheme import lookup
 from paceline.sim.faults import server_recovery
-from paceline.sim.faults.confirmed_membership import ConfirmedMembers
-from paceline.sim.faults.lossy_links import Streams
-from paceline.sim.faults.reliable_delivery import Receiver, Sender, Verdict
-from paceline.sim.kernel.processes import Party
+from paceline.sim.faults.confirmed_membership import AckedMembership
+from paceline.sim.faults.lossy_links import LossyLinks
+from paceline.sim.faults.reliable_delivery import DeliveryVerdict, Receiver, Sender
+from paceline.sim.kernel.processes import SimulatedProcess
 
 Patch = pytest.MonkeyPatch
 Mutant = Callable[[Patch], None]
@@ -27,9 +27,9 @@ Mutant = Callable[[Patch], None]
 def no_dedup(patch: Patch) -> None:
     admit = Receiver.admit
 
-    def admits_all(self: Receiver, sender: str, incarnation: int, number: int) -> Verdict:
+    def admits_all(self: Receiver, sender: str, incarnation: int, number: int) -> DeliveryVerdict:
         verdict = admit(self, sender, incarnation, number)
-        return Verdict.NEW if verdict is Verdict.REPEAT else verdict
+        return DeliveryVerdict.NEW if verdict is DeliveryVerdict.REPEAT else verdict
 
     patch.setattr(Receiver, "admit", admits_all)
 
@@ -37,24 +37,24 @@ def no_dedup(patch: Patch) -> None:
 def gaps_are_taken(patch: Patch) -> None:
     admit = Receiver.admit
 
-    def admits_gaps(self: Receiver, sender: str, incarnation: int, number: int) -> Verdict:
+    def admits_gaps(self: Receiver, sender: str, incarnation: int, number: int) -> DeliveryVerdict:
         verdict = admit(self, sender, incarnation, number)
-        if verdict is Verdict.GAP:
+        if verdict is DeliveryVerdict.GAP:
             self._taken[sender] = (incarnation, number)
-            return Verdict.NEW
+            return DeliveryVerdict.NEW
         return verdict
 
     patch.setattr(Receiver, "admit", admits_gaps)
 
 
 def dedup_is_forgotten_in_a_crash(patch: Patch) -> None:
-    crash = Streams.crash
+    crash = LossyLinks.crash
 
-    def forgets(self: Streams, party: Party, away_s: float) -> None:
+    def forgets(self: LossyLinks, party: SimulatedProcess, away_s: float) -> None:
         self.receiver(party)._taken.clear()
         crash(self, party, away_s)
 
-    patch.setattr(Streams, "crash", forgets)
+    patch.setattr(LossyLinks, "crash", forgets)
 
 
 def no_fence(patch: Patch) -> None:
@@ -62,13 +62,13 @@ def no_fence(patch: Patch) -> None:
 
 
 def the_fence_is_forgotten_in_a_crash(patch: Patch) -> None:
-    crash = Streams.crash
+    crash = LossyLinks.crash
 
-    def forgets(self: Streams, party: Party, away_s: float) -> None:
+    def forgets(self: LossyLinks, party: SimulatedProcess, away_s: float) -> None:
         self.receiver(party)._fences.clear()
         crash(self, party, away_s)
 
-    patch.setattr(Streams, "crash", forgets)
+    patch.setattr(LossyLinks, "crash", forgets)
 
 
 def a_retry_has_a_new_number(patch: Patch) -> None:
@@ -92,58 +92,58 @@ def numbers_of_five_bits(patch: Patch) -> None:
 
 
 def acknowledged_before_it_is_durable(patch: Patch) -> None:
-    arrives = Streams._arrives
+    arrives = LossyLinks._arrives
 
-    def hasty(self: Streams, dst: Party, way: Any, number: int, item: Any) -> None:
+    def hasty(self: LossyLinks, dst: SimulatedProcess, way: Any, number: int, item: Any) -> None:
         if dst.hears and dst.name in self._doomed:
             self._carry(dst, way.src, 0, self._acknowledged, way.src, way, number)
         arrives(self, dst, way, number, item)
 
-    patch.setattr(Streams, "_arrives", hasty)
+    patch.setattr(LossyLinks, "_arrives", hasty)
 
 
 def what_was_said_is_forgotten_in_a_crash(patch: Patch) -> None:
-    crash = Streams.crash
+    crash = LossyLinks.crash
 
-    def forgets(self: Streams, party: Party, away_s: float) -> None:
+    def forgets(self: LossyLinks, party: SimulatedProcess, away_s: float) -> None:
         for way in self._ways.values():
             if way.src.name == party.name:
                 way.sender._kept.clear()
         crash(self, party, away_s)
 
-    patch.setattr(Streams, "crash", forgets)
+    patch.setattr(LossyLinks, "crash", forgets)
 
 
 def a_newcomer_enters_before_the_dead_is_fenced(patch: Patch) -> None:
-    is_gone = ConfirmedMembers._is_gone
+    is_gone = AckedMembership._is_gone
 
-    def at_once(self: ConfirmedMembers, party: Party, card: Any) -> None:
+    def at_once(self: AckedMembership, party: SimulatedProcess, card: Any) -> None:
         is_gone(self, party, card)
         for news in [news for news in self._under_way if news.who is party]:
             news.missing.clear()
             self._done(news)
 
-    patch.setattr(ConfirmedMembers, "_is_gone", at_once)
+    patch.setattr(AckedMembership, "_is_gone", at_once)
 
 
 def a_newcomer_enters_before_everybody_knows(patch: Patch) -> None:
-    tell_all = ConfirmedMembers._tell_all
+    tell_all = AckedMembership._tell_all
 
-    def at_once(self: ConfirmedMembers, src: Party, news: Any) -> None:
+    def at_once(self: AckedMembership, src: SimulatedProcess, news: Any) -> None:
         tell_all(self, src, news)
         if news.hear == self._hears_of_arrival:
             news.missing.clear()
             self._done(news)
 
-    patch.setattr(ConfirmedMembers, "_tell_all", at_once)
+    patch.setattr(AckedMembership, "_tell_all", at_once)
 
 
 def carriers_of_means_are_not_told_who_is_gone(patch: Patch) -> None:
-    patch.setattr(MeanServer, "gone", lambda self, now, rank: iter(()))
+    patch.setattr(MeanServer, "on_worker_left", lambda self, now, rank: iter(()))
 
 
 def servers_are_not_told_who_is_gone(patch: Patch) -> None:
-    patch.setattr(ClockedServer, "gone", lambda self, now, rank: iter(()))
+    patch.setattr(ClockedServer, "on_worker_left", lambda self, now, rank: iter(()))
 
 
 def a_round_forgets_the_samples_of_one(patch: Patch) -> None:
@@ -211,4 +211,4 @@ def clocks_are_in_no_snapshot(patch: Patch) -> None:
     def restore(self: ClockedServer, tables: dict[str, Any]) -> None:
         self.version = tables["version"]
 
-    patch.setattr(ClockedServer, "restore", restore)
+    patch.setattr(ClockedServer, "load_state_dict", restore)

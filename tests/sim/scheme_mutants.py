@@ -50,14 +50,14 @@ def the_lease_of_a_lost_worker_is_not_returned(patch: Patch) -> None:
 
 
 def what_workers_have_seen_is_not_restored(patch: Patch) -> None:
-    restore = ClockedServer.restore
+    restore = ClockedServer.load_state_dict
 
     def forgets(self: ClockedServer, tables: dict[str, Any]) -> None:
         seen = self.seen.copy()
         restore(self, tables)
         self.seen = seen
 
-    patch.setattr(ClockedServer, "restore", forgets)
+    patch.setattr(ClockedServer, "load_state_dict", forgets)
 
 
 def an_update_is_made_of_one_contribution_too_few(patch: Patch) -> None:
@@ -105,9 +105,9 @@ def a_barrier_waits_for_one_who_has_left(patch: Patch) -> None:
     def gone(self: Any, now: float, rank: int) -> Iterator[Any]:
         if rank in self.lap:
             self.lap.drop(rank)
-        yield from ClockedServer.gone(self, now, rank)
+        yield from ClockedServer.on_worker_left(self, now, rank)
 
-    patch.setattr(server, "gone", gone)
+    patch.setattr(server, "on_worker_left", gone)
 
 
 def a_phase_waits_for_one_who_has_ended_it(patch: Patch) -> None:
@@ -115,7 +115,7 @@ def a_phase_waits_for_one_who_has_ended_it(patch: Patch) -> None:
 
     def on(self: Any, now: float, src: int, message: Any) -> Iterator[Any]:
         known = src in self.left or src in self.ended
-        if known or not isinstance(message, hybrid.Ended) or message.phase < self.phase:
+        if known or not isinstance(message, hybrid.PhaseEnded) or message.phase < self.phase:
             yield from said(self, now, src, message)
         else:
             self.ended[src] = message.w * message.weight, message.weight

@@ -10,8 +10,8 @@ import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
 from paceline.sim.cluster.model import Cluster, Fault, Hazards, uniform
-from paceline.sim.fuzzing.fuzz import LEASE_S, Plan, end, go_on, simulation
-from paceline.sim.kernel.workload import Steps
+from paceline.sim.fuzzing.fuzz import LEASE_S, FuzzPlan, end, go_on, simulation
+from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation
 
 DAY_S = 24 * 3600.0
@@ -33,7 +33,7 @@ def test_after_a_day_of_faults_nothing_has_grown_and_everybody_goes_on(scheme: s
         kind, host = random.choice(("crash", "pause", "reset", "mute")), random.choice(HOSTS)
         faults.append(Fault(kind=kind, at_s=at_s, for_s=2 * LEASE_S if kind != "reset" else 0.0, hosts=(host,)))
     made = cluster(faults, lost=0.01, repeated=0.01, late=0.01, servers_keep="snapshot", snapshot_every_s=600.0)
-    work = Steps(lambda rank, rng: rng.uniform(20.0, 40.0))
+    work = LocalSteps(lambda rank, rng: rng.uniform(20.0, 40.0))
     sim = Simulation(make(scheme, {}), Ghost(12), work, cluster=made, seed=7)
     sim.run(until=DAY_S / 4)
     early = len(sim.heap)
@@ -56,7 +56,7 @@ def test_links_of_a_few_stop_one_by_one_and_come_back_in_another_order(seed: int
             faults.append(Fault(kind=kind, at_s=stops, for_s=comes - stops, hosts=(host,)))
     scheme = make(random.choice(["bsp", "asp", "ssp", "ksync", "esync", "localsgd"]), {})
     keep = random.choice(("all", "replica", "snapshot"))
-    plan = Plan(seed, scheme, cluster(faults, servers_keep=keep, snapshot_every_s=1.0), (1, 2, 3, 4))
+    plan = FuzzPlan(seed, scheme, cluster(faults, servers_keep=keep, snapshot_every_s=1.0), (1, 2, 3, 4))
     sim = simulation(plan)
     sim.run(until=20.0)
     go_on(sim)

@@ -20,7 +20,7 @@ from paceline.core.role import Role
 from paceline.core.scheme import Scheme, make
 from paceline.core.trace import Membership, Record, Span
 from paceline.core.vector import Ghost, Vector
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 
 
 @message("test_driver.Ask")
@@ -53,7 +53,7 @@ class Idle(Role):
 
 
 def simulate(scheme: Scheme, workers: int = 1, w0: Any = None, seconds: float = 1.0, **more: Any) -> Simulation:
-    work = Steps(lambda rank, rng: seconds)
+    work = LocalSteps(lambda rank, rng: seconds)
     w0 = np.arange(6.0) if w0 is None else w0
     return Simulation(scheme, w0, work, workers=workers, **{"latency_s": 0.25, "bandwidth_gbps": 1e9, **more})
 
@@ -180,7 +180,7 @@ def test_whoever_asks_a_worker_that_has_left_is_told() -> None:
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             yield from ()
 
-        def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             self.got.append(rank)
             yield from ()
 
@@ -255,7 +255,7 @@ def test_what_an_event_costs_does_not_grow_with_the_workers(name: str) -> None:
 
 
 def calls(name: str, workers: int) -> float:
-    work = Steps(lambda rank, rng: rng.uniform(1, 4))
+    work = LocalSteps(lambda rank, rng: rng.uniform(1, 4))
     sim = Simulation(make(name, {}), Ghost(100), work, workers=workers, watched=False)
     sim.run(max_events=2 * workers)
     return calls_per_event(sim, 6 * workers)
@@ -263,7 +263,7 @@ def calls(name: str, workers: int) -> float:
 
 def test_a_hundred_thousand_events_take_seconds_with_a_thousand_workers() -> None:
     """A coarse guard: it is well over 100,000 events a second on a quiet machine."""
-    work = Steps(lambda rank, rng: rng.uniform(1, 4))
+    work = LocalSteps(lambda rank, rng: rng.uniform(1, 4))
     sim = Simulation(make("bsp", {}), Ghost(10**9), work, workers=1000, watched=False)
     begin = time.process_time()
     sim.run(max_events=50_000)

@@ -33,8 +33,8 @@ from paceline.core.message import scalar_fields
 from paceline.core.scheme import make
 from paceline.core.trace import Applied, Decision, Record
 from paceline.core.vector import Ghost
-from paceline.sim import Simulation, Steps, uniform
-from paceline.sim.kernel.processes import Party
+from paceline.sim import LocalSteps, Simulation, uniform
+from paceline.sim.kernel.processes import SimulatedProcess
 
 COLUMNS = 120
 LATENCY_S = 0.1
@@ -69,14 +69,14 @@ class Story:
     def __init__(self, scene: Scene) -> None:
         self.lines: list[str] = []
         self.noted: list[str] = []  # by the box that runs right now
-        work = Steps(lambda rank, rng: scene.seconds[rank], samples=lambda rank: scene.samples)
+        work = LocalSteps(lambda rank, rng: scene.seconds[rank], samples=lambda rank: scene.samples)
         cluster = uniform(len(scene.seconds), scene.servers, latency_s=LATENCY_S, bandwidth_gbps=1e6)
         scheme = make(scene.scheme, scene.parameters)
         self.sim = Simulation(scheme, Ghost(64), work, cluster=cluster, trace=self.note)
         world = self.sim.world
         for party in [*world.workers, *world.servers, *([world.coordinator] if world.coordinator else [])]:
             party.on = self.hearing(party, party.on)
-            party.role.gone = self.missing(party, party.role.gone)  # type: ignore[method-assign]
+            party.role.on_worker_left = self.missing(party, party.role.on_worker_left)  # type: ignore[method-assign]
         for party in world.workers:
             party.role.run = self.watched(party, party.role.run)  # type: ignore[method-assign]
             self.sim.restart(party.me)
@@ -87,7 +87,7 @@ class Story:
         self.lines.append(textwrap.fill(head + text, COLUMNS, subsequent_indent=" " * (len(head) + 2)))
 
     # ---- a worker's loop -------------------------------------------------------------------------------------
-    def watched(self, party: Party, run: Callable[[], Generator[Effect, Any, None]]) -> Any:
+    def watched(self, party: SimulatedProcess, run: Callable[[], Generator[Effect, Any, None]]) -> Any:
         def running() -> Generator[Effect, Any, None]:
             box, value, said = run(), None, list[str]()
             while True:
@@ -106,7 +106,7 @@ class Story:
         return running
 
     # ---- a message arrives -----------------------------------------------------------------------------------
-    def hearing(self, party: Party, on: Callable[[float, int, Any], Iterator[Tell | Reply]]) -> Any:
+    def hearing(self, party: SimulatedProcess, on: Callable[[float, int, Any], Iterator[Tell | Reply]]) -> Any:
         def hear(now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             self.noted.clear()
             effects = list(on(now, src, message))
@@ -116,7 +116,7 @@ class Story:
 
         return hear
 
-    def missing(self, party: Party, gone: Callable[[float, int], Iterator[Tell | Reply]]) -> Any:
+    def missing(self, party: SimulatedProcess, gone: Callable[[float, int], Iterator[Tell | Reply]]) -> Any:
         def miss(now: float, rank: int) -> Iterator[Tell | Reply]:
             self.noted.clear()
             effects = list(gone(now, rank))

@@ -7,7 +7,7 @@ import sys
 
 from paceline.cli.commands.race import chosen
 from paceline.cli.support.options import Parser, add_settings
-from paceline.cli.support.simulation_flags import Scene, add_flags
+from paceline.cli.support.simulation_flags import SimulationFlags, add_flags
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.local.train import Silent
 from paceline.observe.terminal.advice import COLUMNS, Prospect, advice_text
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     add_flags(parser)
     namespace = parser.parse_all(arguments)
     names = chosen(namespace.schemes)
-    scene = Scene(namespace)
+    scene = SimulationFlags(namespace)
     trained = bool(scene.values.get("stop", {}).get("target_accuracy"))
     if trained and namespace.parameters:
         raise ConfigError("--target-accuracy trains --model; --parameters is the size of one that is not at hand")
@@ -59,7 +59,7 @@ class Outlook:
         self.prospects: list[Prospect] = []
         self.refused: list[tuple[str, str]] = []
 
-    def look_at_all(self, scene: Scene, names: list[str], trained: bool) -> None:
+    def look_at_all(self, scene: SimulationFlags, names: list[str], trained: bool) -> None:
         from paceline.runtime.simulated.estimate import look
 
         for number, name in enumerate(names, 1):

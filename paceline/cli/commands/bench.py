@@ -274,7 +274,7 @@ def _exchange(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
     from paceline.bench.result import floats
 
     jobs = [
-        exchange.Job(
+        exchange.ExchangeJob(
             transport=name,
             length=floats(options.mbytes),
             workers=options.workers,
@@ -294,7 +294,7 @@ def _mean(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
     from paceline.bench import mean
     from paceline.bench.result import floats
 
-    job = mean.Job(
+    job = mean.MeanJob(
         carriers=options.carriers,
         transports=options.transport,
         length=floats(options.mbytes),
@@ -315,7 +315,7 @@ def _overhead(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
     from paceline.bench import overhead
 
     jobs = [
-        overhead.Job(
+        overhead.OverheadJob(
             model=model,
             servers=servers,
             transport=options.transport,

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from paceline import config as configuration
-from paceline.chaos.faulty_launcher import VulnerableCrew
-from paceline.chaos.plan import KINDS, Fault, draw, kinds_of
-from paceline.chaos.proxy import Relays, detour
-from paceline.chaos.runner import Storm
-from paceline.chaos.verdict import Verdict, pauses
+from paceline.chaos.faulty_launcher import FaultyLauncher
+from paceline.chaos.plan import KINDS, PlannedFault, draw, kinds_of
+from paceline.chaos.proxy import ProxySet, detour
+from paceline.chaos.runner import FaultRunner
+from paceline.chaos.verdict import ChaosVerdict, pauses
 from paceline.cli.support.options import Parser, add_settings, values_of
-from paceline.cli.support.run_and_report import Interrupted, report, run
+from paceline.cli.support.run_and_report import RunInterrupted, report, run
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.local.launcher import LocalHost
@@ -89,7 +89,7 @@ def main(arguments: list[str]) -> int:
         return Chaos(config, plan, host, options, sooner=sooner).run()
 
 
-def planned(options: argparse.Namespace) -> tuple[Config, list[Fault], bool]:
+def planned(options: argparse.Namespace) -> tuple[Config, list[PlannedFault], bool]:
     """The run, its faults, and whether it ends once they have settled: where nobody said when. Raises ConfigError."""
     for name, least in (("every", 0.1), ("count", 1), ("hang", 0.1), ("points", 0.0)):
         if not least <= getattr(options, name) < math.inf:
@@ -124,7 +124,7 @@ class Chaos:
     """The run with the faults, and the quiet one."""
 
     def __init__(
-        self, config: Config, plan: list[Fault], host: LocalHost, options: argparse.Namespace, *, sooner: bool
+        self, config: Config, plan: list[PlannedFault], host: LocalHost, options: argparse.Namespace, *, sooner: bool
     ) -> None:
         self._config, self._plan, self._host, self._options = config, plan, host, options
         self._sooner = sooner
@@ -133,10 +133,10 @@ class Chaos:
         try:
             summary, storm, left = self._with_faults()
             quiet = self._quiet(summary) if self._options.baseline else None
-        except Interrupted as end:
+        except RunInterrupted as end:
             print("paceline: interrupted", file=sys.stderr)
             return end.exit_code
-        verdict = Verdict(
+        verdict = ChaosVerdict(
             outcomes=storm.outcomes,
             planned=len(self._plan),
             unasked=len(storm.unasked),
@@ -149,14 +149,14 @@ class Chaos:
         print(f"{report(summary, left)}\n\n{verdict.table()}\n{verdict}")
         return 1 if verdict.broken() else 0
 
-    def _with_faults(self) -> tuple[Summary, Storm, Mapping[str, Sequence[str]]]:
+    def _with_faults(self) -> tuple[Summary, FaultRunner, Mapping[str, Sequence[str]]]:
         view = make_view(sys.stderr)
         cluster = self._config.cluster
         parties = [*map(party.worker, range(cluster.workers)), *map(party.server, range(cluster.servers))]
         parties.append(party.EVALUATOR)
         with _relays(self._plan) as relays:
-            crew = VulnerableCrew(self._host.crew(), relays)
-            storm = Storm(self._plan, parties, crew, lambda line: view.begin((line,)))
+            crew = FaultyLauncher(self._host.crew(), relays)
+            storm = FaultRunner(self._plan, parties, crew, lambda line: view.begin((line,)))
             conductor = conductor_of(
                 self._config,
                 crew,
@@ -184,12 +184,12 @@ class Chaos:
 
 
 @contextlib.contextmanager
-def _relays(plan: list[Fault]) -> Iterator[Relays | None]:
+def _relays(plan: list[PlannedFault]) -> Iterator[ProxySet | None]:
     """Where the plan cuts somebody off."""
     if all(fault.kind != "partition" for fault in plan):
         yield None
         return
-    relays = Relays()
+    relays = ProxySet()
     try:
         yield relays
     finally:

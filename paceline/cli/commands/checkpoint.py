@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from paceline.checkpoint.base_store import Shelf
-from paceline.checkpoint.folder_store import CHECKPOINTS, Folder
+from paceline.checkpoint.base_store import CheckpointStore
+from paceline.checkpoint.folder_store import CHECKPOINTS, FolderStore
 from paceline.checkpoint.manifest import Damaged, Manifest
-from paceline.checkpoint.redis_store import Store
+from paceline.checkpoint.redis_store import RedisStore
 from paceline.checkpoint.redis_url import Address, StoreSecrets, is_store
 from paceline.cli.support.options import Parser
 from paceline.core.errors import ConfigError
@@ -44,14 +44,14 @@ def main(arguments: list[str]) -> int:
     return 0 if options.what == "list" or any(healthy for _, healthy in states) else 1
 
 
-def _shelf(place: str) -> Shelf:
+def _shelf(place: str) -> CheckpointStore:
     """Raises ConfigError when there are none, OSError when a store is gone."""
-    shelf: Shelf
+    shelf: CheckpointStore
     if is_store(place):
         shelf = _store(place)
     else:
         root = Path(place)
-        shelf = Folder(root / CHECKPOINTS if (root / CHECKPOINTS).is_dir() else root)
+        shelf = FolderStore(root / CHECKPOINTS if (root / CHECKPOINTS).is_dir() else root)
     if not shelf.numbers():
         hint = (
             "name the run, as the last part of its --out did"
@@ -62,17 +62,17 @@ def _shelf(place: str) -> Shelf:
     return shelf
 
 
-def _store(place: str) -> Store:
+def _store(place: str) -> RedisStore:
     try:
         address = Address.parse(place)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if not address.run:
         raise ConfigError(f"{address} names no run: give redis://host:port/db/RUN")
-    return Store(address, StoreSecrets.of(os.environ))
+    return RedisStore(address, StoreSecrets.of(os.environ))
 
 
-def _state(shelf: Shelf, number: int) -> tuple[str, bool]:
+def _state(shelf: CheckpointStore, number: int) -> tuple[str, bool]:
     """A line about it, and whether a run may go on from it."""
     name = shelf.name(number)
     try:

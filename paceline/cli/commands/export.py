@@ -14,7 +14,7 @@ from paceline.compat.esync.log_reader import esync_run
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.observe.export import chrome, csv_files, opentelemetry, prometheus, tensorboard
-from paceline.observe.runs.run_folders import Run, find
+from paceline.observe.runs.run_folders import RunFolder, find
 from paceline.observe.terminal.number_format import counted
 from paceline.observe.trace.trace_file import TRACE
 
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def one_run(path: str) -> Run:
+def one_run(path: str) -> RunFolder:
     """Raises ConfigError unless there is exactly one."""
     runs, _ = find([path], others=[esync_run])
     if len(runs) != 1:
@@ -68,13 +68,13 @@ def one_run(path: str) -> Run:
     return runs[0]
 
 
-def to_chrome(run: Run, path: str) -> str:
+def to_chrome(run: RunFolder, path: str) -> str:
     with opened(path) as out:
         count = chrome.write(out, run.records(), run.summary.workers, title=str(run.path))
     return f"{counted(count, 'event')} in {path}; open it at https://ui.perfetto.dev"
 
 
-def to_prometheus(run: Run, path: str) -> str:
+def to_prometheus(run: RunFolder, path: str) -> str:
     metrics = prometheus.Metrics(run=str(run.path), scheme=run.summary.scheme)
     metrics.add_all(run.records())
     with opened(path) as out:
@@ -82,7 +82,7 @@ def to_prometheus(run: Run, path: str) -> str:
     return f"metrics in {path}"
 
 
-def to_opentelemetry(run: Run, path: str) -> str:
+def to_opentelemetry(run: RunFolder, path: str) -> str:
     if not path.startswith(("http://", "https://")):
         raise ConfigError(f"--to opentelemetry {path}: name an OTLP receiver, such as http://localhost:4318")
     about = {"run": str(run.path), "scheme": run.summary.scheme}
@@ -94,16 +94,16 @@ def to_opentelemetry(run: Run, path: str) -> str:
     return f"{counted(count, 'span')} and metrics to {path}"
 
 
-def to_tensorboard(run: Run, path: str) -> str:
+def to_tensorboard(run: RunFolder, path: str) -> str:
     count = tensorboard.write(Path(path), run.records(), begun_at(run))
     return f"{counted(count, 'point')} in {path}; look at them with: tensorboard --logdir {path}"
 
 
-def to_csv(run: Run, path: str) -> str:
+def to_csv(run: RunFolder, path: str) -> str:
     return f"in {path}: {' '.join(csv_files.write(Path(path), run.records()))}"
 
 
-def begun_at(run: Run) -> float:
+def begun_at(run: RunFolder) -> float:
     """The wall clock when training began, in seconds since 1970, as far as one can tell from when it ended."""
     trace = run.path / TRACE
     return max(0.0, (trace.stat().st_mtime if trace.is_file() else 0.0) - run.summary.seconds)
@@ -118,7 +118,7 @@ def opened(path: str) -> Iterator[TextIO]:
         yield file
 
 
-FORMATS: dict[str, Callable[[Run, str], str]] = {
+FORMATS: dict[str, Callable[[RunFolder, str], str]] = {
     "chrome": to_chrome,
     "csv": to_csv,
     "opentelemetry": to_opentelemetry,

@@ -13,7 +13,7 @@ from paceline.cli.support.options import Parser
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import make
 from paceline.sim.checking.invariants import InvariantBroken
-from paceline.sim.fuzzing.fuzz import Plan, draw, play
+from paceline.sim.fuzzing.fuzz import FuzzPlan, draw, play
 from paceline.sim.fuzzing.random_parameters import schemes_of
 
 EPILOG = """The schemes are the same code as in a live run. A seed draws one of them, with parameters such
@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
     return _run(options, lambda seed: draw(seed, schemes_of(seed, names)), again)
 
 
-def _run(options: Namespace, plan_of: Callable[[int], Plan], again: str) -> int:
+def _run(options: Namespace, plan_of: Callable[[int], FuzzPlan], again: str) -> int:
     if options.seed is not None:
         return _show(plan_of(options.seed))
     last = None if options.seeds is None else options.first + options.seeds
@@ -67,7 +67,7 @@ def _run(options: Namespace, plan_of: Callable[[int], Plan], again: str) -> int:
     return Campaign(plan_of, again).run(_seeds(options.first, last, deadline))
 
 
-def _show(plan: Plan) -> int:
+def _show(plan: FuzzPlan) -> int:
     print(f"seed {plan.seed}: {plan}")
     try:
         outcome = play(plan)
@@ -93,7 +93,7 @@ def _listed(faults: Counter[str]) -> str:
 class Campaign:
     """Many seeds; what came of them so far."""
 
-    def __init__(self, plan_of: Callable[[int], Plan], again: str) -> None:
+    def __init__(self, plan_of: Callable[[int], FuzzPlan], again: str) -> None:
         self._plan_of, self._again = plan_of, again
         self._began = self._told = time.monotonic()
         self.seeds = self.events = 0

@@ -25,11 +25,11 @@ from paceline.launch.engines import kubernetes, slurm
 from paceline.launch.local.environment import split_environment
 from paceline.launch.local.interfaces import address_towards, planned_towards, resolve
 from paceline.launch.local.launcher import LocalHost
-from paceline.launch.local.script_launcher import ScriptCrew, programs_path
+from paceline.launch.local.script_launcher import ScriptLauncher, programs_path
 from paceline.launch.local.script_output import Output
 from paceline.launch.local.train import conductor_of, new_folder, removing_unused
-from paceline.launch.remote.hostfile import Host, parse_hosts, slots_of
-from paceline.launch.remote.launcher import RemoteCrew, begin
+from paceline.launch.remote.hostfile import HostEntry, parse_hosts, slots_of
+from paceline.launch.remote.launcher import RemoteLauncher, begin
 from paceline.launch.remote.placement import Placement, place
 from paceline.launch.remote.ssh import Ssh, logins, sync
 from paceline.live.addresses import is_loopback
@@ -123,7 +123,7 @@ def _parser() -> Parser:
     return parser
 
 
-def _hosts(path: str | None) -> tuple[Host, ...]:
+def _hosts(path: str | None) -> tuple[HostEntry, ...]:
     if path is None:
         return ()
     try:
@@ -133,7 +133,9 @@ def _hosts(path: str | None) -> tuple[Host, ...]:
         raise ConfigError(f"--hosts {path}: {why}") from None
 
 
-def _values(options: argparse.Namespace, of_train: Sequence[str] | None, hosts: tuple[Host, ...]) -> dict[str, Any]:
+def _values(
+    options: argparse.Namespace, of_train: Sequence[str] | None, hosts: tuple[HostEntry, ...]
+) -> dict[str, Any]:
     """Settings by section and key: those of `paceline train`, over which our own flags have the last word."""
     if of_train is None:
         values: dict[str, Any] = {"run": {"scheme": "bsp"}, "cluster": {"workers": 2}}
@@ -182,13 +184,13 @@ def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, 
         if not script:
             return run_and_report(conductor_of(config, local, make_view(sys.stderr)))
         said = Output(config.run.out)
-        crew = ScriptCrew(script, local, said, by_role)
+        crew = ScriptLauncher(script, local, said, by_role)
         return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), said.close)
 
 
 # ---- on other machines -----------------------------------------------------------------------------------
 def _over_ssh(
-    options: argparse.Namespace, script: Sequence[str], hosts: tuple[Host, ...], values: dict[str, Any]
+    options: argparse.Namespace, script: Sequence[str], hosts: tuple[HostEntry, ...], values: dict[str, Any]
 ) -> int:
     if not hosts:
         raise ConfigError("--launcher ssh needs --hosts FILE: one machine a line, such as gpu1 slots=2")
@@ -218,7 +220,7 @@ def _over_ssh(
             local = here.crew(by_role, warm=not script)
             begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
             said = Output(config.run.out)
-            crew = RemoteCrew(there, placement, local, scripts=bool(script), said=said)
+            crew = RemoteLauncher(there, placement, local, scripts=bool(script), said=said)
             if script:
                 return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), said.close)
             return run_and_report(conductor_of(config, crew, make_view(sys.stderr)))

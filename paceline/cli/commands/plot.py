@@ -12,7 +12,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.observe.plots import style
 from paceline.observe.plots.catalogue import PLATES, Plate, timelines, titled
-from paceline.observe.plots.digest import Entry, entries
+from paceline.observe.plots.digest import RunDigest, entries
 
 FORMATS = ("png", "svg")
 TIMELINE = "timeline"
@@ -78,7 +78,7 @@ def _words(flag: str, text: str, known: Sequence[str]) -> list[str]:
     return words
 
 
-def _save(drawn: Sequence[Entry], plates: Sequence[Plate], out: Path, formats: Sequence[str]) -> None:
+def _save(drawn: Sequence[RunDigest], plates: Sequence[Plate], out: Path, formats: Sequence[str]) -> None:
     empty = []
     for plate in plates:
         figure = plate.draw(drawn)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from paceline.cli.support.options import Parser, add_settings, config_of
-from paceline.cli.support.run_and_report import Interrupted, Runner, run
+from paceline.cli.support.run_and_report import RunInterrupted, Runner, run
 from paceline.cli.support.watch_page import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
@@ -67,7 +67,7 @@ def race(configs: Sequence[Config], out: Path, start: Callable[[Config], Runner]
         print(f"[{number}/{len(configs)}] {config.run.scheme}", file=sys.stderr)
         try:
             summaries.append(run(start(new_folder(config))))
-        except Interrupted as end:
+        except RunInterrupted as end:
             summaries += [end.summary] if end.summary else []
             _leave_behind(summaries, out)
             print("paceline: interrupted", file=sys.stderr)

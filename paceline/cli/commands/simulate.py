@@ -8,7 +8,7 @@ from pathlib import Path
 from paceline.cli.commands.race import chosen, race, with_folders
 from paceline.cli.support.options import Parser, add_settings, refuse_other_schemes
 from paceline.cli.support.run_and_report import Runner, run_and_report
-from paceline.cli.support.simulation_flags import Scene, add_flags
+from paceline.cli.support.simulation_flags import SimulationFlags, add_flags
 from paceline.cli.support.watch_page import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
     add_watch(parser)
     namespace = parser.parse_all(arguments)
     timing_only = namespace.timing_only or namespace.parameters is not None
-    scene = Scene(namespace)
+    scene = SimulationFlags(namespace)
     scene.check(timing_only=timing_only)
     if timing_only:
         scene.end_as_asked()

@@ -12,7 +12,7 @@ from paceline.cli.support.options import Parser, add_settings, config_of, values
 from paceline.cli.support.run_and_report import run_and_report
 from paceline.cli.support.watch_page import add_watch, page
 from paceline.core.errors import ConfigError
-from paceline.launch.external.detect import SCHEDULER, Hand, by_hand
+from paceline.launch.external.detect import SCHEDULER, ExternalProcess, by_hand
 from paceline.launch.local.launcher import LocalHost, prepare_seconds
 from paceline.launch.local.train import conductor_of, new_folder
 from paceline.observe.terminal.progress import make_view
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
         return run_and_report(conductor_of(config, host.crew(), make_view(sys.stderr)))
 
 
-def _by_hand(hand: Hand, values: dict[str, dict[str, Any]]) -> int:
+def _by_hand(hand: ExternalProcess, values: dict[str, dict[str, Any]]) -> int:
     """One party of a run, whose processes torchrun, Slurm, MPI or somebody's hand starts."""
     from paceline.launch.external import follower, rendezvous
     from paceline.launch.external import leader as leading

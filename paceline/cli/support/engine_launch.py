@@ -7,7 +7,6 @@ import functools
 import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,10 @@ from paceline.launch.local.interfaces import address_towards, addresses, planned
 from paceline.launch.local.launcher import LocalHost
 from paceline.launch.local.script_output import Output
 from paceline.launch.local.train import conductor_of, new_folder, removing_unused
-from paceline.launch.remote.hostfile import Host
-from paceline.launch.remote.launcher import RemoteCrew, begin
+from paceline.launch.remote.hostfile import HostEntry
+from paceline.launch.remote.launcher import RemoteLauncher, begin
 from paceline.live.addresses import is_loopback
+from paceline.live.same_host.temporary_folder import TemporaryFolder
 from paceline.observe.terminal.number_format import counted
 from paceline.observe.terminal.progress import make_view
 from paceline.runtime.run_folder.status_file import starting
@@ -41,7 +41,7 @@ ENGINES = (mpi.NAME, slurm.NAME, sge.NAME, ray.NAME, torchrun.NAME, yarn.NAME)
 
 
 def over_engine(
-    options: argparse.Namespace, script: Sequence[str], hosts: tuple[Host, ...], values: dict[str, Any]
+    options: argparse.Namespace, script: Sequence[str], hosts: tuple[HostEntry, ...], values: dict[str, Any]
 ) -> int:
     for flag in ("sync_dir", "sync_exclude", "ssh_config"):
         if getattr(options, flag):
@@ -58,7 +58,7 @@ def over_engine(
     config = configuration.build(values)
     if options.write:
         return _write(options, config, trains=not script)
-    with tempfile.TemporaryDirectory(prefix="paceline-engine-") as folder:
+    with TemporaryFolder("engine") as folder:
         engine = _engine(options, hosts, Path(folder), everybody.get("PYTHONPATH", ""), config)
         if options.dry_run:
             print(_plan(engine, options, config, script))
@@ -107,7 +107,7 @@ def _run(
         ready = functools.partial(begin, command=script, environment=everybody, by_role=by_role, bind=bind)
         ready(there, placement)
         said, patience_s = Output(config.run.out), RETURN_SECONDS if returning else 0.0
-        crew = RemoteCrew(there, placement, local, scripts=bool(script), said=said, patience_s=patience_s)
+        crew = RemoteLauncher(there, placement, local, scripts=bool(script), said=said, patience_s=patience_s)
         if returning:
             returning.join(crew, lambda host, number: ready([host], placement, first=number))
         view = Losses() if script else make_view(sys.stderr)
@@ -125,7 +125,9 @@ def _extra(options: argparse.Namespace) -> tuple[str, ...]:
         raise ConfigError(f"--launcher-args: {error}") from None
 
 
-def _engine(options: argparse.Namespace, hosts: tuple[Host, ...], folder: Path, path: str, config: Config) -> Engine:
+def _engine(
+    options: argparse.Namespace, hosts: tuple[HostEntry, ...], folder: Path, path: str, config: Config
+) -> Engine:
     extra = _extra(options)
     match options.launcher:
         case mpi.NAME:
@@ -164,7 +166,7 @@ def _apart(engine: Engine) -> int:
     return engine.apart if isinstance(engine, slurm.Slurm | ray.Ray) else 0
 
 
-def _listens_on(options: argparse.Namespace, hosts: tuple[Host, ...]) -> str:
+def _listens_on(options: argparse.Namespace, hosts: tuple[HostEntry, ...]) -> str:
     """The address of this machine that agents can call; for a dry run perhaps in words."""
     if options.interface:
         return resolve(options.interface)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from paceline import config as configuration
-from paceline.config import Config, Setting
+from paceline.config import Config, Flag
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.core.scheme import names
@@ -97,7 +97,7 @@ def add_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ())
         _add_setting(groups[title], setting, hidden=title == SCHEMES)
 
 
-def _add_setting(group: Any, setting: Setting, *, hidden: bool) -> None:
+def _add_setting(group: Any, setting: Flag, *, hidden: bool) -> None:
     default = ",".join(map(str, setting.default)) if isinstance(setting.default, tuple) else setting.default
     shown = "" if default in ("", False) else f" (default: {default})"
     text = f"{help_of(setting)}{shown}".replace("%", "%%")
@@ -115,13 +115,13 @@ def _add_setting(group: Any, setting: Setting, *, hidden: bool) -> None:
         group.add_argument(f"--{setting.flag}", metavar=metavar_of(setting), **kind)
 
 
-def metavar_of(setting: Setting) -> str:
+def metavar_of(setting: Flag) -> str:
     """What stands for the value in the help: the choices, where they fit a line."""
     choices = "{" + ",".join(setting.limits.choices) + "}"
     return choices if 2 < len(choices) <= CHOICES_MAX else setting.key.upper().replace("_", "-")
 
 
-def help_of(setting: Setting) -> str:
+def help_of(setting: Flag) -> str:
     """Its help, with the choices that do not fit the line above."""
     choices = setting.limits.choices
     listed = choices and not metavar_of(setting).startswith("{")

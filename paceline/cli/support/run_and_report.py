@@ -13,7 +13,7 @@ from paceline.checkpoint.folder_store import MODEL
 from paceline.core.errors import PacelineError
 from paceline.observe.runs.summary import Summary, WorkerSummary
 from paceline.observe.terminal import number_format
-from paceline.observe.terminal.progress import Lines, Snapshot
+from paceline.observe.terminal.progress import Lines, ProgressSnapshot
 from paceline.observe.terminal.wrapping import wrapped_lines
 
 EXIT_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
@@ -37,7 +37,7 @@ class Runner(Protocol):
         """The names of the files that the run has left, by folder."""
 
 
-class Interrupted(Exception):  # noqa: N818  not a fault
+class RunInterrupted(Exception):  # noqa: N818  not a fault
     """A signal ended the run; `summary` is what there is of it, if anything."""
 
     def __init__(self, signal: str, summary: Summary | None) -> None:
@@ -53,12 +53,12 @@ def run(runner: Runner) -> Summary:
             summary = runner.run()
         except PacelineError:
             if runner.interrupted:
-                raise Interrupted(runner.interrupted, None) from None
+                raise RunInterrupted(runner.interrupted, None) from None
             raise
         except KeyboardInterrupt:
-            raise Interrupted(runner.interrupted or "SIGINT", None) from None
+            raise RunInterrupted(runner.interrupted or "SIGINT", None) from None
     if runner.interrupted:
-        raise Interrupted(runner.interrupted, summary)
+        raise RunInterrupted(runner.interrupted, summary)
     return summary
 
 
@@ -66,7 +66,7 @@ def run_and_report(runner: Runner) -> int:
     """One run and what it came to; the exit code, which is 1 where its model could not be saved anywhere."""
     try:
         summary = run(runner)
-    except Interrupted as end:
+    except RunInterrupted as end:
         if end.summary:
             show(report(end.summary, runner.left))
         print("paceline: interrupted", file=sys.stderr)
@@ -95,7 +95,7 @@ class Losses:
         self._lines.say(*(f"paceline: {line}" for line in lines if self._begun))
         self._begun = True
 
-    def show(self, snapshot: Snapshot) -> None: ...
+    def show(self, snapshot: ProgressSnapshot) -> None: ...
     def close(self) -> None: ...
 
 
@@ -109,7 +109,7 @@ def run_scripts(runner: Runner, close: Callable[[], None] = lambda: None) -> int
             summary = run(runner)
         finally:
             close()
-    except Interrupted as end:
+    except RunInterrupted as end:
         print("paceline: interrupted", file=sys.stderr)
         return end.exit_code
     steps = ", ".join(f"{worker.rank}: {worker.steps}" for worker in summary.workers)

@@ -109,7 +109,7 @@ def _travels(scheme: Scheme) -> str:
 
 # ---- parameters --------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class SchemeParameter:
     flag: str
     type: str
     default: str
@@ -117,12 +117,14 @@ class Parameter:
     help: str
 
 
-def parameters(name: str) -> Iterator[Parameter]:
+def parameters(name: str) -> Iterator[SchemeParameter]:
     cls = lookup(name)
     types, defaults = types_of(cls), cls().parameters()
     for key, limits in limits_of(cls).items():
         flag = f"--{name}.{key.replace('_', '-')}"
-        yield Parameter(flag, types[key].__name__, _shown(defaults[key]), _limits(limits, types[key]), limits.help)
+        yield SchemeParameter(
+            flag, types[key].__name__, _shown(defaults[key]), _limits(limits, types[key]), limits.help
+        )
 
 
 def _shown(value: object) -> str:

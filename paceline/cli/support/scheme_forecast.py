@@ -15,10 +15,10 @@ from paceline.cli.support import scheme_catalogue
 from paceline.core.errors import PacelineError
 from paceline.core.scheme import Scheme, lookup, make
 from paceline.core.vector import Ghost
-from paceline.observe.watch.reader import Foretold, Measured
+from paceline.observe.watch.reader import Forecast, Measured
 from paceline.schemes.gsp import GSP
-from paceline.sim import Cluster, Simulation, Steps
-from paceline.sim.cluster.model import Device, Host, Network
+from paceline.sim import Cluster, LocalSteps, Simulation
+from paceline.sim.cluster.model import Device, Host, NetworkSpec
 
 SCHEMES = ("bsp", "ssp", "asp", "gsp", "esync", "localsgd", "adpsgd")
 """One of each kind; the run's own comes first."""
@@ -27,7 +27,7 @@ EVENTS_MAX = 100_000
 WORKERS_MAX = 2000
 
 
-def outlook_of(measured: Sequence[Measured], about: dict[str, Any]) -> list[Foretold]:
+def outlook_of(measured: Sequence[Measured], about: dict[str, Any]) -> list[Forecast]:
     """Samples a second under each scheme that can run there, the most first; nothing for too many workers."""
     if not 2 <= len(measured) <= WORKERS_MAX:
         return []
@@ -36,11 +36,11 @@ def outlook_of(measured: Sequence[Measured], about: dict[str, Any]) -> list[Fore
     return sorted(found, key=lambda foretold: -foretold.rate)
 
 
-def _under(name: str, measured: Sequence[Measured], about: dict[str, Any]) -> Foretold | None:
+def _under(name: str, measured: Sequence[Measured], about: dict[str, Any]) -> Forecast | None:
     servers = min(1, about["servers"])  # an exchange takes as long with one, and fewer events
     slowest, cluster = max(worker.step_s for worker in measured), cluster_of(measured, servers)
     try:
-        work = Steps(lambda rank, rng: cluster.step_s, samples=lambda rank: round(measured[rank].samples))
+        work = LocalSteps(lambda rank, rng: cluster.step_s, samples=lambda rank: round(measured[rank].samples))
         scheme = _scheme(name, about.get("parameters", {}).get(name, {}), [worker.rank for worker in measured])
         sim = Simulation(scheme, Ghost(max(servers, 1)), work, cluster=cluster, watched=False)
         sim.run(until=ROUNDS * slowest, max_events=EVENTS_MAX)
@@ -48,7 +48,7 @@ def _under(name: str, measured: Sequence[Measured], about: dict[str, Any]) -> Fo
         return None  # not on such a cluster
     samples = sum(steps * measured[rank].samples for rank, steps in enumerate(sim.steps))
     family, is_own = scheme_catalogue.family_of(lookup(name)), name == about["scheme"]
-    return Foretold(scheme=name, rate=samples / sim.now, kind=family, is_own=is_own)
+    return Forecast(scheme=name, rate=samples / sim.now, kind=family, is_own=is_own)
 
 
 def _scheme(name: str, parameters: dict[str, Any], ranks: Sequence[int]) -> Scheme:
@@ -73,7 +73,7 @@ def cluster_of(measured: Sequence[Measured], servers: int) -> Cluster:
     ]
     if servers:
         hosts.append(Host(name="servers", count=servers, servers=1))
-    return Cluster(hosts=tuple(hosts), step_s=min(w.step_s for w in measured), network=Network(latency_s=latency_s))
+    return Cluster(hosts=tuple(hosts), step_s=min(w.step_s for w in measured), network=NetworkSpec(latency_s=latency_s))
 
 
 def _jitter(worker: Measured) -> float:

@@ -13,10 +13,10 @@ from paceline.cli.support.options import values_of
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.sim import Cluster, examples, load
-from paceline.sim.cluster.model import Network
+from paceline.sim.cluster.model import NetworkSpec
 
 if TYPE_CHECKING:
-    from paceline.runtime.simulated.setup import Setting
+    from paceline.runtime.simulated.setup import SimulationSetup
 
 PLACES = ("workers", "begin-with", "slowdown", "latency-ms", "bandwidth-gbps")
 CLUSTERS = "ready clusters: " + ", ".join(examples())
@@ -35,7 +35,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--bandwidth-gbps", metavar="G", help="of each host's card, without --cluster (default: 10)")
 
 
-class Scene:
+class SimulationFlags:
     """The settings by section, and the cluster they are played on. Raises ConfigError for flags that do not agree."""
 
     def __init__(self, namespace: argparse.Namespace) -> None:
@@ -51,7 +51,7 @@ class Scene:
             self._cluster = self._of_file(load(namespace.cluster_file))
         elif not namespace.from_run:
             latency_ms = _number(namespace, "latency_ms", 0)
-            self.network = Network(
+            self.network = NetworkSpec(
                 latency_s=(0.1 if latency_ms is None else latency_ms) / 1000,
                 bandwidth_gbps=_number(namespace, "bandwidth_gbps", 1e-6) or 10.0,
             )
@@ -72,7 +72,7 @@ class Scene:
     def config(self, **run: Any) -> Config:
         return configuration.build({**self.values, "run": {**self.values.get("run", {}), **run}})
 
-    def setting(self, config: Config, *, timing_only: bool) -> Setting:
+    def setting(self, config: Config, *, timing_only: bool) -> SimulationSetup:
         """Torch is loaded here, and what is to be measured is measured, once."""
         from paceline.runtime.simulated import cluster_from_trace
         from paceline.runtime.simulated import setup as setting
@@ -87,7 +87,9 @@ class Scene:
             setting.check(config)  # before anything is measured
             setting.check_end(config, timing_only=timing_only)
             self._cluster = setting.cluster_of(config, self.network, lambda: _measured(setting.measure_step(config)))
-        return setting.Setting(config=config, cluster=self._cluster, timing_only=timing_only, model_length=length)
+        return setting.SimulationSetup(
+            config=config, cluster=self._cluster, timing_only=timing_only, model_length=length
+        )
 
     def _of_file(self, cluster: Cluster) -> Cluster:
         self._refuse("--cluster", *PLACES)

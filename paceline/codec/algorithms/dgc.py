@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from paceline.codec.algorithms import indexed_values
-from paceline.codec.base import Bytes, Codec, Floats, Memory, codec
+from paceline.codec.base import Bytes, Codec, Floats, ResidualMemory, codec
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import Paper, parameter
 
@@ -61,11 +61,11 @@ class DGC(Codec):
     def size(self, length: int, nth: int = 0) -> int:
         return 8 * self.chosen(length, nth)
 
-    def encode(self, g: Floats, memory: Memory | None = None) -> Bytes | None:
+    def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes | None:
         from paceline.codec.kernels import cpu
 
         if memory is None:
-            memory = Memory.of(len(g))
+            memory = ResidualMemory.of(len(g))
         k = self.chosen(len(g), memory.count)
         memory.count += 1
         if not self.momentum:

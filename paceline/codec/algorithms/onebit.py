@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.codec.base import Bytes, Codec, Floats, Memory, codec, whole
+from paceline.codec.base import Bytes, Codec, Floats, ResidualMemory, codec, whole
 from paceline.core.scheme import Paper, parameter
 
 
@@ -37,7 +37,7 @@ class OneBit(Codec):
     def size(self, length: int, nth: int = 0) -> int:
         return 4 * -(-length // 32)
 
-    def encode(self, g: Floats, memory: Memory | None = None) -> Bytes | None:
+    def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes | None:
         from paceline.codec.kernels import cpu
 
         r = memory.left if memory else np.zeros(len(g), np.float32)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.codec.algorithms import indexed_values
-from paceline.codec.base import Bytes, Codec, Floats, Memory, codec, whole
+from paceline.codec.base import Bytes, Codec, Floats, ResidualMemory, codec, whole
 from paceline.core.scheme import parameter
 
 SEED_BYTES = 8
@@ -32,11 +32,11 @@ class RandomK(Codec):
     def size(self, length: int, nth: int = 0) -> int:
         return SEED_BYTES + 4 * indexed_values.chosen(self.ratio, length)
 
-    def encode(self, g: Floats, memory: Memory | None = None) -> Bytes | None:
+    def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes | None:
         from paceline.codec.kernels import cpu
 
         if memory is None:
-            memory = Memory.of(len(g))
+            memory = ResidualMemory.of(len(g))
         data = np.empty(self.size(len(g)), np.uint8)
         data[:SEED_BYTES].view(np.uint64)[0] = self.seed << 32 | memory.count & 0xFFFFFFFF
         memory.count += 1

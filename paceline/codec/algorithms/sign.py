@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.codec.base import Bytes, Codec, Floats, Memory, codec, whole
+from paceline.codec.base import Bytes, Codec, Floats, ResidualMemory, codec, whole
 from paceline.core.scheme import Paper, parameter
 
 
@@ -38,7 +38,7 @@ class Sign(Codec):
     def size(self, length: int, nth: int = 0) -> int:
         return 4 * -(-length // self.block) + -(-length // 8)
 
-    def encode(self, g: Floats, memory: Memory | None = None) -> Bytes | None:
+    def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes | None:
         from paceline.codec.kernels import cpu
 
         r = memory.left if memory else np.zeros(len(g), np.float32)

@@ -11,7 +11,7 @@ adds to the staleness of asynchronous schemes.
 from __future__ import annotations
 
 from paceline.codec.algorithms import indexed_values
-from paceline.codec.base import Bytes, Codec, Floats, Memory, codec
+from paceline.codec.base import Bytes, Codec, Floats, ResidualMemory, codec
 from paceline.core.scheme import parameter
 
 
@@ -26,11 +26,11 @@ class TopK(Codec):
     def size(self, length: int, nth: int = 0) -> int:
         return 8 * indexed_values.chosen(self.ratio, length)
 
-    def encode(self, g: Floats, memory: Memory | None = None) -> Bytes | None:
+    def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes | None:
         from paceline.codec.kernels import cpu
 
         if memory is None:
-            memory = Memory.of(len(g))
+            memory = ResidualMemory.of(len(g))
         cpu.add(g, memory.left)
         return indexed_values.largest(memory.left, indexed_values.chosen(self.ratio, len(g)))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.codec.base import Bytes, Codec, Floats, Memory, whole
+from paceline.codec.base import Bytes, Codec, Floats, ResidualMemory, whole
 
 
 class Rounded(Codec):
@@ -22,7 +22,7 @@ class Rounded(Codec):
     def size(self, length: int, nth: int = 0) -> int:
         return 2 * length
 
-    def encode(self, g: Floats, memory: Memory | None = None) -> Bytes:
+    def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes:
         return narrowed(g, self.adds_up)
 
     def decode(self, data: Bytes, out: Floats) -> None:

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from paceline.codec.base import Codec, Floats
-from paceline.codec.base import Memory as Residual
+from paceline.codec.base import ResidualMemory as Residual
 from paceline.codec.encoded import WHOLE, Encoded
 from paceline.codec.small_tensors import Parts, joined, more_bytes, taken_apart
 from paceline.core.effects import EVERY_BIT

@@ -18,7 +18,7 @@ from typing import Any
 
 from paceline.core.errors import PacelineError
 from paceline.core.trace import Evaluated, Record, Span
-from paceline.observe.runs.run_folders import Run
+from paceline.observe.runs.run_folders import RunFolder
 from paceline.observe.runs.summary import Summary, WorkerSummary
 
 SCHEMES = {"esync": "esync", "sync": "bsp", "async": "asp", "dcasgd": "dcasgd"}
@@ -30,7 +30,7 @@ STEP = ("check ready", "get_batch", "forward and backward", "local update")
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class LoggedRound:
     """Seconds computing and exchanging; `at`: since the worker began."""
 
     at: float
@@ -41,7 +41,7 @@ class Round:
     accuracy: float | None
 
 
-def esync_run(path: Path) -> Run | None:
+def esync_run(path: Path) -> RunFolder | None:
     """The run whose workers' logs lie in or under `path`; None where there are none.
 
     Raises PacelineError for a file that is no such log.
@@ -55,10 +55,12 @@ def esync_run(path: Path) -> Run | None:
     workers = [(str(folder.relative_to(path)), list(_rounds(folder))) for folder in folders]
     summary = _summary(SCHEMES.get(mode.removesuffix(BY_CLASS), mode), workers)
     facts = {"data.shares": "class"} if mode.endswith(BY_CLASS) else {}
-    return Run(path=path, summary=summary, facts=facts, records=lambda: _records([rounds for _, rounds in workers]))
+    return RunFolder(
+        path=path, summary=summary, facts=facts, records=lambda: _records([rounds for _, rounds in workers])
+    )
 
 
-def _rounds(folder: Path) -> Iterator[Round]:
+def _rounds(folder: Path) -> Iterator[LoggedRound]:
     """Up to the first gap in the numbers."""
     for number in count(1):
         path = folder / f"iter-{number}.txt"
@@ -70,9 +72,9 @@ def _rounds(folder: Path) -> Iterator[Round]:
             raise PacelineError(f"{path}: not a log of ESync ({error})") from error
 
 
-def _round(log: dict[str, Any]) -> Round:
+def _round(log: dict[str, Any]) -> LoggedRound:
     phases = list(log["time"].values())
-    return Round(
+    return LoggedRound(
         at=float(log["total_time"]),
         computing=sum(float(phase.get(name, 0)) for phase in phases for name in STEP),
         exchanging=sum(float(phase.get(name, 0)) for phase in phases for name in EXCHANGE),
@@ -83,7 +85,7 @@ def _round(log: dict[str, Any]) -> Round:
     )
 
 
-def _summary(scheme: str, workers: Sequence[tuple[str, Sequence[Round]]]) -> Summary:
+def _summary(scheme: str, workers: Sequence[tuple[str, Sequence[LoggedRound]]]) -> Summary:
     seconds = max(rounds[-1].at for _, rounds in workers)
     accuracies = [e.accuracy for e in _evaluations([rounds for _, rounds in workers])]
     samples = sum(r.samples for _, rounds in workers for r in rounds)
@@ -109,7 +111,7 @@ def _summary(scheme: str, workers: Sequence[tuple[str, Sequence[Round]]]) -> Sum
     )
 
 
-def _worker(rank: int, device: str, rounds: Sequence[Round]) -> WorkerSummary:
+def _worker(rank: int, device: str, rounds: Sequence[LoggedRound]) -> WorkerSummary:
     return WorkerSummary(
         rank=rank,
         device=device,
@@ -123,7 +125,7 @@ def _worker(rank: int, device: str, rounds: Sequence[Round]) -> WorkerSummary:
     )
 
 
-def _records(workers: Sequence[Sequence[Round]]) -> list[Record]:
+def _records(workers: Sequence[Sequence[LoggedRound]]) -> list[Record]:
     """In the order of time."""
     records: list[Record] = list(_evaluations(workers))
     for rank, rounds in enumerate(workers):
@@ -136,7 +138,7 @@ def _records(workers: Sequence[Sequence[Round]]) -> list[Record]:
     return sorted(records, key=lambda record: record.at)
 
 
-def _evaluations(workers: Sequence[Sequence[Round]]) -> list[Evaluated]:
+def _evaluations(workers: Sequence[Sequence[LoggedRound]]) -> list[Evaluated]:
     """Of the worker that evaluated most often: the others judged the same model, or its like."""
     judge = max(workers, key=lambda rounds: sum(r.accuracy is not None for r in rounds))
     return [

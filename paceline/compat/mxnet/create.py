@@ -13,9 +13,9 @@ from paceline.compat.mxnet.local import LocalStore
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.launch.join import find_seat, leave
-from paceline.runtime.kvstore.store_spec import BOUND, SCHEMES, Store
+from paceline.runtime.kvstore.store_spec import BOUND, SCHEMES, StoreSpec
 from paceline.runtime.spec.job_spec import Recipe
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.single_process import sit_alone
 
 LOCAL = ("local", "device")
@@ -48,14 +48,14 @@ def create(
         if staleness or groups:
             raise ConfigError(f"staleness and groups are for stores of several workers: leave them out of {type}")
         return LocalStore(type)
-    store = Store(type=type, staleness=staleness, groups=tuple(map(tuple, groups)), bound=bigarray_bound)
+    store = StoreSpec(type=type, staleness=staleness, groups=tuple(map(tuple, groups)), bound=bigarray_bound)
     seat, end = find_seat()
     made = _distributed(seat, store, timeout_s)
     atexit.register(leave, made, end)
     return made
 
 
-def _distributed(seat: Seat | None, store: Store, timeout_s: float) -> DistributedStore:
+def _distributed(seat: ProcessSpec | None, store: StoreSpec, timeout_s: float) -> DistributedStore:
     store.check(seat.workers if seat else 1, seat.servers if seat else 1)
     if seat is None:
         seat, session = sit_alone(Recipe(scheme=store.scheme).make_scheme(), device="cpu", servers=1)

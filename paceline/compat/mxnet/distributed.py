@@ -14,7 +14,7 @@ from paceline.codec.base import read
 from paceline.codec.pipeline.stage import Stage
 from paceline.compat.mxnet.api import KVStore
 from paceline.compat.mxnet.arguments import AnyVector
-from paceline.compat.mxnet.requests import Asked, Asking
+from paceline.compat.mxnet.requests import Asked, ServerRequests
 from paceline.compat.mxnet.state_files import KeyStates
 from paceline.core.errors import ConfigError, PacelineError, ProtocolError
 from paceline.engine.vectors.flat import Flat, FlatMemory
@@ -23,12 +23,12 @@ from paceline.live.control.session import Session
 from paceline.live.protocol import control_messages as control
 from paceline.runtime.kvstore import messages as m
 from paceline.runtime.kvstore.optimizers import Updater
-from paceline.runtime.kvstore.placement import Key, Part, parts_of, row_width, text_of
+from paceline.runtime.kvstore.placement import Key, ValuePart, parts_of, row_width, text_of
 from paceline.runtime.kvstore.rows import numbers_of, whole
-from paceline.runtime.kvstore.store_spec import Store
+from paceline.runtime.kvstore.store_spec import StoreSpec
 from paceline.runtime.kvstore.table import DIRECTORY, GATE
 from paceline.runtime.spec.job_spec import Recipe
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.process_spec import ProcessSpec
 
 PUSHES_OPEN_MAX = 8
 """Of one key, that a worker may have sent without an answer; one more waits, so that no server piles them up."""
@@ -38,21 +38,21 @@ PUSHES_OPEN_MAX = 8
 class _Home:
     """Where a key is: its parts, the number of its slice on the server of each, and the width of a row, or 0."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ValuePart, ...]
     numbers: tuple[int, ...]
     width: int
 
-    def __iter__(self) -> Iterator[tuple[Part, int]]:
+    def __iter__(self) -> Iterator[tuple[ValuePart, int]]:
         return iter(zip(self.parts, self.numbers, strict=True))
 
 
 class DistributedStore(KVStore):
-    def __init__(self, seat: Seat, session: Session, store: Store, *, timeout_s: float) -> None:
+    def __init__(self, seat: ProcessSpec, session: Session, store: StoreSpec, *, timeout_s: float) -> None:
         """Joins the run; returns when all workers have. Raises ConfigError where worker 0 opens another store."""
         super().__init__(store.type)
         self.rank = seat.who.index
         self._session, self._store, self._servers = session, store, seat.servers
-        self._asking = Asking(session, timeout_s)
+        self._asking = ServerRequests(session, timeout_s)
         self._homes: dict[Key, _Home] = {}
         self._open: defaultdict[Key, deque[list[Asked]]] = defaultdict(deque)  # pushes, oldest first
         self._optimizers = self._pushes = 0
@@ -62,7 +62,7 @@ class DistributedStore(KVStore):
     def num_dead_nodes(self) -> int:
         return len(self._session.lost_ranks)
 
-    def _join(self, store: Store) -> None:
+    def _join(self, store: StoreSpec) -> None:
         session, recipe = self._session, Recipe(scheme=store.scheme, store=store).to_json()
         session.connect([party.server(number) for number in range(self._servers)])
         ready = control.Ready(
@@ -102,11 +102,11 @@ class DistributedStore(KVStore):
             self._homes[key] = _Home(parts, numbers, row_width(firsts[key].shape, parts))
             first = Flat.copy_of(firsts[key])
             for part, number in self._homes[key]:
-                message = m.Begin(v=first[part.at]) if self.rank == 0 else m.Await()
+                message = m.BeginStore(v=first[part.at]) if self.rank == 0 else m.Await()
                 waiting.append(self._asking.ask(part.server, number, message, f"init of key {key!r}"))
         self._asking.answers(waiting)
 
-    def _declare(self, key: Key, first: Tensor) -> tuple[tuple[Part, ...], list[Asked]]:
+    def _declare(self, key: Key, first: Tensor) -> tuple[tuple[ValuePart, ...], list[Asked]]:
         shape, parts = tuple(first.shape), parts_of(key, first.shape, self._servers, self._store.bound)
         asked = []
         for part in parts:
@@ -125,12 +125,12 @@ class DistributedStore(KVStore):
         self._pushes += 1
         what = f"the answer to {'pushpull' if pull else 'push'} of key {key!r}"
         return [
-            self._asking.ask(part.server, number, m.Push(v=v[part.at], pull=pull), what)
+            self._asking.ask(part.server, number, m.KeyPush(v=v[part.at], pull=pull), what)
             for part, number in self._homes[key]
         ]
 
     def _pull(self, keys: Sequence[Key]) -> list[Tensor]:
-        asked = {key: self._ask_all(key, m.Pull(), "pull") for key in keys}
+        asked = {key: self._ask_all(key, m.KeyPull(), "pull") for key in keys}
         return [self._value(key, asked[key]) for key in keys]
 
     def _pushpull(self, vectors: dict[Key, list[AnyVector]]) -> list[Tensor]:
@@ -179,7 +179,7 @@ class DistributedStore(KVStore):
 
     def _set_rate(self, lr: float) -> None:
         if self.rank == 0:
-            self._ask_servers(m.Rate(nth=self._optimizers, lr=lr), "set_learning_rate")
+            self._ask_servers(m.KeyRate(nth=self._optimizers, lr=lr), "set_learning_rate")
 
     def _compress(self, codec: str) -> None:
         self._ask_servers(m.Compress(codec=codec), "set_gradient_compression")
@@ -191,7 +191,7 @@ class DistributedStore(KVStore):
         tensors = {name: torch.cat([part.tensors[name].reshape(-1) for part in parts]) for name in names}
         return KeyStates(numbers=parts[0].numbers, single=parts[0].single, tensors=tensors)
 
-    def _states_of(self, key: Key, part: Part, number: int) -> KeyStates:
+    def _states_of(self, key: Key, part: ValuePart, number: int) -> KeyStates:
         what = f"the optimizer's states of key {key!r}"
         state = self._asking.answer(self._asking.ask(part.server, number, m.TakeState(), what))
         tensors = {}
@@ -237,7 +237,7 @@ class DistributedStore(KVStore):
             self._session.close()
 
 
-def _joined(parts: Sequence[Part], vectors: Sequence[AnyVector]) -> Tensor:
+def _joined(parts: Sequence[ValuePart], vectors: Sequence[AnyVector]) -> Tensor:
     for part, v in zip(parts, vectors, strict=True):
         if len(v) != part.length:
             raise ProtocolError(f"server {part.server} answers with {len(v)} elements for {part.length}")

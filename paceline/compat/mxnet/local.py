@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paceline.codec.base import Memory
+from paceline.codec.base import ResidualMemory
 from paceline.compat.mxnet.api import KVStore
 from paceline.compat.mxnet.arguments import AnyVector, total
 from paceline.compat.mxnet.state_files import KeyStates
@@ -31,7 +31,7 @@ class LocalStore(KVStore):
         self._values: dict[Key, Any] = {}
         self._rules: dict[Key, Any] = {}
         self._lr: float | None = None  # set after the optimizer was
-        self._left: dict[tuple[Key, int], Memory] = {}  # residuals, by key and device
+        self._left: dict[tuple[Key, int], ResidualMemory] = {}  # residuals, by key and device
 
     def _begin(self, firsts: Mapping[Key, Tensor]) -> None:
         for key, first in firsts.items():
@@ -55,7 +55,7 @@ class LocalStore(KVStore):
         """As it arrives where it is summed up; MXNet, too, compresses the gradient of every device."""
         if self._codec is None or isinstance(v, SparseFlat):
             return v
-        memory = self._left.setdefault((key, device), Memory.of(len(v)))
+        memory = self._left.setdefault((key, device), ResidualMemory.of(len(v)))
         data = self._codec.encode(on_host(v).numpy(), memory)
         if data is None:  # infinite numbers, or NaN: as they are, so that they are seen
             return v

@@ -10,7 +10,7 @@ from paceline.core.errors import ConfigError, PacelineError, Stopped, TimedOut
 from paceline.live import party
 from paceline.live.control.session import Session
 from paceline.live.party import Party
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.pending_reply import PendingReply
 from paceline.runtime.kvstore import messages as m
 from paceline.runtime.kvstore.table import DIRECTORY
 
@@ -22,13 +22,13 @@ EXPLAIN_SECONDS = 5.0
 class Asked:
     """`what` as in: waited 5 s for `what`."""
 
-    pending: Pending
+    pending: PendingReply
     server: int
     slice: int
     what: str
 
 
-class Asking:
+class ServerRequests:
     def __init__(self, session: Session, timeout_s: float) -> None:
         self._session, self._timeout_s = session, timeout_s
         self.closed = False
@@ -50,7 +50,7 @@ class Asking:
             raise TimedOut(self._explained(asked)) from None
         except Stopped as error:
             raise self._over(error) from None
-        if isinstance(answer, m.Refused):
+        if isinstance(answer, m.KeyRefused):
             raise ConfigError(answer.why)
         return answer
 

@@ -35,7 +35,7 @@ from paceline.core.message import message
 from paceline.core.paramserver.gated_server import ClockedServer, Pull, Push
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.round import Round
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.trace import Decision
 from paceline.core.validation import bounds
 
@@ -70,7 +70,7 @@ class Move(Push):
     number: bounds.Count
 
 
-def first_groups(scheme: Any, place: Place) -> Groups:
+def first_groups(scheme: Any, place: RoleContext) -> Groups:
     """The groups of the start, the same for whoever asks: written down, by measured speed, or all in one."""
     measured = dict(enumerate(place.seconds_per_step))
     return scheme.written() or groups_by_speed(measured, scheme.ratio) or (place.workers,)
@@ -88,7 +88,7 @@ class _Group:
 class Regrouper:
     """`scheme` has the parameters `ratio`, `regroup` and `hysteresis`, and the method `written`."""
 
-    def __init__(self, scheme: Any, place: Place) -> None:
+    def __init__(self, scheme: Any, place: RoleContext) -> None:
         self.scheme = scheme
         self.note = place.note
         self.number = 0
@@ -222,7 +222,7 @@ class GroupedWorker(ClockedWorker):
 class GroupedServer(ClockedServer):
     """A round is that of a group, and a worker may move to another one with a push."""
 
-    def __init__(self, scheme: Any, place: Place) -> None:
+    def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
         self.rounds_of: dict[tuple[int, tuple[int, ...]], Round] = {}  # those of the last regrouping
         self.number = 0
@@ -267,25 +267,25 @@ class GroupedServer(ClockedServer):
         self.rounds[src] = self.homes[src] = self.rounds_of[number, group]
         self.rounds[src].members.add(src)
 
-    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         for group in self.rounds_of.values():  # one that it was told to join, and has not yet
             if rank in group.members and group is not self.rounds.get(rank):
                 group.members.discard(rank)
                 if group.came and self.enough(group):
                     self._close(now, group)
-        yield from super().gone(now, rank)
+        yield from super().on_worker_left(now, rank)
 
-    def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         if not self.scheme.written() and self.scheme.regroup:
             self.homes.pop(rank, None)  # it begins alone, until the coordinator knows its speed
             self.since[rank] = math.inf
-        yield from super().came(now, rank)
+        yield from super().on_worker_joined(now, rank)
 
 
 class GroupingCoordinator(Role):
     """Tells every worker whom to meet next."""
 
-    def __init__(self, scheme: Any, place: Place) -> None:
+    def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
         self.regrouper = Regrouper(scheme, place)
 
@@ -297,10 +297,10 @@ class GroupingCoordinator(Role):
             case _:
                 yield from super().on(now, src, message)
 
-    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.regrouper.gone(rank)
         yield from ()
 
-    def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.regrouper.came(rank)
         yield from ()

@@ -6,10 +6,10 @@ way is `mean_server.py`. May import `core/` and `core/validation`.
 """
 
 from paceline.core.collective.algorithms import PEERS, Groups, schedule_for
-from paceline.core.collective.allgather import Share, gathering_for
-from paceline.core.collective.choice import Choice, Fabric, Link, choose, homes_of
+from paceline.core.collective.allgather import GatheredShare, gathering_for
+from paceline.core.collective.choice import Choice, Fabric, LinkCost, choose, homes_of
 from paceline.core.collective.cost_model import Cost, Path, cost_of, groups
-from paceline.core.collective.member import Arithmetic, Outgoing, Part
+from paceline.core.collective.member import Arithmetic, OutgoingPiece, ScheduleExecution
 from paceline.core.collective.schedule import Schedule, Transfer
 
 __all__ = [
@@ -18,13 +18,13 @@ __all__ = [
     "Choice",
     "Cost",
     "Fabric",
+    "GatheredShare",
     "Groups",
-    "Link",
-    "Outgoing",
-    "Part",
+    "LinkCost",
+    "OutgoingPiece",
     "Path",
     "Schedule",
-    "Share",
+    "ScheduleExecution",
     "Transfer",
     "choose",
     "cost_of",

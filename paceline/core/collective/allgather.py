@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterator
 
 from paceline.core.collective.algorithms import Groups, pairwise, schedule_for
-from paceline.core.collective.member import Outgoing
+from paceline.core.collective.member import OutgoingPiece
 from paceline.core.collective.schedule import Schedule, Step, Transfer
 
 
@@ -35,7 +35,7 @@ def _steps(schedule: Schedule, *, straight: bool) -> Iterator[Step]:
             yield tuple(transfers)
 
 
-class Share:
+class GatheredShare:
     """One member's part in passing on the share of `owner`, which has it already: what is given is to be sent."""
 
     def __init__(self, gathering: Schedule, me: int, owner: int, v: object = None, weight: float = 0.0) -> None:
@@ -48,11 +48,11 @@ class Share:
     def done(self) -> bool:
         return not self._comes
 
-    def begin(self) -> Iterator[Outgoing]:
+    def begin(self) -> Iterator[OutgoingPiece]:
         """Comes before any `take`."""
         return self._send() if self.done else iter(())
 
-    def take(self, step: int, src: int, v: object, weight: float) -> Iterator[Outgoing]:
+    def take(self, step: int, src: int, v: object, weight: float) -> Iterator[OutgoingPiece]:
         """From member `src`. Raises ValueError for what is not of this schedule."""
         if (step, src) not in self._comes:
             raise ValueError(f"member {src} sent a share in step {step}")
@@ -63,6 +63,6 @@ class Share:
     def room(self, step: int, src: int) -> None:
         """As of `Part`: none is known before the share is there."""
 
-    def _send(self) -> Iterator[Outgoing]:
+    def _send(self) -> Iterator[OutgoingPiece]:
         for send in self._onward:
-            yield Outgoing(send.dst, send.step, self.v, self.weight)
+            yield OutgoingPiece(send.dst, send.step, self.v, self.weight)

@@ -15,14 +15,14 @@ WORTH_IT = 0.95  # a carrier further down the list has to be at least that much 
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class LinkCost:
     """Measured between two workers: the slowest there is. A `latency_s` of 0 has not been measured."""
 
     latency_s: float = 0.0
     seconds_per_byte: float = 0.0
 
 
-UNMEASURED = Link(1e-4, 1e-9)
+UNMEASURED = LinkCost(1e-4, 1e-9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class Fabric:
     """What the members of a mean stand on: the host of each, the links inside a host and across, the servers."""
 
     homes: tuple[str, ...]
-    within: Link = Link()
-    across: Link = Link()
+    within: LinkCost = LinkCost()
+    across: LinkCost = LinkCost()
     servers: int = 0
 
-    def link(self, a: int, b: int) -> Link:
+    def link(self, a: int, b: int) -> LinkCost:
         link = self.within if self.homes[a] == self.homes[b] else self.across
         return link if link.latency_s else UNMEASURED
 

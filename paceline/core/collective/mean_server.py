@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from paceline.core.effects import Mean, Reply, Tell
 from paceline.core.errors import Diverged
 from paceline.core.message import INCREMENT, Nature, message
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.validation import bounds
 from paceline.core.vector import Vector
 
@@ -131,7 +131,7 @@ class MeanServer(Role):
     are not in it get its result instead of what they asked for, and are not counted.
     """
 
-    def __init__(self, scheme: Any, place: Place) -> None:
+    def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
         self.meetings: dict[Hashable, list[_Meeting]] = {}  # those still open, by tag
         self.kept_at_most: int = getattr(scheme, "means_at_once", 1)
@@ -158,7 +158,7 @@ class MeanServer(Role):
         meeting.add(src, message, functools.partial(self._fault, now))
         return self._go_on_together() if meeting.absent else self._close(meeting)
 
-    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.left.add(rank)
         if self.gate is not None:
             self.gate.gone(rank)
@@ -172,7 +172,7 @@ class MeanServer(Role):
         self._forget_the_abandoned()
         yield from self._go_on_together()
 
-    def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.left.discard(rank)
         if self.gate is not None:
             self.gate.came(rank)

@@ -25,7 +25,7 @@ class Arithmetic(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingPiece:
     """To be sent to member `dst`: the pieces of its receive in `step`, a mean of weight `weight` so far."""
 
     dst: int
@@ -34,7 +34,7 @@ class Outgoing:
     weight: float
 
 
-class Part:
+class ScheduleExecution:
     """Averages `v`, of weight `weight`, into `out`, which is as long: what `begin` and `take` give is to be sent.
 
     Pieces may come in any order; they are taken in in that of the schedule, so the same numbers give the same mean,
@@ -63,11 +63,11 @@ class Part:
         """Sum of the members' weights, once `done`."""
         return self._weights[0]
 
-    def begin(self) -> Iterator[Outgoing]:
+    def begin(self) -> Iterator[OutgoingPiece]:
         """Comes before any `take`."""
         return map(self._outgoing, self._tasks.sends[0])
 
-    def take(self, step: int, src: int, v: Any, weight: float) -> Iterator[Outgoing]:
+    def take(self, step: int, src: int, v: Any, weight: float) -> Iterator[OutgoingPiece]:
         """Pieces from member `src`. Raises ValueError for what is not of this schedule, or of another length."""
         where = self._where.get((step, src))
         if where is None or len(v) != where.stop - where.start:
@@ -79,7 +79,7 @@ class Part:
         """Where the pieces of that receive may be written at once, because nothing else is done with them."""
         return self._out[self._where[step, src]] if (step, src) in self._copied else None
 
-    def _go_on(self) -> Iterator[Outgoing]:
+    def _go_on(self) -> Iterator[OutgoingPiece]:
         receives = self._tasks.receives
         while self._taken < len(receives):
             task = receives[self._taken]
@@ -105,8 +105,8 @@ class Part:
         self._weights[first:stop] = [both] * (stop - first)
         self._written[first:stop] = [True] * (stop - first)
 
-    def _outgoing(self, send: Send) -> Outgoing:
-        return Outgoing(send.dst, send.step, self._now(send.first, send.stop), self._weights[send.first])
+    def _outgoing(self, send: Send) -> OutgoingPiece:
+        return OutgoingPiece(send.dst, send.step, self._now(send.first, send.stop), self._weights[send.first])
 
     def _now(self, first: int, stop: int) -> Any:
         return (self._out if self._written[first] else self._v)[self._slice(first, stop)]

@@ -28,7 +28,7 @@ FIRST_STEP = 6.0
 """The first step of a life may take so many times as long: it compiles, and loads what later ones find loaded."""
 
 
-class State(enum.Enum):
+class MembershipState(enum.Enum):
     ABSENT = "absent"
     JOINING = "joining"  # it said hello; nobody else reckons with it
     COMING = "coming"  # the others are being told
@@ -91,10 +91,10 @@ Decision = Evict[Who] | Announce[Who] | Enter[Who] | Refuse[Who]
 
 
 @dataclass(slots=True)
-class Member(Generic[Who]):
+class MemberRecord(Generic[Who]):
     """`burnt`: the highest incarnation that may not come back. `unaware`: who has not heard yet that it comes."""
 
-    state: State = State.ABSENT
+    state: MembershipState = MembershipState.ABSENT
     incarnation: int = 0
     burnt: int = -1
     view: int = 0
@@ -106,7 +106,7 @@ class Member(Generic[Who]):
     unaware: set[Who] = field(default_factory=set)
 
 
-HERE = (State.COMING, State.TRAINING)
+HERE = (MembershipState.COMING, MembershipState.TRAINING)
 
 
 class Membership(Generic[Who]):
@@ -115,12 +115,12 @@ class Membership(Generic[Who]):
     def __init__(self, patience: Patience | None = None) -> None:
         self.patience = patience or Patience()
         self.view = 0
-        self._members: dict[Who, Member[Who]] = {}
+        self._members: dict[Who, MemberRecord[Who]] = {}
         self._ticked: float | None = None
 
     # ---- looking at it -----------------------------------------------------------------------------------
-    def state(self, who: Who) -> State:
-        return self._members[who].state if who in self._members else State.ABSENT
+    def state(self, who: Who) -> MembershipState:
+        return self._members[who].state if who in self._members else MembershipState.ABSENT
 
     def incarnation(self, who: Who) -> int:
         """Of its present life, or its last one."""
@@ -133,11 +133,11 @@ class Membership(Generic[Who]):
     # ---- coming ------------------------------------------------------------------------------------------
     def hello(self, now: float, who: Who, incarnation: int) -> list[Decision[Who]]:
         """A life says hello. An earlier one that is still here is evicted for it; a burnt one is refused."""
-        member = self._members.setdefault(who, Member())
+        member = self._members.setdefault(who, MemberRecord())
         if incarnation <= member.burnt:
             return [Refuse(who, incarnation, f"life {incarnation} of {who} is over: {member.burnt} are burnt")]
         decisions = self.lost(now, who, member.incarnation, "came back") if incarnation > member.incarnation else []
-        member.state, member.incarnation, member.since = State.JOINING, incarnation, now
+        member.state, member.incarnation, member.since = MembershipState.JOINING, incarnation, now
         member.heard = member.progressed = now
         member.steps, member.step_s = 0, 0.0
         return decisions
@@ -146,17 +146,17 @@ class Membership(Generic[Who]):
         """The run begins with all that are joining; nobody has to be told of anybody."""
         self.view += 1
         for member in self._members.values():
-            if member.state is State.JOINING:
+            if member.state is MembershipState.JOINING:
                 self._enters(now, member)
 
     def ready(self, now: float, who: Who) -> list[Decision[Who]]:
         """A newcomer has what it needs; it enters when all that are here have heard of it."""
         member = self._members[who]
-        if member.state is not State.JOINING:
+        if member.state is not MembershipState.JOINING:
             return []
         self.view += 1
         member.unaware = set(self.here())
-        member.state, member.view = State.COMING, self.view
+        member.state, member.view = MembershipState.COMING, self.view
         return [Announce(who, member.incarnation, self.view), *self._entering(now)]
 
     def acknowledged(self, now: float, who: Who, view: int) -> list[Decision[Who]]:
@@ -169,13 +169,13 @@ class Membership(Generic[Who]):
     def _entering(self, now: float) -> list[Decision[Who]]:
         entering: list[Decision[Who]] = []
         for who, member in self._members.items():
-            if member.state is State.COMING and not member.unaware:
+            if member.state is MembershipState.COMING and not member.unaware:
                 self._enters(now, member)
                 entering.append(Enter(who, member.incarnation, member.view))
         return entering
 
-    def _enters(self, now: float, member: Member[Who]) -> None:
-        member.state, member.since, member.heard, member.progressed = State.TRAINING, now, now, now
+    def _enters(self, now: float, member: MemberRecord[Who]) -> None:
+        member.state, member.since, member.heard, member.progressed = MembershipState.TRAINING, now, now, now
 
     # ---- staying -----------------------------------------------------------------------------------------
     def heard(self, now: float, who: Who) -> None:
@@ -195,7 +195,7 @@ class Membership(Generic[Who]):
     def left(self, now: float, who: Who) -> int:
         """Cleanly: it takes no further part. The view that the others hear of it by."""
         member = self._members[who]
-        member.state, member.since = State.LEFT, now
+        member.state, member.since = MembershipState.LEFT, now
         member.unaware.clear()
         self.view += 1
         return self.view
@@ -203,11 +203,15 @@ class Membership(Generic[Who]):
     def lost(self, now: float, who: Who, incarnation: int, reason: str) -> list[Decision[Who]]:
         """That life of `who` is to end, or has: its connection was reset, somebody cannot reach it, ... Once a life."""
         member = self._members.get(who)
-        if member is None or incarnation != member.incarnation or member.state in (State.LOST, State.ABSENT):
+        if (
+            member is None
+            or incarnation != member.incarnation
+            or member.state in (MembershipState.LOST, MembershipState.ABSENT)
+        ):
             return []
-        known = member.state is not State.JOINING
+        known = member.state is not MembershipState.JOINING
         self.view += known
-        member.state, member.burnt, member.since = State.LOST, incarnation, now
+        member.state, member.burnt, member.since = MembershipState.LOST, incarnation, now
         member.unaware.clear()
         evicted: Decision[Who] = Evict(who, incarnation, self.view, reason, known)
         for other in self._members.values():
@@ -232,19 +236,19 @@ class Membership(Generic[Who]):
         """Who has been without a step for half the time after which it counts as lost."""
         return [who for who, member in self._members.items() if self._stuck(now, member, 0.5)]
 
-    def _stuck(self, now: float, member: Member[Who], part: float = 1.0) -> bool:
+    def _stuck(self, now: float, member: MemberRecord[Who], part: float = 1.0) -> bool:
         patience = self.patience
-        if member.state is not State.TRAINING or math.isinf(patience.stuck_s):
+        if member.state is not MembershipState.TRAINING or math.isinf(patience.stuck_s):
             return False
         limit = max(patience.stuck_s, patience.stuck_steps * member.step_s)
         return now - member.progressed > part * limit * (1.0 if member.steps else FIRST_STEP)
 
-    def _overdue(self, now: float, member: Member[Who]) -> str:
+    def _overdue(self, now: float, member: MemberRecord[Who]) -> str:
         """Why this member counts as lost by now; nothing while it does not."""
         patience = self.patience
-        if member.state in (*HERE, State.JOINING) and now - member.heard > patience.dead_s:
+        if member.state in (*HERE, MembershipState.JOINING) and now - member.heard > patience.dead_s:
             return f"silent for {now - member.heard:.1f} s"
-        if member.state is State.JOINING and now - member.since > patience.join_s:
+        if member.state is MembershipState.JOINING and now - member.since > patience.join_s:
             return f"did not get ready within {patience.join_s:g} s"
         if not self._stuck(now, member):
             return ""

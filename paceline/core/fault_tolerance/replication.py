@@ -20,7 +20,7 @@ from typing import Any
 from paceline.core.effects import Reply, Tell
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import message
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.validation import bounds
 from paceline.core.vector import Vector
 
@@ -62,7 +62,7 @@ class Copies(Role):
 
     def __init__(
         self,
-        place: Place,
+        place: RoleContext,
         *,
         before: int,
         after: int,

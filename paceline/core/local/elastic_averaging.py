@@ -24,7 +24,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.local.local_sgd import AVERAGE, Trainer, memory_parameter
 from paceline.core.message import STATE, Nature, message
 from paceline.core.paramserver.async_server import ArrivalServer
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Scheme, parameter
 from paceline.core.validation import bounds
 
@@ -54,7 +54,7 @@ class ElasticWorker(Trainer):
 
     private: ClassVar[tuple[str, ...]] = ("x",)
 
-    def __init__(self, scheme: Any, place: Place) -> None:
+    def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
         self.x: Any = place.w
         self.alpha: float = scheme.moving_rate(len(place.workers))
@@ -100,7 +100,7 @@ class ElasticServer(ArrivalServer):
 
     takes = Replica
 
-    def __init__(self, scheme: Any, place: Place) -> None:
+    def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
         self.alpha: float = scheme.moving_rate(len(place.workers), of_centre=True)
 

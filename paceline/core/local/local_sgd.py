@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from paceline.core.collective.mean_server import Averaged
 from paceline.core.effects import EVERY_BIT, KEEP, RESET, Effect, Mean, Train, Trained
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import parameter
 from paceline.core.vector import cut, splice
 
@@ -41,7 +41,7 @@ class Trainer(Role):
     when it begins the next round. averaged: parts of the memory of `done` that are averaged already.
     """
 
-    def __init__(self, scheme: Any, place: Place) -> None:
+    def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
         self.round = 0
         self.done: Trained | None = None

@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 from paceline.core.effects import KEEP, RESET, Call, Computed, Effect, Reply, Tell
 from paceline.core.errors import PeerLost
 from paceline.core.message import STATE, Nature, message
-from paceline.core.role import Place, Remembering, Role
+from paceline.core.role import Remembering, Role, RoleContext
 from paceline.core.spans import updated
 from paceline.core.validation import bounds
 from paceline.core.vector import Vector
@@ -81,7 +81,7 @@ class Holder(Role):
     updates_alone = True
     mixed = False
 
-    def __init__(self, scheme: Any, place: Place) -> None:
+    def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
         self.weight = 1.0
         self.most = MASS_MAX * len(self.workers)
@@ -173,21 +173,21 @@ class Holder(Role):
             case _:
                 yield from super().on(now, src, message)
 
-    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.away.add(rank)
         self.poor.clear()  # it may have left what it had to one of them
         yield from ()
 
-    def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.away.discard(rank)
         self.poor.discard(rank)
         yield from ()
 
-    def shown(self) -> dict[str, Any]:
-        return {**super().shown(), "away": sorted(self.away)}
+    def join_state(self) -> dict[str, Any]:
+        return {**super().join_state(), "away": sorted(self.away)}
 
-    def adopt(self, shown: Mapping[str, Any]) -> None:
-        super().adopt(shown)
+    def load_join_state(self, shown: Mapping[str, Any]) -> None:
+        super().load_join_state(shown)
         self.weight, self.away = 0.0, set(shown["away"]) - {self.me}
 
     def leave(self, now: float) -> Iterator[Tell | Reply]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from paceline.core.effects import Reply, Tell
 from paceline.core.message import vector_fields
 from paceline.core.paramserver.gated_server import Pull
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.trace import Applied
 
 
@@ -21,7 +21,7 @@ class ArrivalServer(Role):
 
     takes: ClassVar[type]
 
-    def __init__(self, scheme: Any, place: Place) -> None:
+    def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
         self.version = 0
         self.clocks = dict.fromkeys(self.workers, 0)  # contributions applied, by who takes part
@@ -54,13 +54,13 @@ class ArrivalServer(Role):
         self.seen[src] = self.version
         yield Reply(src, self.answer(src, before))
 
-    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.clocks.pop(rank, None)
         if self.gate is not None:
             self.gate.gone(rank)
         yield from ()
 
-    def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.clocks[rank] = 0
         if self.gate is not None:
             self.gate.came(rank)

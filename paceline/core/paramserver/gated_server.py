@@ -33,8 +33,8 @@ from paceline.core.message import INCREMENT, STATE, Nature, message
 from paceline.core.paramserver.clocks import Clocks
 from paceline.core.paramserver.round import MadeOf, Round
 from paceline.core.paramserver.staleness import Weighting
-from paceline.core.role import Place, Role
-from paceline.core.samples.sample_leases import APPLIED, LATE, REFUSED, Places
+from paceline.core.role import Role, RoleContext
+from paceline.core.samples.sample_leases import APPLIED, LATE, REFUSED, SampleRanges
 from paceline.core.spans import Spans, updated
 from paceline.core.trace import Applied, Decision
 from paceline.core.validation import bounds
@@ -100,7 +100,7 @@ class ClockedServer(Role):
     waits_for_round = True
     goes_back = True
 
-    def __init__(self, scheme: Any, place: Place) -> None:
+    def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
         self.payload: str = getattr(scheme, "payload", GRADIENT)
         self.settled, self.contributing = place.settled, place.contributing
@@ -117,7 +117,7 @@ class ClockedServer(Role):
         self.waiting: dict[int, str | None] = {}  # rank -> the reason it was last told to wait for
         self.own: dict[int, Any] = {}  # x_i by rank, where the payload is weights
         self.shift: dict[int, int | None] = {}  # of a newcomer: its clock here, less what it calls its clock
-        self.done = Places()  # leased samples that are in some update
+        self.done = SampleRanges()  # leased samples that are in some update
         self.unused: Spans = ()  # what the update that is being made leaves alone
         self.unheld: set[int] = set()  # whom another shard holds back for this one, see `among_others`
         self._asks_enough, self._asks_refuse = self._answers("enough"), self._answers("refuse")
@@ -125,20 +125,20 @@ class ClockedServer(Role):
         self._asks_may_go = self._answers("may_go")
         self._one_for_all = self.payload != WEIGHTS and not self._answers("answer")
 
-    def tables(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Who waits for a round is taken back to before its push, which it makes again."""
         clocks = [[rank, clock - (rank in self.homes[rank].came)] for rank, clock in self.clocks.items()]
         seen, shift = list(self.seen.items()), list(self.shift.items())
         tables = {"version": self.version, "clocks": clocks, "seen": seen, "shift": shift, "done": list(self.done)}
         return {**tables, "samples_seen": self.samples_seen}
 
-    def restore(self, tables: dict[str, Any]) -> None:
+    def load_state_dict(self, tables: dict[str, Any]) -> None:
         self.version = tables["version"]
         for rank, clock in tables["clocks"]:
             self.clocks.tick(rank, clock)
         self.seen.update(dict(tables["seen"]))
         self.shift.update(dict(tables["shift"]))
-        self.done = Places(tables.get("done", ()))
+        self.done = SampleRanges(tables.get("done", ()))
         self.samples_seen = tables.get("samples_seen", self.samples_seen)
         self.unheld = set(self.clocks) if tables.get("together") and self.me else set()
 
@@ -204,7 +204,7 @@ class ClockedServer(Role):
             return self._release(now, self.waiting if everybody else freed, together=True)
         return self._release(now, freed)
 
-    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         if rank not in self.clocks:
             return
         if self.gate is not None:
@@ -219,7 +219,7 @@ class ClockedServer(Role):
             self._close(now, group)
         yield from self._release(now, self.waiting, together=True)
 
-    def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         """The newcomer takes part in its old group, if it had one, from its open round on."""
         if rank in self.clocks:
             return

@@ -7,7 +7,7 @@ from typing import Any
 
 from paceline.core.effects import SERVERS, STREAMS, Call, Compute, Effect, Train
 from paceline.core.paramserver.gated_server import DELTA, GRADIENT, Pull, Push, Weights
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 
 
 class ClockedWorker(Role):
@@ -25,7 +25,7 @@ class ClockedWorker(Role):
     servers_count = True
     goes_back = True
 
-    def __init__(self, scheme: Any, place: Place) -> None:
+    def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
         self.steps: int = getattr(scheme, "steps", 1)
         self.payload: str = getattr(scheme, "payload", GRADIENT)
@@ -71,7 +71,7 @@ class ClockedWorker(Role):
         self.w, self.samples_seen = answer.w, answer.samples_seen
         return answer.current
 
-    def undone(self) -> None:
+    def on_rollback(self) -> None:
         """What was to be pushed belongs to weights that are no more. The clock goes on: servers take any later one."""
         self.pushed = None
 

@@ -41,7 +41,7 @@ class Norm(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatePolicy:
+class GradientCheckPolicy:
     """`mode`: off lets everything pass, warn refuses what is not finite, reject what is wild, too.
 
     `strikes`: so many refused of its last STRIKES_OF contributions put a worker out of the run; 0: never.
@@ -66,9 +66,9 @@ class GatePolicy:
         shard: int,
         note: Callable[[Record], None] | None,
         expel: Callable[[int, str], None] | None = None,
-    ) -> SliceGate | None:
+    ) -> SliceGradientCheck | None:
         """The gate of one slice; None where everything passes. expel: takes a rank to put out of the run, and why."""
-        return None if self.mode == OFF else SliceGate(self, norm, workers, shard, note, expel)
+        return None if self.mode == OFF else SliceGradientCheck(self, norm, workers, shard, note, expel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +107,12 @@ class Strikes:
         return f"bad numbers: {which} contributions were refused"
 
 
-class SliceGate:
+class SliceGradientCheck:
     """The gate of one slice, which the trace knows as `shard`."""
 
     def __init__(
         self,
-        policy: GatePolicy,
+        policy: GradientCheckPolicy,
         norm: Norm,
         workers: int,
         shard: int,

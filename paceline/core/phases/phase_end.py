@@ -17,12 +17,12 @@ from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.message import message
 from paceline.core.phases.grammar import Condition
 from paceline.core.phases.phase_role import Inner
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.core.validation import bounds
 
 
 @message("leave.Entered")
-class Entered:
+class PhaseEntered:
     """What I say from now on belongs to `phase`. The coordinator and the servers answer whether that still lasts."""
 
     begins_anew: ClassVar[bool] = True
@@ -53,13 +53,13 @@ AGAIN_MAX = 16
 """A worker that was restarted asks again for the same exchange. Whoever does so for ever would never end its phase."""
 
 
-class Asking(Inner):
+class PermissionToGoOn(Inner):
     """A worker: the box of the phase as it is, but before the work of an exchange it needs leave."""
 
     servers: int  # 0 where there are none
     now = 0.0  # when the last message came
 
-    def __init__(self, scheme: Any, place: Place) -> None:
+    def __init__(self, scheme: Any, place: RoleContext) -> None:
         self.enter()
         super().__init__(scheme, place)
 
@@ -111,7 +111,7 @@ class Asking(Inner):
 
     def tell(self) -> Generator[Effect, Any, bool]:
         """Everybody whom it concerns that this worker is in the phase now. Does that still last?"""
-        entered = Entered(phase=self.phase)
+        entered = PhaseEntered(phase=self.phase)
         lasts: bool = (yield Call(COORDINATOR, entered)).go
         if lasts and self.servers:
             lasts = (yield Call(SERVERS, entered)).go

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from paceline.core.effects import Reply, Tell
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Scheme
 
 
 class Inner(Role):
     """`inner`: the box of the present phase; `scheme.schemes` has the scheme of each."""
 
-    def __init__(self, scheme: Any, place: Place) -> None:
+    def __init__(self, scheme: Any, place: RoleContext) -> None:
         self.phase, self.inner = 0, Role(scheme, place)
         self.left: set[int] = set()
         super().__init__(scheme, place)
@@ -29,7 +29,7 @@ class Inner(Role):
         self.phase = phase
         self.inner = (self.box(own) or Role)(own, dataclasses.replace(self.place, w=w))
         self.inner.keeps_w = True
-        return [effect for rank in sorted(self.left) for effect in self.inner.gone(now, rank)]
+        return [effect for rank in sorted(self.left) for effect in self.inner.on_worker_left(now, rank)]
 
     @property
     def updates_alone(self) -> bool:  # type: ignore[override]
@@ -52,13 +52,13 @@ class Inner(Role):
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
         yield from self.inner.on(now, src, message)
 
-    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.left.add(rank)
-        yield from self.inner.gone(now, rank)
+        yield from self.inner.on_worker_left(now, rank)
 
-    def came(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self.left.discard(rank)
-        yield from self.inner.came(now, rank)
+        yield from self.inner.on_worker_joined(now, rank)
 
     def leave(self, now: float) -> Iterator[Tell | Reply]:
         yield from self.inner.leave(now)

@@ -26,7 +26,7 @@ EPOCHS_KEPT = 2
 """Whole epochs of which it is still known who was given what."""
 
 
-class Places:
+class SampleRanges:
     """A set of places, epoch by epoch, as spans that do not touch."""
 
     def __init__(self, pieces: Iterable[Piece] = ()) -> None:
@@ -172,13 +172,13 @@ class Leases:
         if samples < 1 or size < 1:
             raise ValueError(f"{samples} samples in leases of {size}: both must be 1 or more")
         self.samples, self.size = samples, size
-        self._done, self._left_out, self._suspect = Places(), Places(), Places()
-        self._waiting = Places()  # given back
+        self._done, self._left_out, self._suspect = SampleRanges(), SampleRanges(), SampleRanges()
+        self._waiting = SampleRanges()  # given back
         self._in_vain: dict[int, Data] = {}  # by rank: what was dropped of it since it took a lease
         self._next = (0, 0)
         self._held: dict[int, dict[int, _Held]] = {}  # by rank and life
-        self._given: dict[int, Places] = {}  # by rank: whatever it was given of the epochs from `_kept_from` on
-        self._taken = Places(done := list(done))  # by anybody, likewise
+        self._given: dict[int, SampleRanges] = {}  # by rank: whatever it was given of the epochs from `_kept_from` on
+        self._taken = SampleRanges(done := list(done))  # by anybody, likewise
         self._kept_from = 0
         self._epochs = 0
         self._twice = self._returned = self._dropped = self._undone = 0
@@ -208,7 +208,7 @@ class Leases:
             piece = epoch, start, min(stop, start + self.size)
             self._waiting.discard(piece)
         self._held.setdefault(rank, {}).setdefault(life, _Held()).give(piece)
-        self._given.setdefault(rank, Places()).add(piece)
+        self._given.setdefault(rank, SampleRanges()).add(piece)
         self._taken.add(piece)
         return piece
 
@@ -276,7 +276,7 @@ class Leases:
         still has it. So it has what came too late, if nobody was given it meanwhile.
         """
         # A worker may have claimed what nobody had.
-        now = Places(part for piece in done if self._can_be(piece) for part in self._part(self._taken, piece))
+        now = SampleRanges(part for piece in done if self._can_be(piece) for part in self._part(self._taken, piece))
         for held in [held for lives in self._held.values() for held in lives.values()]:
             again = [(offset, piece) for offset, piece in held.last if not now.within(piece)]
             if held.late:
@@ -393,7 +393,7 @@ class Leases:
         """What of `data` was ever given to `rank`."""
         return tuple(part for piece in data if self._can_be(piece) for part in self._part(self._given.get(rank), piece))
 
-    def _part(self, given: Places | None, piece: Piece) -> Data:
+    def _part(self, given: SampleRanges | None, piece: Piece) -> Data:
         """What of it is in `given`; of old epochs, of which nothing is kept, all."""
         if piece[0] < self._kept_from:
             return (piece,)

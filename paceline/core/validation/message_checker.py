@@ -185,7 +185,7 @@ class Checker:
         seen = self._seen.get(key)
         last = seen.clock if seen else 0
         if ticks.ahead > 1:
-            near = max(last, min(max(clock, int(ticks.low)), last + ticks.ahead))
+            near = max(last, min(max(clock, int(ticks.low)), last + ticks.ahead, COUNT_MAX))
         elif seen is None and self._from_start:
             near = max(1, self._highest(*key[1:]))
         else:

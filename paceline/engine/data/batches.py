@@ -14,7 +14,7 @@ from torch.utils.data import default_collate
 from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
 from paceline.engine.data.dataset import Dataset
-from paceline.engine.data.partition_plan import Shares
+from paceline.engine.data.partition_plan import PartitionPlan
 
 
 class MapStyle(Protocol):
@@ -24,7 +24,7 @@ class MapStyle(Protocol):
     def __getitem__(self, index: int, /) -> Any: ...
 
 
-class Stream(ABC, Iterator[tuple[Tensor, Tensor]]):
+class BatchStream(ABC, Iterator[tuple[Tensor, Tensor]]):
     """Mini-batches (x [b, ...], y [b]) of `data`, on `device`; which samples are in them, subclasses say.
 
     epochs: how many passes; endless where it is None. samples: samples handed out.
@@ -84,7 +84,7 @@ class Stream(ABC, Iterator[tuple[Tensor, Tensor]]):
         return x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
 
 
-class Batches(Stream):
+class Batches(BatchStream):
     """Iterator of (x [b, ...], y [b]) over the share of `rank`, epoch after epoch, on `device`.
 
     b is `batch_size` but for the last batch of an epoch, which holds what is left. Endless, unless `epochs` says
@@ -96,7 +96,7 @@ class Batches(Stream):
     def __init__(
         self,
         data: Dataset | MapStyle,
-        shares: Shares,
+        shares: PartitionPlan,
         rank: int,
         batch_size: int,
         *,

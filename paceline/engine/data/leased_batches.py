@@ -9,7 +9,7 @@ from torch import Tensor
 
 from paceline.core.effects import Data, Piece
 from paceline.core.samples.sample_leases import joined
-from paceline.engine.data.batches import MapStyle, Stream
+from paceline.engine.data.batches import BatchStream, MapStyle
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.partition_plan import epoch_order
 
@@ -17,7 +17,7 @@ ORDERS = 2
 """Epochs whose order is kept: leases of two follow one another at the turn, and after a loss."""
 
 
-class Lender(Protocol):
+class SampleLeaseSource(Protocol):
     """Who gives leases."""
 
     def next(self) -> Piece | None:
@@ -28,7 +28,7 @@ class Lender(Protocol):
         """Whole ones, of which every sample is in an update."""
 
 
-class LeasedBatches(Stream):
+class LeasedBatches(BatchStream):
     """Iterator of (x [b, ...], y [b]) over what `lender` gives, on `device`.
 
     b is `batch_size` but where a lease ends before. `taken` are the samples of the batches since it was emptied.
@@ -37,7 +37,7 @@ class LeasedBatches(Stream):
     def __init__(
         self,
         data: Dataset | MapStyle,
-        lender: Lender,
+        lender: SampleLeaseSource,
         batch_size: int,
         *,
         seed: int,

@@ -41,7 +41,7 @@ LEASES_A_WORKER = 16
 """In an epoch, where nobody says how long they are: short enough that who is slow keeps nobody waiting at its end."""
 
 
-class Shares(ABC):
+class PartitionPlan(ABC):
     """Which samples each rank trains on, the same on every machine."""
 
     @abstractmethod
@@ -54,7 +54,7 @@ class Shares(ABC):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Redrawn(Shares):
+class Redrawn(PartitionPlan):
     """One permutation of all samples per epoch, of which `rank` takes `slices[rank]`."""
 
     slices: tuple[slice, ...]
@@ -71,7 +71,7 @@ class Redrawn(Shares):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Assigned(Shares):
+class Assigned(PartitionPlan):
     """Rank r has the samples `parts[r]` for good, in a new order every epoch."""
 
     parts: tuple[np.ndarray, ...]
@@ -147,7 +147,7 @@ def make_shares(
     labels: np.ndarray | None = None,
     seed: int = 0,
     seconds_per_step: Sequence[float] = (),
-) -> Shares:
+) -> PartitionPlan:
     """Shares of `n` samples among `workers` ranks, as `text` says.
 
     labels: int [n], for class and dirichlet. seconds_per_step: one positive number a rank, for speed.

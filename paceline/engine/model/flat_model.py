@@ -22,13 +22,13 @@ from torch.utils.dlpack import from_dlpack
 
 from paceline.core.errors import ConfigError
 from paceline.core.spans import Spans
-from paceline.engine.model.lazy_load import Awaited, fit
+from paceline.engine.model.lazy_load import LazyWeights, fit
 from paceline.engine.model.trainable import Rest, trained_of
 from paceline.engine.model.used_parameters import Used
 from paceline.engine.sparse.embedding_gradients import SparseParameters
 from paceline.engine.sparse.sparse_vector import AnyFlat, SparseFlat
-from paceline.engine.vectors.buffer_pool import Loan, spare
-from paceline.engine.vectors.chunked import Parts, Rope
+from paceline.engine.vectors.buffer_pool import BufferRef, spare
+from paceline.engine.vectors.chunked import ChunkedVector, Chunks
 from paceline.engine.vectors.flat import Flat
 
 _grad_of = attrgetter("grad")
@@ -57,7 +57,7 @@ class _Gradient:
     def __init__(self, parameters: Sequence[Tensor], device: torch.device) -> None:
         self.tensor = spare(sum(p.numel() for p in parameters), device).zero_()
         self.views = views_of(self.tensor, parameters)
-        self._loan: weakref.ref[Loan] | None = None
+        self._loan: weakref.ref[BufferRef] | None = None
 
     @property
     def lent(self) -> bool:
@@ -66,7 +66,7 @@ class _Gradient:
     def lend(self) -> Flat:
         loan = self._loan() if self._loan is not None else None
         if loan is None:
-            loan = Loan(self.tensor)
+            loan = BufferRef(self.tensor)
             self._loan = weakref.ref(loan)
         return Flat(loan.tensor())
 
@@ -110,7 +110,7 @@ class FlatModel:
         self._loaded_from: weakref.ref[AnyFlat] | None = None
         self._tables: SparseFlat | None = None  # the same, kept: the next load copies the rows that differ from it
         self._loaded_version = -1
-        self._awaited = Awaited(self._parameters, self._w) if fit(module) else None
+        self._awaited = LazyWeights(self._parameters, self._w) if fit(module) else None
         self._idle: list[_Gradient] = []
         self._sparse = SparseParameters(module, self._parameters) if by_rows else None
         # Those whose gradients grow in one buffer.
@@ -168,7 +168,7 @@ class FlatModel:
         if len(w) != self._length:
             raise ValueError(f"{len(w)} weights for a model of {self._length} parameters")
         self._check_place()
-        if late and self._awaited is not None and isinstance(w, Rope) and not w.there:
+        if late and self._awaited is not None and isinstance(w, ChunkedVector) and not w.there:
             arriving: weakref.ref[AnyFlat] = weakref.ref(w)
             before = self._version()
             self.touched()
@@ -279,13 +279,13 @@ class FlatModel:
             if i not in self._used and p.grad is view:
                 p.grad = None
 
-    def lend_arriving(self, what: str) -> tuple[Parts, Tensor]:
+    def lend_arriving(self, what: str) -> tuple[Chunks, Tensor]:
         """The gradient that backward is about to make, parameter by parameter, and the buffer it grows in; not by rows.
 
         Call `zero_grad` before; whoever knows that the gradient of parameter i is complete calls `collect_one(i)` and
         `put(i)`. `what` is named by whoever waits for it in vain.
         """
-        return Parts(self._edges, what=what, home=self._gradient.lend()), self._gradient.tensor
+        return Chunks(self._edges, what=what, home=self._gradient.lend()), self._gradient.tensor
 
     def collect_one(self, i: int) -> None:
         """Bring the gradient of parameter `i` home, likewise."""

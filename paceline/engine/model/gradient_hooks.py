@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from paceline.core.errors import ConfigError
 from paceline.core.spans import Span
 from paceline.engine.model.flat_model import FlatModel
-from paceline.engine.vectors.chunked import Parts, Rope
+from paceline.engine.vectors.chunked import ChunkedVector, Chunks
 
 WAY_OUT = "give --overlap off, or leave overlap=True out of paceline.join"
 
@@ -30,7 +30,7 @@ class Backward:
         self._flat = flat
         self._names = [name for name, _ in flat.layout()]
         self._missing: set[int] = set()
-        self._parts: Parts | None = None
+        self._parts: Chunks | None = None
         self._buffer: Tensor | None = None
         self._version = 0
         self.unused: list[Span] = []  # of the gradient that is under way; complete before the last of it is there
@@ -42,7 +42,7 @@ class Backward:
             if p.requires_grad
         ]
 
-    def open(self, what: str, arrived: Callable[[], None]) -> Rope:
+    def open(self, what: str, arrived: Callable[[], None]) -> ChunkedVector:
         """The gradient of the next backward pass. `arrived` is called whenever more of it is there."""
         self._parts, self._buffer = self._flat.lend_arriving(what)
         self._missing = set(range(len(self._names)))

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.core.errors import Stopped, Undone
-from paceline.engine.vectors.chunked import Rope
+from paceline.engine.vectors.chunked import ChunkedVector
 
 
 def fit(module: nn.Module) -> bool:
@@ -33,14 +33,14 @@ def fit(module: nn.Module) -> bool:
     return all(type(p) is nn.Parameter for p in module.parameters())
 
 
-class Awaited:
+class LazyWeights:
     """Of `parameters`, which lie one after the other in `room`. Any thread may look."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], room: Tensor) -> None:
         self._parameters, self._room = parameters, room
         self._kind = _kind_for(self.bring)
         self._absent: dict[int, tuple[int, int]] = {}  # by identity: where in `room` the numbers will be
-        self._w: Rope | None = None
+        self._w: ChunkedVector | None = None
         self._done: Callable[[int], None] = lambda writes: None
         self._writes = 0
         self._lock = threading.RLock()
@@ -55,7 +55,7 @@ class Awaited:
         """Is there a parameter without its new weights?"""
         return bool(self._absent)
 
-    def begin(self, w: Rope, done: Callable[[int], None]) -> None:
+    def begin(self, w: ChunkedVector, done: Callable[[int], None]) -> None:
         """From now on the weights are `w`. `done` hears how many writes it took, once all parameters have theirs."""
         with self._lock:
             self._w, self._done, self._writes = w, done, 0

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from paceline.core.errors import ConfigError
 from paceline.core.spans import Spans, merged, within
-from paceline.engine.optim.optimizers import CONSTANT, Rule, make_rule, set_numbers, torch_optimizer
+from paceline.engine.optim.optimizers import CONSTANT, ServerOptimizer, make_rule, set_numbers, torch_optimizer
 from paceline.engine.sparse.persistent_table import PersistentTable
 from paceline.engine.sparse.rows import Rows
 from paceline.engine.sparse.sparse_vector import AnyFlat, SparseFlat
@@ -31,7 +31,7 @@ from paceline.engine.vectors.flat import Flat
 _MEMORY = {"sgd": ("momentum_buffer",), "adam": ("exp_avg", "exp_avg_sq"), "adamw": ("exp_avg", "exp_avg_sq")}
 
 
-class Lazy(Rule):
+class Lazy(ServerOptimizer):
     """The rule of `recipe`, lazily. Raises ConfigError for an optimizer that does not work element by element."""
 
     by_rows = True

@@ -29,7 +29,7 @@ _MOMENTS: dict[type, tuple[str, ...]] = {
 }
 
 
-class OptimizerMemory:
+class OptimizerState:
     """Of `optimizer`, over `parameters` in the order of the model's vector."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]) -> None:

@@ -23,7 +23,7 @@ from paceline.core.spans import Spans, within
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.optim import lr_schedule as schedules
 from paceline.engine.optim.lars_lamb import LAMB, LARS
-from paceline.engine.optim.optimizer_state import OptimizerMemory
+from paceline.engine.optim.optimizer_state import OptimizerState
 from paceline.engine.optim.unused_parameters import Pieces, ZeroTensors, kept, without_numbers
 from paceline.engine.specs import MOMENTUM, OPTIMIZERS, OptimizerRecipe, ScheduleRecipe
 from paceline.engine.vectors.buffer_pool import spare
@@ -39,7 +39,7 @@ KINDS: dict[type, str] = {
 }
 
 
-class Rule(ABC):
+class ServerOptimizer(ABC):
     """A learning rate on the clock of samples seen, and what a step does with it.
 
     Calling it gives new weights and leaves `w` and `g` as they are. The schedule's factor is that of the samples seen
@@ -100,7 +100,7 @@ class Rule(ABC):
         self.lr = float(state["lr"])
 
 
-class SGD(Rule):
+class SGD(ServerOptimizer):
     """d = g + lambda w;  v = mu v + d (v = d at first);  w - lr v, or with Nesterov w - lr (d + mu v)."""
 
     v: Flat | None = None
@@ -141,7 +141,7 @@ class SGD(Rule):
         self.v = Flat.copy_of(v) * float(state.get("scale", 1.0)) if isinstance(v, Tensor) else None
 
 
-class TorchRule(Rule):
+class TorchRule(ServerOptimizer):
     """A rule carried out by torch.optim on a fresh copy of the weights. `tensors`: lengths of those in the weights."""
 
     def __init__(
@@ -171,7 +171,9 @@ class TorchRule(Rule):
         self._pieces.load_state({k: v for k, v in state.items() if k not in ("samples_seen", "lr")})
 
 
-def make_rule(recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT, tensors: Sequence[int] = ()) -> Rule:
+def make_rule(
+    recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT, tensors: Sequence[int] = ()
+) -> ServerOptimizer:
     """The rule of `recipe`, for weights made of tensors of these lengths, where that matters to it.
 
     Raises ConfigError for a recipe or schedule that describes none.
@@ -198,7 +200,7 @@ class LocalOptimizer:
         self.lr = recipe.lr
         self._clip_norm = recipe.clip_norm
         self._optimizer = torch_optimizer(recipe, model.flat_parameter, model.tensors)
-        self.memory = OptimizerMemory(self._optimizer, [model.flat_parameter])
+        self.memory = OptimizerState(self._optimizer, [model.flat_parameter])
 
     def step(self, samples_seen: int) -> None:
         """One update with the model's gradient; `samples_seen` by all workers before it sets the learning rate."""

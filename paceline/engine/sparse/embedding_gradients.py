@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from paceline.engine.sparse.rows import HEIGHT_MAX, Rows
 from paceline.engine.sparse.sparse_vector import SparseFlat
-from paceline.engine.sparse.table_layout import Place, Tables
+from paceline.engine.sparse.table_layout import Tables, TableSpan
 from paceline.engine.vectors.flat import Flat
 
 
@@ -23,7 +23,7 @@ class SparseParameters:
         for p in parameters:
             if id(p) in found:
                 self._found.append(p)
-                places.append(Place(at, *p.shape))
+                places.append(TableSpan(at, *p.shape))
             at += p.numel()
         self.where = Tables(at, tuple(places))
 

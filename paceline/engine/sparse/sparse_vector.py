@@ -16,7 +16,7 @@ from torch import Tensor
 
 from paceline.engine.sparse.persistent_table import PersistentTable
 from paceline.engine.sparse.rows import Rows
-from paceline.engine.sparse.table_layout import Place, Tables
+from paceline.engine.sparse.table_layout import Tables, TableSpan
 from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat, FlatMemory
 
@@ -245,7 +245,7 @@ def _packed(v: Flat, where: Tables) -> Flat:
     return Flat(out)
 
 
-def _owned(v: Flat, place: Place) -> PersistentTable:
+def _owned(v: Flat, place: TableSpan) -> PersistentTable:
     buffer = torch.empty(place.height, place.width)
     v[place.start : place.stop].copy_into(buffer.view(-1))
     return PersistentTable.owning(buffer)

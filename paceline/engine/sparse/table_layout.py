@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class TableSpan:
     """`height` rows of `width` elements each, from element `start` on."""
 
     start: int
@@ -26,11 +26,11 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TablePiece:
     """What a cut leaves of a table: `place` in the cut vector, and which rows and columns of the table those are."""
 
     table: int
-    place: Place
+    place: TableSpan
     row: int
     column: int
 
@@ -43,7 +43,7 @@ class Tables:
     """
 
     length: int
-    places: tuple[Place, ...]
+    places: tuple[TableSpan, ...]
 
     def __post_init__(self) -> None:
         at = 0
@@ -79,7 +79,7 @@ class Tables:
     def _dense_before(self, end: int) -> int:
         return end - sum(min(end, place.stop) - place.start for place in self.places if place.start < end)
 
-    def pieces(self, part: slice) -> tuple[Piece, ...]:
+    def pieces(self, part: slice) -> tuple[TablePiece, ...]:
         """What of the tables lies in `part`, in order."""
         return tuple(piece for table, place in enumerate(self.places) for piece in _pieces(table, place, part))
 
@@ -92,17 +92,17 @@ class Tables:
         """That of vectors one after the other. What was one table before a cut stays several."""
         places, at = [], 0
         for one in all:
-            places += [Place(at + p.start, p.height, p.width) for p in one.places]
+            places += [TableSpan(at + p.start, p.height, p.width) for p in one.places]
             at += one.length
         return cls(at, tuple(places))
 
 
-def _pieces(table: int, place: Place, part: slice) -> Iterator[Piece]:
+def _pieces(table: int, place: TableSpan, part: slice) -> Iterator[TablePiece]:
     """The end of a row, whole rows, the beginning of a row: each where there is one."""
     at, stop = max(part.start, place.start), min(part.stop, place.stop)
     while at < stop:
         row, column = divmod(at - place.start, place.width)
         whole = (stop - at) // place.width
         height, width = (whole, place.width) if not column and whole else (1, min(place.width - column, stop - at))
-        yield Piece(table, Place(at - part.start, height, width), row, column)
+        yield TablePiece(table, TableSpan(at - part.start, height, width), row, column)
         at += height * width

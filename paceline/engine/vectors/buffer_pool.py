@@ -1,7 +1,7 @@
 """Room for vectors, used again and again: to the host what torch's caching allocator is to a GPU.
 
 Fresh pages cost more than the arithmetic that fills them, so a buffer is kept when nobody needs it any more. Who
-needs it is not counted here: a buffer is lent as a tensor over the same memory whose storage keeps a `Loan` alive.
+needs it is not counted here: a buffer is lent as a tensor over the same memory whose storage keeps a `BufferRef` alive.
 Every tensor, view, numpy array or memoryview of that memory keeps the storage, so the loan ends exactly when the
 last of them is gone, on whatever thread that happens.
 """
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 
-class Loan:
+class BufferRef:
     """One lending of `buffer`, a contiguous 1-D float32 tensor, or numpy array, of at least one element.
 
     `tensor()` makes a tensor over the buffer's memory that keeps this loan alive. When the last such tensor, and
@@ -84,7 +84,7 @@ class Pool:
         except (KeyError, IndexError):
             self.made += 1
             buffer = self._make(length)
-        return Loan(buffer, self._give_back).tensor()
+        return BufferRef(buffer, self._give_back).tensor()
 
     def _make(self, length: int) -> Tensor:
         room = self.source(4 * length) if self.source else None

@@ -1,4 +1,4 @@
-"""`Rope`: a vector made of parts that come one after the other, and need not lie side by side.
+"""`ChunkedVector`: a vector made of parts that come one after the other, and need not lie side by side.
 
 A gradient whose first layers are still being computed is one, and so are weights of which some servers have not
 answered yet. A Rope is a Flat in every respect: whoever reads numbers waits for those it reads and for no others.
@@ -36,7 +36,7 @@ class _Watch:
         self.action, self.missing = action, missing
 
 
-class Parts:
+class Chunks:
     """What a Rope is made of: part i fills `edges[i]` to `edges[i + 1]`, once somebody `put`s it there.
 
     what, timeout_s: what a wait is for, and how long it may take. home: the buffer in which the parts lie, if there
@@ -64,9 +64,9 @@ class Parts:
         self._watches: dict[int, list[_Watch]] = {}
 
     @property
-    def vector(self) -> Rope:
+    def vector(self) -> ChunkedVector:
         """The whole."""
-        return Rope(self, 0, self.edges[-1])
+        return ChunkedVector(self, 0, self.edges[-1])
 
     # ---- who brings --------------------------------------------------------------------------------------
     def put(self, part: int, v: Flat | None = None) -> None:
@@ -178,12 +178,12 @@ class Parts:
         return [i for i in self._range(start, stop) if there[i] is None and edges[i] < edges[i + 1]]
 
 
-class Rope(Flat):
-    """Elements `start` to `stop` of `parts`, times `scale`. Reading raises what `Parts.wait` does."""
+class ChunkedVector(Flat):
+    """Elements `start` to `stop` of `parts`, times `scale`. Reading raises what `Chunks.wait` does."""
 
     __slots__ = ("_joined", "_parts", "_start", "_stop")
 
-    def __init__(self, parts: Parts, start: int, stop: int, scale: float = 1.0) -> None:
+    def __init__(self, parts: Chunks, start: int, stop: int, scale: float = 1.0) -> None:
         self._parts, self._start, self._stop = parts, start, stop
         self.scale = scale
         self._joined: Tensor | None = None
@@ -223,11 +223,11 @@ class Rope(Flat):
     def __len__(self) -> int:
         return self._stop - self._start
 
-    def _cut(self, start: int, stop: int) -> Rope:
-        return Rope(self._parts, self._start + start, self._start + stop, self.scale)
+    def _cut(self, start: int, stop: int) -> ChunkedVector:
+        return ChunkedVector(self._parts, self._start + start, self._start + stop, self.scale)
 
-    def _scaled(self, scale: float) -> Rope:
-        return Rope(self._parts, self._start, self._stop, scale)
+    def _scaled(self, scale: float) -> ChunkedVector:
+        return ChunkedVector(self._parts, self._start, self._stop, scale)
 
     def copy_into(self, out: Tensor) -> None:
         """Part by part, each as soon as it is there."""
@@ -240,7 +240,7 @@ class Rope(Flat):
             at += len(piece)
 
     def same_as(self, other: object) -> bool:
-        if isinstance(other, Rope):
+        if isinstance(other, ChunkedVector):
             mine, its = (self._start, self._stop, self.scale), (other._start, other._stop, other.scale)
             return self._parts is other._parts and mine == its
         return False
@@ -256,15 +256,15 @@ class RopeMemory(FlatMemory):
         """Without a copy; whoever wants its numbers side by side pays for one then."""
         return rope_of(parts)
 
-    def promise(self, v: Any, edges: Sequence[int], what: str, timeout_s: float) -> Parts | None:
+    def promise(self, v: Any, edges: Sequence[int], what: str, timeout_s: float) -> Chunks | None:
         """Of vectors of this kind only, which arrive in host memory."""
-        return Parts(edges, what=what, timeout_s=timeout_s) if isinstance(v, Flat) else None
+        return Chunks(edges, what=what, timeout_s=timeout_s) if isinstance(v, Flat) else None
 
 
-def rope_of(vectors: Sequence[Flat]) -> Rope:
+def rope_of(vectors: Sequence[Flat]) -> ChunkedVector:
     """`vectors` one after the other."""
     away = next((v.device for v in vectors if v.device.type != "cpu"), None)
-    parts = Parts(list(itertools.accumulate(map(len, vectors), initial=0)), device=away)
+    parts = Chunks(list(itertools.accumulate(map(len, vectors), initial=0)), device=away)
     for part, v in enumerate(vectors):
         parts.put(part, v)
     return parts.vector

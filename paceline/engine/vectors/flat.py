@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paceline.engine.vectors.buffer_pool import Loan, Pool, spare
+from paceline.engine.vectors.buffer_pool import BufferRef, Pool, spare
 from paceline.engine.vectors.pinned_copy import to_host
 
 __all__ = ["Flat", "FlatMemory", "Pool", "spare"]
@@ -275,7 +275,7 @@ class FlatMemory:
 
     def view(self, room: memoryview, over: Callable[[], None]) -> Flat:
         """The numbers in `room`, which nobody may write. `over` is called when the last tensor of them is gone."""
-        return Flat(Loan(np.frombuffer(room, np.float32), lambda _: over()).tensor())
+        return Flat(BufferRef(np.frombuffer(room, np.float32), lambda _: over()).tensor())
 
     def join(self, parts: Sequence[Flat]) -> Flat:
         """One vector; no copy when `parts` lie side by side in one buffer, else one copy a part."""

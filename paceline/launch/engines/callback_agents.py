@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Protocol
 
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.launch.remote.callback_listener import Door
-from paceline.launch.remote.hostfile import Host
+from paceline.launch.remote.callback_listener import CallbackListener
+from paceline.launch.remote.hostfile import HostEntry
 from paceline.launch.remote.launcher import RemoteHost, raise_all, unlike
 from paceline.launch.remote.placement import Placement
-from paceline.launch.remote.protocol import Hello
+from paceline.launch.remote.protocol import AgentHello
 from paceline.live.addresses import is_loopback
 
 END_SECONDS = 5.0
@@ -49,7 +49,7 @@ class Engine(Protocol):
         """What to do where the command cannot be found."""
 
 
-class Starter:
+class EngineCommand:
     """The engine's command, while it runs."""
 
     def __init__(self, engine: Engine, command: Sequence[str]) -> None:
@@ -123,8 +123,8 @@ def called(
     python: str,
     folder: Path,
     seconds: float,
-    late: Callable[[Hello, RemoteHost], None] | None = None,
-) -> Iterator[list[tuple[Hello, RemoteHost]]]:
+    late: Callable[[AgentHello, RemoteHost], None] | None = None,
+) -> Iterator[list[tuple[AgentHello, RemoteHost]]]:
     """`count` agents and what they said of themselves, in the order their engine gave them; gone at the end.
 
     They call `address` of this machine; the ticket lies in `folder`. `late` hears of those that call when all have, if
@@ -133,15 +133,15 @@ def called(
     """
     ticket = folder.absolute() / TICKET
     with contextlib.ExitStack() as open_ones:
-        door = Door(address)
+        door = CallbackListener(address)
         open_ones.callback(door.close)
         folder.mkdir(parents=True, exist_ok=True)
         ticket.unlink(missing_ok=True)
         door.write_ticket(ticket)
         open_ones.callback(ticket.unlink, missing_ok=True)
-        starter = Starter(engine, engine.command(count, agent_command(python, ticket)))
+        starter = EngineCommand(engine, engine.command(count, agent_command(python, ticket)))
         open_ones.callback(starter.close)
-        found: dict[int, tuple[Hello, RemoteHost]] = {}
+        found: dict[int, tuple[AgentHello, RemoteHost]] = {}
         try:
             for lines, hello in door.agents(count, seconds, given_up=starter.why, again=late is not None):
                 host = RemoteHost(hello.host, lines, why_gone=starter.why)
@@ -160,7 +160,9 @@ def called(
 
 
 @contextlib.contextmanager
-def _heard(door: Door, late: Callable[[Hello, RemoteHost], None], why_gone: Callable[[], str]) -> Iterator[None]:
+def _heard(
+    door: CallbackListener, late: Callable[[AgentHello, RemoteHost], None], why_gone: Callable[[], str]
+) -> Iterator[None]:
     """Whoever calls, until the end; gone then."""
     came: list[RemoteHost] = []
 
@@ -194,7 +196,7 @@ def placed_on(callers: Sequence[tuple[str, str]], servers: int, *, apart: int = 
     names = [host for host, _ in callers]
     first = sorted({names.index(name) for name in names[: apart or len(names)]})
     return Placement(
-        hosts=tuple(Host(name=name) for name in names),
+        hosts=tuple(HostEntry(name=name) for name in names),
         workers=tuple(range(apart, len(names))),
         slots=tuple(slots[apart:]),
         servers=tuple(itertools.islice(itertools.cycle(first), servers)),

@@ -37,7 +37,7 @@ EXAMPLE = "--launcher-args 'image=registry/paceline:1 name=night gpu=1 memory=8G
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class KubernetesJob:
     """`image`: has Paceline and the command. `claim`: a PersistentVolumeClaim for what the run leaves.
 
     resources: of each worker, by the names that Kubernetes has for them.
@@ -54,7 +54,7 @@ class Cluster:
         return f"{self.name}-token"
 
 
-def configured(words: Sequence[str]) -> Cluster:
+def configured(words: Sequence[str]) -> KubernetesJob:
     """From --launcher-args. Raises ConfigError."""
     told: dict[str, str] = {}
     known = ("image", "name", "namespace", "claim", *RESOURCES)
@@ -69,7 +69,7 @@ def configured(words: Sequence[str]) -> Cluster:
         told[key] = value
     if "image" not in told:
         raise ConfigError(f"--launcher kubernetes needs an image that has Paceline and the command: {EXAMPLE}")
-    return Cluster(
+    return KubernetesJob(
         image=told["image"],
         name=told.get("name") or f"paceline-{secrets.token_hex(3)}",
         namespace=told.get("namespace", ""),
@@ -79,7 +79,7 @@ def configured(words: Sequence[str]) -> Cluster:
 
 
 def manifests(
-    cluster: Cluster,
+    cluster: KubernetesJob,
     command: Sequence[str],
     *,
     workers: int,
@@ -119,7 +119,7 @@ def manifests(
     }
 
 
-def _service(cluster: Cluster) -> dict[str, Any]:
+def _service(cluster: KubernetesJob) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -133,16 +133,16 @@ def _service(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _job(cluster: Cluster, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+def _job(cluster: KubernetesJob, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(cluster, name), "spec": spec}
 
 
-def _metadata(cluster: Cluster, name: str) -> dict[str, Any]:
+def _metadata(cluster: KubernetesJob, name: str) -> dict[str, Any]:
     told: dict[str, Any] = {"name": name, "labels": {"paceline/run": cluster.name}}
     return told | ({"namespace": cluster.namespace} if cluster.namespace else {})
 
 
-def _pod(cluster: Cluster, part: str, command: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
+def _pod(cluster: KubernetesJob, part: str, command: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
     own_address = {"name": "PACELINE_BIND", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     folders = {"token": TOKEN_FOLDER, "tmp": "/tmp", "shm": "/dev/shm", "work": "/work"}
     container = {
@@ -183,7 +183,7 @@ def _pod(cluster: Cluster, part: str, command: Sequence[str], environment: Mappi
     }
 
 
-def _resources(cluster: Cluster) -> dict[str, Any]:
+def _resources(cluster: KubernetesJob) -> dict[str, Any]:
     """Devices count as limits only; the rest is asked for, and memory bounded."""
     wanted = dict(cluster.resources)
     limits = {key: value for key, value in wanted.items() if key != "cpu"}
@@ -191,7 +191,7 @@ def _resources(cluster: Cluster) -> dict[str, Any]:
 
 
 # ---- to a cluster --------------------------------------------------------------------------------------------
-def create(cluster: Cluster, objects: dict[str, Any]) -> None:
+def create(cluster: KubernetesJob, objects: dict[str, Any]) -> None:
     """A new token, then all objects; over standard input, so that no argument has a secret in it.
 
     What is there already is somebody's, and left as it is. Of what is refused halfway nothing is left that this has

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.launch.remote.hostfile import Host
+from paceline.launch.remote.hostfile import HostEntry
 
 NAME = "mpi"
 
@@ -35,7 +35,7 @@ class Mpi:
         return []
 
 
-def write_hostfile(hosts: Sequence[Host], path: Path) -> None:
+def write_hostfile(hosts: Sequence[HostEntry], path: Path) -> None:
     """As mpirun reads it: a name and its slots a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{host.name} slots={host.slots or 1}\n" for host in hosts), encoding="utf-8")

@@ -35,7 +35,7 @@ SERVER = "server."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Bundle:
     """What Ray sets aside for an agent, by resource, and the labels of the nodes where."""
 
     resources: Mapping[str, float] = field(default_factory=lambda: {"CPU": 1.0})
@@ -48,8 +48,8 @@ class Ray:
 
     address: str = "auto"
     strategy: str = "SPREAD"
-    worker: Place = field(default_factory=Place)
-    server: Place = field(default_factory=Place)
+    worker: Bundle = field(default_factory=Bundle)
+    server: Bundle = field(default_factory=Bundle)
     apart: int = 0
     name: str = NAME
     hint: str = "pip install ray"
@@ -73,7 +73,7 @@ def configured(words: Sequence[str], servers: int = 0) -> Ray:
     Raises ConfigError.
     """
     found = {"address": "auto", "strategy": "SPREAD"}
-    worker, server = Place(), Place()
+    worker, server = Bundle(), Bundle()
     apart = 0
     for word in words:
         key, _, value = word.partition("=")
@@ -86,12 +86,12 @@ def configured(words: Sequence[str], servers: int = 0) -> Ray:
     return Ray(**found, worker=worker, server=server, apart=apart)
 
 
-def _with(place: Place, key: str, value: str, word: str) -> Place:
+def _with(place: Bundle, key: str, value: str, word: str) -> Bundle:
     if key == "label" and ":" in value:
         name, _, of = value.partition(":")
-        return Place(resources=place.resources, labels={**place.labels, name: of})
+        return Bundle(resources=place.resources, labels={**place.labels, name: of})
     with contextlib.suppress(ValueError):
-        return Place(resources={**place.resources, key: float(value)}, labels=place.labels)
+        return Bundle(resources={**place.resources, key: float(value)}, labels=place.labels)
     raise ConfigError(
         f"--launcher-args {word}: write address=HOST:PORT, strategy={'|'.join(STRATEGIES)}, a resource of each worker "
         "such as GPU=1, label=KEY:VALUE of its nodes, or the same for servers, server.CPU=1"
@@ -99,7 +99,7 @@ def _with(place: Place, key: str, value: str, word: str) -> Place:
 
 
 # ---- the driver ------------------------------------------------------------------------------------------
-class Keeper:
+class ActorKeeper:
     """An actor of Ray."""
 
     def run(self, command: list[str], task: int) -> int:
@@ -165,7 +165,7 @@ def _run(ray: Any, given: argparse.Namespace) -> None:
     def start(number: int) -> None:
         bundle = dict(bundles[number])
         lives.begins(number)
-        kind = ray.remote(max_restarts=0, num_cpus=bundle.pop("CPU", 0), num_gpus=bundle.pop("GPU", 0))(Keeper)
+        kind = ray.remote(max_restarts=0, num_cpus=bundle.pop("CPU", 0), num_gpus=bundle.pop("GPU", 0))(ActorKeeper)
         where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number)
         actor = kind.options(resources=bundle, scheduling_strategy=where).remote()
         running[actor.run.remote(given.command, number)] = (number, actor)

@@ -8,25 +8,25 @@ import threading
 from collections.abc import Callable
 
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.launch.remote.launcher import RemoteCrew, RemoteHost, unlike
-from paceline.launch.remote.protocol import Hello
+from paceline.launch.remote.launcher import RemoteHost, RemoteLauncher, unlike
+from paceline.launch.remote.protocol import AgentHello
 
 
 class Returning:
     """Those who have come wait until there is a crew to join."""
 
     def __init__(self) -> None:
-        self._come: queue.SimpleQueue[tuple[Hello, RemoteHost]] = queue.SimpleQueue()
+        self._come: queue.SimpleQueue[tuple[AgentHello, RemoteHost]] = queue.SimpleQueue()
 
-    def come(self, hello: Hello, host: RemoteHost) -> None:
+    def come(self, hello: AgentHello, host: RemoteHost) -> None:
         """It has called; from any thread."""
         self._come.put((hello, host))
 
-    def join(self, crew: RemoteCrew, begin: Callable[[RemoteHost, int], None]) -> None:
+    def join(self, crew: RemoteLauncher, begin: Callable[[RemoteHost, int], None]) -> None:
         """Let all who come join `crew` from now on. `begin` gets an agent ready that is to have that number."""
         threading.Thread(target=self._run, args=(crew, begin), name="returning", daemon=True).start()
 
-    def _run(self, crew: RemoteCrew, begin: Callable[[RemoteHost, int], None]) -> None:
+    def _run(self, crew: RemoteLauncher, begin: Callable[[RemoteHost, int], None]) -> None:
         while True:
             hello, host = self._come.get()
             try:

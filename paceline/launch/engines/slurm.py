@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paceline.core.errors import ConfigError
-from paceline.launch.remote.hostfile import Host
+from paceline.launch.remote.hostfile import HostEntry
 
 NAME = "slurm"
 HETJOB = "hetjob"
@@ -38,7 +38,7 @@ class Slurm:
     tasks: agents of each group of a heterogeneous job, those of group 0 for servers only; empty for any other job.
     """
 
-    hosts: tuple[Host, ...] = ()
+    hosts: tuple[HostEntry, ...] = ()
     inside: bool = False
     extra: tuple[str, ...] = ()
     tasks: tuple[int, ...] = ()

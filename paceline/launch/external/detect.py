@@ -1,7 +1,7 @@
 """Processes that somebody else starts, one by one: what torchrun, Slurm, MPI and Grid Engine tell each of its number,
 and what MXNet's and ESync's manuals have one set by hand.
 
-Pure: from an environment to a `Hand`, or to what is wrong with it.
+Pure: from an environment to a `ExternalProcess`, or to what is wrong with it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ STARTERS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hand:
+class ExternalProcess:
     """A process that was started by hand, or by somebody who knows nothing of Paceline.
 
     kind: scheduler, server or worker; number: its rank or shard, -1 where it is to be given one. leads: it brings the
@@ -86,7 +86,7 @@ class Hand:
     verbose: int = 0
 
 
-def by_hand(environment: Mapping[str, str]) -> Hand | None:
+def by_hand(environment: Mapping[str, str]) -> ExternalProcess | None:
     """How this process was started; None for one that is alone, or was started by Paceline. Raises ConfigError."""
     if "PACELINE_COORDINATOR" in environment:
         return None
@@ -100,7 +100,7 @@ def by_hand(environment: Mapping[str, str]) -> Hand | None:
     return None
 
 
-def _of_rank(names: Names, environment: Mapping[str, str]) -> Hand | None:
+def _of_rank(names: Names, environment: Mapping[str, str]) -> ExternalProcess | None:
     workers = int(environment[names.count])
     if workers < 2:
         return None
@@ -115,7 +115,7 @@ def _of_rank(names: Names, environment: Mapping[str, str]) -> Hand | None:
     number = int(environment[names.rank]) - names.first
     if not 0 <= number < workers:
         raise ConfigError(f"{names.rank}={environment[names.rank]}: there are {workers} processes, by {names.count}")
-    return Hand(
+    return ExternalProcess(
         starter=names.starter,
         kind=WORKER,
         number=number,
@@ -138,7 +138,7 @@ def _port(names: Names, environment: Mapping[str, str]) -> int:
     return _number(environment, "MASTER_PORT", PORT, 1, PORT_MAX - above) + above
 
 
-def _of_paceline(environment: Mapping[str, str]) -> Hand:
+def _of_paceline(environment: Mapping[str, str]) -> ExternalProcess:
     """Our own names, for whoever starts parties by a template: who leads, with all servers; and workers."""
     role, leader = environment["PACELINE_ROLE"], environment.get("PACELINE_LEADER", "")
     host, _, port_said = leader.rpartition(":")
@@ -147,7 +147,7 @@ def _of_paceline(environment: Mapping[str, str]) -> Hand:
     port = _number({"PACELINE_LEADER's port": port_said}, "PACELINE_LEADER's port", 0, 1, PORT_MAX)
     workers = _number(environment, "PACELINE_WORKERS", 1, least=1)
     own = "PACELINE_RANK" if environment.get("PACELINE_RANK") else "JOB_COMPLETION_INDEX"
-    return Hand(
+    return ExternalProcess(
         starter="hand",
         kind=role,
         leads=role == SCHEDULER,
@@ -162,7 +162,7 @@ def _of_paceline(environment: Mapping[str, str]) -> Hand:
     )
 
 
-def _of_mxnet(environment: Mapping[str, str]) -> Hand:
+def _of_mxnet(environment: Mapping[str, str]) -> ExternalProcess:
     role = environment["DMLC_ROLE"]
     if role not in (SCHEDULER, SERVER, WORKER):
         raise ConfigError(f"DMLC_ROLE={role}: must be scheduler, server or worker")
@@ -174,7 +174,7 @@ def _of_mxnet(environment: Mapping[str, str]) -> Hand:
         WORKER: _number(environment, "DMLC_NUM_WORKER", 1, least=1),
         SERVER: _number(environment, "DMLC_NUM_SERVER", 1, least=int(role == SERVER)),
     }
-    return Hand(
+    return ExternalProcess(
         starter="mxnet",
         kind=role,
         leads=role == SCHEDULER,

@@ -12,7 +12,6 @@ import dataclasses
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -23,16 +22,17 @@ import msgspec
 
 from paceline import config as configuration
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.launch.external.detect import SCHEDULER, Hand, by_hand
+from paceline.launch.external.detect import SCHEDULER, ExternalProcess, by_hand
 from paceline.launch.external.rendezvous import secret_of, ticket_of, with_job
 from paceline.launch.local.fork_server import die_with_parent
 from paceline.launch.local.interfaces import resolve
 from paceline.launch.remote import protocol
 from paceline.launch.remote.agent import hello
 from paceline.launch.remote.callback_listener import enter_once, ticket_from
-from paceline.launch.remote.protocol import Beating, Lines, Request, hang_up
+from paceline.launch.remote.protocol import Heartbeat, MessageStream, Request, hang_up
 from paceline.live.addresses import is_loopback
-from paceline.runtime.spec.process_spec import Seat
+from paceline.live.same_host.temporary_folder import TemporaryFolder
+from paceline.runtime.spec.process_spec import ProcessSpec
 
 CALLING_SECONDS = 300.0
 AGAIN_SECONDS = 0.2
@@ -40,17 +40,17 @@ LAST_SECONDS = 30.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class Assignment:
     """What a caller was given. `lines` stay open for as long as it takes part."""
 
     config: dict[str, dict[str, Any]]
-    seat: Seat
-    lines: Lines[Request]
-    beat: Beating
+    seat: ProcessSpec
+    lines: MessageStream[Request]
+    beat: Heartbeat
 
     def leave(self, code: int = 0) -> None:
         """This process ends with that exit code."""
-        self.lines.say(protocol.Over(code=code))
+        self.lines.say(protocol.RunOver(code=code))
         self.close()
 
     def close(self) -> None:
@@ -58,37 +58,37 @@ class Place:
         hang_up(self.lines)
 
 
-def come(hand: Hand, leader: subprocess.Popen[bytes] | None = None, *, prepare_s: float = 0.0) -> Place:
+def come(hand: ExternalProcess, leader: subprocess.Popen[bytes] | None = None, *, prepare_s: float = 0.0) -> Assignment:
     """Call who leads, who may not be there yet, and take a seat; `leader` is its process, where that is known.
 
     prepare_s: how long who leads may take to get ready, before it gives out seats. Raises ConfigError, PacelineError.
     """
     lines, address = _call(hand, leader)
-    beat = Beating(lines)
+    beat = Heartbeat(lines)
     patience_s = CALLING_SECONDS + prepare_s
     deadline = time.monotonic() + patience_s
     start = lines.hear(patience_s, deadline=deadline)
-    if not isinstance(start, protocol.Start):
+    if not isinstance(start, protocol.StartProcess):
         beat.close()
-        if isinstance(start, protocol.Refused):
+        if isinstance(start, protocol.AgentRefused):
             hang_up(lines)
             raise ConfigError(f"this process {start.why}")
         if start is None and time.monotonic() >= deadline:
             raise PacelineError(f"waited {patience_s:.0f} s for a seat as {hand.kind} at {_where(hand)}: all are taken")
         raise PacelineError(f"the run at {_where(hand)} is over, or has another process for this seat as {hand.kind}")
-    seat = Seat.from_json(start.seat)
+    seat = ProcessSpec.from_json(start.seat)
     bind = resolve(hand.interface, "the interface") if hand.interface else address
     seat = dataclasses.replace(seat, bind=bind if not is_loopback(seat.bind) else seat.bind, slot=hand.slot)
     if start.keys:
         seat = _at_home(seat, start.keys)
-    return Place(start.config, seat, lines, beat)
+    return Assignment(start.config, seat, lines, beat)
 
 
-def _at_home(seat: Seat, keys: Mapping[str, str]) -> Seat:
+def _at_home(seat: ProcessSpec, keys: Mapping[str, str]) -> ProcessSpec:
     """With keys on this host, in a folder that goes with this process."""
     from paceline.live.security.certificate_authority import write_secret
 
-    folder = tempfile.TemporaryDirectory(prefix="paceline-seat-")
+    folder = TemporaryFolder("seat")
     _FOLDERS.append(folder)
     place = Path(folder.name, "credentials")
     place.mkdir(mode=0o700)
@@ -100,8 +100,8 @@ def _at_home(seat: Seat, keys: Mapping[str, str]) -> Seat:
 _FOLDERS: list[Any] = []  # removed when the process ends
 
 
-def _call(hand: Hand, leader: subprocess.Popen[bytes] | None) -> tuple[Lines[Request], str]:
-    def who() -> protocol.Hello:
+def _call(hand: ExternalProcess, leader: subprocess.Popen[bytes] | None) -> tuple[MessageStream[Request], str]:
+    def who() -> protocol.AgentHello:
         return msgspec.structs.replace(hello(), kind=hand.kind, task=hand.number)
 
     secret = secret_of(hand)
@@ -123,12 +123,12 @@ def _call(hand: Hand, leader: subprocess.Popen[bytes] | None) -> tuple[Lines[Req
         waiting.wait(AGAIN_SECONDS)
 
 
-def _where(hand: Hand) -> str:
+def _where(hand: ExternalProcess) -> str:
     return f"{hand.host}, port {hand.port}" if hand.host else "this host"
 
 
 # ---- the lives of processes ----------------------------------------------------------------------------------
-def find_place() -> Place | None:
+def find_place() -> Assignment | None:
     """For a script: its place, if somebody has started it in a row with others.
 
     Rank 0 starts who leads first. The scheduler and servers of MXNet's manual starts do their part here, and end.
@@ -147,7 +147,7 @@ def find_place() -> Place | None:
     return place
 
 
-def take_part(place: Place) -> int:
+def take_part(place: Assignment) -> int:
     """A party of Paceline's own, to its end; the exit code."""
     from paceline.runtime import process_main
 
@@ -157,7 +157,7 @@ def take_part(place: Place) -> int:
     return code
 
 
-def start_leader(hand: Hand, values: Mapping[str, Any], *, trains: bool) -> subprocess.Popen[bytes]:
+def start_leader(hand: ExternalProcess, values: Mapping[str, Any], *, trains: bool) -> subprocess.Popen[bytes]:
     """A process beside rank 0, which waits for it at its own end."""
     process = subprocess.Popen(
         [sys.executable, "-m", "paceline.launch.external.leader"], stdin=subprocess.PIPE, preexec_fn=die_with_parent

@@ -24,27 +24,29 @@ import msgspec
 from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.launch.external.detect import Hand
+from paceline.launch.external.detect import ExternalProcess
 from paceline.launch.external.rendezvous import secret_of, ticket_of
 from paceline.launch.local.interfaces import resolve
-from paceline.launch.local.launcher import LocalCrew, LocalHost
+from paceline.launch.local.launcher import LocalHost, LocalLauncher
 from paceline.launch.local.train import Silent, conductor_of, new_folder
 from paceline.launch.remote import protocol
-from paceline.launch.remote.callback_listener import Caller, Door
+from paceline.launch.remote.callback_listener import CallbackListener, Caller
 from paceline.launch.remote.launcher import keys_of, unlike
-from paceline.launch.remote.protocol import Event, Lines, hang_up
+from paceline.launch.remote.protocol import Event, MessageStream, hang_up
 from paceline.live.addresses import is_loopback
 from paceline.live.party import Party
 from paceline.observe.terminal.number_format import left_text
-from paceline.observe.terminal.progress import View, make_view
-from paceline.runtime.spec.launcher import Ended
-from paceline.runtime.spec.process_spec import Seat
+from paceline.observe.terminal.progress import ProgressDisplay, make_view
+from paceline.runtime.spec.launcher import ProcessEnded
+from paceline.runtime.spec.process_spec import ProcessSpec
 
 
-class HandCrew:
+class ExternalLauncher:
     """Parties that come by themselves; those of other kinds are `local`'s."""
 
-    def __init__(self, door: Door, hand: Hand, local: LocalCrew | None, *, trains: bool = False) -> None:
+    def __init__(
+        self, door: CallbackListener, hand: ExternalProcess, local: LocalLauncher | None, *, trains: bool = False
+    ) -> None:
         """`local` may be missing where somebody starts servers, too, and there is no evaluator.
 
         trains: parties are `paceline train`'s own, and have its data; those of scripts are nobody else's affair.
@@ -52,18 +54,18 @@ class HandCrew:
         self._trains = trains
         self._kinds = {"worker"} if hand.own_servers else {"worker", "server"}
         self._local = local
-        self.ended: queue.SimpleQueue[Ended] = local.ended if local else queue.SimpleQueue()
+        self.ended: queue.SimpleQueue[ProcessEnded] = local.ended if local else queue.SimpleQueue()
         self._lock = threading.Lock()
         self._callers: list[Caller] = []  # who has no seat
-        self._wanted: list[tuple[Config, Seat]] = []  # seats that nobody has taken
-        self._taken: dict[str, Lines[Event]] = {}
+        self._wanted: list[tuple[Config, ProcessSpec]] = []  # seats that nobody has taken
+        self._taken: dict[str, MessageStream[Event]] = {}
         self._door = door
         threading.Thread(target=self._receive, name="door", daemon=True).start()
 
     def prepare(self, config: Config) -> int:
         return self._local.prepare(config, ()) if self._local and self._trains else 1
 
-    def start(self, config: Config, seat: Seat) -> None:
+    def start(self, config: Config, seat: ProcessSpec) -> None:
         if seat.who.kind not in self._kinds:
             assert self._local is not None
             self._local.start(config, seat)
@@ -109,7 +111,7 @@ class HandCrew:
         lines, hello = caller
         who = f"{hello.kind} {hello.task}" if hello.task >= 0 else hello.kind
         print(f"paceline: {who} ({hello.host}, pid {hello.pid}) is refused: it {problem}", file=sys.stderr, flush=True)
-        lines.say(protocol.Refused(why=problem))
+        lines.say(protocol.AgentRefused(why=problem))
         threading.Thread(target=_drain, args=(lines,), name="refused", daemon=True).start()
 
     def _forget(self, callers: Sequence[Caller]) -> None:
@@ -130,35 +132,37 @@ class HandCrew:
                     self._callers.remove(ours[0])
                     self._seat(config, seat, *ours[0])
 
-    def _seat(self, config: Config, seat: Seat, lines: Lines[Event], caller: protocol.Hello) -> None:
+    def _seat(
+        self, config: Config, seat: ProcessSpec, lines: MessageStream[Event], caller: protocol.AgentHello
+    ) -> None:
         self._taken[seat.party] = lines
-        told = protocol.Start(config=configuration.to_dict(config), seat=seat.to_json(), keys=keys_of(seat))
+        told = protocol.StartProcess(config=configuration.to_dict(config), seat=seat.to_json(), keys=keys_of(seat))
         lines.say(told)
         threading.Thread(target=self._follow, args=(seat, lines, caller), name=seat.party, daemon=True).start()
 
-    def _follow(self, seat: Seat, lines: Lines[Event], caller: protocol.Hello) -> None:
+    def _follow(self, seat: ProcessSpec, lines: MessageStream[Event], caller: protocol.AgentHello) -> None:
         who, how = f"{seat.party} ({caller.host}, pid {caller.pid})", "is gone"
         while (event := lines.hear()) is not None:
-            if isinstance(event, protocol.Over):
+            if isinstance(event, protocol.RunOver):
                 how = f"ended with exit code {event.code}" if event.code else ""
         if self._taken.get(seat.party) is lines:
             del self._taken[seat.party]
-        self.ended.put(Ended(who=seat.who, why=f"{who} {how}" if how else ""))
+        self.ended.put(ProcessEnded(who=seat.who, why=f"{who} {how}" if how else ""))
 
 
-def _drain(lines: Lines[Event]) -> None:
+def _drain(lines: MessageStream[Event]) -> None:
     """Until the other side hangs up, or is silent for long: a close of ours could overtake what was said last."""
     while lines.hear() is not None:
         pass
 
 
 def lead(
-    hand: Hand,
+    hand: ExternalProcess,
     values: Mapping[str, Mapping[str, Any]],
     *,
     trains: bool,
     run: Callable[[Any], int],
-    view: View,
+    view: ProgressDisplay,
 ) -> int:
     """Lead the run until it is over, as `run` has it, who is given the conductor; the exit code.
 
@@ -174,7 +178,7 @@ def lead(
     secret = secret_of(hand)
     port = 0 if not hand.host else hand.port
     with contextlib.ExitStack() as stack:
-        door = Door(config.cluster.bind, port, secret)
+        door = CallbackListener(config.cluster.bind, port, secret)
         stack.callback(door.close)
         if not secret:
             path = ticket_of(hand)
@@ -182,12 +186,12 @@ def lead(
             door.write_ticket(path)
             stack.callback(path.unlink, missing_ok=True)
         host = stack.enter_context(LocalHost()) if trains or hand.own_servers else None
-        crew = HandCrew(door, hand, host.crew() if host else None, trains=trains)
+        crew = ExternalLauncher(door, hand, host.crew() if host else None, trains=trains)
         conductor = conductor_of(config, crew, view, evaluator=trains, open_seats=True)
         return run(conductor)
 
 
-def with_numbers(hand: Hand, values: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+def with_numbers(hand: ExternalProcess, values: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """`values` with as many workers and servers as were started, or are to be."""
     numbers = {"workers": hand.workers, "servers": hand.servers}
     if hand.begin_with:
@@ -195,7 +199,7 @@ def with_numbers(hand: Hand, values: Mapping[str, Mapping[str, Any]]) -> dict[st
     return {**values, "cluster": {**values.get("cluster", {}), **numbers}}
 
 
-def _listens_on(hand: Hand) -> str:
+def _listens_on(hand: ExternalProcess) -> str:
     if not hand.host:
         return "127.0.0.1"
     if hand.interface:
@@ -209,7 +213,7 @@ def _listens_on(hand: Hand) -> str:
     return address
 
 
-def led(hand: Hand, values: Mapping[str, Any], *, trains: bool) -> int:
+def led(hand: ExternalProcess, values: Mapping[str, Any], *, trains: bool) -> int:
     """`lead`, for a process of its own: ends in order at SIGTERM and SIGINT."""
 
     def run(conductor: Any) -> int:
@@ -230,7 +234,7 @@ def led(hand: Hand, values: Mapping[str, Any], *, trains: bool) -> int:
 
 def _main() -> int:
     told = msgspec.json.decode(sys.stdin.buffer.read())
-    return led(msgspec.convert(told["hand"], Hand), told["values"], trains=told["trains"])
+    return led(msgspec.convert(told["hand"], ExternalProcess), told["values"], trains=told["trains"])
 
 
 if __name__ == "__main__":

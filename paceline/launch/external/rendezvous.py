@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from paceline.core.errors import ConfigError
-from paceline.launch.external.detect import Hand
+from paceline.launch.external.detect import ExternalProcess
 from paceline.live.addresses import is_loopback
 from paceline.runtime.run_folder.status_file import fields_of
 
@@ -19,7 +19,7 @@ TOKEN_CHARACTERS_MIN = 32
 HOW = "make one by `openssl rand -hex 32 > token; chmod 600 token`, copy it to every host, and set " + TOKEN
 
 
-def secret_of(hand: Hand) -> str:
+def secret_of(hand: ExternalProcess) -> str:
     """What everybody has in a file; empty on one host, where none is needed. Raises ConfigError."""
     if not hand.host or is_loopback(hand.host):
         return ""
@@ -45,7 +45,7 @@ def shared_secret(why: str) -> str:
     return text
 
 
-def with_job(hand: Hand) -> Hand:
+def with_job(hand: ExternalProcess) -> ExternalProcess:
     """MPICH and Intel MPI tell no name of the job: here it is that of their proxy on this host.
 
     The proxy is the first ancestor that has no rank itself; a shell between them has one.
@@ -59,7 +59,7 @@ def with_job(hand: Hand) -> Hand:
     return dataclasses.replace(hand, job=f"{hand.job}-{proxy}")
 
 
-def ticket_of(hand: Hand) -> Path:
+def ticket_of(hand: ExternalProcess) -> Path:
     """In a folder that nobody else can enter. Raises ConfigError."""
     folder = Path(tempfile.gettempdir(), f"paceline-{os.getuid()}")
     with contextlib.suppress(FileExistsError):

@@ -28,7 +28,7 @@ from paceline.core.errors import ConfigError
 from paceline.live import party
 
 if TYPE_CHECKING:
-    from paceline.runtime.spec.process_spec import Seat
+    from paceline.runtime.spec.process_spec import ProcessSpec
 
 PREFIX = "PACELINE_"
 
@@ -36,7 +36,7 @@ Environment = Mapping[str, Mapping[str, str]]
 """Variables by kind of party."""
 
 
-def environment_of(seat: Seat, token_file: Path) -> dict[str, str]:
+def environment_of(seat: ProcessSpec, token_file: Path) -> dict[str, str]:
     """What the process at `seat` finds in its environment."""
     values = {
         "COORDINATOR": seat.coordinator,
@@ -77,7 +77,7 @@ def split_environment(items: Sequence[str], ours: Mapping[str, str]) -> tuple[di
     return everybody, by_role
 
 
-def seat_from(environment: Mapping[str, str]) -> Seat | None:
+def seat_from(environment: Mapping[str, str]) -> ProcessSpec | None:
     """The seat described there; None for a process that is alone. Raises ConfigError when something is wrong."""
     if PREFIX + "COORDINATOR" not in environment:
         return None
@@ -88,13 +88,13 @@ def seat_from(environment: Mapping[str, str]) -> Seat | None:
             raise ConfigError(f"{PREFIX}COORDINATOR is set, so {PREFIX}{name} must be too; see `paceline launch`")
         return value
 
-    from paceline.runtime.spec.process_spec import Seat
+    from paceline.runtime.spec.process_spec import ProcessSpec
 
     try:
         rank, workers = int(get("RANK")), int(get("WORKERS"))
         if not 0 <= rank < workers:
             raise ConfigError(f"{PREFIX}RANK={rank}: ranks of {workers} workers go from 0 to {workers - 1}")
-        return Seat(
+        return ProcessSpec(
             party=str(party.worker(rank)),
             workers=workers,
             servers=int(get("SERVERS", "1")),

@@ -148,9 +148,9 @@ class ForkServer:
 
             from paceline import config as configuration
             from paceline.runtime import process_main as job
-            from paceline.runtime.spec.process_spec import Seat
+            from paceline.runtime.spec.process_spec import ProcessSpec
 
-            code = job.main(configuration.build(config), Seat.from_json(seat))
+            code = job.main(configuration.build(config), ProcessSpec.from_json(seat))
         except BaseException:
             traceback.print_exc()
         finally:

@@ -25,10 +25,10 @@ from paceline.launch.local.environment import Environment
 from paceline.launch.local.interfaces import for_nccl
 from paceline.live.party import Party
 from paceline.runtime.spec.devices import Placed, all_workers, check_devices, check_without_gpus, depend_on_gpus
-from paceline.runtime.spec.launcher import Ended, how_ended
+from paceline.runtime.spec.launcher import ProcessEnded, how_ended
 
 if TYPE_CHECKING:
-    from paceline.runtime.spec.process_spec import Seat
+    from paceline.runtime.spec.process_spec import ProcessSpec
 
 PREPARE_SECONDS = 120.0
 COMPILE_SECONDS = 780.0  # more, for codecs: they are compiled once on a machine, and on a busy one that takes minutes
@@ -53,17 +53,17 @@ class LocalHost:
         )
         theirs.close()
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self._crew: LocalCrew | None = None
+        self._crew: LocalLauncher | None = None
         self._has_started = False
         self._reader = threading.Thread(target=self._read, name="fork server", daemon=True)
         self._reader.start()
 
-    def crew(self, environment: Environment | None = None, *, warm: bool = True) -> LocalCrew:
+    def crew(self, environment: Environment | None = None, *, warm: bool = True) -> LocalLauncher:
         """For the next run; `environment` is what parties of a kind find in theirs.
 
         warm: import torch for them right away, which takes seconds, beside what the caller does until it `prepare`s.
         """
-        self._crew = LocalCrew(self, environment or {})
+        self._crew = LocalLauncher(self, environment or {})
         if warm:
             self.ask(do="warm")
         return self._crew
@@ -113,11 +113,11 @@ class LocalHost:
         self._answers.put({"event": "error", "why": "the process that starts the others has ended"})
 
 
-class LocalCrew:
+class LocalLauncher:
     """The processes of one run."""
 
     def __init__(self, host: LocalHost, environment: Environment) -> None:
-        self.ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+        self.ended: queue.SimpleQueue[ProcessEnded] = queue.SimpleQueue()
         self._host, self._environment = host, environment
         self._pids: dict[str, int] = {}
         self._alive: set[str] = set()
@@ -142,7 +142,7 @@ class LocalCrew:
             check_devices(config, workers, int(answer["gpus"]))
         return int(answer["train_samples"])
 
-    def start(self, config: Config, seat: Seat) -> None:
+    def start(self, config: Config, seat: ProcessSpec) -> None:
         log = safe_join(config.run.out, "logs", f"{seat.party.replace(' ', '-')}.log")
         with self._change:
             self._alive.add(seat.party)
@@ -166,7 +166,7 @@ class LocalCrew:
             self._alive.discard(party)
             self._change.notify_all()
         why = "" if self._ending else death(party, event["pid"], event["code"], self._logs[party])
-        self.ended.put(Ended(who=Party.parse(party), why=why))
+        self.ended.put(ProcessEnded(who=Party.parse(party), why=why))
 
     def busy(self) -> bool:
         return False

@@ -19,22 +19,22 @@ from paceline.core.errors import ConfigError
 from paceline.launch.local.environment import Environment, environment_of
 from paceline.launch.local.fork_server import die_with_parent
 from paceline.launch.local.interfaces import for_nccl
-from paceline.launch.local.launcher import LocalCrew
+from paceline.launch.local.launcher import LocalLauncher
 from paceline.live.party import Party
 from paceline.runtime.spec.devices import all_workers, check_without_gpus
-from paceline.runtime.spec.launcher import Ended, how_ended
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.launcher import ProcessEnded, how_ended
+from paceline.runtime.spec.process_spec import ProcessSpec
 
 LAST_LINES_SECONDS = 1.0  # for what a process that has ended printed
 
 
-class ScriptCrew:
+class ScriptLauncher:
     """Starts `command` once a worker, with its seat in the environment; what it prints is told line by line."""
 
     def __init__(
         self,
         command: Sequence[str],
-        servers: LocalCrew,
+        servers: LocalLauncher,
         said: Callable[[str, str], None],
         environment: Environment | None = None,
     ) -> None:
@@ -56,7 +56,7 @@ class ScriptCrew:
         program = shutil.which(self._command[0], path=programs_path())
         return program is not None and Path(program).parent == Path(sys.executable).parent
 
-    def start(self, config: Config, seat: Seat) -> None:
+    def start(self, config: Config, seat: ProcessSpec) -> None:
         if seat.who.kind != "worker":
             self._servers.start(config, seat)
             return
@@ -83,7 +83,7 @@ class ScriptCrew:
         self._threads.append(thread)
         thread.start()
 
-    def _follow(self, seat: Seat, process: subprocess.Popen[str]) -> None:
+    def _follow(self, seat: ProcessSpec, process: subprocess.Popen[str]) -> None:
         """Tell how it ended, and leave nothing of it: children of its own may hold its output open for ever."""
         last: deque[str] = deque(maxlen=1)
         reader = threading.Thread(target=self._pass_on, args=(seat.party, process, last), daemon=True)
@@ -101,7 +101,7 @@ class ScriptCrew:
             why = f"{seat.party} (pid {process.pid}) {how_ended(code)}" + "".join(f": {line}" for line in last)
         if self._processes.get(seat.party) is process:
             del self._processes[seat.party]
-        self.ended.put(Ended(who=seat.who, why=why))
+        self.ended.put(ProcessEnded(who=seat.who, why=why))
 
     def _pass_on(self, party: str, process: subprocess.Popen[str], last: deque[str]) -> None:
         """What it prints, and in `last` the last line that says something."""
@@ -146,7 +146,7 @@ def _kill_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
         os.killpg(process.pid, number)
 
 
-def _token_file(seat: Seat) -> Path:
+def _token_file(seat: ProcessSpec) -> Path:
     """The token, for its owner's eyes only; never in arguments or the environment."""
     path = Path(seat.folder) / "token"
     if not path.exists():

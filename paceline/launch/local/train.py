@@ -19,20 +19,20 @@ from paceline.core.registry import nearest
 from paceline.launch.local.launcher import LocalHost
 from paceline.live import party
 from paceline.observe.runs.summary import Summary
-from paceline.observe.terminal.progress import Snapshot, View, make_view
+from paceline.observe.terminal.progress import ProgressDisplay, ProgressSnapshot, make_view
 
 if TYPE_CHECKING:
     from paceline.live.protocol.transport import Transport
     from paceline.observe.trace.hooks import Hook
-    from paceline.runtime.spec.launcher import Crew
-    from paceline.runtime.supervisor.supervisor import Conductor
+    from paceline.runtime.spec.launcher import Launcher
+    from paceline.runtime.supervisor.supervisor import RunSupervisor
 
 
 class Silent:
     """Shows nothing."""
 
     def begin(self, lines: Sequence[str]) -> None: ...
-    def show(self, snapshot: Snapshot) -> None: ...
+    def show(self, snapshot: ProgressSnapshot) -> None: ...
     def close(self) -> None: ...
 
 
@@ -99,14 +99,14 @@ def _numbered(stem: str) -> Iterator[str]:
 
 def conductor_of(
     config: Config,
-    crew: Crew,
-    view: View,
+    crew: Launcher,
+    view: ProgressDisplay,
     *,
     evaluator: bool = True,
     hooks: Sequence[Hook] = (),
     around: Callable[[Transport], Transport] = lambda transport: transport,
     open_seats: bool = False,
-) -> Conductor:
+) -> RunSupervisor:
     """A conductor for processes of this host. `around` may put something around the coordinator's transport.
 
     `open_seats`: workers come by themselves, also while training goes on.
@@ -117,20 +117,20 @@ def conductor_of(
 
 def _conductor(
     config: Config,
-    crew: Crew,
-    view: View,
+    crew: Launcher,
+    view: ProgressDisplay,
     *,
     evaluator: bool,
     hooks: Sequence[Hook],
     around: Callable[[Transport], Transport],
     open_seats: bool,
-) -> Conductor:
+) -> RunSupervisor:
     # Here, so that a wrong option is told at once.
     from paceline.live.net.tcp_transport import TcpTransport
     from paceline.live.numpy_memory import PlainMemory
     from paceline.live.same_host.shared_memory import segments_for
     from paceline.runtime.supervisor.credentials import credentials_for
-    from paceline.runtime.supervisor.supervisor import Conductor
+    from paceline.runtime.supervisor.supervisor import RunSupervisor
 
     credentials = credentials_for(config)
     tls = credentials.tls(party.COORDINATOR) if credentials else None
@@ -151,7 +151,7 @@ def _conductor(
             raise ConfigError(f"--bind {host}: {error.strerror}; give an address of this machine") from None
         return around(transport)
 
-    return Conductor(
+    return RunSupervisor(
         config,
         transport,
         crew,

@@ -21,7 +21,6 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,14 +30,15 @@ from paceline import config as configuration
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.safe_path import safe_join
 from paceline.launch.local.interfaces import resolve
-from paceline.launch.local.launcher import LocalCrew, LocalHost
-from paceline.launch.local.script_launcher import ScriptCrew
+from paceline.launch.local.launcher import LocalHost, LocalLauncher
+from paceline.launch.local.script_launcher import ScriptLauncher
 from paceline.launch.remote import protocol
-from paceline.launch.remote.protocol import Lines, Request
+from paceline.launch.remote.protocol import MessageStream, Request
 from paceline.live.party import Party
 from paceline.live.protocol import frames
-from paceline.runtime.spec.launcher import Crew
-from paceline.runtime.spec.process_spec import Seat
+from paceline.live.same_host.temporary_folder import TemporaryFolder
+from paceline.runtime.spec.launcher import Launcher
+from paceline.runtime.spec.process_spec import ProcessSpec
 
 LOG_BYTES_MAX = 64 * 1024
 GRACE_SECONDS = 20
@@ -51,23 +51,23 @@ TASKS = ("PACELINE_TASK", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_R
 class Agent:
     """Serves one launcher, for one run."""
 
-    def __init__(self, lines: Lines[Request], folder: Path, *, address: str) -> None:
+    def __init__(self, lines: MessageStream[Request], folder: Path, *, address: str) -> None:
         """`folder`: of its own, for keys and logs. `address`: of this host, as the launcher reaches it."""
         self._lines, self._folder, self._address = lines, folder, address
         self._host: LocalHost | None = None
-        self._crew: Crew | None = None
-        self._local: LocalCrew | None = None
+        self._crew: Launcher | None = None
+        self._local: LocalLauncher | None = None
         self._out = ""  # where the launcher keeps the run
 
     def run(self) -> None:
         """Until the launcher is gone; nobody is left then."""
-        beat = protocol.Beating(self._lines)
+        beat = protocol.Heartbeat(self._lines)
         try:
             while (request := self._lines.hear()) is not None:
                 try:
                     self._handle(request)
                 except PacelineError as error:
-                    self._lines.say(protocol.Refused(why=str(error)))
+                    self._lines.say(protocol.AgentRefused(why=str(error)))
         finally:
             beat.close()
             if self._crew is not None:
@@ -77,32 +77,32 @@ class Agent:
 
     def _handle(self, request: Request) -> None:
         match request:
-            case protocol.Begin():
+            case protocol.BeginRun():
                 self._begin(request)
             case protocol.Prepare(config=config, workers=workers):
                 if self._local is None:
                     raise PacelineError("Begin comes first")
                 samples = self._local.prepare(configuration.build(config), workers)
-                self._lines.say(protocol.Prepared(train_samples=samples))
-            case protocol.Start(config=config, seat=text, keys=keys):
-                seat = Seat.from_json(text)
+                self._lines.say(protocol.AgentPrepared(train_samples=samples))
+            case protocol.StartProcess(config=config, seat=text, keys=keys):
+                seat = ProcessSpec.from_json(text)
                 try:
                     self._start(config, seat, keys)
                 except PacelineError as error:
-                    self._lines.say(protocol.Ended(party=seat.party, why=f"{seat.party}: {error}"))
+                    self._lines.say(protocol.AgentProcessEnded(party=seat.party, why=f"{seat.party}: {error}"))
             case protocol.Kill(party=party):
                 self._led.kill(Party.parse(party))
             case protocol.End(seconds=seconds):
                 self._led.end(seconds)
-                self._lines.say(protocol.Over())
+                self._lines.say(protocol.RunOver())
 
     @property
-    def _led(self) -> Crew:
+    def _led(self) -> Launcher:
         if self._crew is None:
             raise PacelineError("Begin comes first")
         return self._crew
 
-    def _begin(self, begin: protocol.Begin) -> None:
+    def _begin(self, begin: protocol.BeginRun) -> None:
         os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"  # as in its venv
         os.environ.update(begin.environment)
         if begin.command and shutil.which(begin.command[0]) is None:
@@ -111,12 +111,12 @@ class Agent:
         _check_listening(address)
         self._host = LocalHost()
         self._local = local = self._host.crew(begin.by_role, warm=not begin.command)
-        crew = ScriptCrew(begin.command, local, self._said, begin.by_role) if begin.command else local
+        crew = ScriptLauncher(begin.command, local, self._said, begin.by_role) if begin.command else local
         self._crew = crew
         threading.Thread(target=self._report, args=(crew,), name="ends", daemon=True).start()
         self._lines.say(protocol.Begun(address=address))
 
-    def _start(self, config: dict[str, dict[str, object]], seat: Seat, keys: Mapping[str, str]) -> None:
+    def _start(self, config: dict[str, dict[str, object]], seat: ProcessSpec, keys: Mapping[str, str]) -> None:
         built = configuration.build(config)
         self._out = built.run.out
         if seat.resume and not Path(seat.resume).is_dir():
@@ -140,12 +140,12 @@ class Agent:
     def _said(self, party: str, line: str) -> None:
         self._lines.say(protocol.Said(party=party, line=line))
 
-    def _report(self, crew: Crew) -> None:
+    def _report(self, crew: Launcher) -> None:
         while True:
             ended = crew.ended.get()
             log = safe_join(self._folder, "logs", f"{str(ended.who).replace(' ', '-')}.log")
             why = ended.why.replace(str(self._folder), self._out)
-            self._lines.say(protocol.Ended(party=str(ended.who), why=why, log=_tail(log)))
+            self._lines.say(protocol.AgentProcessEnded(party=str(ended.who), why=why, log=_tail(log)))
 
 
 def _check_listening(address: str) -> None:
@@ -167,9 +167,9 @@ def _tail(log: Path) -> str:
         return ""
 
 
-def hello() -> protocol.Hello:
+def hello() -> protocol.AgentHello:
     task = next((int(os.environ[name]) for name in TASKS if os.environ.get(name, "").isdecimal()), -1)
-    return protocol.Hello(
+    return protocol.AgentHello(
         host=socket.gethostname(),
         pid=os.getpid(),
         python=platform.python_version(),
@@ -186,7 +186,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # in order, so that nobody is left
-    lines: Lines[Request]
+    lines: MessageStream[Request]
     if arguments[:1] == ["--dial"]:
         from paceline.launch.remote.callback_listener import enter
 
@@ -194,19 +194,19 @@ def main(arguments: list[str]) -> int:
         signal.signal(signal.SIGALRM, lambda *_: sys.exit(143))
         signal.signal(signal.SIGTERM, lambda *_: _terminated(lines))
     else:
-        lines, address = Lines(protocol.Descriptors(os.dup(0), os.dup(1)), Request), _reached_at()
+        lines, address = MessageStream(protocol.Descriptors(os.dup(0), os.dup(1)), Request), _reached_at()
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.dup2(2, 1)  # what a library prints shall not pass for a line of ours
         lines.say(hello())
-    with tempfile.TemporaryDirectory(prefix="paceline-agent-") as folder:
+    with TemporaryFolder("agent") as folder:
         Agent(lines, Path(folder), address=address).run()
     with contextlib.suppress(OSError):
         sys.stderr.flush()
     os._exit(0)  # threads that wait for parties which are gone would keep it
 
 
-def _terminated(lines: Lines[Request]) -> None:
+def _terminated(lines: MessageStream[Request]) -> None:
     if signal.alarm(GRACE_SECONDS):
         sys.exit(143)  # it is said for the second time
     # Not here: this thread may be saying something else just now.

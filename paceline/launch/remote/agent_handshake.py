@@ -20,7 +20,7 @@ import msgspec
 
 from paceline.core.errors import PacelineError
 from paceline.launch.remote import protocol
-from paceline.launch.remote.protocol import Event, Lines, Request
+from paceline.launch.remote.protocol import Event, MessageStream, Request
 from paceline.live.security.handshake import CALLER, LISTENER, NONCE_BYTES, is_proof, new_nonce, proof_of
 
 HELLO_BYTES_MAX = 1 << 16
@@ -34,7 +34,7 @@ class Key:
     certificate: bytes
 
 
-def admit(lines: Lines[Event], key: Key, deadline: float) -> protocol.Hello | None:
+def admit(lines: MessageStream[Event], key: Key, deadline: float) -> protocol.AgentHello | None:
     """The launcher's side: who has called, None for a stranger. `deadline`: of the monotonic clock."""
     knock = lines.hear(deadline=deadline, bytes_max=HELLO_BYTES_MAX)
     if not isinstance(knock, protocol.Knock) or len(knock.nonce) != NONCE_BYTES:
@@ -42,12 +42,14 @@ def admit(lines: Lines[Event], key: Key, deadline: float) -> protocol.Hello | No
     said = key.certificate, knock.nonce, new_nonce()
     lines.say(protocol.LauncherChallenge(nonce=said[-1], proof=proof_of(key.token, LISTENER, *said)))
     hello = lines.hear(deadline=deadline, bytes_max=HELLO_BYTES_MAX)
-    if not isinstance(hello, protocol.Hello) or not is_proof(hello.proof, key.token, CALLER, *said):
+    if not isinstance(hello, protocol.AgentHello) or not is_proof(hello.proof, key.token, CALLER, *said):
         return None
     return hello
 
 
-def introduce(lines: Lines[Request], key: Key, hello: Callable[[], protocol.Hello], seconds: float) -> bool:
+def introduce(
+    lines: MessageStream[Request], key: Key, hello: Callable[[], protocol.AgentHello], seconds: float
+) -> bool:
     """The agent's side; False where the launcher went away or said nothing. Raises PacelineError for an impostor."""
     nonce = new_nonce()
     lines.say(protocol.Knock(nonce=nonce))

@@ -19,7 +19,6 @@ import secrets
 import socket
 import ssl
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,10 +28,11 @@ from typing import NoReturn
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.remote import protocol as words
 from paceline.launch.remote.agent_handshake import Key, admit, introduce
-from paceline.launch.remote.protocol import Event, Lines, Request, SocketStream
+from paceline.launch.remote.protocol import Event, MessageStream, Request, SocketStream
 from paceline.live.net.accept_loop import BACKLOG, TlsListener
 from paceline.live.net.dialer import SENT_AWAY
 from paceline.live.party import COORDINATOR
+from paceline.live.same_host.temporary_folder import TemporaryFolder
 from paceline.live.security.rejected_connections import Refusals
 from paceline.live.security.tls import TlsStream, file_of
 
@@ -44,10 +44,10 @@ CALLERS_MAX = 256  # whose handshake is not finished
 STRANGERS_MAX = 64  # whose handshake is finished, and who have proved nothing yet: a thread each
 LOOK_SECONDS = 0.5  # between two looks whether anybody is still to come
 
-Caller = tuple[Lines[Event], words.Hello]
+Caller = tuple[MessageStream[Event], words.AgentHello]
 
 
-class Door:
+class CallbackListener:
     """Open until it is closed."""
 
     def __init__(self, address: str, port: int = 0, secret: str = "") -> None:
@@ -55,7 +55,7 @@ class Door:
 
         `secret`: whoever has the same can make the ticket (`ticket_from`); without one it is known by its text only.
         """
-        from paceline.live.security.certificate_authority import Authority, derived
+        from paceline.live.security.certificate_authority import CertificateAuthority, derived
 
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
@@ -65,8 +65,8 @@ class Door:
             if port:
                 what, way_out = f"{address}, port {port}", "give an address of this machine and a port that is free"
             raise ConfigError(f"{what}: {error.strerror}; {way_out}") from None
-        authority = Authority(secret)
-        with tempfile.TemporaryDirectory(prefix="paceline-door-") as folder:
+        authority = CertificateAuthority(secret)
+        with TemporaryFolder("listener") as folder:
             place = Path(folder, "credentials")
             authority.write(place, [COORDINATOR])
             self._context = _context(ssl.PROTOCOL_TLS_SERVER)
@@ -163,10 +163,10 @@ class Door:
         """Whoever has not proved to know the token in time, all in all, is sent away."""
         deadline = time.monotonic() + HANDSHAKE_SECONDS
         try:
-            lines: Lines[Event] = Lines(SocketStream(stream), Event)
+            lines: MessageStream[Event] = MessageStream(SocketStream(stream), Event)
             hello = admit(lines, self._key, deadline)
             if hello is not None and self._admit(stream):
-                lines.say(words.Beat())
+                lines.say(words.AgentBeat())
                 self._agents.put((lines, hello))
                 return
         except OSError:
@@ -198,12 +198,12 @@ def _ticket(host: str, port: int, token: str, authority: bytes) -> str:
 
 def ticket_from(secret: str, host: str, port: int) -> str:
     """To the door that was opened there with the same secret."""
-    from paceline.live.security.certificate_authority import Authority, derived
+    from paceline.live.security.certificate_authority import CertificateAuthority, derived
 
-    return _ticket(host, port, derived(secret, "token", 16).hex(), Authority(secret).certificate)
+    return _ticket(host, port, derived(secret, "token", 16).hex(), CertificateAuthority(secret).certificate)
 
 
-def enter(ticket: Path, hello: Callable[[], words.Hello]) -> tuple[Lines[Request], str]:
+def enter(ticket: Path, hello: Callable[[], words.AgentHello]) -> tuple[MessageStream[Request], str]:
     """Call the launcher that wrote `ticket`, and be let in: the lines, and this host's address on that way.
 
     hello: makes what to say. Whoever is sent away because too many call calls again, for CALL_SECONDS.
@@ -221,10 +221,10 @@ def enter(ticket: Path, hello: Callable[[], words.Hello]) -> tuple[Lines[Request
         pause_s = min(2 * pause_s, AGAIN_SECONDS_MAX)
 
 
-def enter_once(ticket: str, hello: Callable[[], words.Hello]) -> tuple[Lines[Request], str]:
+def enter_once(ticket: str, hello: Callable[[], words.AgentHello]) -> tuple[MessageStream[Request], str]:
     """As `enter`, once, by the text of a ticket. Raises SentAway as well, and what `call` does."""
     stream, key, address = call(ticket)
-    lines: Lines[Request] = Lines(stream, Request)
+    lines: MessageStream[Request] = MessageStream(stream, Request)
     try:
         let_in = introduce(lines, key, hello, ADMIT_SECONDS) and lines.answered(ADMIT_SECONDS)
     except PacelineError as error:

@@ -35,7 +35,7 @@ EXAMPLE = "gpu1 slots=2 gpus=0,1 group=a"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class HostEntry:
     """One line. `slots` of 0: nothing was said. `port` of 0: that of the ssh configuration."""
 
     name: str
@@ -57,12 +57,12 @@ class Host:
     @property
     def bare(self) -> bool:
         """Is nothing said but where it is?"""
-        return dataclasses.replace(self, slots=0) == Host(name=self.name, port=self.port)
+        return dataclasses.replace(self, slots=0) == HostEntry(name=self.name, port=self.port)
 
 
-def parse_hosts(text: str, source: str = "hosts") -> tuple[Host, ...]:
+def parse_hosts(text: str, source: str = "hosts") -> tuple[HostEntry, ...]:
     """The hosts of a file, in its order. Raises ConfigError with the line and the way out."""
-    found: dict[tuple[str, int], Host] = {}
+    found: dict[tuple[str, int], HostEntry] = {}
     said: dict[tuple[str, int], tuple[int, bool]] = {}  # line, and whether it was a bare one
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -86,7 +86,7 @@ def parse_hosts(text: str, source: str = "hosts") -> tuple[Host, ...]:
     return tuple(found.values())
 
 
-def _parse(words: list[str]) -> Host:
+def _parse(words: list[str]) -> HostEntry:
     """Raises ValueError."""
     values: dict[str, Any] = {}
     for word in words[1:]:
@@ -101,7 +101,7 @@ def _parse(words: list[str]) -> Host:
         except ValueError as error:
             raise ValueError(f"{word}: {error}") from None
     name, port = _where(words[0])
-    return Host(name=name, port=port, **values)
+    return HostEntry(name=name, port=port, **values)
 
 
 def _where(text: str) -> tuple[str, int]:
@@ -174,11 +174,11 @@ _READ: dict[str, Callable[[str], Any]] = {
 }
 
 
-def slots_of(hosts: tuple[Host, ...]) -> int:
+def slots_of(hosts: tuple[HostEntry, ...]) -> int:
     """How many workers they take as they are written."""
     return sum(_each(hosts))
 
 
-def _each(hosts: tuple[Host, ...]) -> Iterator[int]:
+def _each(hosts: tuple[HostEntry, ...]) -> Iterator[int]:
     for host in hosts:
         yield 0 if host.role == "server" else host.slots or 1

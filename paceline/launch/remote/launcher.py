@@ -19,16 +19,16 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.safe_path import safe_join
 from paceline.launch.local.environment import Environment
-from paceline.launch.local.launcher import LocalCrew, prepare_seconds
+from paceline.launch.local.launcher import LocalLauncher, prepare_seconds
 from paceline.launch.remote import protocol
 from paceline.launch.remote.placement import Placement
-from paceline.launch.remote.protocol import Event, Lines
+from paceline.launch.remote.protocol import Event, MessageStream
 from paceline.live.addresses import is_loopback
 from paceline.live.party import Party
 from paceline.live.protocol import frames
 from paceline.live.security.tls import file_of
-from paceline.runtime.spec.launcher import Ended
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.launcher import ProcessEnded
+from paceline.runtime.spec.process_spec import ProcessSpec
 
 ANSWER_SECONDS = 30.0
 OVER_SECONDS = 3.0  # beyond the time that parties get
@@ -37,7 +37,7 @@ OVER_SECONDS = 3.0  # beyond the time that parties get
 class RemoteHost:
     """One host, through the lines to its agent."""
 
-    def __init__(self, name: str, lines: Lines[Event], *, why_gone: Callable[[], str] = lambda: "") -> None:
+    def __init__(self, name: str, lines: MessageStream[Event], *, why_gone: Callable[[], str] = lambda: "") -> None:
         """`why_gone`: what is known of the reason, when the stream has ended."""
         self.name, self.address = name, ""
         self.lines, self._why_gone = lines, why_gone
@@ -45,7 +45,7 @@ class RemoteHost:
         self._events: Callable[[Event], None] = lambda event: None
         self._why = ""  # it is gone, once that is known
         self.alive, self.leaving, self._doubted_at = True, False, math.inf
-        self._beat = protocol.Beating(lines, self._give_up)
+        self._beat = protocol.Heartbeat(lines, self._give_up)
         threading.Thread(target=self._read, name=f"agent on {name}", daemon=True).start()
 
     def follow(self, events: Callable[[Event], None]) -> None:
@@ -61,7 +61,7 @@ class RemoteHost:
             event = self._answers.get(timeout=seconds)
         except queue.Empty:
             raise PacelineError(f"waited {seconds:.0f} s for its agent") from None
-        if isinstance(event, protocol.Refused):
+        if isinstance(event, protocol.AgentRefused):
             raise ConfigError(event.why)
         return event
 
@@ -88,25 +88,25 @@ class RemoteHost:
 
     def _read(self) -> None:
         while (event := self.lines.hear()) is not None:
-            if isinstance(event, protocol.Said | protocol.Ended | protocol.Over | protocol.Leaving):
+            if isinstance(event, protocol.Said | protocol.AgentProcessEnded | protocol.RunOver | protocol.Leaving):
                 self.leaving |= isinstance(event, protocol.Leaving)
                 self._events(event)
             else:
                 self._answers.put(event)
         self.alive = False
         self._why = self._why or self._why_gone()  # to ask takes seconds
-        self._answers.put(protocol.Refused(why=self._why or "its agent has gone"))
-        self._events(protocol.Over())
+        self._answers.put(protocol.AgentRefused(why=self._why or "its agent has gone"))
+        self._events(protocol.RunOver())
 
 
-class RemoteCrew:
+class RemoteLauncher:
     """The parties of one run, each on the host that the placement says; the evaluator is here."""
 
     def __init__(
         self,
         hosts: Sequence[RemoteHost],
         placement: Placement,
-        local: LocalCrew,
+        local: LocalLauncher,
         *,
         scripts: bool,
         said: Callable[[str, str], None],
@@ -118,9 +118,11 @@ class RemoteCrew:
         """
         self._hosts, self._placement, self._local = [*hosts], placement, local
         self._patience_s, self._config = patience_s, Config()
-        self._waiting: dict[Party, tuple[Config, Seat, threading.Timer]] = {}
+        self._waiting: dict[Party, tuple[Config, ProcessSpec, threading.Timer]] = {}
         self._scripts, self._said = scripts, said
-        self.ended: queue.SimpleQueue[Ended] = local.ended  # one queue for all, so that the first cause comes first
+        self.ended: queue.SimpleQueue[ProcessEnded] = (
+            local.ended
+        )  # one queue for all, so that the first cause comes first
         self._taken: Callable[[], None] = lambda: None
         self._at: dict[str, RemoteHost] = {}  # parties that run
         self._out = ""
@@ -145,7 +147,7 @@ class RemoteCrew:
             except PacelineError as error:
                 problems.append((host.name, str(error)))
                 continue
-            if isinstance(answer, protocol.Prepared) and answer.train_samples != samples:
+            if isinstance(answer, protocol.AgentPrepared) and answer.train_samples != samples:
                 problems.append((host.name, f"{answer.train_samples} training samples, and {samples} here"))
         raise_all(problems, "cannot take part")
         return samples
@@ -156,7 +158,7 @@ class RemoteCrew:
         workers = [(rank, slot) for rank, (host, slot) in placed if host == number]
         return protocol.Prepare(config=configuration.to_dict(self._config), workers=workers)
 
-    def start(self, config: Config, seat: Seat) -> None:
+    def start(self, config: Config, seat: ProcessSpec) -> None:
         if seat.who.kind == "evaluator":
             self._local.start(config, seat)
             return
@@ -171,14 +173,14 @@ class RemoteCrew:
         if not waits:
             self._start(config, seat)
 
-    def _start(self, config: Config, seat: Seat) -> None:
+    def _start(self, config: Config, seat: ProcessSpec) -> None:
         with self._change:
             host = self._host_for(seat.who)
             self._at[seat.party] = host
         slot = self._placement.slots[seat.who.index] if seat.who.kind == "worker" else -1
         there = dataclasses.replace(seat, bind=_bind(host.address, seat.bind), slot=slot)
         values = configuration.to_dict(config)
-        host.ask(protocol.Start(config=values, seat=there.to_json(), keys=keys_of(seat)))
+        host.ask(protocol.StartProcess(config=values, seat=there.to_json(), keys=keys_of(seat)))
 
     def _start_waiting(self, who: Party) -> None:
         """Where its host is back, or else elsewhere."""
@@ -190,7 +192,7 @@ class RemoteCrew:
             try:
                 self._start(config, seat)
             except PacelineError as error:
-                self.ended.put(Ended(who=who, why=str(error)))
+                self.ended.put(ProcessEnded(who=who, why=str(error)))
 
     def check(self, number: int) -> None:
         """Raises ConfigError where no agent has that number."""
@@ -262,14 +264,16 @@ class RemoteCrew:
         match event:
             case protocol.Said(party=party, line=line):
                 self._said(f"{party} ({host.name})", line)
-            case protocol.Ended(party=party, why=why, log=log):
+            case protocol.AgentProcessEnded(party=party, why=why, log=log):
                 self._keep(party, log)
                 with self._change:  # told and taken away at once: `busy` sees either, and `start` comes after both
-                    self.ended.put(Ended(who=Party.parse(party), why=why.replace("(pid ", f"({host.name}, pid ", 1)))
+                    self.ended.put(
+                        ProcessEnded(who=Party.parse(party), why=why.replace("(pid ", f"({host.name}, pid ", 1))
+                    )
                     self._at.pop(party, None)
             case protocol.Leaving():
                 self._look_who_stays()
-            case protocol.Over():
+            case protocol.RunOver():
                 if not host.alive:
                     self._lost(host)
                     self._look_who_stays()
@@ -285,7 +289,7 @@ class RemoteCrew:
         why = host.gone()
         with self._change:
             for party in [party for party, at in self._at.items() if at is host]:
-                self.ended.put(Ended(who=Party.parse(party), why=f"{party} is lost: {why}"))
+                self.ended.put(ProcessEnded(who=Party.parse(party), why=f"{party} is lost: {why}"))
                 del self._at[party]
 
     def _keep(self, party: str, log: str) -> None:
@@ -315,7 +319,7 @@ def begin(
     for number, host in enumerate(hosts, first):
         own = list(command) if number in placement.workers else []  # servers are ours
         at = placement.hosts[number].address or bind
-        host.ask(protocol.Begin(environment=dict(environment or {}), by_role=roles, command=own, bind=at))
+        host.ask(protocol.BeginRun(environment=dict(environment or {}), by_role=roles, command=own, bind=at))
     problems = []
     for host in hosts:
         try:
@@ -339,7 +343,7 @@ def raise_all(problems: Sequence[tuple[str, str]], what: str) -> None:
         raise ConfigError("\n  ".join([f"{len(problems)} hosts {what}:", *lines]))
 
 
-def unlike(hello: protocol.Hello, here: str = "here") -> Iterator[str]:
+def unlike(hello: protocol.AgentHello, here: str = "here") -> Iterator[str]:
     """In what it differs from this process so that they cannot be in one run; `here`: where this process is.
 
     Versions of Python may differ: nothing of one interpreter is ever loaded into another.
@@ -360,7 +364,7 @@ def _bind(there: str, here: str) -> str:
     return here if is_loopback(there) else there
 
 
-def keys_of(seat: Seat) -> dict[str, str]:
+def keys_of(seat: ProcessSpec) -> dict[str, str]:
     """The files that `seat` finds in its folder of credentials, by name."""
     if not seat.credentials:
         return {}

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from paceline.core.errors import ConfigError
-from paceline.launch.remote.hostfile import Host
+from paceline.launch.remote.hostfile import HostEntry
 from paceline.live import party
 from paceline.live.party import Party
 
@@ -23,7 +23,7 @@ from paceline.live.party import Party
 class Placement:
     """`workers[rank]` and `servers[shard]` are numbers of `hosts`; `slots[rank]` counts the workers of one host."""
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[HostEntry, ...]
     workers: tuple[int, ...]
     slots: tuple[int, ...]
     servers: tuple[int, ...]
@@ -53,7 +53,7 @@ class Placement:
         return ";".join(",".join(row) for row in rows)
 
 
-def place(hosts: tuple[Host, ...], workers: int, servers: int) -> Placement:
+def place(hosts: tuple[HostEntry, ...], workers: int, servers: int) -> Placement:
     """Raises ConfigError where they do not fit."""
     at = _place_workers(hosts, workers)
     seen: Counter[int] = Counter()
@@ -64,7 +64,7 @@ def place(hosts: tuple[Host, ...], workers: int, servers: int) -> Placement:
     return Placement(hosts=hosts, workers=at, slots=tuple(slots), servers=_place_servers(hosts, servers))
 
 
-def _place_workers(hosts: tuple[Host, ...], workers: int) -> tuple[int, ...]:
+def _place_workers(hosts: tuple[HostEntry, ...], workers: int) -> tuple[int, ...]:
     order = [number for number, host in enumerate(hosts) if host.role != "server"]
     if not order:
         raise ConfigError("every host of the hosts file has role=server: where shall workers run?")
@@ -81,7 +81,7 @@ def _place_workers(hosts: tuple[Host, ...], workers: int) -> tuple[int, ...]:
     return tuple(filled[:workers])
 
 
-def _place_servers(hosts: tuple[Host, ...], servers: int) -> tuple[int, ...]:
+def _place_servers(hosts: tuple[HostEntry, ...], servers: int) -> tuple[int, ...]:
     own = [number for number, host in enumerate(hosts) if host.role == "server"]
     able = own or [number for number, host in enumerate(hosts) if host.role != "worker"]
     if servers and not able:

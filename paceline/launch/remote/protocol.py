@@ -41,23 +41,23 @@ SILENCE_SECONDS = 30.0
 """The other side is gone in any case: a launcher may be stopped for a while, and its run go on."""
 
 
-class Word(msgspec.Struct, frozen=True, kw_only=True, tag_field="word", forbid_unknown_fields=True):
+class LaunchMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="word", forbid_unknown_fields=True):
     """One line."""
 
 
-class Beat(Word, frozen=True, kw_only=True, tag="beat"):
+class AgentBeat(LaunchMessage, frozen=True, kw_only=True, tag="beat"):
     pass
 
 
 # ---- what an agent is told ---------------------------------------------------------------------------------------
-class LauncherChallenge(Word, frozen=True, kw_only=True, tag="challenge"):
+class LauncherChallenge(LaunchMessage, frozen=True, kw_only=True, tag="challenge"):
     """Before anything else, to whoever called back."""
 
     nonce: bytes
     proof: bytes
 
 
-class Begin(Word, frozen=True, kw_only=True, tag="begin"):
+class BeginRun(LaunchMessage, frozen=True, kw_only=True, tag="begin"):
     """`environment` is for all parties, `by_role` for those of a kind; `bind`: an interface, address or CIDR."""
 
     environment: dict[str, str]
@@ -66,14 +66,14 @@ class Begin(Word, frozen=True, kw_only=True, tag="begin"):
     bind: str
 
 
-class Prepare(Word, frozen=True, kw_only=True, tag="prepare"):
+class Prepare(LaunchMessage, frozen=True, kw_only=True, tag="prepare"):
     """`workers`: those of this host, each with its rank and which GPU is its own where none is named."""
 
     config: dict[str, Any]
     workers: list[tuple[int, int]]
 
 
-class Start(Word, frozen=True, kw_only=True, tag="start"):
+class StartProcess(LaunchMessage, frozen=True, kw_only=True, tag="start"):
     """`keys`: files of the party's credentials, by name."""
 
     config: dict[str, Any]
@@ -81,20 +81,20 @@ class Start(Word, frozen=True, kw_only=True, tag="start"):
     keys: dict[str, str]
 
 
-class Kill(Word, frozen=True, kw_only=True, tag="kill"):
+class Kill(LaunchMessage, frozen=True, kw_only=True, tag="kill"):
     party: str
 
 
-class End(Word, frozen=True, kw_only=True, tag="end"):
+class End(LaunchMessage, frozen=True, kw_only=True, tag="end"):
     seconds: float
 
 
 # ---- what it says ------------------------------------------------------------------------------------------------
-class Knock(Word, frozen=True, kw_only=True, tag="knock"):
+class Knock(LaunchMessage, frozen=True, kw_only=True, tag="knock"):
     nonce: bytes
 
 
-class Hello(Word, frozen=True, kw_only=True, tag="hello", forbid_unknown_fields=False):
+class AgentHello(LaunchMessage, frozen=True, kw_only=True, tag="hello", forbid_unknown_fields=False):
     """`proof`: that one which called back knows the token of the ticket. `task`: the number its engine gave it, or -1.
 
     `gpus`: which its engine lets it see, as CUDA_VISIBLE_DEVICES has them; empty where nothing is said.
@@ -115,24 +115,24 @@ class Hello(Word, frozen=True, kw_only=True, tag="hello", forbid_unknown_fields=
     kind: str = ""
 
 
-class Begun(Word, frozen=True, kw_only=True, tag="begun"):
+class Begun(LaunchMessage, frozen=True, kw_only=True, tag="begun"):
     address: str
 
 
-class Prepared(Word, frozen=True, kw_only=True, tag="prepared"):
+class AgentPrepared(LaunchMessage, frozen=True, kw_only=True, tag="prepared"):
     train_samples: int
 
 
-class Refused(Word, frozen=True, kw_only=True, tag="refused"):
+class AgentRefused(LaunchMessage, frozen=True, kw_only=True, tag="refused"):
     why: str
 
 
-class Said(Word, frozen=True, kw_only=True, tag="said"):
+class Said(LaunchMessage, frozen=True, kw_only=True, tag="said"):
     party: str
     line: str
 
 
-class Ended(Word, frozen=True, kw_only=True, tag="ended"):
+class AgentProcessEnded(LaunchMessage, frozen=True, kw_only=True, tag="ended"):
     """`log`: the end of what the party printed, where that went to a file."""
 
     party: str
@@ -140,23 +140,25 @@ class Ended(Word, frozen=True, kw_only=True, tag="ended"):
     log: str = ""
 
 
-class Over(Word, frozen=True, kw_only=True, tag="over"):
+class RunOver(LaunchMessage, frozen=True, kw_only=True, tag="over"):
     """`code`: with which the process ends."""
 
     code: int = 0
 
 
-class Leaving(Word, frozen=True, kw_only=True, tag="leaving"):
+class Leaving(LaunchMessage, frozen=True, kw_only=True, tag="leaving"):
     pass
 
 
-Request = LauncherChallenge | Refused | Begin | Prepare | Start | Kill | End | Beat
-Event = Knock | Hello | Begun | Prepared | Refused | Said | Ended | Over | Leaving | Beat
+Request = LauncherChallenge | AgentRefused | BeginRun | Prepare | StartProcess | Kill | End | AgentBeat
+Event = (
+    Knock | AgentHello | Begun | AgentPrepared | AgentRefused | Said | AgentProcessEnded | RunOver | Leaving | AgentBeat
+)
 W = TypeVar("W")
 
 
 # ---- streams of bytes --------------------------------------------------------------------------------------------
-class Stream(Protocol):
+class ByteStream(Protocol):
     def read(self, seconds: float) -> bytes:
         """What has come; nothing when the other side is gone. Raises TimeoutError."""
 
@@ -235,10 +237,10 @@ def _wait(descriptor: int, events: int, seconds: float) -> None:
         raise TimeoutError(f"nothing came for {seconds:.0f} s")
 
 
-class Lines(Generic[W]):
+class MessageStream(Generic[W]):
     """Words over a stream. `say` may be called on any thread, `hear` on one."""
 
-    def __init__(self, stream: Stream, hears: Any) -> None:
+    def __init__(self, stream: ByteStream, hears: Any) -> None:
         """`hears`: the types that the other side may say."""
         self._stream, self._decoder = stream, msgspec.json.Decoder(hears)
         self._lock = threading.Lock()
@@ -246,7 +248,7 @@ class Lines(Generic[W]):
         self._whole: list[bytes] = []  # lines that have come, the oldest last
         self.heard_at = time.monotonic()
 
-    def say(self, word: Word) -> None:
+    def say(self, word: LaunchMessage) -> None:
         """Lost where the other side is gone, as `hear` will tell."""
         data = msgspec.json.encode(word) + b"\n"
         with self._lock, contextlib.suppress(OSError):
@@ -271,7 +273,7 @@ class Lines(Generic[W]):
             except (msgspec.DecodeError, RecursionError):
                 self._stream.free()
                 return None
-            if not isinstance(word, Beat):
+            if not isinstance(word, AgentBeat):
                 return word  # type: ignore[no-any-return]
 
     def _more(self, seconds: float, bytes_max: int) -> bool:
@@ -314,24 +316,24 @@ class Lines(Generic[W]):
             self._stream.close()
 
 
-class Beating:
+class Heartbeat:
     """Says Beat until it is closed; after each, `then` is called."""
 
-    def __init__(self, lines: Lines[Any], then: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, lines: MessageStream[Any], then: Callable[[], None] = lambda: None) -> None:
         self._lines, self._then, self._over = lines, then, threading.Event()
         self._thread = threading.Thread(target=self._run, name="beat", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         while not self._over.wait(BEAT_SECONDS):
-            self._lines.say(Beat())
+            self._lines.say(AgentBeat())
             self._then()
 
     def close(self) -> None:
         self._over.set()
 
 
-def hang_up(lines: Lines[Any]) -> None:
+def hang_up(lines: MessageStream[Any]) -> None:
     lines.close()
     while lines.hear() is not None:  # until nothing is left to be heard, which frees the socket
         pass

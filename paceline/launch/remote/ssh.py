@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.remote import protocol
-from paceline.launch.remote.hostfile import Host
+from paceline.launch.remote.hostfile import HostEntry
 from paceline.launch.remote.launcher import RemoteHost, raise_all, unlike
-from paceline.launch.remote.protocol import Event, Lines, SocketStream
+from paceline.launch.remote.protocol import Event, MessageStream, SocketStream
 
 OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=4")
 FLAGS = tuple(part for option in OPTIONS for part in ("-o", option))
@@ -52,22 +52,22 @@ class Ssh:
     path: str = ""
     config: str = ""
 
-    def login(self, host: Host) -> list[str]:
+    def login(self, host: HostEntry) -> list[str]:
         """The ssh command up to the name of the host."""
         return ["ssh", "-T", *FLAGS, *self._way(host), "--", host.name]
 
-    def _way(self, host: Host) -> list[str]:
+    def _way(self, host: HostEntry) -> list[str]:
         flags = ["-F", self.config] if self.config else []
         flags += ["-p", str(host.port)] if host.port else []
         return flags + (["-l", host.user] if host.user else [])
 
-    def agent(self, host: Host) -> list[str]:
+    def agent(self, host: HostEntry) -> list[str]:
         """What is executed here to have an agent there."""
         path = f"env PYTHONPATH={shlex.quote(self.path)} " if self.path else ""
         python = f"{path}{_quoted(host.python or self.python)} -m paceline.launch.remote.agent"
         return [*self.login(host), f"cd {_quoted(self.folder_on(host))} && exec {python}"]
 
-    def address_of(self, host: Host) -> str:
+    def address_of(self, host: HostEntry) -> str:
         """What ssh calls when it is told this name. Raises ConfigError without an ssh."""
         command = ["ssh", *self._way(host), "-G", "--", host.name]
         try:
@@ -77,10 +77,10 @@ class Ssh:
         lines = dict(line.partition(" ")[::2] for line in found.stdout.splitlines())
         return lines.get("hostname", host.name)
 
-    def folder_on(self, host: Host) -> str:
+    def folder_on(self, host: HostEntry) -> str:
         return host.folder or self.folder
 
-    def rsync(self, host: Host, excluded: Sequence[str]) -> list[str]:
+    def rsync(self, host: HostEntry, excluded: Sequence[str]) -> list[str]:
         """What is executed here to send this folder there."""
         flags = [f"--timeout={SYNC_SILENCE_SECONDS}"]
         flags += [f"--exclude={pattern}" for pattern in (*EXCLUDED, *excluded)]
@@ -98,7 +98,7 @@ def _quoted(path: str) -> str:
     return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
 
 
-def sync(ssh: Ssh, hosts: Sequence[Host], excluded: Sequence[str]) -> None:
+def sync(ssh: Ssh, hosts: Sequence[HostEntry], excluded: Sequence[str]) -> None:
     """Send this folder to all hosts at once. Raises ConfigError with what rsync says of each that failed."""
     if shutil.which("rsync") is None:
         raise ConfigError("--sync-dir needs rsync, here and there: install it, or leave --sync-dir out")
@@ -122,7 +122,7 @@ def sync(ssh: Ssh, hosts: Sequence[Host], excluded: Sequence[str]) -> None:
 class Login:
     """One ssh client, and the agent behind it."""
 
-    def __init__(self, ssh: Ssh, host: Host) -> None:
+    def __init__(self, ssh: Ssh, host: HostEntry) -> None:
         """Raises ConfigError without an ssh to start."""
         ours, theirs = socket.socketpair()
         try:
@@ -144,7 +144,7 @@ class Login:
         self._name = str(host)
         self._reader = threading.Thread(target=self._read, name=f"ssh {host}", daemon=True)
         self._reader.start()
-        self.host = RemoteHost(str(host), Lines(SocketStream(ours), Event), why_gone=self.why)
+        self.host = RemoteHost(str(host), MessageStream(SocketStream(ours), Event), why_gone=self.why)
 
     def problems(self) -> list[tuple[str, str]]:
         """What is wrong with this host, once its agent has said hello."""
@@ -152,7 +152,7 @@ class Login:
             hello = self.host.answer(HELLO_SECONDS)
         except PacelineError as error:
             return [(self._name, str(error))]
-        assert isinstance(hello, protocol.Hello)
+        assert isinstance(hello, protocol.AgentHello)
         return [(self._name, problem) for problem in unlike(hello)]
 
     def show_errors(self) -> None:
@@ -191,7 +191,7 @@ def _told(errors: Sequence[str]) -> str:
 
 
 @contextlib.contextmanager
-def logins(ssh: Ssh, hosts: Sequence[Host]) -> Iterator[list[RemoteHost]]:
+def logins(ssh: Ssh, hosts: Sequence[HostEntry]) -> Iterator[list[RemoteHost]]:
     """An agent on each, all at once; gone at the end. Raises ConfigError with all that is wrong with any."""
     started: list[Login] = []
     try:

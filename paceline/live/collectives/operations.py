@@ -13,19 +13,26 @@ from typing import Any, NamedTuple, Protocol
 
 from paceline.codec.encoded import Encoded
 from paceline.codec.pipeline.collective import SHARES, SUMS, MeanCoder
-from paceline.core.collective import Arithmetic, Outgoing, Part, Share, gathering_for, schedule_for
+from paceline.core.collective import (
+    Arithmetic,
+    GatheredShare,
+    OutgoingPiece,
+    ScheduleExecution,
+    gathering_for,
+    schedule_for,
+)
 from paceline.core.collective.mean_server import Averaged
 from paceline.core.effects import Mean
 from paceline.core.errors import ProtocolError
 from paceline.core.message import message
 from paceline.core.validation import bounds
 from paceline.core.vector import Memory
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.pending_reply import PendingReply
 
 STRIPS_UNDER_WAY = 4
 
 
-class Adder(Arithmetic, Protocol):
+class VectorAdder(Arithmetic, Protocol):
     """Arithmetic on the vectors of this worker, and where they may be read."""
 
     def readable(self, v: Any) -> Any:
@@ -54,8 +61,8 @@ class Strip(Protocol):
     def done(self) -> bool: ...
     @property
     def weight(self) -> float: ...
-    def begin(self) -> Iterator[Outgoing]: ...
-    def take(self, step: int, src: int, v: Any, weight: float) -> Iterator[Outgoing]: ...
+    def begin(self) -> Iterator[OutgoingPiece]: ...
+    def take(self, step: int, src: int, v: Any, weight: float) -> Iterator[OutgoingPiece]: ...
     def room(self, step: int, src: int) -> Any | None: ...
 
 
@@ -63,7 +70,7 @@ class Tools(NamedTuple):
     """What a worker has for its means. `coder`: of the codec of this run, if any; `strip_bytes`: of a strip at most."""
 
     memory: Memory
-    adder: Adder
+    adder: VectorAdder
     coder: MeanCoder | None
     strip_bytes: int
 
@@ -73,7 +80,7 @@ class Meeting:
 
     at_once = STRIPS_UNDER_WAY
 
-    def __init__(self, what: Take, pending: Pending, effect: Mean, me: int, tools: Tools) -> None:
+    def __init__(self, what: Take, pending: PendingReply, effect: Mean, me: int, tools: Tools) -> None:
         self.what, self.pending, self.v, self.weight = what, pending, effect.v, effect.weight
         self.adder = tools.adder
         self.me = what.among.index(me)
@@ -102,7 +109,7 @@ class Meeting:
     def _part(self, strip: int) -> Strip:
         what, where = self.what, self.where(strip)
         schedule = schedule_for(what.schedule, len(what.among), what.hosts)
-        return Part(schedule, self.me, self.v[where], self.weight, self.out[where], self.adder)
+        return ScheduleExecution(schedule, self.me, self.v[where], self.weight, self.out[where], self.adder)
 
     def leaving(self, v: Any) -> Any:
         """A piece as it travels."""
@@ -134,7 +141,7 @@ class Meeting:
 class RoundedMeeting(Meeting):
     """Partial sums travel rounded. Whoever added up the last of them takes what all others got of it."""
 
-    def __init__(self, what: Take, pending: Pending, effect: Mean, me: int, tools: Tools) -> None:
+    def __init__(self, what: Take, pending: PendingReply, effect: Mean, me: int, tools: Tools) -> None:
         """Raises ProtocolError where no codec is asked for."""
         super().__init__(what, pending, effect, me, tools)
         self._coder = _coder_of(tools)
@@ -158,7 +165,7 @@ class Gathering(Meeting):
     and what a residual holds stays there.
     """
 
-    def __init__(self, what: Take, pending: Pending, effect: Mean, me: int, tools: Tools) -> None:
+    def __init__(self, what: Take, pending: PendingReply, effect: Mean, me: int, tools: Tools) -> None:
         """Raises ProtocolError where no codec is asked for."""
         super().__init__(what, pending, effect, me, tools)
         self._coder, self._series, self._nothing = _coder_of(tools), effect.series, tools.memory.empty(0)
@@ -168,17 +175,17 @@ class Gathering(Meeting):
     def needs(self, strip: int) -> Any | None:
         return self.v if strip == self.me else None
 
-    def _part(self, strip: int) -> Share:
+    def _part(self, strip: int) -> GatheredShare:
         what = self.what
         gathering = gathering_for(what.schedule, len(what.among), what.hosts)
         if strip != self.me:
-            return Share(gathering, self.me, strip)
+            return GatheredShare(gathering, self.me, strip)
         v = self._coder.encode(self.v, self._series) if self.weight else self._nothing
-        return Share(gathering, self.me, strip, v, self.weight)
+        return GatheredShare(gathering, self.me, strip, v, self.weight)
 
     def finished(self, strip: int) -> None:
         share = self.parts.pop(strip)
-        assert isinstance(share, Share)
+        assert isinstance(share, GatheredShare)
         self._came[strip] = share.v, share.weight
         while self.done in self._came:
             self._add(*self._came.pop(self.done))
@@ -207,5 +214,5 @@ KINDS: dict[str, type[Meeting]] = {SUMS: RoundedMeeting, SHARES: Gathering}
 """By coding."""
 
 
-def meeting_of(what: Take, pending: Pending, effect: Mean, me: int, tools: Tools) -> Meeting:
+def meeting_of(what: Take, pending: PendingReply, effect: Mean, me: int, tools: Tools) -> Meeting:
     return KINDS.get(what.coding, Meeting)(what, pending, effect, me, tools)

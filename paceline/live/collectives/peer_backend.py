@@ -22,7 +22,7 @@ from typing import Any
 
 from paceline.codec.encoded import Encoded
 from paceline.codec.pipeline.collective import AS_IT_IS, MeanCoder
-from paceline.core.collective import Groups, Outgoing
+from paceline.core.collective import Groups, OutgoingPiece
 from paceline.core.collective.mean_server import Averaged
 from paceline.core.effects import Mean
 from paceline.core.errors import PacelineError, PeerLost, ProtocolError
@@ -30,9 +30,9 @@ from paceline.core.message import message
 from paceline.core.validation import bounds
 from paceline.core.vector import Memory, Vector
 from paceline.live import party
-from paceline.live.collectives.operations import Adder, Meeting, Take, Tools, meeting_of
+from paceline.live.collectives.operations import Meeting, Take, Tools, VectorAdder, meeting_of
 from paceline.live.party import Party
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 
 STRIP_BYTES = 8 << 20
@@ -77,7 +77,7 @@ class PeerCarrier:
         self,
         transport: Transport,
         memory: Memory,
-        adder: Adder,
+        adder: VectorAdder,
         *,
         coder: MeanCoder | None = None,
         strip_bytes: int = STRIP_BYTES,
@@ -98,7 +98,7 @@ class PeerCarrier:
         self._thread.start()
 
     # ---- the party's own thread --------------------------------------------------------------------------
-    def begin(self, effect: Mean, schedule: str, hosts: Groups = ()) -> Pending:
+    def begin(self, effect: Mean, schedule: str, hosts: Groups = ()) -> PendingReply:
         """`schedule` and `hosts` (members by host, as positions in `among`) are the same on every member."""
         what = Take(
             name=str(effect.tag),
@@ -108,7 +108,7 @@ class PeerCarrier:
             hosts=hosts,
             coding=self._coder.coding(effect) if self._coder else AS_IT_IS,
         )
-        pending = Pending(f"Mean {effect.tag} over {len(effect.among)} workers", 1, self._memory)
+        pending = PendingReply(f"Mean {effect.tag} over {len(effect.among)} workers", 1, self._memory)
         self._todo.put(lambda: self._begin(what, pending, replace(effect, v=self._adder.readable(effect.v))))
         return pending
 
@@ -174,7 +174,7 @@ class PeerCarrier:
         for key in list(self._open):
             self._fail(key, error)
 
-    def _begin(self, what: Take, pending: Pending, effect: Mean) -> None:
+    def _begin(self, what: Take, pending: PendingReply, effect: Mean) -> None:
         key = key_of(what.name, what.among)
         if len(what.among) == 1:
             pending.put(0, Averaged(v=effect.v, weight=effect.weight), 0.0)
@@ -240,7 +240,7 @@ class PeerCarrier:
         elif meeting.ready:
             self._begin_strip(key, meeting, next(iter(meeting.ready)))
 
-    def _post(self, key: int, meeting: Meeting, strip: int, outgoing: Iterable[Outgoing]) -> None:
+    def _post(self, key: int, meeting: Meeting, strip: int, outgoing: Iterable[OutgoingPiece]) -> None:
         what = meeting.what
         for o in outgoing:
             piece = Piece(v=meeting.leaving(o.v), weight=o.weight, length=what.length)
@@ -279,7 +279,7 @@ class PeerCarrier:
         key = key_of(what.name, what.among)
         if key not in self._open and key not in self._closed:
             nothing = Mean(self._memory.empty(what.length), what.among, what.name, 0.0)
-            self._begin(what, Pending(f"Mean {what.name} of others", 1, self._memory), nothing)
+            self._begin(what, PendingReply(f"Mean {what.name} of others", 1, self._memory), nothing)
 
     def _lose(self, rank: int, why: str) -> None:
         self._lost[rank] = why

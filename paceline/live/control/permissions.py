@@ -2,7 +2,7 @@
 
     control plane    a row for each message, below
     scheme           TELL, CALL and REPLY of messages of schemes, among workers, servers and the coordinator
-    state            CALL of a Peek, and its REPLY, as LOOKS below says; copies of slices, TELL among servers
+    state            CALL of ReadState, and its REPLY, as LOOKS below says; copies of slices, TELL among servers
     collective       MEAN, among workers; CALL of a question about a key, and its REPLY, from and to the coordinator
     connection       nothing: these messages belong to the two ends of a connection
 
@@ -19,7 +19,7 @@ from paceline.core.fault_tolerance.replication import Complete, Copied, Kept
 from paceline.core.message import plane_of
 from paceline.live.collectives.store import ANSWERS, QUESTIONS
 from paceline.live.node.hosted_slice import Declined
-from paceline.live.node.published_state import Exhibit, Peek, Withdrawn
+from paceline.live.node.published_state import PublishedState, ReadState, StateGone
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
@@ -104,11 +104,11 @@ def _may_read_state(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
         case Kind.TELL:
             return cls in COPIES and sender == receiver == SERVER
         case Kind.CALL:
-            return cls is Peek and receiver in LOOKS.get(sender, ())
+            return cls is ReadState and receiver in LOOKS.get(sender, ())
         case Kind.REPLY if cls is Declined:  # a reply of who has left, to whatever was asked
             return sender == WORKER and receiver in MEMBERS | {COORDINATOR}
         case Kind.REPLY:
-            return cls in (Exhibit, Withdrawn) and sender in LOOKS.get(receiver, ())
+            return cls in (PublishedState, StateGone) and sender in LOOKS.get(receiver, ())
     return False
 
 

@@ -24,7 +24,7 @@ from paceline.live.control.reports import Reports
 from paceline.live.host_info import cores
 from paceline.live.node.hosted_slice import Carrier
 from paceline.live.node.node import Node
-from paceline.live.node.published_state import PRESENCE, Peek, Withdrawn
+from paceline.live.node.published_state import PRESENCE, ReadState, StateGone
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import CONTROL, Broken, Envelope, Kind, Transport
@@ -337,8 +337,8 @@ class Session:
             if src.kind != "worker" or self.node.me.kind != "server":
                 raise
             self.node.admission.strike(src, str(error), at_once=True)
-            if isinstance(envelope.message, Peek):  # lest the run waits at its end for one that waits for this
-                self.node.out.post_if_there(src, Envelope(Kind.REPLY, Withdrawn(), envelope.id))
+            if isinstance(envelope.message, ReadState):  # lest the run waits at its end for one that waits for this
+                self.node.out.post_if_there(src, Envelope(Kind.REPLY, StateGone(), envelope.id))
 
     def _deliver(self, src: Party, envelope: Envelope) -> None:
         permissions.check(src, self.node.me, envelope)
@@ -413,7 +413,9 @@ class Session:
     def _hold(self, src: Party, envelope: Envelope) -> bool:
         """Is it for the role that this newcomer has not taken up yet, and so kept until then?"""
         with self._holding:
-            held = self._early is not None and envelope.kind != Kind.REPLY and not isinstance(envelope.message, Peek)
+            held = (
+                self._early is not None and envelope.kind != Kind.REPLY and not isinstance(envelope.message, ReadState)
+            )
             if held:
                 assert self._early is not None
                 self._early.append((src, envelope))

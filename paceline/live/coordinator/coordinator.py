@@ -19,20 +19,27 @@ from paceline.core.effects import Data
 from paceline.core.errors import ProtocolError
 from paceline.core.fault_tolerance.membership import Membership as Members
 from paceline.core.fault_tolerance.membership import Patience
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.trace import Decision, Ended, Evaluated, Membership
 from paceline.live import party
 from paceline.live.collectives.store import QUESTIONS, Rendezvous
 from paceline.live.control import permissions
 from paceline.live.control.trace_records import told_by
 from paceline.live.coordinator import sample_leases
-from paceline.live.coordinator.elasticity import Churn
+from paceline.live.coordinator.elasticity import Elasticity
 from paceline.live.coordinator.evaluator_watch import EvaluatorLives
-from paceline.live.coordinator.lifecycle import TARGET_REACHED, WAIT_SECONDS, Course, Phase, StopRule, moving_seconds
-from paceline.live.coordinator.listener import Listener
+from paceline.live.coordinator.lifecycle import (
+    TARGET_REACHED,
+    WAIT_SECONDS,
+    RunPhase,
+    RunState,
+    StopRule,
+    moving_seconds,
+)
+from paceline.live.coordinator.listener import CoordinatorListener
 from paceline.live.coordinator.planning import ChooseMean, LayOut, make_plan, no_update
-from paceline.live.coordinator.progress_totals import Tally
-from paceline.live.coordinator.roster import Roll
+from paceline.live.coordinator.progress_totals import ProgressTotals
+from paceline.live.coordinator.roster import RunRoster
 from paceline.live.coordinator.sample_quotas import Quotas
 from paceline.live.coordinator.server_recovery import Recovery, Snapshots
 from paceline.live.node.node import Node
@@ -50,13 +57,13 @@ class Coordinator:
         self,
         transport: Transport,
         node: Node,
-        listener: Listener,
+        listener: CoordinatorListener,
         *,
         workers: int,
         servers: int,
         evaluator: bool,
         stop_rule: StopRule,
-        make_role: Callable[[control.Plan, Place], Role],
+        make_role: Callable[[control.Plan, RoleContext], Role],
         lay_out: LayOut,
         choose_mean: ChooseMean,
         seed: int = 0,
@@ -83,8 +90,8 @@ class Coordinator:
         self._stop_rule, self._make_role, self._seed = stop_rule, make_role, seed
         self._lay_out, self._choose_mean = lay_out, choose_mean
         self._snapshots = snapshots
-        self._course, self._tally = Course(), Tally()
-        self._roll = roll = Roll(workers, servers, evaluator, absent)
+        self._course, self._tally = RunState(), ProgressTotals()
+        self._roll = roll = RunRoster(workers, servers, evaluator, absent)
         self._longest = 0  # elements of the model
         self._answers: dict[Party, Any] = {}  # what each party said in this phase
         # Workers and servers, once training has started.
@@ -101,8 +108,8 @@ class Coordinator:
         node.admission.on_strike = self._refused
         self._leasing.on_false_claim = node.admission.strike
 
-    def _make_churn(self, min_workers: int) -> Churn:
-        return Churn(
+    def _make_churn(self, min_workers: int) -> Elasticity:
+        return Elasticity(
             self._transport,
             self.node,
             self._listener,
@@ -135,7 +142,7 @@ class Coordinator:
         return self._transport.address
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> RunPhase:
         return self._course.phase
 
     @property
@@ -151,7 +158,7 @@ class Coordinator:
     @property
     def stopping(self) -> bool:
         """Have the workers been told to stop, and not all left yet?"""
-        return bool(self._course.reason) and self.phase is Phase.TRAINING
+        return bool(self._course.reason) and self.phase is RunPhase.TRAINING
 
     @property
     def length(self) -> int:
@@ -174,7 +181,7 @@ class Coordinator:
         try:
             self._deliver(src, envelope)
         except ProtocolError as error:
-            if src.kind != "worker" or self.phase is not Phase.TRAINING:
+            if src.kind != "worker" or self.phase is not RunPhase.TRAINING:
                 raise
             self.node.admission.strike(src, str(error), at_once=True)
 
@@ -188,12 +195,12 @@ class Coordinator:
         self._members.heard(self.node.now(), src)
         if src == party.EVALUATOR:
             self._evaluating.heard()
-        if src.kind == "server" and self.phase is Phase.TRAINING:  # it makes no steps
+        if src.kind == "server" and self.phase is RunPhase.TRAINING:  # it makes no steps
             self._members.progressed(self.node.now(), src, 0, waits=True, step_s=math.inf)
         match envelope.message:
-            case control.Hello() as hello if self.phase is not Phase.GATHERING and src == party.EVALUATOR:
+            case control.Hello() as hello if self.phase is not RunPhase.GATHERING and src == party.EVALUATOR:
                 self._evaluating.hello(hello)
-            case control.Hello() as hello if self.phase is not Phase.GATHERING:
+            case control.Hello() as hello if self.phase is not RunPhase.GATHERING:
                 self._churn.hello(src, hello)
             case control.Ready() as ready if src in self._roll.coming:
                 self._churn.ready(src, ready)
@@ -203,7 +210,7 @@ class Coordinator:
                 self.lost(src, cause)
             case control.Hello() as hello:
                 self._joined(src, hello)
-            case control.Prepared() as prepared if self.phase in (Phase.TRAINING, Phase.FINISHING):
+            case control.Prepared() as prepared if self.phase in (RunPhase.TRAINING, RunPhase.FINISHING):
                 self._recovery.prepared(src, prepared)
                 if not self._recovery.under_way:
                     self._leasing.servers_are_back({who.index: self.life_of(who) for who in self._roll.training})
@@ -261,18 +268,18 @@ class Coordinator:
         return self.node.room_for_look(src, kind, id, lengths, shared, longest=self._longest)
 
     def lost(self, src: Party, why: str) -> None:
-        if isinstance(why, Broken) and src.kind == "worker" and self.phase is Phase.TRAINING:
+        if isinstance(why, Broken) and src.kind == "worker" and self.phase is RunPhase.TRAINING:
             self.node.admission.strike(src, str(why), at_once=True)
         why = str(why)
         if src == party.EVALUATOR and self.survives(src):
-            if self.phase is Phase.FINISHING and src in self._answers:
+            if self.phase is RunPhase.FINISHING and src in self._answers:
                 self._roll.barred.add(src)  # it has saved the last model
             self._evaluating.lost(why)
             return
         if not self.survives(src):
             self._rendezvous.lost(src, why)
         self._churn.lost(src, why)
-        if self.phase is Phase.FINISHING:
+        if self.phase is RunPhase.FINISHING:
             self._go_on()
 
     def survives(self, who: Party) -> bool:
@@ -298,13 +305,13 @@ class Coordinator:
     def _concerned(self) -> list[Party]:
         """Who has to answer before the next phase."""
         match self.phase:
-            case Phase.GATHERING:
+            case RunPhase.GATHERING:
                 return [*self._roll.beginning, *self._roll.servers, *self._roll.evaluator]
-            case Phase.PLACING_SERVERS:
+            case RunPhase.PLACING_SERVERS:
                 return [*self._roll.servers]
-            case Phase.READYING | Phase.PLACING_WORKERS:
+            case RunPhase.READYING | RunPhase.PLACING_WORKERS:
                 return self._roll.beginning
-            case Phase.FINISHING:
+            case RunPhase.FINISHING:
                 return [who for who in self._roll.everybody() if who not in self._roll.lost]
             case _:
                 return []
@@ -315,27 +322,27 @@ class Coordinator:
 
     def _go_on(self) -> None:
         """To the next phase, if nobody is missing in this one."""
-        while self.phase not in (Phase.TRAINING, Phase.OVER) and not self.missing():
+        while self.phase not in (RunPhase.TRAINING, RunPhase.OVER) and not self.missing():
             answers, self._answers = self._answers, {}
             self._next(answers)
 
     def _next(self, answers: dict[Party, Any]) -> None:
         match self.phase:
-            case Phase.GATHERING:
-                self._course.phase = Phase.READYING
+            case RunPhase.GATHERING:
+                self._course.phase = RunPhase.READYING
                 self._roll.hellos = answers
                 self._tell_all(self._roll.roster(self._recovery.view))
-            case Phase.READYING:
+            case RunPhase.READYING:
                 self._make_plan([answers[who] for who in self._roll.beginning])
-                self._course.phase = Phase.PLACING_SERVERS
+                self._course.phase = RunPhase.PLACING_SERVERS
                 self._tell(self._roll.servers, self._plan)
-            case Phase.PLACING_SERVERS:
-                self._course.phase = Phase.PLACING_WORKERS
+            case RunPhase.PLACING_SERVERS:
+                self._course.phase = RunPhase.PLACING_WORKERS
                 self._tell([*self._roll.workers, *self._roll.evaluator], self._plan)
-            case Phase.PLACING_WORKERS:
+            case RunPhase.PLACING_WORKERS:
                 self._start()
-            case Phase.FINISHING:
-                self._course.phase = Phase.OVER
+            case RunPhase.FINISHING:
+                self._course.phase = RunPhase.OVER
                 self._tell_all(control.Exit())
                 self._leasing.record()
                 self._listener.finished(self._course.reason, self._course.seconds)
@@ -364,8 +371,8 @@ class Coordinator:
         self.node.admission.planned(self._plan)
 
     def _start(self) -> None:
-        self._course.phase = Phase.TRAINING
-        place = Place(
+        self._course.phase = RunPhase.TRAINING
+        place = RoleContext(
             me=0,
             workers=tuple(range(len(self._roll.workers))),
             w=None,
@@ -390,13 +397,13 @@ class Coordinator:
 
     # ---- training ----------------------------------------------------------------------------------------
     def _progressed(self, src: Party, progress: control.Progress) -> None:
-        if self.phase is Phase.TRAINING:
+        if self.phase is RunPhase.TRAINING:
             steps = progress.steps - progress.steps_before
             usual = progress.seconds_computing / max(1, steps)
             self._members.progressed(self.node.now(), src, steps, waits=not progress.seconds_at_batch, step_s=usual)
         progress = self._tally.told(src.index, progress)
         self._listener.progressed(src.index, progress)
-        if self.phase is Phase.TRAINING:
+        if self.phase is RunPhase.TRAINING:
             total = control.Total(samples=self.samples, epochs=self._leasing.epochs)
             self._tell([src, *self._roll.evaluator], total)
             self._stop_at_epochs()
@@ -415,7 +422,7 @@ class Coordinator:
                 at=at, accuracy=accuracy, loss=loss, samples=samples, seconds=judged.seconds, chance=judged.chance
             )
         )
-        if self.phase is Phase.TRAINING:
+        if self.phase is RunPhase.TRAINING:
             self.node.judged(judged.accuracy)
         target = self._stop_rule.target_accuracy
         if target is not None and judged.accuracy >= target:
@@ -434,7 +441,7 @@ class Coordinator:
         if self._recovery.under_way:  # the last model is not whole yet
             self._recovery.afterwards(self._finish)
             return
-        self._course.phase = Phase.FINISHING
+        self._course.phase = RunPhase.FINISHING
         self._tell_all(self._finish_order())
 
     def _finish_order(self) -> control.Finish:
@@ -447,12 +454,12 @@ class Coordinator:
         go = control.Go(at=self.node.now(), samples=self._tally.samples)
         for message in (roster, self._plan, go):
             self._tell([who], message)
-        if self.phase is Phase.FINISHING:
+        if self.phase is RunPhase.FINISHING:
             self._tell([who], self._finish_order())
 
     def _stop(self, reason: str) -> None:
         """Workers are told once; what follows waits until the last of them has left."""
-        if self._course.reason or self.phase is not Phase.TRAINING:
+        if self._course.reason or self.phase is not RunPhase.TRAINING:
             return
         self._course.reason, self._course.seconds = reason, self.node.now()
         self._listener.recorded(Ended(at=self._course.seconds, reason=reason))

@@ -14,14 +14,14 @@ import functools
 from collections.abc import Callable, Iterable
 
 from paceline.core.errors import ProtocolError
-from paceline.core.fault_tolerance.membership import Announce, Decision, Enter, Evict, Refuse, State
+from paceline.core.fault_tolerance.membership import Announce, Decision, Enter, Evict, MembershipState, Refuse
 from paceline.core.fault_tolerance.membership import Membership as Members
 from paceline.core.trace import Membership
-from paceline.live.coordinator.lifecycle import Course, Phase
-from paceline.live.coordinator.listener import Listener
+from paceline.live.coordinator.lifecycle import RunPhase, RunState
+from paceline.live.coordinator.listener import CoordinatorListener
 from paceline.live.coordinator.planning import other_model
-from paceline.live.coordinator.progress_totals import Tally
-from paceline.live.coordinator.roster import Roll
+from paceline.live.coordinator.progress_totals import ProgressTotals
+from paceline.live.coordinator.roster import RunRoster
 from paceline.live.coordinator.sample_leases import Leasing
 from paceline.live.coordinator.sample_quotas import Quotas
 from paceline.live.coordinator.server_recovery import Recovery
@@ -33,18 +33,18 @@ from paceline.live.protocol.transport import Transport, tell
 TICK_SECONDS = 0.25
 
 
-class Churn:
+class Elasticity:
     """Everything happens on the coordinator's thread. It changes the roll; how far the run is, it only reads."""
 
     def __init__(
         self,
         transport: Transport,
         node: Node,
-        listener: Listener,
+        listener: CoordinatorListener,
         *,
-        course: Course,
-        roll: Roll,
-        tally: Tally,
+        course: RunState,
+        roll: RunRoster,
+        tally: ProgressTotals,
         members: Members[Party],
         recovery: Recovery,
         leasing: Leasing,
@@ -78,10 +78,10 @@ class Churn:
         """
         roll, course = self._roll, self._course
         if who.kind == "server":
-            return course.phase is Phase.TRAINING and self._recovery.can_replace(who)
+            return course.phase is RunPhase.TRAINING and self._recovery.can_replace(who)
         if who in roll.lost:
             return True
-        if who.kind != "worker" or course.phase not in (Phase.TRAINING, Phase.FINISHING):
+        if who.kind != "worker" or course.phase not in (RunPhase.TRAINING, RunPhase.FINISHING):
             return False
         if course.reason or who not in roll.training:
             return bool(roll.training - {who}) or course.holder not in (None, who)
@@ -95,16 +95,16 @@ class Churn:
 
     # ---- going -------------------------------------------------------------------------------------------
     def lost(self, who: Party, why: str) -> None:
-        if who in self._roll.lost and self._members.state(who) is State.LEFT:
+        if who in self._roll.lost and self._members.state(who) is MembershipState.LEFT:
             return  # it has gone home
-        if self.survives(who) and who not in self._roll.lost and self._members.state(who) is State.LEFT:
+        if self.survives(who) and who not in self._roll.lost and self._members.state(who) is MembershipState.LEFT:
             self._roll.lost.add(who)  # it trains no more: nobody has to hear of it
             self._course.holder = None if self._course.holder == who else self._course.holder
             told = {"event": "lost", "reason": f"{why}; it had trained to its end"}
             self._listener.recorded(Membership(at=self._node.now(), party=str(who), **told))
         elif self.survives(who):
             self.carry_out(self._members.lost(self._node.now(), who, self._members.incarnation(who), why))
-        elif self._course.phase is not Phase.OVER and who not in self._roll.lost:
+        elif self._course.phase is not RunPhase.OVER and who not in self._roll.lost:
             self._listener.failed(who, f"lost {who}: {why}{self.why_last(who)}", "")
 
     def put_out(self, who: Party, why: str) -> None:
@@ -128,7 +128,7 @@ class Churn:
         self._recovery.departed.add(who.index)
         self._members.left(now, who)
         self.quotas.gone(who.index)
-        if self._course.phase is Phase.TRAINING and not self._course.reason:
+        if self._course.phase is RunPhase.TRAINING and not self._course.reason:
             life = self._members.incarnation(who) if home else 0
             self._tell(self._roll.present(), control.Gone(rank=who.index, lost=home, incarnation=life))
             self._node.gone(who.index)
@@ -138,7 +138,7 @@ class Churn:
 
     def _look(self) -> None:
         """A few times a second while training goes on: has anybody fallen silent?"""
-        if self._course.phase is Phase.TRAINING:
+        if self._course.phase is RunPhase.TRAINING:
             slow = {who for who in self._members.half_stuck(self._node.now()) if who.kind == "worker"}
             self._tell(sorted(slow - self._asked), control.Explain())
             self._asked = slow
@@ -189,7 +189,7 @@ class Churn:
         """After everybody was there. Raises ProtocolError for one that nobody has lost."""
         if who in self._roll.lost:
             self._comes(who, hello)
-        elif who.kind == "server" and self._members.state(who) is State.LOST:
+        elif who.kind == "server" and self._members.state(who) is MembershipState.LOST:
             self._listener.joined(who, hello)
             self._roll.hellos[who] = hello
             self._recovery.hello(who, hello.incarnation, self._roll.roster(self._recovery.view))
@@ -201,11 +201,11 @@ class Churn:
         if self._recovery.under_way:
             self._recovery.afterwards(lambda: self._comes(who, hello))
             return
-        if self._course.phase is not Phase.TRAINING or self._course.reason or who in self._roll.barred:
+        if self._course.phase is not RunPhase.TRAINING or self._course.reason or who in self._roll.barred:
             self._tell([who], control.Stop(reason=self._course.reason or "it was put out of the run"))
             return
         self.carry_out(self._members.hello(self._node.now(), who, hello.incarnation))
-        if self._members.state(who) is not State.JOINING:
+        if self._members.state(who) is not MembershipState.JOINING:
             return
         self._roll.coming[who] = hello
         self._listener.joined(who, hello)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 
-from paceline.core.fault_tolerance.membership import Decision, Evict, Patience, State
+from paceline.core.fault_tolerance.membership import Decision, Evict, MembershipState, Patience
 from paceline.core.fault_tolerance.membership import Membership as Members
 from paceline.core.trace import Membership
-from paceline.live.coordinator.lifecycle import Course, Phase
-from paceline.live.coordinator.listener import Listener
-from paceline.live.coordinator.roster import Roll
+from paceline.live.coordinator.lifecycle import RunPhase, RunState
+from paceline.live.coordinator.listener import CoordinatorListener
+from paceline.live.coordinator.roster import RunRoster
 from paceline.live.coordinator.server_recovery import Recovery
 from paceline.live.node.node import Node
 from paceline.live.party import EVALUATOR, Party
@@ -32,10 +32,10 @@ class EvaluatorLives:
         self,
         transport: Transport,
         node: Node,
-        listener: Listener,
+        listener: CoordinatorListener,
         *,
-        course: Course,
-        roll: Roll,
+        course: RunState,
+        roll: RunRoster,
         recovery: Recovery,
         dead_after_s: float,
         welcome: Callable[[Party], None],
@@ -64,7 +64,7 @@ class EvaluatorLives:
 
     def survives(self) -> bool:
         """Does the run go on if the evaluator is lost now?"""
-        return self._course.phase in (Phase.TRAINING, Phase.FINISHING)
+        return self._course.phase in (RunPhase.TRAINING, RunPhase.FINISHING)
 
     def lost(self, why: str) -> None:
         """Its present life is over; of one that is lost already nobody hears again."""
@@ -80,7 +80,7 @@ class EvaluatorLives:
         for decision in decisions:
             if isinstance(decision, Evict):
                 why = decision.reason
-                reason = f"{why}; training goes on" if self._course.phase is Phase.TRAINING else why
+                reason = f"{why}; training goes on" if self._course.phase is RunPhase.TRAINING else why
                 record = Membership(at=self._node.now(), party=str(EVALUATOR), event="lost", reason=reason)
                 self._listener.recorded(record)
                 self._node.lost(EVALUATOR, why)
@@ -96,7 +96,7 @@ class EvaluatorLives:
             return
         now = self._node.now()
         self._evict(self._members.hello(now, EVALUATOR, hello.incarnation))
-        if self._members.state(EVALUATOR) is not State.JOINING:
+        if self._members.state(EVALUATOR) is not MembershipState.JOINING:
             return
         self._members.ready(now, EVALUATOR)
         self._roll.hellos[EVALUATOR] = hello

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from paceline.live.party import Party
 
 
-class Phase(enum.Enum):
+class RunPhase(enum.Enum):
     GATHERING = "waiting for everybody to say hello"
     READYING = "waiting for the models"
     PLACING_SERVERS = "placing the servers"
@@ -34,13 +34,13 @@ def moving_seconds(length: int) -> float:
 
 
 @dataclass(slots=True)
-class Course:
+class RunState:
     """How far a run is: `reason` and `seconds` say why and when the workers were told to stop.
 
     `holder`: the worker that left last, who has the last model if workers have it.
     """
 
-    phase: Phase = Phase.GATHERING
+    phase: RunPhase = RunPhase.GATHERING
     reason: str = ""
     seconds: float = 0.0
     holder: Party | None = None

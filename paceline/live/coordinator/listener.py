@@ -9,7 +9,7 @@ from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
 
 
-class Listener(Protocol):
+class CoordinatorListener(Protocol):
     """Hears of everything, on the coordinator's thread."""
 
     def joined(self, who: Party, hello: control.Hello) -> None: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from paceline.live.protocol import control_messages as control
 
 
-class Tally:
+class ProgressTotals:
     """By rank, all lives of a worker together."""
 
     def __init__(self) -> None:

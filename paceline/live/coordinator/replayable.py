@@ -19,7 +19,7 @@ from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.trace import Membership, Record, to_dict
 from paceline.core.vector import Memory
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.listener import Listener
+from paceline.live.coordinator.listener import CoordinatorListener
 from paceline.live.coordinator.server_recovery import Snapshots
 from paceline.live.node.node import Node
 from paceline.live.party import COORDINATOR, Party
@@ -28,7 +28,7 @@ from paceline.live.protocol import frames
 from paceline.live.protocol.transport import Envelope, Handler, Kind, Transport
 
 Say = Callable[..., None]
-Make = Callable[[Transport, Node, Listener, Snapshots], Coordinator]
+Make = Callable[[Transport, Node, CoordinatorListener, Snapshots], Coordinator]
 
 
 class NoVectors:
@@ -73,7 +73,7 @@ class Keeping(Protocol):
     def refuses(self, ready: control.Ready, servers: int) -> str: ...
 
 
-class Replica:
+class ReplayableCoordinator:
     """`make` makes the coordinator, from what it is lent; `keeping` says for it what snapshots there can be."""
 
     def __init__(self, make: Make, keeping: Keeping) -> None:
@@ -174,7 +174,7 @@ class _Lines:
 
     me, address = COORDINATOR, ""
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: ReplayableCoordinator) -> None:
         self._replica = replica
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = itertools.count()

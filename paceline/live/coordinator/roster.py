@@ -10,7 +10,7 @@ from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
 
 
-class Roll:
+class RunRoster:
     """Of `workers` workers and `servers` servers, with an evaluator or without."""
 
     def __init__(self, workers: int, servers: int, evaluator: bool, absent: Collection[int]) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from paceline.core.errors import ProtocolError
 from paceline.core.samples.sample_budget import Budget
 from paceline.live.coordinator.lifecycle import StopRule
-from paceline.live.coordinator.progress_totals import Tally
+from paceline.live.coordinator.progress_totals import ProgressTotals
 from paceline.live.protocol import control_messages as control
 
 
 class Quotas:
     """What a worker has trained is what it told; what a lost one had not told any more is trained by others."""
 
-    def __init__(self, stop_rule: StopRule, tally: Tally) -> None:
+    def __init__(self, stop_rule: StopRule, tally: ProgressTotals) -> None:
         self._budget = None if stop_rule.samples is None else Budget(stop_rule.samples - stop_rule.behind)
         self._tally = tally
 

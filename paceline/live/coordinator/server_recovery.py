@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from paceline.core.fault_tolerance.membership import Membership as Members
-from paceline.core.fault_tolerance.membership import State
+from paceline.core.fault_tolerance.membership import MembershipState
 from paceline.core.fault_tolerance.server_recovery import Replacing
 from paceline.core.trace import Applied, Membership, Record
 from paceline.live import party
@@ -57,7 +57,7 @@ class Snapshots(Protocol):
     def release(self) -> None: ...
 
 
-class Listener(Protocol):
+class RecoveryListener(Protocol):
     def recorded(self, record: Record) -> None: ...
     def failed(self, who: Party, cause: str, details: str) -> None: ...
 
@@ -69,7 +69,7 @@ class Recovery:
         self,
         transport: Transport,
         node: Node,
-        listener: Listener,
+        listener: RecoveryListener,
         members: Members[Party],
         servers: Sequence[Party],
         others: Sequence[Party],
@@ -105,7 +105,7 @@ class Recovery:
         """Or has that begun?"""
         if who not in self._lives or self._snapshots is None or self.plan is None or not self.plan.replaced:
             return False
-        if who.index in self._replacing.away and self._members.state(who) is State.LOST:
+        if who.index in self._replacing.away and self._members.state(who) is MembershipState.LOST:
             return True
         return not self.exhausted(who) and (self.plan.copied or self._snapshots.available)
 
@@ -149,7 +149,7 @@ class Recovery:
         replacing.order(number)
         self._prepared = {}
         for server in map(self._servers.__getitem__, replacing.concerned()):
-            if self._members.state(server) is not State.LOST:
+            if self._members.state(server) is not MembershipState.LOST:
                 self._tell([server], self._order(server))
         self._transport.call_later(self._patience_s, lambda: self._still_waiting(number))
 

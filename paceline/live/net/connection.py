@@ -17,10 +17,10 @@ from typing import Any
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.vector import Memory
 from paceline.live.event_loop import Loop
-from paceline.live.net.frame_reader import Receiver, Room
-from paceline.live.net.send_queue import Outbox, Outgoing
-from paceline.live.net.striping import LANES_MAX, Lanes
-from paceline.live.net.zero_copy import Sharing
+from paceline.live.net.frame_reader import FrameReader, Room
+from paceline.live.net.send_queue import Outgoing, SendQueue
+from paceline.live.net.striping import LANES_MAX, Striping
+from paceline.live.net.zero_copy import ZeroCopy
 from paceline.live.protocol import frames
 from paceline.live.protocol.transport import Broken, Envelope, Kind
 from paceline.live.same_host.shared_memory import Segments
@@ -60,12 +60,12 @@ class Connection:
         self._sock, self._loop, self._memory = sock, loop, memory
         self._closed = closed
         self._lock = threading.Lock()
-        self._lanes = Lanes(loop, taken=self._taken, left=self._go_on, closed=self.close)
-        self._outbox = Outbox(self._lanes.send)
-        self._sharing: Sharing | None = None
+        self._lanes = Striping(loop, taken=self._taken, left=self._go_on, closed=self.close)
+        self._outbox = SendQueue(self._lanes.send)
+        self._sharing: ZeroCopy | None = None
         if segments is not None and isinstance(sock, UnixStream):
-            self._sharing = Sharing(segments, memory, sock, tell=self._tell, later=loop.call_later)
-        self._receiver = Receiver(memory, room, arrived, body_bytes_max, self._lanes, self._sharing)
+            self._sharing = ZeroCopy(segments, memory, sock, tell=self._tell, later=loop.call_later)
+        self._receiver = FrameReader(memory, room, arrived, body_bytes_max, self._lanes, self._sharing)
         self._open = True
         self._bodies_max = 0
         self._sent = 0

@@ -16,8 +16,8 @@ from typing import Any
 from paceline.codec.encoded import Encoded
 from paceline.core.errors import ProtocolError
 from paceline.core.vector import Memory
-from paceline.live.net.striping import Lanes
-from paceline.live.net.zero_copy import Sharing
+from paceline.live.net.striping import Striping
+from paceline.live.net.zero_copy import ZeroCopy
 from paceline.live.protocol import frames
 from paceline.live.protocol.transport import Envelope, Kind
 
@@ -57,7 +57,7 @@ class _Incoming:
             self.targets[0] = self.targets[0][n:]
 
 
-class Receiver:
+class FrameReader:
     """Takes what a socket has and tells `arrived` of every whole message.
 
     room: gives the vectors to receive into, but for those that are there by reference, which it is told, and those that
@@ -71,8 +71,8 @@ class Receiver:
         room: Room,
         arrived: Callable[[Envelope], None],
         body_bytes_max: int,
-        lanes: Lanes | None = None,
-        sharing: Sharing | None = None,
+        lanes: Striping | None = None,
+        sharing: ZeroCopy | None = None,
     ) -> None:
         self._memory, self._room, self._arrived, self._lanes, self._sharing = memory, room, arrived, lanes, sharing
         self.body_bytes_max = body_bytes_max
@@ -189,7 +189,9 @@ class Receiver:
         if not self.closed:
             self._open_next()
 
-    def _shared(self, lengths: Sequence[int], places: Sequence[frames.Place | None], over: Sequence[int]) -> list[Any]:
+    def _shared(
+        self, lengths: Sequence[int], places: Sequence[frames.SharedRef | None], over: Sequence[int]
+    ) -> list[Any]:
         """The vectors that are there by reference, None for each that follows in the body."""
         if self._sharing is None:
             raise ProtocolError("refers to memory that it cannot share over this connection")

@@ -36,7 +36,7 @@ class Outgoing:
             self.buffers[0] = self.buffers[0][sent:]
 
 
-class Outbox:
+class SendQueue:
     """Frames in the order in which they will leave. Not for two threads at a time.
 
     A control message passes everything but its like and the frame that has begun to leave, so it never waits for

@@ -75,7 +75,7 @@ class _Body:
         raise ProtocolError("a piece that is no part of its frame")
 
 
-class Lanes:
+class Striping:
     """The lanes of one connection, in both directions."""
 
     def __init__(

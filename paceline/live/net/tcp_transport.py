@@ -83,7 +83,13 @@ class TcpTransport:
         self._listener.setblocking(False)
         self._segments = segments
         self._dialer = Dialer(
-            *(me, token, tls, memory), incarnation=incarnation, shares=segments is not None, shared_only=shared_only
+            me,
+            token,
+            tls,
+            memory,
+            incarnation=incarnation,
+            shares=segments is not None,
+            shared_only=shared_only,
         )
         self._local = unix_socket.listen(BACKLOG) if segments else None
         if is_loopback(host):

@@ -20,7 +20,7 @@ from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import message
 from paceline.core.validation import bounds
 from paceline.core.vector import Memory
-from paceline.live.protocol.frames import ITEM_BYTES, Place
+from paceline.live.protocol.frames import ITEM_BYTES, SharedRef
 from paceline.live.same_host import unix_socket
 from paceline.live.same_host.shared_memory import SEGMENTS_MAX, Segments
 
@@ -47,7 +47,7 @@ class Closed:
 
 
 @message("sharing.Over", plane="connection")
-class Over:
+class BuffersReleased:
     """Nothing but loans that are over, in the header."""
 
 
@@ -68,7 +68,7 @@ def _can_be_shared(memory: type) -> bool:
     return issubclass(memory, SharedMemory)
 
 
-class Sharing:
+class ZeroCopy:
     """Both directions of one connection. `take` and `heard` are called on the loop's thread, the rest on any."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Sharing:
         self.bytes_lent = self.bytes_borrowed = 0
 
     # ---- lending -----------------------------------------------------------------------------------------
-    def lend(self, v: Any) -> Place | None:
+    def lend(self, v: Any) -> SharedRef | None:
         """A reference to `v`, which stays as it is until it is given back; None when its bytes have to travel."""
         if v.nbytes < LENT_BYTES_MIN or len(self._lent) >= LOANS_MAX:
             return None
@@ -148,7 +148,7 @@ class Sharing:
                 raise ProtocolError(f"gives back loan {loan}, which it does not have")
 
     # ---- borrowing ---------------------------------------------------------------------------------------
-    def take(self, place: Place, length: int) -> Any:
+    def take(self, place: SharedRef, length: int) -> Any:
         """The vector of `length` elements that lies there. Raises ProtocolError when nothing may lie there."""
         segment, offset, loan = place
         room = self._maps.get(segment)
@@ -177,14 +177,14 @@ class Sharing:
         """Now and then while something is borrowed, for loans that no frame has taken along."""
         with contextlib.suppress(PeerLost):
             while self._over and not self._ended:
-                self._tell(Over())
+                self._tell(BuffersReleased())
         self._returning = self._borrowed > 0 and not self._ended
         if self._returning:
             self._later(RETURN_SECONDS, self._return)
 
     def heard(self, message: Any) -> bool:
         """Whether `message` was for this end of the connection, not for the party. Raises ProtocolError."""
-        if isinstance(message, Opened | Closed | Over) and not self.admitted:
+        if isinstance(message, Opened | Closed | BuffersReleased) and not self.admitted:
             raise ProtocolError("a stranger shares memory")
         match message:
             case Opened(number=number, nbytes=nbytes):
@@ -192,7 +192,7 @@ class Sharing:
             case Closed(numbers=numbers):
                 for number in numbers:
                     self._maps.pop(number, None)
-            case Over():
+            case BuffersReleased():
                 pass
             case _:
                 return False

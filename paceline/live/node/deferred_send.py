@@ -27,7 +27,7 @@ class _Held:
         self.envelope, self.go, self.missing = envelope, go, missing
 
 
-class Streams:
+class DeferredSends:
     """Sends by `post`. Messages to one slice of a party leave in the order in which they were given."""
 
     def __init__(self, post: Post) -> None:

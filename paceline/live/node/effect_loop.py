@@ -10,29 +10,29 @@ from typing import Any, assert_never
 from paceline.core.effects import Call, Compute, Effect, Mean, Reply, Start, Tell, Train, Wait
 from paceline.core.errors import PeerLost, Stopped
 from paceline.core.role import Role
-from paceline.live.node.message_sender import Outbox
-from paceline.live.node.timing import Awaited, Times
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.node.message_sender import MessageSender
+from paceline.live.node.timing import AwaitedSeconds, Times
+from paceline.live.protocol.pending_reply import PendingReply
 
 
-class LoopBox:
+class EffectLoop:
     """Carries out its effects, each the next when the one before has its result."""
 
     def __init__(
         self,
-        out: Outbox,
+        out: MessageSender,
         times: Times,
         lock: threading.RLock,
         *,
         role: Callable[[], Role],
-        mean: Callable[[Mean], Pending],
+        mean: Callable[[Mean], PendingReply],
         reply: Callable[[Role, Reply], None],
     ) -> None:
         """`role`: whose it is. `lock` keeps its box apart from what is received."""
         self._out, self._times, self._lock = out, times, lock
         self._role, self._mean, self._reply = role, mean, reply
         self._generator: Generator[Effect, Any, None] | None = None
-        self._wanted: Compute | Train | Awaited | None = None  # where it stands
+        self._wanted: Compute | Train | AwaitedSeconds | None = None  # where it stands
         self._anew = False
         self.begun_anew = 0  # how often it was
         self._view = 0  # that it knows of
@@ -47,7 +47,7 @@ class LoopBox:
 
     def finish(self, since: float, sending: float) -> Compute | Train:
         """The second half; `since` and `sending` as in `Node.finish`."""
-        while isinstance(self._wanted, Awaited):
+        while isinstance(self._wanted, AwaitedSeconds):
             awaited, self._wanted = self._wanted, None
             awaited.since = max(awaited.since, since)
             try:
@@ -60,13 +60,13 @@ class LoopBox:
         assert wanted is not None
         return wanted
 
-    def wait(self, awaited: Awaited, sending: float = 0.0) -> Any:
+    def wait(self, awaited: AwaitedSeconds, sending: float = 0.0) -> Any:
         try:
             return awaited.pending.wait(self._out.timeout_s)
         finally:  # a wait that the end of the run cuts short was a wait all the same
             self._times.waited(awaited, time.monotonic(), sending)
 
-    def _proceed(self, value: Any, lost: PeerLost | None) -> Compute | Train | Awaited:
+    def _proceed(self, value: Any, lost: PeerLost | None) -> Compute | Train | AwaitedSeconds:
         while True:
             effect = self._resume(value, lost)
             if isinstance(effect, Compute | Train):
@@ -75,7 +75,7 @@ class LoopBox:
                 value, lost = self._carry(effect), None
             except PeerLost as error:
                 value, lost = None, error
-            if isinstance(value, Awaited):
+            if isinstance(value, AwaitedSeconds):
                 return value
 
     def _resume(self, value: Any, lost: PeerLost | None) -> Effect:
@@ -97,7 +97,7 @@ class LoopBox:
         match effect:
             case Call() | Mean():
                 began = time.monotonic()
-                return Awaited(self._begin(effect), began)
+                return AwaitedSeconds(self._begin(effect), began)
             case Tell():
                 return self._out.tell(effect.to, effect.message, self._view)
             case Reply():
@@ -105,12 +105,12 @@ class LoopBox:
             case Start(effect=inner):
                 return self._begin(inner)
             case Wait(ticket=ticket):
-                assert isinstance(ticket, Pending)
-                return Awaited(ticket, time.monotonic())
+                assert isinstance(ticket, PendingReply)
+                return AwaitedSeconds(ticket, time.monotonic())
             case _:
                 assert_never(effect)
 
-    def _begin(self, effect: Call | Mean) -> Pending:
+    def _begin(self, effect: Call | Mean) -> PendingReply:
         if isinstance(effect, Mean):
             return self._mean(effect)
         return self._out.call(effect.to, effect.message, streams=effect.streams, view=self._view)

@@ -12,13 +12,13 @@ from paceline.core.errors import PeerLost
 from paceline.core.message import message
 from paceline.core.role import Role
 from paceline.live.collectives.store import Vain
-from paceline.live.node.published_state import Withdrawn
+from paceline.live.node.published_state import StateGone
 from paceline.live.party import Party
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.pending_reply import PendingReply
 
 
 @dataclass(slots=True, eq=False)
-class Hosted:
+class ServedSlice:
     """What stands behind one slice of a server, or behind any other party: who hears what is sent there.
 
     length: elements of the longest vector that may come, one that is as long as what is held here; 0 for any.
@@ -37,7 +37,7 @@ class Hosted:
 class Carrier(Protocol):
     """Who carries `Mean` when the servers do not."""
 
-    def begin(self, effect: Mean) -> Pending: ...
+    def begin(self, effect: Mean) -> PendingReply: ...
 
 
 @message("hosted.Declined", plane="state")
@@ -48,5 +48,5 @@ class Declined:
         return PeerLost(f"{src} has left")
 
 
-IN_VAIN = (Declined, Withdrawn, Vain)
+IN_VAIN = (Declined, StateGone, Vain)
 """Answers to nobody's question."""

@@ -7,18 +7,18 @@ from typing import Any
 
 from paceline.core.role import Role
 from paceline.core.vector import Memory
-from paceline.live.node.published_state import Exhibit
+from paceline.live.node.published_state import PublishedState
 
 
-def picture(role: Role | None, memory: Memory) -> Exhibit:
+def picture(role: Role | None, memory: Memory) -> PublishedState:
     """Without facts where there is no role yet."""
-    shown = {} if role is None else role.shown()
+    shown = {} if role is None else role.join_state()
     name = next((name for name, value in shown.items() if hasattr(value, "nbytes")), "")
     v = shown.pop(name) if name else memory.empty(0)
-    return Exhibit(v=v, facts="" if role is None else json.dumps({"vector": name, "shown": shown}))
+    return PublishedState(v=v, facts="" if role is None else json.dumps({"vector": name, "shown": shown}))
 
 
-def shown_in(exhibit: Exhibit) -> dict[str, Any] | None:
+def shown_in(exhibit: PublishedState) -> dict[str, Any] | None:
     """What was shown; None where there was no role yet."""
     if not exhibit.facts:
         return None

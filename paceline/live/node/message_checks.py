@@ -44,7 +44,7 @@ def limits_of(plan: control.Plan, me: Party) -> PlanLimits:
     )
 
 
-class Admission:
+class MessageChecks:
     """Of one party, on the thread that delivers to it."""
 
     def __init__(self, me: Party) -> None:

@@ -16,12 +16,12 @@ from paceline.core.message import nature_of, scatter, vector_fields
 from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory
 from paceline.live import party
-from paceline.live.node.deferred_send import Streams
+from paceline.live.node.deferred_send import DeferredSends
 from paceline.live.node.open_calls import OutgoingCalls
-from paceline.live.node.peer_connections import Neighbours
-from paceline.live.node.published_state import Peek
+from paceline.live.node.peer_connections import PeerConnections
+from paceline.live.node.published_state import ReadState
 from paceline.live.party import Party
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope, Kind, Post, Transport, progress_of
 
 
@@ -43,7 +43,7 @@ class Scatter:
         return [(0, party.COORDINATOR if isinstance(to, str) else party.worker(to), 0, whole)]
 
 
-class Outbox:
+class MessageSender:
     """From any thread. `lock` is that of the party: who holds it knows that no call is opened or closed meanwhile."""
 
     def __init__(
@@ -53,11 +53,11 @@ class Outbox:
         self.memory, self.timeout_s = memory, timeout_s
         self._post, self._lock = post, lock
         self._progress_of = functools.partial(progress_of, transport)
-        self.streams = Streams(post)
+        self.streams = DeferredSends(post)
         self.stage = Stage(memory, nature_of, up=None, down=None)  # where vectors become bytes
         self.cut = Scatter(NOWHERE)
         self.calls = OutgoingCalls()
-        self.neighbours = Neighbours(self.call, timeout_s)
+        self.neighbours = PeerConnections(self.call, timeout_s)
         self.view = 0  # grows whenever the servers go back
         self.stopped: BaseException | None = None
 
@@ -82,20 +82,20 @@ class Outbox:
         for part, target, at, piece in self.cut.parts(to, whole):
             self.send(target, Envelope(Kind.TELL, piece, slice=at, view=view), part)
 
-    def call(self, to: To, whole: Any, *, streams: bool = False, view: int | None = None) -> Pending:
+    def call(self, to: To, whole: Any, *, streams: bool = False, view: int | None = None) -> PendingReply:
         """`streams`: whoever waits may read what is there while the rest arrives."""
         what = f"the answer of {to} to {type(whole).__name__}"
         return self.ask(self.cut.parts(to, whole), what, self.cut.edges if streams else (), view)
 
-    def mean_by_servers(self, effect: Mean) -> Pending:
+    def mean_by_servers(self, effect: Mean) -> PendingReply:
         return self.call(SERVERS, Part.of(effect))
 
     def ask(
         self, parts: list[tuple[int, Party, int, Any]], what: str, edges: Sequence[int] = (), view: int | None = None
-    ) -> Pending:
+    ) -> PendingReply:
         """`view`: in which it is asked, the present one by default; all of it is void when that ends meanwhile."""
         progress = functools.partial(self._progress_of, [target for _, target, _, _ in parts])
-        pending = Pending(what, len(parts), self.memory, edges=edges, timeout_s=self.timeout_s, progress=progress)
+        pending = PendingReply(what, len(parts), self.memory, edges=edges, timeout_s=self.timeout_s, progress=progress)
         view = self.view if view is None else view
         for part, target, at, piece in parts:
             try:
@@ -104,12 +104,12 @@ class Outbox:
                 pending.fail(error)
         return pending
 
-    def asking(self, target: Party, at: int, piece: Any, pending: Pending, part: int, view: int) -> Envelope:
+    def asking(self, target: Party, at: int, piece: Any, pending: PendingReply, part: int, view: int) -> Envelope:
         """The question, whose answer is part `part` of `pending`. Raises Undone if `view` is over."""
         with self._lock:
-            if self.stopped is not None and not isinstance(piece, Peek):
+            if self.stopped is not None and not isinstance(piece, ReadState):
                 raise self.stopped
-            if target.kind == "server" and view != self.view and not isinstance(piece, Peek):
+            if target.kind == "server" and view != self.view and not isinstance(piece, ReadState):
                 raise Undone("a server was replaced")  # those servers would not hear it
             envelope = Envelope(Kind.CALL, piece, self.calls.open(pending, part, target), at, view)
         pending.sent.append(envelope)

@@ -22,11 +22,11 @@ from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory
 from paceline.live import party
 from paceline.live.collectives.peer_backend import PeerCarrier
-from paceline.live.node.effect_loop import LoopBox
-from paceline.live.node.hosted_slice import IN_VAIN, Carrier, Declined, Hosted
+from paceline.live.node.effect_loop import EffectLoop
+from paceline.live.node.hosted_slice import IN_VAIN, Carrier, Declined, ServedSlice
 from paceline.live.node.join_snapshot import picture
-from paceline.live.node.message_checks import Admission
-from paceline.live.node.message_sender import Outbox, Scatter
+from paceline.live.node.message_checks import MessageChecks
+from paceline.live.node.message_sender import MessageSender, Scatter
 from paceline.live.node.open_calls import IncomingCalls
 from paceline.live.node.published_state import (
     COMMON,
@@ -35,20 +35,20 @@ from paceline.live.node.published_state import (
     PAST_ROLES,
     PRESENCE,
     WEIGHTS,
-    Exhibits,
-    Peek,
+    ReadState,
+    StatePublisher,
 )
-from paceline.live.node.state_reader import Looking
-from paceline.live.node.timing import Awaited, Times
+from paceline.live.node.state_reader import StateReader
+from paceline.live.node.timing import AwaitedSeconds, Times
 from paceline.live.party import Party
-from paceline.live.protocol.pending_reply import Pending, rooms_for
+from paceline.live.protocol.pending_reply import PendingReply, rooms_for
 from paceline.live.protocol.row_packing import Packed, Packer, PackingPost
 from paceline.live.protocol.transport import CALL, MEAN, REPLY, Envelope, Kind, Transport
 
 T = TypeVar("T")
 
 
-class Node(Looking):
+class Node(StateReader):
     """Carries effects out over a transport."""
 
     def __init__(
@@ -64,20 +64,20 @@ class Node(Looking):
         self.me, self.times, self._clock = transport.me, Times(), clock
         self._memory, self._lock = memory, threading.RLock()
         self._packing = PackingPost(transport, packer) if packer else None
-        super().__init__(Outbox(transport, self._packing or transport, memory, self._lock, timeout_s))
+        super().__init__(MessageSender(transport, self._packing or transport, memory, self._lock, timeout_s))
         self.calls, self.neighbours = self.out.calls, self.out.neighbours
-        self._hosted: Sequence[Hosted] = (Hosted(),)
+        self._hosted: Sequence[ServedSlice] = (ServedSlice(),)
         self._carrier: Carrier | None = None
         self.peers: PeerCarrier | None = None  # carries means among the workers, where those reach one another
-        self._loop = LoopBox(
-            *(self.out, self.times, self._lock), role=lambda: self.role, mean=self._mean, reply=self._reply
+        self._loop = EffectLoop(
+            self.out, self.times, self._lock, role=lambda: self.role, mean=self._mean, reply=self._reply
         )
         self.holds: dict[Role, Callable[[Role, Iterable[Tell | Reply]], Iterable[Tell | Reply]]] = {}  # what may go now
         self._unanswered = IncomingCalls()
-        self.admission = Admission(self.me)  # of what others say
+        self.admission = MessageChecks(self.me)  # of what others say
         self._left = False
         self._began = clock()
-        self.exhibits = Exhibits(self.out.streams)
+        self.exhibits = StatePublisher(self.out.streams)
         self.exhibits[COMMON] = lambda at: self.between_messages(lambda: picture(self._at(at).role, memory))
         self.exhibits[FREIGHT] = lambda _slice: memory.empty(FREIGHT_LENGTH)
         self.exhibits[PRESENCE] = lambda _slice: memory.empty(0)
@@ -86,11 +86,11 @@ class Node(Looking):
     def place(self, role: Role | None, layout: Layout = NOWHERE, carrier: Carrier | None = None) -> None:
         """Take up `role`. `layout` says which server holds what; without a carrier the servers carry `Mean`."""
         with self._lock:
-            self._hosted, self._carrier, self.out.cut = (Hosted(layout.length, role),), carrier, Scatter(layout)
+            self._hosted, self._carrier, self.out.cut = (ServedSlice(layout.length, role),), carrier, Scatter(layout)
         if role is not None:
             self.exhibits[WEIGHTS] = self._model
 
-    def host(self, slices: Sequence[Hosted]) -> None:
+    def host(self, slices: Sequence[ServedSlice]) -> None:
         """Of a server: take up its slices, in the order of the layout. They may change under `on` only."""
         with self._lock:
             self._hosted = slices
@@ -161,7 +161,7 @@ class Node(Looking):
 
     def mean(self, effect: Mean) -> Any:
         """Carry out one `Mean` outside any scheme, such as that of the initial weights."""
-        return self._loop.wait(Awaited(self._mean(effect), time.monotonic()))
+        return self._loop.wait(AwaitedSeconds(self._mean(effect), time.monotonic()))
 
     def between_messages(self, act: Callable[[], T]) -> T:
         """`act` while no role of this party is at work."""
@@ -219,7 +219,7 @@ class Node(Looking):
             if undone:
                 self._loop.start_anew()
                 if role is not None:
-                    role.undone()
+                    role.on_rollback()
         for pending in calls:
             pending.fail(Undone("a server was replaced"))
 
@@ -239,7 +239,7 @@ class Node(Looking):
         return self.out.stopped is not None
 
     # ---- sending -----------------------------------------------------------------------------------------
-    def _mean(self, effect: Mean) -> Pending:
+    def _mean(self, effect: Mean) -> PendingReply:
         if self._carrier is not None:
             return self._carrier.begin(effect)
         return self.out.mean_by_servers(effect)
@@ -277,7 +277,7 @@ class Node(Looking):
         if envelope.kind == REPLY:
             self._answered(src, envelope)
             return
-        if isinstance(envelope.message, Peek):
+        if isinstance(envelope.message, ReadState):
             self.exhibits.show(src, envelope)
             return
         with self._lock:
@@ -308,14 +308,14 @@ class Node(Looking):
     def judged(self, accuracy: float) -> None:
         """The coordinator has heard how good the model is."""
         with self._lock:
-            self._carry_out(self.role, self.role.judged(self.now(), accuracy))
+            self._carry_out(self.role, self.role.on_evaluation(self.now(), accuracy))
 
     def gone(self, rank: int) -> None:
         """Worker `rank` takes no further part."""
         with self._lock:
             self._unanswered.gone(rank)
             for role in self._roles():
-                self._carry_out(role, role.gone(self.now(), rank))
+                self._carry_out(role, role.on_worker_left(self.now(), rank))
 
     def came(self, rank: int) -> None:
         """Worker `rank` takes part from now on, as a newcomer."""
@@ -323,12 +323,12 @@ class Node(Looking):
         with self._lock:
             self._unanswered.came(rank)
             for role in self._roles():
-                self._carry_out(role, role.came(self.now(), rank))
+                self._carry_out(role, role.on_worker_joined(self.now(), rank))
 
     def _roles(self) -> list[Role]:
         return [role for hosted in self._hosted for role in hosted.roles()]
 
-    def _at(self, slice: int) -> Hosted:
+    def _at(self, slice: int) -> ServedSlice:
         if slice >= len(self._hosted):
             raise ProtocolError(f"{self.me} is asked for its slice {slice} and has {len(self._hosted)}")
         return self._hosted[slice]

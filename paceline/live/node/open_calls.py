@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from paceline.core.role import Role
 from paceline.live.party import Party
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope
 
 
 class OpenCall(NamedTuple):
     """The answer of `to` is part `part` of `pending`."""
 
-    pending: Pending
+    pending: PendingReply
     part: int
     to: Party
 
@@ -34,7 +34,7 @@ class OutgoingCalls:
         self._calls: dict[int, OpenCall] = {}
         self._void = 0  # up to this number
 
-    def open(self, pending: Pending, part: int, to: Party) -> int:
+    def open(self, pending: PendingReply, part: int, to: Party) -> int:
         number = next(self._ids)
         self._calls[number] = OpenCall(pending, part, to)
         return number
@@ -45,7 +45,7 @@ class OutgoingCalls:
     def close(self, number: int) -> OpenCall | None:
         return self._calls.pop(number, None)
 
-    def close_all(self) -> list[Pending]:
+    def close_all(self) -> list[PendingReply]:
         calls, self._calls = self._calls, {}
         return [call.pending for call in calls.values()]
 
@@ -53,13 +53,13 @@ class OutgoingCalls:
         """Is nothing lost that is said to `who` while it is not there?"""
         return self.patient and who.kind == "server"
 
-    def lost(self, who: Party) -> list[Pending]:
+    def lost(self, who: Party) -> list[PendingReply]:
         """What `who` will not answer any more."""
         if self.waits_for(who):
             return []
         return [self._calls.pop(number).pending for number, call in list(self._calls.items()) if call.to == who]
 
-    def void(self) -> list[Pending]:
+    def void(self) -> list[PendingReply]:
         """What was asked of servers."""
         self._void = next(self._ids)
         asked = [number for number, call in self._calls.items() if call.to.kind == "server"]

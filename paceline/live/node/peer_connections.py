@@ -6,14 +6,14 @@ import contextlib
 from collections.abc import Callable, Iterable
 
 from paceline.core.errors import PeerLost, Stopped
-from paceline.live.node.published_state import PRESENCE, Peek
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.node.published_state import PRESENCE, ReadState
+from paceline.live.protocol.pending_reply import PendingReply
 
 
-class Neighbours:
+class PeerConnections:
     """Of one worker. `told` counts what it has sent that nobody answers."""
 
-    def __init__(self, ask: Callable[[int, Peek], Pending], timeout_s: float) -> None:
+    def __init__(self, ask: Callable[[int, ReadState], PendingReply], timeout_s: float) -> None:
         """`ask` a rank past its role; `timeout_s` bounds the wait for each."""
         self._ask, self._timeout_s = ask, timeout_s
         self._ranks: list[int] = []
@@ -36,6 +36,6 @@ class Neighbours:
 
     def _knock(self, ranks: Iterable[int]) -> None:
         """Until each has answered, hence has taken in all that it was sent before."""
-        for pending in [self._ask(rank, Peek(what=PRESENCE)) for rank in ranks]:
+        for pending in [self._ask(rank, ReadState(what=PRESENCE)) for rank in ranks]:
             with contextlib.suppress(PeerLost):  # one that is lost has nothing to take in
                 pending.wait(self._timeout_s)

@@ -29,14 +29,14 @@ Provider = Callable[[int], Any]
 
 
 @message("exhibits.Peek", plane="state")
-class Peek:
+class ReadState:
     """Ask for an exhibit of a party, or of one slice it holds; answered past its role, at once or once there is one."""
 
     what: bounds.Name
 
 
 @message("exhibits.Exhibit", plane="state")
-class Exhibit:
+class PublishedState:
     """`weight`: what a model counts in a mean over the workers. `facts`: JSON, of a state or of what is common."""
 
     v: Vector
@@ -45,18 +45,18 @@ class Exhibit:
 
 
 @message("exhibits.Withdrawn", plane="state")
-class Withdrawn:
+class StateGone:
     """In place of an Exhibit that was kept for a while, and may have been for this asker."""
 
     def error(self, src: Party) -> Undone:
         return Undone(f"{src} shows no more of what it had kept")
 
 
-PAST_ROLES = (Peek, Exhibit, Withdrawn)
+PAST_ROLES = (ReadState, PublishedState, StateGone)
 """Messages that roles do not see; they belong to no view."""
 
 
-class Exhibits:
+class StatePublisher:
     """By name; a provider gives a vector, a vector and its weight, or an Exhibit, for the number of a slice held here.
 
     Weights, those at the end among them, and a state that is being kept may be waited for. The vectors of such a state
@@ -93,17 +93,17 @@ class Exhibits:
         if provider is not None:
             self._answer(src, question, provider)
         elif "/" in what:
-            self._reply(src, question, Withdrawn())
+            self._reply(src, question, StateGone())
         else:
             raise ProtocolError(f"{src} asks {self._post.me} for its {what}, which it does not show")
 
     def _answer(self, src: Party, question: Envelope, provider: Provider) -> None:
         shown = provider(question.slice)
-        if not isinstance(shown, Exhibit):
+        if not isinstance(shown, PublishedState):
             v, weight = shown if isinstance(shown, tuple) else (shown, 1.0)
-            shown = Exhibit(v=v, weight=weight)
+            shown = PublishedState(v=v, weight=weight)
         self._reply(src, question, shown)
 
-    def _reply(self, src: Party, question: Envelope, shown: Exhibit | Withdrawn) -> None:
+    def _reply(self, src: Party, question: Envelope, shown: PublishedState | StateGone) -> None:
         with contextlib.suppress(PeerLost):  # the curious one has left
             self._post.send(src, Envelope(Kind.REPLY, shown, question.id))

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.core.effects import To
-from paceline.live.node.message_sender import Outbox
-from paceline.live.node.published_state import WEIGHTS, Exhibit, Peek
+from paceline.live.node.message_sender import MessageSender
+from paceline.live.node.published_state import WEIGHTS, PublishedState, ReadState
 from paceline.live.party import Party
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope, Kind
 
 
-class Looking:
+class StateReader:
     """A party that asks others by `out`. Each look raises PeerLost or TimedOut when nobody answers."""
 
-    def __init__(self, out: Outbox) -> None:
+    def __init__(self, out: MessageSender) -> None:
         self.out = out
 
     def peek(self, to: To, what: str) -> Any:
@@ -27,18 +27,18 @@ class Looking:
         """The same of one party, or of its first slice."""
         return self.exhibit_of(who, what).v
 
-    def exhibit(self, to: To, what: str) -> Exhibit:
+    def exhibit(self, to: To, what: str) -> PublishedState:
         """The same with what is said of it."""
-        shown: Exhibit = self.out.call(to, Peek(what=what)).wait(self.out.timeout_s)
+        shown: PublishedState = self.out.call(to, ReadState(what=what)).wait(self.out.timeout_s)
         return shown
 
-    def exhibit_of(self, who: Party, what: str, slice: int = 0) -> Exhibit:
+    def exhibit_of(self, who: Party, what: str, slice: int = 0) -> PublishedState:
         """That of one party, or of one of its slices."""
         return self.exhibits_of(who, [(what, slice)])[0]
 
-    def exhibits_of(self, who: Party, wanted: Sequence[tuple[str, int]]) -> list[Exhibit]:
+    def exhibits_of(self, who: Party, wanted: Sequence[tuple[str, int]]) -> list[PublishedState]:
         """Several, asked for at once: of which slice each."""
-        asked = [self.out.ask([(0, who, at, Peek(what=what))], f"the {what} of {who}") for what, at in wanted]
+        asked = [self.out.ask([(0, who, at, ReadState(what=what))], f"the {what} of {who}") for what, at in wanted]
         return [pending.wait(self.out.timeout_s) for pending in asked]
 
     def version_of(self, who: Party, what: str) -> float:
@@ -50,9 +50,9 @@ class Looking:
         shown = self.exhibit(to, WEIGHTS)
         return shown.v, shown.weight
 
-    def ask(self, who: Party, slice: int, message: Any, what: str) -> Pending:
+    def ask(self, who: Party, slice: int, message: Any, what: str) -> PendingReply:
         """Send `message` to one slice of `who`; `what` is named when its answer is waited for in vain."""
-        pending = Pending(what, 1, self.out.memory)
+        pending = PendingReply(what, 1, self.out.memory)
         envelope = self.out.asking(who, slice, message, pending, 0, self.out.view)
         self.out.send(who, envelope, slice)
         return pending

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.pending_reply import PendingReply
 
 
 @dataclass(slots=True)
-class Awaited:
+class AwaitedSeconds:
     """A result that its party waits for, `since` when (monotonic clock)."""
 
-    pending: Pending
+    pending: PendingReply
     since: float
 
 
@@ -24,20 +24,20 @@ class Times:
 
     def __init__(self) -> None:
         self.on_wait: Callable[[float, float, float], None] | None = None
-        self._streaming: Awaited | None = None
+        self._streaming: AwaitedSeconds | None = None
         self.reset()
 
     def reset(self) -> None:
         self.waiting = self.communicating = self.hidden = 0.0
 
-    def waited(self, awaited: Awaited, until: float, sending: float = 0.0) -> None:
+    def waited(self, awaited: AwaitedSeconds, until: float, sending: float = 0.0) -> None:
         """A wait is over; `sending`: seconds before it that went into sending, not hidden either."""
         passed = until - awaited.since
         after = awaited.pending.seconds_communicating(since=awaited.since)
         before = awaited.pending.seconds_communicating() - after
         communicating = min(passed, after)
         self._add(passed - communicating, communicating + sending, max(0.0, before - sending))
-        self._streaming = Awaited(awaited.pending, until) if awaited.pending.streams else None
+        self._streaming = AwaitedSeconds(awaited.pending, until) if awaited.pending.streams else None
 
     def arrived(self) -> None:
         """All is there of the answer that was taken before it was: what the rest has cost."""

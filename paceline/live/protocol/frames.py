@@ -38,14 +38,14 @@ STRIPED = 0x80
 _KIND_AT = 5
 
 
-Place = tuple[int, int, int]
+SharedRef = tuple[int, int, int]
 """Where a vector lies that was not sent: segment, offset in bytes, number of the loan."""
 
 
-class Lender(Protocol):
+class BufferSharer(Protocol):
     """Keeps vectors where they are for the other side to read."""
 
-    def lend(self, v: Any) -> Place | None: ...
+    def lend(self, v: Any) -> SharedRef | None: ...
     def over(self) -> tuple[int, ...]: ...
 
 
@@ -72,7 +72,7 @@ class _Header(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     name: str
     lengths: tuple[int, ...]
     scalars: msgspec.Raw
-    places: tuple[Place | None, ...] = ()
+    places: tuple[SharedRef | None, ...] = ()
     over: tuple[int, ...] = ()
     forms: tuple[Form | None, ...] = ()
     view: int = 0
@@ -85,7 +85,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode_header = msgspec.msgpack.Decoder(_Header).decode
 
 
-class Codec(msgspec.Struct, frozen=True):
+class MessageCodec(msgspec.Struct, frozen=True):
     """How one message class is encoded: its vectors as they are, its scalars as a typed array."""
 
     cls: type
@@ -98,13 +98,13 @@ class Codec(msgspec.Struct, frozen=True):
 
 
 @functools.cache
-def codec_of(cls: Any) -> Codec:
+def codec_of(cls: Any) -> MessageCodec:
     hints = get_type_hints(cls)
     fields = [(name, hints[name]) for name in scalar_fields(cls)]
     struct_type = msgspec.defstruct(cls.__name__, fields, array_like=True, forbid_unknown_fields=True)
     decode = msgspec.msgpack.Decoder(struct_type).decode
     opening = _encode(_Header(name_of(cls), (), msgspec.Raw(_NOTHING)))[: -len(_NOTHING + _BARE)]
-    return Codec(cls, name_of(cls), vector_fields(cls), _values_of(scalar_fields(cls)), decode, opening)
+    return MessageCodec(cls, name_of(cls), vector_fields(cls), _values_of(scalar_fields(cls)), decode, opening)
 
 
 def _values_of(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
@@ -113,12 +113,12 @@ def _values_of(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 @functools.cache
-def _codec_named(name: str) -> Codec:
+def _codec_named(name: str) -> MessageCodec:
     """Raises KeyError; so whatever strangers call their messages, nothing is kept of it."""
     return codec_of(named(name))
 
 
-def encode(envelope: Envelope, memory: Memory, lender: Lender | None = None) -> list[memoryview]:
+def encode(envelope: Envelope, memory: Memory, lender: BufferSharer | None = None) -> list[memoryview]:
     """The buffers of a frame: one for prefix and header, one for each vector that is not lent. No vector is copied.
 
     Raises ProtocolError when the header is too long.
@@ -126,7 +126,7 @@ def encode(envelope: Envelope, memory: Memory, lender: Lender | None = None) -> 
     message = envelope.message
     codec = codec_of(type(message))  # type: ignore[arg-type]
     scalars = _encode(codec.scalars(message))
-    places: tuple[Place | None, ...] = ()
+    places: tuple[SharedRef | None, ...] = ()
     forms: tuple[Form | None, ...] = ()
     vectors: list[Any] = []
     body: list[memoryview] = []
@@ -146,13 +146,13 @@ def encode(envelope: Envelope, memory: Memory, lender: Lender | None = None) -> 
     return [memoryview(_head(envelope, codec, header, size)), *[view for view in body if view.nbytes]]
 
 
-def _head(envelope: Envelope, codec: Codec, header: bytes, body_bytes: int) -> bytes:
+def _head(envelope: Envelope, codec: MessageCodec, header: bytes, body_bytes: int) -> bytes:
     if len(header) > HEADER_BYTES_MAX:
         raise ProtocolError(f"the header of {codec.name} has {len(header)} bytes, more than {HEADER_BYTES_MAX}")
     return PREFIX.pack(MAGIC, VERSION, envelope.kind, envelope.slice, len(header), envelope.id, body_bytes) + header
 
 
-def _lend(vectors: list[Any], lender: Lender) -> tuple[Place | None, ...]:
+def _lend(vectors: list[Any], lender: BufferSharer) -> tuple[SharedRef | None, ...]:
     """Places of the vectors that are lent; empty when none is."""
     places = tuple([None if type(v) is Encoded else lender.lend(v) for v in vectors])
     return places if any(places) else ()
@@ -192,10 +192,10 @@ class Header(msgspec.Struct, frozen=True):
     Both have None for the others, and are empty when that is all there is.
     """
 
-    codec: Codec
+    codec: MessageCodec
     lengths: tuple[int, ...]
     scalars: Any
-    places: tuple[Place | None, ...]
+    places: tuple[SharedRef | None, ...]
     over: tuple[int, ...]
     forms: tuple[Form | None, ...]
     view: int
@@ -221,7 +221,7 @@ def decode_header(data: bytes | memoryview, body_bytes: int) -> Header:
     return Header(codec, lengths, scalars, places, header.over, forms, header.view)
 
 
-def _bytes_sent(length: int, place: Place | None, form: Form | None) -> int:
+def _bytes_sent(length: int, place: SharedRef | None, form: Form | None) -> int:
     """Of one vector. Raises ProtocolError for one that is lent and encoded, and for too many bytes."""
     if form is None:
         return 0 if place else ITEM_BYTES * length
@@ -231,7 +231,7 @@ def _bytes_sent(length: int, place: Place | None, form: Form | None) -> int:
     return form.nbytes
 
 
-def assemble(codec: Codec, scalars: Any, vectors: Sequence[Any]) -> Any:
+def assemble(codec: MessageCodec, scalars: Any, vectors: Sequence[Any]) -> Any:
     """The message from its parts. Raises ProtocolError when the message itself refuses them."""
     fields = msgspec.structs.asdict(scalars)
     if vectors or codec.vectors:

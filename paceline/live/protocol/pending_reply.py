@@ -21,7 +21,7 @@ def rooms_for(lengths: Sequence[int], shared: Sequence[Any], memory: Memory) -> 
     return [memory.empty(n) if v is None else v for n, v in zip(lengths, shared, strict=True)]
 
 
-class Pending(Ticket):
+class PendingReply(Ticket):
     """Waits for `parts` answers (one a slice) and joins them into one.
 
     edges: where the answers' vectors meet, if the first answer may be taken for all: its vectors then have the other

@@ -32,7 +32,7 @@ P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 PEM = serialization.Encoding.PEM
 
 
-class Authority:
+class CertificateAuthority:
     """Of the run `job`."""
 
     def __init__(self, secret: str = "") -> None:

@@ -33,16 +33,16 @@ def come_late(session: Session, model_of: ModelOf, workers: int, role_with: Call
         found = _seen(session, workers)
         if not found:
             return _from_servers(session, model_of, role_with)
-        rank, shown = min(found, key=lambda seen: Role.how_far(seen[1]))
+        rank, shown = min(found, key=lambda seen: Role.progress_key(seen[1]))
         try:
             if model_of == "mean of workers":
                 w = mean_now(session, [other for other, _ in found])
             else:
                 w = session.node.peek(rank if model_of == "any worker" else SERVERS, WEIGHTS)
             role = role_with(w)
-            if model_of == "any worker" and Role.how_far(shown) != Role.how_far(_shown(session, rank) or {}):
+            if model_of == "any worker" and Role.progress_key(shown) != Role.progress_key(_shown(session, rank) or {}):
                 continue  # it has gone on meanwhile
-            role.adopt(shown)
+            role.load_join_state(shown)
             return role
         except PeerLost:
             continue  # it is lost itself

@@ -11,23 +11,23 @@ from typing import Any
 
 from paceline.core.fault_tolerance import replication
 from paceline.core.fault_tolerance.replication import SliceState
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.live import party
 from paceline.live.node.node import Node
-from paceline.live.node.published_state import STATE, Exhibit
+from paceline.live.node.published_state import STATE, PublishedState
 from paceline.live.state.slice_state import kept, state_exhibit
 
 COPY = "copy"  # what the exhibits of copies are called after
 COMPLETE = kept(COPY, "complete")
 
 
-class Copies(replication.Copies):
+class SliceReplication(replication.Copies):
     """Shows what it keeps to the server that comes in the place of the one before it."""
 
     def __init__(
         self,
         node: Node,
-        place: Place,
+        place: RoleContext,
         *,
         before: int,
         after: int,
@@ -64,6 +64,6 @@ class Copies(replication.Copies):
     def _vector(self, name: str, at: int) -> Any:
         return self._held[at].vectors[name]
 
-    def _facts(self, at: int) -> Exhibit:
+    def _facts(self, at: int) -> PublishedState:
         state = self._held[at]
         return state_exhibit(state.facts, state.vectors, self._nothing)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from paceline.core.errors import PeerLost, TimedOut
-from paceline.live.node.published_state import PRESENCE, WEIGHTS, Exhibit, Peek
-from paceline.live.node.state_reader import Looking
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.node.published_state import PRESENCE, WEIGHTS, PublishedState, ReadState
+from paceline.live.node.state_reader import StateReader
+from paceline.live.protocol.pending_reply import PendingReply
 
 PATIENCE_S = 2.0
 """A worker that does not answer for so long is left out until it has."""
@@ -21,19 +21,19 @@ class NoAnswer(PeerLost):
 class Answering:
     """Asks by `looking`. Each worker keeps it waiting once for each time that it falls silent, and no longer."""
 
-    def __init__(self, looking: Looking, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, looking: StateReader, patience_s: float = PATIENCE_S) -> None:
         self._looking, self._patience_s = looking, patience_s
-        self._silent: dict[int, Pending] = {}  # by rank: what it was asked last
+        self._silent: dict[int, PendingReply] = {}  # by rank: what it was asked last
 
-    def exhibit(self, rank: int, what: str) -> Exhibit:
+    def exhibit(self, rank: int, what: str) -> PublishedState:
         """What worker `rank` shows. Raises NoAnswer where it does not answer, PeerLost where it is lost."""
         if (pending := self._silent.get(rank)) is not None:
             if not pending.ready:
                 raise NoAnswer(f"worker {rank} does not answer")
             del self._silent[rank]
-        pending = self._looking.out.call(rank, Peek(what=what))
+        pending = self._looking.out.call(rank, ReadState(what=what))
         try:
-            shown: Exhibit = pending.wait(self._patience_s)
+            shown: PublishedState = pending.wait(self._patience_s)
         except TimedOut:
             self._silent[rank] = pending
             raise NoAnswer(f"worker {rank} does not answer") from None

@@ -13,7 +13,7 @@ from typing import Any
 from paceline.core.errors import PacelineError
 from paceline.core.fault_tolerance.replication import SliceState
 from paceline.live.node.node import Node
-from paceline.live.node.published_state import STATE, Exhibit
+from paceline.live.node.published_state import STATE, PublishedState
 from paceline.live.party import Party
 
 VERSION, LOCK_STEP = "version", "lock-step"
@@ -29,9 +29,9 @@ def kept(whose: str, name: str) -> str:
     return f"{whose}/{name}"
 
 
-def state_exhibit(facts: dict[str, Any], vectors: Iterable[str], nothing: Any) -> Exhibit:
+def state_exhibit(facts: dict[str, Any], vectors: Iterable[str], nothing: Any) -> PublishedState:
     """`nothing`: an empty vector, for the place of one."""
-    return Exhibit(v=nothing, facts=json.dumps({**facts, "vectors": sorted(vectors)}))
+    return PublishedState(v=nothing, facts=json.dumps({**facts, "vectors": sorted(vectors)}))
 
 
 class Mixed(PacelineError):  # noqa: N818

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from paceline.observe.plots import style
-from paceline.observe.plots.digest import Entry
+from paceline.observe.plots.digest import RunDigest
 from paceline.observe.plots.style import FAINT, INK, TYPE
 from paceline.observe.runs.seed_statistics import Spread, baseline, standings
 from paceline.observe.runs.summary import Summary
@@ -17,14 +17,14 @@ THICK = 0.62
 UP, DOWN = "#0072B2", "#56B4E9"
 
 
-def throughput(entries: Sequence[Entry]) -> Any | None:
+def throughput(entries: Sequence[RunDigest]) -> Any | None:
     figure, axes = _rows(len(entries))
     _bars(axes, entries, lambda s: s.samples_per_second, count_text)
     axes.set_xlabel("training samples a second, all workers together", fontsize=TYPE["label"], color=INK)
     return figure
 
 
-def to_target(entries: Sequence[Entry]) -> Any | None:
+def to_target(entries: Sequence[RunDigest]) -> Any | None:
     """Seconds, and how many times sooner than the baseline; None where no run reached a target."""
     order = [s for s in standings([entry.group for entry in entries]) if s.seconds_to_target]
     if not order:
@@ -43,7 +43,7 @@ def to_target(entries: Sequence[Entry]) -> Any | None:
     return figure
 
 
-def traffic(entries: Sequence[Entry]) -> Any | None:
+def traffic(entries: Sequence[RunDigest]) -> Any | None:
     """Both ways; None where no bytes were counted."""
     measured = [e for e in entries if any(s.bytes_up or s.bytes_down for s in e.group.summaries)]
     if not measured:
@@ -79,7 +79,7 @@ def _rows(count: int, tall: float = 0.48) -> tuple[Any, Any]:
 
 def _bars(
     axes: Any,
-    entries: Sequence[Entry],
+    entries: Sequence[RunDigest],
     value: Callable[[Summary], float | None],
     shown: Callable[[float], str],
     told: dict[str, str] | None = None,
@@ -104,7 +104,7 @@ def _bar(
     axes.annotate(end, (reach, at), **place, fontsize=TYPE["note"], color=INK)
 
 
-def _named(axes: Any, entries: Sequence[Entry]) -> None:
+def _named(axes: Any, entries: Sequence[RunDigest]) -> None:
     axes.set_yticks(range(len(entries)), [style.words(entry.name) for entry in entries])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(entries) - 0.45, -0.55)

@@ -10,7 +10,7 @@ from typing import Any
 
 from paceline.core.trace import Applied, Record, Span
 from paceline.observe.plots import bars, curves, staleness, time_shares
-from paceline.observe.plots.digest import Digest, Entry
+from paceline.observe.plots.digest import Digest, RunDigest
 from paceline.observe.plots.style import INK, TYPE, words
 from paceline.observe.plots.timeline import timeline_figure
 from paceline.observe.terminal.number_format import counted, seconds_text
@@ -26,7 +26,7 @@ class Plate:
     name: str
     title: str
     caption: str
-    draw: Callable[[Sequence[Entry]], Any | None]
+    draw: Callable[[Sequence[RunDigest]], Any | None]
 
 
 PLATES = (
@@ -79,7 +79,7 @@ PLATES = (
 )
 
 
-def timelines(entries: Sequence[Entry]) -> Iterator[Plate]:
+def timelines(entries: Sequence[RunDigest]) -> Iterator[Plate]:
     """One plate for the first run of each group that has spans."""
     for entry in entries:
         if any(isinstance(record, Span) for record in entry.digests[0].begin):
@@ -103,7 +103,7 @@ def slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9.-]+", "-", name).strip("-.") or "run"
 
 
-def _timeline(digest: Digest, name: str, _: Sequence[Entry]) -> Any:
+def _timeline(digest: Digest, name: str, _: Sequence[RunDigest]) -> Any:
     workers = {worker.rank: worker for worker in digest.summary.workers}
     shown = chosen(digest)
     rows = {rank: row for row, rank in enumerate(shown)}

@@ -11,7 +11,7 @@ from typing import Any
 
 from paceline.core.trace import Evaluated
 from paceline.observe.plots import style
-from paceline.observe.plots.digest import Digest, Entry
+from paceline.observe.plots.digest import Digest, RunDigest
 from paceline.observe.plots.style import FAINT, INK, TYPE
 
 SHARES = re.compile(r" shares=\S+")
@@ -26,7 +26,7 @@ AXES: dict[str, tuple[str, Place]] = {
 }
 
 
-def accuracy(entries: Sequence[Entry], by: str) -> Any | None:
+def accuracy(entries: Sequence[RunDigest], by: str) -> Any | None:
     """`by`: a key of AXES. One panel for each way of dealing out the data; None when nothing was evaluated."""
     label, place = AXES[by]
     drawn = [entry for entry in entries if any(d.evaluations for d in entry.digests)]
@@ -47,14 +47,14 @@ def accuracy(entries: Sequence[Entry], by: str) -> Any | None:
     return figure
 
 
-def _alike(entries: Sequence[Entry]) -> list[Entry]:
+def _alike(entries: Sequence[RunDigest]) -> list[RunDigest]:
     """With the same name and colour in every panel: what the panel's title says is no part of them."""
     short = [replace(e, group=replace(e.group, name=SHARES.sub("", e.name))) for e in entries]
     first = {entry.name: entry.look for entry in reversed(short)}
     return [replace(entry, look=first[entry.name]) for entry in short]
 
 
-def _panel(axes: Any, entries: Sequence[Entry], place: Place) -> None:
+def _panel(axes: Any, entries: Sequence[RunDigest], place: Place) -> None:
     style.plain_axes(axes, grid="y")
     labels = []
     for entry in entries:
@@ -69,23 +69,23 @@ def _panel(axes: Any, entries: Sequence[Entry], place: Place) -> None:
     style.end_labels(axes, labels)
 
 
-def _targets(entries: Sequence[Entry]) -> set[float]:
+def _targets(entries: Sequence[RunDigest]) -> set[float]:
     return {s.target_accuracy for entry in entries for s in entry.group.summaries if s.target_accuracy}
 
 
-def _heights(entries: Sequence[Entry]) -> tuple[float, float]:
+def _heights(entries: Sequence[RunDigest]) -> tuple[float, float]:
     """From a little below all curves and targets to a little above them."""
     seen = [e.accuracy for entry in entries for d in entry.digests for e in d.evaluations]
     seen += _targets(entries)
     return max(0.0, min(seen) - 0.03), min(1.0, max(seen) + 0.05)
 
 
-def _one(axes: Any, entry: Entry, line: Line) -> tuple[float, float]:
+def _one(axes: Any, entry: RunDigest, line: Line) -> tuple[float, float]:
     axes.plot(*zip(*line, strict=True), **style.look(entry.look), linewidth=2.4)
     return line[-1]
 
 
-def _several(axes: Any, entry: Entry, lines: Sequence[Line]) -> tuple[float, float]:
+def _several(axes: Any, entry: RunDigest, lines: Sequence[Line]) -> tuple[float, float]:
     """Each run thin, to its own end; the mean and its band as far as all of them go."""
     look = style.look(entry.look)
     for line in lines:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from paceline.core.errors import PacelineError
 from paceline.core.trace import Applied, Evaluated, Span
 from paceline.observe.plots import style
-from paceline.observe.runs.run_folders import Group, Run
+from paceline.observe.runs.run_folders import Group, RunFolder
 from paceline.observe.runs.summary import Summary
 
 STEPS_SHOWN = 8
@@ -21,7 +21,7 @@ STEPS_SHOWN = 8
 class Digest:
     """One run. `staleness`: contributions to shard 0 by staleness; `begin`: what lies in its first `until` seconds."""
 
-    run: Run
+    run: RunFolder
     until: float
     evaluations: list[Evaluated] = field(default_factory=list)
     exchanged: list[float] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Digest:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RunDigest:
     """A group in the figures; `look`: the number of its colour, dashes and mark (`canvas.looks`)."""
 
     look: int
@@ -50,7 +50,7 @@ class Entry:
         return self.group.name
 
 
-def entries(groups: Sequence[Group]) -> tuple[list[Entry], list[str]]:
+def entries(groups: Sequence[Group]) -> tuple[list[RunDigest], list[str]]:
     """Of every group; and notes on traces that could not be read, of whose runs there are summaries only."""
     notes: list[str] = []
     found = []
@@ -62,11 +62,11 @@ def entries(groups: Sequence[Group]) -> tuple[list[Entry], list[str]]:
             except PacelineError as error:
                 notes.append(f"{error}; in tables and bars only")
                 digests.append(Digest(run, 0.0))
-        found.append(Entry(look, group, digests))
+        found.append(RunDigest(look, group, digests))
     return found, notes
 
 
-def digest(run: Run) -> Digest:
+def digest(run: RunFolder) -> Digest:
     """Raises PacelineError when the trace cannot be read."""
     d = Digest(run, first_steps(run.summary))
     for record in run.records():

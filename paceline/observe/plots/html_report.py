@@ -13,7 +13,7 @@ from html import escape
 from paceline.observe.plots import style as canvas
 from paceline.observe.plots.bars import DOWN, UP
 from paceline.observe.plots.catalogue import Plate
-from paceline.observe.plots.digest import Entry
+from paceline.observe.plots.digest import RunDigest
 from paceline.observe.plots.style import ACTIVITIES, FAINT, INK, LINES
 from paceline.observe.runs.run_folders import Group
 from paceline.observe.runs.seed_statistics import standings
@@ -59,7 +59,7 @@ tbody tr:last-child > * { border-bottom: 0; } nav a { color: inherit; margin-rig
 """
 
 
-def report(entries: Sequence[Entry], plates: Sequence[Plate], notes: Sequence[str] = ()) -> str:
+def report(entries: Sequence[RunDigest], plates: Sequence[Plate], notes: Sequence[str] = ()) -> str:
     """The whole document."""
     groups = [entry.group for entry in entries]
     order = standings(groups)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.observe.plots import style
-from paceline.observe.plots.digest import Entry
+from paceline.observe.plots.digest import RunDigest
 from paceline.observe.plots.style import FAINT, INK, TYPE
 
 BINS_MAX = 60
 """Beyond, several versions share a bar."""
 
 
-def staleness(entries: Sequence[Entry]) -> Any | None:
+def staleness(entries: Sequence[RunDigest]) -> Any | None:
     """None where nobody was ever counted: schemes without servers, or without updates."""
     counted = [(entry, sum((d.staleness for d in entry.digests), Counter[int]())) for entry in entries]
     counted = [(entry, counts) for entry, counts in counted if counts]
@@ -31,7 +31,7 @@ def staleness(entries: Sequence[Entry]) -> Any | None:
     return figure
 
 
-def _row(axes: Any, entry: Entry, counts: Counter[int], width: int) -> None:
+def _row(axes: Any, entry: RunDigest, counts: Counter[int], width: int) -> None:
     style.plain_axes(axes, grid="x")
     total = counts.total()
     bins: Counter[int] = Counter()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from paceline.observe.runs.summary import Shares
+from paceline.observe.runs.summary import TimeShares
 
 INCHES = (14.0, 9.0)
 DPI = 100
@@ -172,7 +172,7 @@ def activity_legend(axes: Any) -> None:
     side_legend(axes, [Patch(color=colour, label=name) for name, colour in ACTIVITIES.items()])
 
 
-def stacked(axes: Any, at: Sequence[float], shares: Sequence[Shares], thickness: float, *, across: bool) -> None:
+def stacked(axes: Any, at: Sequence[float], shares: Sequence[TimeShares], thickness: float, *, across: bool) -> None:
     """One bar per place in `at`, in percent; `across` draws them from left to right instead of upwards."""
     begin = [0.0] * len(at)
     for name, colour in ACTIVITIES.items():

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.observe.plots import style
-from paceline.observe.plots.digest import Entry
+from paceline.observe.plots.digest import RunDigest
 from paceline.observe.plots.run_figures import groups_of_workers
 from paceline.observe.plots.style import INK, TYPE
 
 BARS_MAX = 160
 
 
-def computing(entries: Sequence[Entry]) -> Any | None:
+def computing(entries: Sequence[RunDigest]) -> Any | None:
     """Of the first run of each group: shares of a worker vary little between seeds, and names of workers do not."""
     groups = [(entry.name, entry.group.first.workers) for entry in entries if entry.group.first.workers]
     if not groups:
@@ -25,7 +25,7 @@ def computing(entries: Sequence[Entry]) -> Any | None:
     return figure
 
 
-def _spread(entries: Sequence[Entry]) -> Any:
+def _spread(entries: Sequence[RunDigest]) -> Any:
     figure, [axes] = style.empty([1.0], inches=(style.WIDE, 4.8))
     style.plain_axes(axes, grid="y")
     labels = []

@@ -18,12 +18,12 @@ CONFIG = "config.toml"
 OF_ONE_RUN = {"run.scheme", "run.seed", "run.out", "run.hook", "run.verbose", "run.trace_mb"}
 """What may differ between two runs of one experiment, and `scheme`, which is its name anyway."""
 DIFFERING_MAX = 3
-Finder = Callable[[Path], "Run | None"]
+Finder = Callable[[Path], "RunFolder | None"]
 """Another kind of run that may lie in a folder; None where it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RunFolder:
     """`facts`: its settings by `section.key`; `records` begins anew at every call, and may raise PacelineError."""
 
     path: Path
@@ -42,7 +42,7 @@ class Group:
     """Runs of one experiment under several seeds."""
 
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[RunFolder, ...]
 
     @property
     def first(self) -> Summary:
@@ -53,13 +53,13 @@ class Group:
         return [run.summary for run in self.runs]
 
 
-def find(paths: Iterable[str], others: Sequence[Finder] = ()) -> tuple[list[Run], list[str]]:
+def find(paths: Iterable[str], others: Sequence[Finder] = ()) -> tuple[list[RunFolder], list[str]]:
     """The runs in these folders, or one folder further down, as `race` leaves them; and notes.
 
     A note is what was skipped, or has not ended: of such a run there is what its trace tells.
     Raises ConfigError when there is no run at all.
     """
-    runs: list[Run] = []
+    runs: list[RunFolder] = []
     notes: list[str] = []
     for path in map(Path, paths):
         try:
@@ -76,11 +76,11 @@ def find(paths: Iterable[str], others: Sequence[Finder] = ()) -> tuple[list[Run]
     return runs, notes
 
 
-def _unended(run: Run) -> bool:
+def _unended(run: RunFolder) -> bool:
     return run.summary.reason == REASON
 
 
-def _inside(path: Path, others: Sequence[Finder]) -> Iterator[Run]:
+def _inside(path: Path, others: Sequence[Finder]) -> Iterator[RunFolder]:
     own = _run(path, others)
     if own:
         yield own
@@ -88,13 +88,13 @@ def _inside(path: Path, others: Sequence[Finder]) -> Iterator[Run]:
         yield from (run for child in sorted(path.iterdir()) if child.is_dir() and (run := _run(child, others)))
 
 
-def _run(path: Path, others: Sequence[Finder]) -> Run | None:
+def _run(path: Path, others: Sequence[Finder]) -> RunFolder | None:
     summary, trace = path / SUMMARY, path / TRACE
     if not summary.is_file() and not trace.is_file():
         return next((run for other in others if (run := other(path))), None)
     facts = _facts(path / CONFIG)
     known = read_summary(summary) if summary.is_file() else rebuilt(read_trace(trace), facts)
-    return Run(path=path, summary=known, facts=facts, records=lambda: read_trace(trace))
+    return RunFolder(path=path, summary=known, facts=facts, records=lambda: read_trace(trace))
 
 
 def _facts(path: Path) -> dict[str, Any]:
@@ -110,9 +110,9 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 # ---- together ------------------------------------------------------------------------------------------------
-def groups(runs: Sequence[Run]) -> list[Group]:
+def groups(runs: Sequence[RunFolder]) -> list[Group]:
     """Those of one experiment together, in the order in which they were given."""
-    by_setting: dict[str, list[Run]] = {}
+    by_setting: dict[str, list[RunFolder]] = {}
     for run in runs:
         by_setting.setdefault(repr(sorted(_setting(run).items())), []).append(run)
     settings = [_setting(members[0]) for members in by_setting.values()]
@@ -120,7 +120,7 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     return [Group(name, tuple(members)) for name, members in zip(names, by_setting.values(), strict=True)]
 
 
-def _setting(run: Run) -> dict[str, Any]:
+def _setting(run: RunFolder) -> dict[str, Any]:
     s = run.summary
     own = {"scheme": s.scheme, "driver": s.driver, "model": s.model, "data": s.data, "workers": len(s.workers)}
     asked = {key: value for key, value in run.facts.items() if key not in OF_ONE_RUN}

@@ -44,7 +44,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class SeedStatistics:
     """One group. Seconds to the target and speed-up are over the runs that reached it, `reached` of them all."""
 
     group: Group
@@ -65,15 +65,15 @@ def baseline(groups: Sequence[Group]) -> Group:
     return next((g for g in there if g.first.scheme == "bsp"), next(iter(there), groups[0]))
 
 
-def standings(groups: Sequence[Group]) -> list[Standing]:
+def standings(groups: Sequence[Group]) -> list[SeedStatistics]:
     """Best first: by the share of runs that reached the target, by the time it took, by accuracy."""
     reference = baseline(groups) if groups else None
     return sorted((_standing(group, reference) for group in groups), key=_order)
 
 
-def _standing(group: Group, reference: Group | None) -> Standing:
+def _standing(group: Group, reference: Group | None) -> SeedStatistics:
     summaries = group.summaries
-    return Standing(
+    return SeedStatistics(
         group=group,
         reached=sum(s.seconds_to_target is not None for s in summaries),
         seconds_to_target=Spread.of(s.seconds_to_target for s in summaries),
@@ -98,7 +98,7 @@ def _ratio(seconds: float, summary: Summary) -> float | None:
     return seconds / summary.seconds_to_target if summary.seconds_to_target else None
 
 
-def _order(standing: Standing) -> tuple[float, float, float]:
+def _order(standing: SeedStatistics) -> tuple[float, float, float]:
     seconds = standing.seconds_to_target.mean if standing.seconds_to_target else 0.0
     accuracy = standing.accuracy.mean if standing.accuracy else -1.0
     return -standing.reached / len(standing.group.runs), seconds, -accuracy

@@ -18,7 +18,7 @@ FAILED = "failed"  # how the reason of a run begins that did not come to its end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shares:
+class TimeShares:
     """Where the time of one worker, or of several together, went; each between 0 and 1."""
 
     computing: float
@@ -53,7 +53,7 @@ class WorkerSummary:
     host: str = ""
 
     @property
-    def shares(self) -> Shares:
+    def shares(self) -> TimeShares:
         return shares_of((self,))
 
     @property
@@ -116,7 +116,7 @@ class Summary:
     warning: str = ""
 
     @property
-    def shares(self) -> Shares:
+    def shares(self) -> TimeShares:
         """Of all workers together."""
         return shares_of(self.workers)
 
@@ -144,14 +144,14 @@ class Summary:
         return cls(**fields)
 
 
-def shares_of(workers: Iterable[WorkerSummary]) -> Shares:
+def shares_of(workers: Iterable[WorkerSummary]) -> TimeShares:
     """All zero when no time was recorded."""
     workers = tuple(workers)
     computing = sum(w.seconds_computing for w in workers)
     communicating = sum(w.seconds_communicating for w in workers)
     waiting = sum(w.seconds_waiting for w in workers)
     total = computing + communicating + waiting or 1.0
-    return Shares(computing=computing / total, communicating=communicating / total, waiting=waiting / total)
+    return TimeShares(computing=computing / total, communicating=communicating / total, waiting=waiting / total)
 
 
 def hidden_share(workers: Iterable[WorkerSummary]) -> float | None:

@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from paceline.observe.runs.run_folders import Group, Run
-from paceline.observe.runs.seed_statistics import Spread, Standing, baseline, standings
+from paceline.observe.runs.run_folders import Group, RunFolder
+from paceline.observe.runs.seed_statistics import SeedStatistics, Spread, baseline, standings
 from paceline.observe.runs.summary import Summary, WorkerSummary
 from paceline.observe.terminal.columns import columns
 from paceline.observe.terminal.number_format import accuracy_text, count_text, counted, megabytes, percent, seconds_text
@@ -27,11 +27,11 @@ def tables(groups: Sequence[Group]) -> str:
     return "\n\n".join([results(order), costs, sentence(groups, order)])
 
 
-def results(order: Sequence[Standing]) -> str:
+def results(order: Sequence[SeedStatistics]) -> str:
     return columns(RESULTS, [result(s) for s in order])
 
 
-def result(s: Standing) -> tuple[str, ...]:
+def result(s: SeedStatistics) -> tuple[str, ...]:
     """The cells of one scheme, as in RESULTS."""
     count = len(s.group.runs)
     return (
@@ -45,7 +45,7 @@ def result(s: Standing) -> tuple[str, ...]:
     )
 
 
-def _reached(s: Standing) -> str:
+def _reached(s: SeedStatistics) -> str:
     if s.group.first.target_accuracy is None:
         return NONE
     if s.seconds_to_target is None:
@@ -85,7 +85,7 @@ def rate(count: int, summary: Summary) -> float | None:
     return count / summary.seconds if count and summary.seconds else None
 
 
-def sentence(groups: Sequence[Group], order: Sequence[Standing]) -> str:
+def sentence(groups: Sequence[Group], order: Sequence[SeedStatistics]) -> str:
     """Who won, and why; over several seeds, by how much."""
     if all(len(group.runs) == 1 for group in groups):
         return why([group.first for group in groups], [group.name for group in groups])
@@ -132,13 +132,13 @@ def to_json(groups: Sequence[Group], notes: Sequence[str]) -> str:
     return json.dumps(document, indent=2)
 
 
-def _group(s: Standing) -> dict[str, Any]:
+def _group(s: SeedStatistics) -> dict[str, Any]:
     spreads = ("seconds_to_target", "speedup", "accuracy", "samples_per_second")
     numbers = {name: value and dataclasses.asdict(value) for name in spreads for value in [getattr(s, name)]}
     return {"name": s.name, "runs": len(s.group.runs), "reached": s.reached, **numbers}
 
 
-def _run(group: Group, run: Run) -> dict[str, Any]:
+def _run(group: Group, run: RunFolder) -> dict[str, Any]:
     s = run.summary
     derived = {"shares": dataclasses.asdict(s.shares), "hidden": s.hidden, "staleness_mean": s.staleness_mean}
     return {"path": str(run.path), "group": group.name, **json.loads(s.to_json()), **derived}

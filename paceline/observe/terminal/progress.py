@@ -43,7 +43,7 @@ class WorkerRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class ProgressSnapshot:
     """A run now. `seconds_left` and `fraction_done` are None where the end cannot be foreseen.
 
     `samples_before`: those among `samples` that earlier lives of the run have trained, before `elapsed_s` began.
@@ -65,13 +65,13 @@ class Snapshot:
         return max(0, self.samples - self.samples_before) / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
 
-class View(Protocol):
+class ProgressDisplay(Protocol):
     """Where snapshots are shown."""
 
     def begin(self, lines: Sequence[str]) -> None:
         """Training begins: how the run is set up, to be said once, before anything else is shown."""
 
-    def show(self, snapshot: Snapshot) -> None: ...
+    def show(self, snapshot: ProgressSnapshot) -> None: ...
 
     def close(self) -> None:
         """Draws the last snapshot if it was held back; nothing is shown afterwards."""
@@ -80,14 +80,14 @@ class View(Protocol):
 class Throttle:
     """Hands on at most one snapshot every `interval_s` of the reader's time, and the last one at the end."""
 
-    def __init__(self, draw: Callable[[Snapshot], None], interval_s: float, clock: Callable[[], float]) -> None:
+    def __init__(self, draw: Callable[[ProgressSnapshot], None], interval_s: float, clock: Callable[[], float]) -> None:
         self._draw = draw
         self._interval_s = interval_s
         self._clock = clock
         self._due = clock()
-        self._held: Snapshot | None = None
+        self._held: ProgressSnapshot | None = None
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: ProgressSnapshot) -> None:
         self._held = snapshot
         now = self._clock()
         if now >= self._due:
@@ -143,13 +143,13 @@ class PlainView:
     def begin(self, lines: Sequence[str]) -> None:
         self._lines.say(*lines)
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: ProgressSnapshot) -> None:
         self._throttle.show(snapshot)
 
     def close(self) -> None:
         self._throttle.flush()
 
-    def _draw(self, snapshot: Snapshot) -> None:
+    def _draw(self, snapshot: ProgressSnapshot) -> None:
         if not self._lines.behind:  # a later one tells more
             self._lines.say(plain_line(snapshot))
 
@@ -167,14 +167,14 @@ class LiveView:
         for line in lines:
             self._live.console.print(line, highlight=False, markup=False)
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: ProgressSnapshot) -> None:
         self._throttle.show(snapshot)
 
     def close(self) -> None:
         self._throttle.flush()
         self._live.stop()
 
-    def _draw(self, snapshot: Snapshot) -> None:
+    def _draw(self, snapshot: ProgressSnapshot) -> None:
         from paceline.observe.terminal.worker_table import live_table
 
         if not has_room(self._live.console.file):  # type: ignore[arg-type]
@@ -184,7 +184,7 @@ class LiveView:
         self._live.update(live_table(snapshot, ascii_only=ascii_only), refresh=True)
 
 
-def make_view(stream: TextIO, interval_s: float = 5.0) -> View:
+def make_view(stream: TextIO, interval_s: float = 5.0) -> ProgressDisplay:
     """A live table if `stream` is a terminal that can move its cursor, else lines at most every `interval_s`."""
     from rich.console import Console
 
@@ -194,7 +194,7 @@ def make_view(stream: TextIO, interval_s: float = 5.0) -> View:
     return PlainView(stream, interval_s)
 
 
-def plain_line(snapshot: Snapshot) -> str:
+def plain_line(snapshot: ProgressSnapshot) -> str:
     """`[esync]  12.0 s  epoch 3.1  accuracy 0.801 (target 0.9)  1520 samples/s  waiting 0:5% 1:4% 2:12%`."""
     parts = [f"[{snapshot.scheme}]", seconds_text(snapshot.elapsed_s), f"epoch {snapshot.epochs:.1f}"]
     if snapshot.accuracy is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from paceline.observe.terminal.columns import short_hosts
 from paceline.observe.terminal.number_format import accuracy_text, count_text, percent, seconds_text
-from paceline.observe.terminal.progress import Snapshot, WorkerRow
+from paceline.observe.terminal.progress import ProgressSnapshot, WorkerRow
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,14 +49,14 @@ class _Columns:
         )
 
 
-def live_table(snapshot: Snapshot, *, ascii_only: bool = False) -> RenderableType:
+def live_table(snapshot: ProgressSnapshot, *, ascii_only: bool = False) -> RenderableType:
     from rich.console import Group
 
     parts = [headline(snapshot), _bar_line(snapshot), workers_table(snapshot.workers, ascii_only=ascii_only)]
     return Group(*(part for part in parts if part is not None))
 
 
-def headline(snapshot: Snapshot) -> Text:
+def headline(snapshot: ProgressSnapshot) -> Text:
     from rich.text import Text
 
     line = Text(no_wrap=True, overflow="ellipsis")
@@ -70,7 +70,7 @@ def headline(snapshot: Snapshot) -> Text:
     return line
 
 
-def _bar_line(snapshot: Snapshot) -> RenderableType | None:
+def _bar_line(snapshot: ProgressSnapshot) -> RenderableType | None:
     if snapshot.fraction_done is None:
         return None
     from rich.progress_bar import ProgressBar

@@ -28,14 +28,14 @@ INSTEAD = {
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """`at`: the activities of the workers that stand here."""
 
     text: str
     at: tuple[str, ...] = ()
 
 
-def box(description: str) -> tuple[tuple[Piece, ...], ...]:
+def box(description: str) -> tuple[tuple[TextPiece, ...], ...]:
     """The lines of the first indented paragraph of a scheme's docstring; none where there is no such paragraph."""
     paragraph = next((p for p in description.split("\n\n") if p.startswith(" ")), "")
     lines = paragraph.split("\n") if paragraph else []
@@ -43,7 +43,7 @@ def box(description: str) -> tuple[tuple[Piece, ...], ...]:
     pieces = [[text for parts in STATEMENT.findall(line[margin:]) for text in parts if text] for line in lines]
     places = _places(pieces)
     return tuple(
-        tuple(Piece(text, places.get((row, column), ())) for column, text in enumerate(line))
+        tuple(TextPiece(text, places.get((row, column), ())) for column, text in enumerate(line))
         for row, line in enumerate(pieces)
     )
 

@@ -28,7 +28,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paceline.observe.export import prometheus
-from paceline.observe.watch.page_data import ROWS_MAX, Query
+from paceline.observe.watch.page_data import ROWS_MAX, PageQuery
 from paceline.observe.watch.reader import Reader
 
 PAGE = Path(__file__).parent / "page"
@@ -126,14 +126,14 @@ class Guard:
         return secrets.compare_digest(text.encode(), self._token)
 
 
-def _query(get: Callable[[str], str | None]) -> Query:
+def _query(get: Callable[[str], str | None]) -> PageQuery:
     """What cannot be a number is as by default."""
 
     def number(name: str, default: int) -> int:
         text = get(name) or ""
         return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
 
-    return Query(
+    return PageQuery(
         sort=get("sort") or "slow",
         first=number("first", 0),
         count=min(number("count", ROWS_MAX), ROWS_MAX),

@@ -17,8 +17,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from paceline.observe.watch.straggler import Rider, latest
-from paceline.observe.watch.worker_rates import Pace
+from paceline.observe.watch.straggler import WorkerTiming, latest
+from paceline.observe.watch.worker_rates import WorkerRates
 
 SHARE = 0.5
 """Of a step: an exchange that takes less is nobody's fault."""
@@ -47,7 +47,7 @@ class Bottleneck:
         return max(0.0, self.exchange_s - self.bytes_s)
 
 
-def bottleneck(paces: Sequence[Pace], riders: Sequence[Rider]) -> Bottleneck | None:
+def bottleneck(paces: Sequence[WorkerRates], riders: Sequence[WorkerTiming]) -> Bottleneck | None:
     """None where the exchange takes less than SHARE of a step of anybody, or too little is known."""
     if not riders or any(paces[rider.rank].latest.spans < SPANS_MIN for rider in riders):
         return None
@@ -68,7 +68,7 @@ def bottleneck(paces: Sequence[Pace], riders: Sequence[Rider]) -> Bottleneck | N
     return least if least is not None and least.share >= SHARE else None
 
 
-def slow_links(paces: Sequence[Pace]) -> list[Pace]:
+def slow_links(paces: Sequence[WorkerRates]) -> list[WorkerRates]:
     """Workers whose bytes take TIMES as long as the median worker's and SHARE of their own step; not most of them."""
     known = [pace for pace in paces if pace.here and pace.latest.spans >= SPANS_MIN]
     if len(known) < 3:
@@ -82,6 +82,6 @@ def slow_links(paces: Sequence[Pace]) -> list[Pace]:
     return sorted(slow, key=communicating_s, reverse=True)
 
 
-def communicating_s(pace: Pace) -> float:
+def communicating_s(pace: WorkerRates) -> float:
     """Seconds a step in which the worker sent and received, and did nothing else."""
     return pace.latest.communicating / pace.latest.steps if pace.latest.steps else 0.0

@@ -12,10 +12,10 @@ from typing import Any
 from paceline.core.trace import Decision, Gated, Membership
 from paceline.observe.terminal.number_format import counted, percent, seconds_text
 from paceline.observe.watch.bottleneck import bottleneck, communicating_s, slow_links
-from paceline.observe.watch.state import State
-from paceline.observe.watch.straggler import Holdup
+from paceline.observe.watch.state import PageState
+from paceline.observe.watch.straggler import Straggler
 from paceline.observe.watch.time_bins import Bins
-from paceline.observe.watch.worker_rates import ACTIVITIES, Pace
+from paceline.observe.watch.worker_rates import ACTIVITIES, WorkerRates
 
 ROWS_MAX = 100
 BANDS = 10
@@ -31,7 +31,7 @@ SORTS = ("slow", "rank", "waiting", "staleness", "share", "rate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class PageQuery:
     """What the page asks for: rows `first` .. `first + count` of the workers in that order, and what it has already."""
 
     sort: str = "slow"
@@ -41,7 +41,7 @@ class Query:
     events: int = -1
 
 
-def picture(state: State, query: Query) -> dict[str, Any]:
+def picture(state: PageState, query: PageQuery) -> dict[str, Any]:
     """Sections that the page has already are left out: curve and events, by their numbers of records."""
     order = ordered(state.paces, state, query.sort)
     held = state.holdup()
@@ -79,7 +79,7 @@ def _known(value: float) -> float | None:
     return round(value, 4) if math.isfinite(value) else None
 
 
-def rates(state: State) -> tuple[float, float, list[int]]:
+def rates(state: PageState) -> tuple[float, float, list[int]]:
     """Samples a second: where the first bin begins, how wide each is, and each as the mean of a few steps around it.
 
     Samples are known when their step is over, so the bins of the latest steps are left out.
@@ -94,7 +94,7 @@ def rates(state: State) -> tuple[float, float, list[int]]:
     return state.rates.first * width, width, [round((sums[hi] - sums[lo]) / (hi - lo) / width) for lo, hi in ends]
 
 
-def usual_rate(state: State) -> float:
+def usual_rate(state: PageState) -> float:
     """The median of the latest samples a second, so that a short outage changes nothing; 0 before there are any."""
     _, width, latest = rates(state)
     slowest = max((pace.step_s for pace in state.paces if pace.here), default=0.0)
@@ -102,7 +102,7 @@ def usual_rate(state: State) -> float:
     return statistics.median(known) if known else 0.0
 
 
-def ordered(paces: Sequence[Pace], state: State, sort: str) -> list[Pace]:
+def ordered(paces: Sequence[WorkerRates], state: PageState, sort: str) -> list[WorkerRates]:
     keys = {
         "slow": lambda pace: -pace.own_s,
         "rank": lambda pace: pace.rank,
@@ -114,7 +114,7 @@ def ordered(paces: Sequence[Pace], state: State, sort: str) -> list[Pace]:
     return sorted(paces, key=keys.get(sort, keys["slow"]))
 
 
-def row(state: State, pace: Pace, held: Holdup | None) -> dict[str, Any]:
+def row(state: PageState, pace: WorkerRates, held: Straggler | None) -> dict[str, Any]:
     late, wait = state.lateness.get(pace.rank), state.wait(pace.rank)
     rounds = pace.steps_a_round
     return {
@@ -156,14 +156,14 @@ def _tenths(sums: Sequence[float]) -> str:
     return chr(48 + computing) + chr(48 + communicating)
 
 
-def bands(state: State) -> list[dict[str, Any]]:
+def bands(state: PageState) -> list[dict[str, Any]]:
     """The workers in ten bands, the slowest first."""
     paces = [pace for pace in ordered(state.paces, state, "slow") if pace.here]
     cuts = [round(n * len(paces) / BANDS) for n in range(BANDS + 1)]
     return [_band(state, paces[low:high]) for low, high in itertools.pairwise(cuts) if low < high]
 
 
-def _band(state: State, paces: Sequence[Pace]) -> dict[str, Any]:
+def _band(state: PageState, paces: Sequence[WorkerRates]) -> dict[str, Any]:
     return {
         "workers": len(paces),
         "step_ms": [round(1000 * pace.step_s, 2) for pace in (paces[0], paces[-1])],
@@ -173,12 +173,12 @@ def _band(state: State, paces: Sequence[Pace]) -> dict[str, Any]:
     }
 
 
-def mean_shares(paces: Sequence[Pace]) -> list[float]:
+def mean_shares(paces: Sequence[WorkerRates]) -> list[float]:
     """Of the time of these workers: computing, communicating, waiting."""
     return [round(statistics.fmean(column), 3) for column in zip(*(pace.shares() for pace in paces), strict=True)]
 
 
-def standing(state: State) -> dict[str, Any]:
+def standing(state: PageState) -> dict[str, Any]:
     """By activity: how many workers are at it, and the first of them."""
     ranks: dict[str, list[int]] = {activity: [] for activity in ACTIVITIES}
     for pace in state.paces:
@@ -187,7 +187,7 @@ def standing(state: State) -> dict[str, Any]:
     return {activity: {"count": len(of), "ranks": of[:RANKS_SHOWN]} for activity, of in ranks.items()}
 
 
-def group(state: State, ranks: Sequence[int]) -> dict[str, Any]:
+def group(state: PageState, ranks: Sequence[int]) -> dict[str, Any]:
     """Who meets in one group and where, and its own pace: the step of its slowest, samples a second of all."""
     paces = [state.paces[rank] for rank in ranks]
     hosts = dict.fromkeys(pace.host for pace in paces if pace.host)
@@ -202,7 +202,7 @@ def group(state: State, ranks: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def servers(state: State) -> list[dict[str, Any]]:
+def servers(state: PageState) -> list[dict[str, Any]]:
     """By shard. `rate`: updates a second over what the strips span; `load`: those of each bin, against the most."""
     rows = []
     for number, shard in sorted(state.shards.items()):
@@ -234,7 +234,7 @@ def event(record: Decision | Membership | Gated) -> dict[str, Any]:
 
 
 # ---- in words ------------------------------------------------------------------------------------------------
-def told(state: State, held: Holdup | None) -> dict[str, Any]:
+def told(state: PageState, held: Straggler | None) -> dict[str, Any]:
     """Who holds whom up: `sentence` for people, the numbers behind it, `ranks` as a name for what is the matter."""
     if held is None:
         return {"ranks": [], "sentence": exchange_text(state) or _nobody(state)}
@@ -258,7 +258,7 @@ def told(state: State, held: Holdup | None) -> dict[str, Any]:
     }
 
 
-def exchange_text(state: State) -> str:
+def exchange_text(state: PageState) -> str:
     """Which servers or links hold everybody up, where no worker does; nothing where none does."""
     found = bottleneck(state.paces, state.riders())
     if found is None:
@@ -279,7 +279,7 @@ def exchange_text(state: State) -> str:
     return f"{who}: {least}, {step_text(found.bytes_s)} of it into bytes on their way. The link is slow."
 
 
-def _links_text(state: State, ranks: Sequence[int]) -> str:
+def _links_text(state: PageState, ranks: Sequence[int]) -> str:
     """Of these workers, those with slow links; begins with a blank."""
     slow = [pace for pace in slow_links(state.paces) if pace.rank in ranks]
     if not slow:
@@ -293,7 +293,7 @@ def _links_text(state: State, ranks: Sequence[int]) -> str:
     )
 
 
-def _nobody(state: State) -> str:
+def _nobody(state: PageState) -> str:
     stepped = [pace for pace in state.paces if pace.here and pace.latest.steps]
     if not stepped:
         return "All workers have left." if state.samples else "No worker has finished a step yet."
@@ -306,7 +306,7 @@ def _nobody(state: State) -> str:
     )
 
 
-def names(state: State, ranks: Sequence[int]) -> str:
+def names(state: PageState, ranks: Sequence[int]) -> str:
     """`Worker 3 (cuda:0 on node-7)`, `Workers 3 and 5`, `Workers 3, 5, 8 and 4 more`."""
     if len(ranks) == 1:
         pace = state.paces[ranks[0]]

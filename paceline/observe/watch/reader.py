@@ -12,8 +12,8 @@ from paceline.core.errors import PacelineError
 from paceline.observe.export.prometheus import Metrics
 from paceline.observe.trace.trace_file import TRACE
 from paceline.observe.trace.trace_tail import Follower
-from paceline.observe.watch.page_data import Query, picture, usual_rate
-from paceline.observe.watch.state import State
+from paceline.observe.watch.page_data import PageQuery, picture, usual_rate
+from paceline.observe.watch.state import PageState
 
 LOOK_S = 0.25
 BATCH = 2000
@@ -39,7 +39,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foretold:
+class Forecast:
     """What a scheme would give on the same machines, in samples/s; `kind` says what its updates are.
 
     is_own: the scheme is the run's.
@@ -51,7 +51,7 @@ class Foretold:
     is_own: bool = False
 
 
-Outlook = Callable[[Sequence[Measured]], Sequence[Foretold]]
+Outlook = Callable[[Sequence[Measured]], Sequence[Forecast]]
 
 
 @dataclass(slots=True)
@@ -88,12 +88,12 @@ class Reader:
     def __init__(self, run: Path, outlook: Outlook | None = None) -> None:
         self._folder, self.run = run, newest(run)
         self._follower = Follower(self.run / TRACE)
-        self._state, self._outlook = State(workers=0), outlook
+        self._state, self._outlook = PageState(workers=0), outlook
         self._metrics = Metrics(run=str(self.run))
         self._lock, self._over = threading.Lock(), threading.Event()
         self._told, self._problem = _Told(), ""
         self._asked: threading.Thread | None = None
-        self._pictures: dict[Query, tuple[int, dict[str, Any]]] = {}
+        self._pictures: dict[PageQuery, tuple[int, dict[str, Any]]] = {}
 
     def begin(self) -> None:
         threading.Thread(target=self._follow, name="trace reader", daemon=True).start()
@@ -101,7 +101,7 @@ class Reader:
     def close(self) -> None:
         self._over.set()
 
-    def picture(self, query: Query) -> dict[str, Any]:
+    def picture(self, query: PageQuery) -> dict[str, Any]:
         with self._lock:
             known = self._pictures.get(query)
             if known is None or known[0] != self._state.records:
@@ -130,7 +130,7 @@ class Reader:
         if self._follower.begun_anew or run != self.run:
             with self._lock:
                 self.run = run
-                self._state, self._told = State(workers=0), _Told()
+                self._state, self._told = PageState(workers=0), _Told()
                 self._metrics = Metrics(run=str(self.run))
                 self._pictures.clear()
         for at in range(0, len(records), BATCH):
@@ -185,7 +185,7 @@ class Reader:
         self._asked.start()
 
     def _ask(
-        self, state: State, measured: Sequence[Measured], about: tuple[int, ...], at: float, rate: float = 0.0
+        self, state: PageState, measured: Sequence[Measured], about: tuple[int, ...], at: float, rate: float = 0.0
     ) -> None:
         """`rate`: what is measured, in samples/s; 0 where that is not known."""
         assert self._outlook is not None
@@ -198,7 +198,7 @@ class Reader:
                 self._told = _Told(about, at, rows, withheld)
 
 
-def withheld_because(foretold: Sequence[Foretold], rate: float) -> str:
+def withheld_because(foretold: Sequence[Forecast], rate: float) -> str:
     """Why no other scheme is shown, if so: a forecast that misses the run itself is worth nothing."""
     own = next((told for told in foretold if told.is_own), None)
     if own is None or rate <= 0 or 1 / MISSED < own.rate / rate < MISSED:

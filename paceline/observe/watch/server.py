@@ -57,7 +57,7 @@ def serve(
         lifespan="off",
         server_header=False,
     )
-    server = Server(config, listener, lambda: ready(f"http://127.0.0.1:{port}/?token={token}"))
+    server = PageServer(config, listener, lambda: ready(f"http://127.0.0.1:{port}/?token={token}"))
     if owner is not None:
         threading.Thread(target=_end_with, args=(owner, server), daemon=True).start()
     reader.begin()
@@ -67,7 +67,7 @@ def serve(
         reader.close()
 
 
-class Server(uvicorn.Server):
+class PageServer(uvicorn.Server):
     """Accepts at `listener`, and says when it does."""
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket, ready: Callable[[], None]) -> None:
@@ -89,7 +89,7 @@ class Server(uvicorn.Server):
             await self._acceptor.end()
 
 
-def _end_with(owner: BinaryIO, server: Server) -> None:
+def _end_with(owner: BinaryIO, server: PageServer) -> None:
     while owner.read(4096):
         pass
     threading.Event().wait(LINGER_S)

@@ -18,9 +18,9 @@ from paceline.core.trace import ARRIVALS, Applied, Decision, Ended, Evaluated, G
 from paceline.observe.terminal.collapse import collapse
 from paceline.observe.trace.trace_file import is_timed
 from paceline.observe.watch.evaluations import Evaluations
-from paceline.observe.watch.straggler import Holdup, Rider, holdup
+from paceline.observe.watch.straggler import Straggler, WorkerTiming, holdup
 from paceline.observe.watch.time_bins import Bins
-from paceline.observe.watch.worker_rates import ACTIVITIES, Pace
+from paceline.observe.watch.worker_rates import ACTIVITIES, WorkerRates
 
 STRIP_S = 120.0
 STEPS_SHOWN = 30
@@ -29,7 +29,7 @@ EVENTS_KEPT = 200
 
 
 @dataclass(slots=True)
-class Shard:
+class ShardState:
     """A server's shard, by what it applied: its version, and sums over all updates."""
 
     version: int = 0
@@ -51,7 +51,7 @@ class Lateness:
         self.largest = max(self.largest, staleness)
 
 
-class State:
+class PageState:
     """`now` is the latest moment anybody wrote down; `ended` why the run is over, nothing while it goes on."""
 
     def __init__(self, workers: int) -> None:
@@ -63,12 +63,12 @@ class State:
         self.now = 0.0
         self.ended = ""
         self.records = 0
-        self.paces = [Pace(rank) for rank in range(self._workers)]
+        self.paces = [WorkerRates(rank) for rank in range(self._workers)]
         self.strips = Bins(len(ACTIVITIES), STRIP_S)
         self.rates = Bins(1)
         self.strips.need(self._workers)
         self.rates.need(1)
-        self.shards: dict[int, Shard] = {}
+        self.shards: dict[int, ShardState] = {}
         self.updates = Bins(1, STRIP_S)
         self.lateness: dict[int, Lateness] = {}
         self._met: dict[int, tuple[int, ...]] = {}  # by rank: whose contributions made an update with its latest
@@ -125,13 +125,13 @@ class State:
             self.rates.add(0, 0, begin, span.at, span.samples)
             self.strips.span_s = max(self.strips.span_s, STEPS_SHOWN * pace.step_s)
 
-    def pace(self, rank: int) -> Pace:
+    def pace(self, rank: int) -> WorkerRates:
         while rank >= len(self.paces):
-            self.paces.append(Pace(len(self.paces)))
+            self.paces.append(WorkerRates(len(self.paces)))
         return self.paces[rank]
 
     def _applied(self, update: Applied) -> None:
-        shard = self.shards.setdefault(update.shard, Shard())
+        shard = self.shards.setdefault(update.shard, ShardState())
         if update.weight > 0:
             shard.version = max(shard.version, update.version)
             shard.updates += 1
@@ -197,9 +197,9 @@ class State:
         apart = sum(map(len, found)) == len({rank for group in found for rank in group}) == len(here)
         return sorted(found, key=lambda group: (-len(group), group)) if apart and 1 < len(found) < len(here) else []
 
-    def riders(self) -> list[Rider]:
+    def riders(self) -> list[WorkerTiming]:
         return [
-            Rider(
+            WorkerTiming(
                 rank=pace.rank,
                 own_s=pace.own_s,
                 waiting_s=pace.waiting_s,
@@ -214,7 +214,7 @@ class State:
     def collapse(self) -> str:
         return collapse(self.evaluations.points, sum(pace.steps for pace in self.paces))
 
-    def holdup(self) -> Holdup | None:
+    def holdup(self) -> Straggler | None:
         return holdup(self.riders())
 
     def _named(self, rank: int) -> frozenset[int] | None:

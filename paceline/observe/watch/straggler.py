@@ -31,7 +31,7 @@ ALL_DONE = math.exp(-math.exp(-0.5772156649))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rider:
+class WorkerTiming:
     """One worker, by its latest steps: seconds a step of its own and of waiting, samples a step.
 
     spread_s: standard deviation of own_s. waits_for: ranks, where the trace names them; None where it may be anybody.
@@ -50,7 +50,7 @@ class Rider:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holdup:
+class Straggler:
     """`ranks`, the slowest first, hold the others up. Rates in samples/s: of all as it is, of the others `without`."""
 
     ranks: tuple[int, ...]
@@ -65,7 +65,7 @@ class Holdup:
         return self.without - self.rate
 
 
-def holdup(riders: Sequence[Rider]) -> Holdup | None:
+def holdup(riders: Sequence[WorkerTiming]) -> Straggler | None:
     """None where nobody costs the others anything worth a word."""
     riders = [rider for rider in riders if rider.step_s > 0]
     if len(riders) < 2:
@@ -79,7 +79,7 @@ def holdup(riders: Sequence[Rider]) -> Holdup | None:
     count, gain = next(found for found in zip(counts, gains, strict=True) if found[1] >= max(gains) / 2)
     held = slowest[:count]
     gone = {rider.rank for rider in held}
-    return Holdup(
+    return Straggler(
         ranks=tuple(rider.rank for rider in held),
         rate=rate,
         without=rate + gain,
@@ -88,7 +88,7 @@ def holdup(riders: Sequence[Rider]) -> Holdup | None:
     )
 
 
-def rate_without(riders: Sequence[Rider], held: Sequence[Rider]) -> float:
+def rate_without(riders: Sequence[WorkerTiming], held: Sequence[WorkerTiming]) -> float:
     """R' of the module's docstring, in samples/s."""
     gone = {rider.rank for rider in held}
     left = {rider.rank: rider for rider in riders if rider.rank not in gone}
@@ -97,14 +97,14 @@ def rate_without(riders: Sequence[Rider], held: Sequence[Rider]) -> float:
     return sum(rider.samples / min(rider.step_s, _bound(rider, left, anybody) + waiting) for rider in left.values())
 
 
-def _bound(rider: Rider, left: dict[int, Rider], anybody: float) -> float:
+def _bound(rider: WorkerTiming, left: dict[int, WorkerTiming], anybody: float) -> float:
     """When those are done that `rider` waits for, and itself."""
     if rider.waits_for is None:
         return anybody
     return latest([rider, *(left[rank] for rank in rider.waits_for if rank in left)])
 
 
-def latest(riders: Sequence[Rider]) -> float:
+def latest(riders: Sequence[WorkerTiming]) -> float:
     """The mean of the largest of their own step times."""
     low = max(rider.own_s for rider in riders)
     # Who is done before that nearly always has no say in it.

@@ -46,7 +46,7 @@ class Sums:
         self.squares *= kept
 
 
-class Pace:
+class WorkerRates:
     """Worker `rank`, since it joined. `at`: of its last record; `steps`, `samples`: of all its life."""
 
     def __init__(self, rank: int) -> None:

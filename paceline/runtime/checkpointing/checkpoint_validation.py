@@ -14,8 +14,8 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from paceline.checkpoint.folder_store import MODEL, Folder
-from paceline.checkpoint.manifest import Damaged, Entry, Manifest
+from paceline.checkpoint.folder_store import MODEL, FolderStore
+from paceline.checkpoint.manifest import Damaged, FileEntry, Manifest
 from paceline.checkpoint.manifest_facts import check as check_facts
 from paceline.checkpoint.manifest_facts import count, number, numbers
 from paceline.checkpoint.strict_json import decoded
@@ -31,7 +31,7 @@ def worker_names(rank: int) -> tuple[str, str]:
     return f"worker-{rank:05d}.json", f"worker-{rank:05d}.safetensors"
 
 
-def check(folder: Folder, at: int, manifest: Manifest) -> None:
+def check(folder: FolderStore, at: int, manifest: Manifest) -> None:
     """Raises Damaged, naming the file and what is wrong with it."""
     names = {entry.name for entry in manifest.files}
     if MODEL not in names:
@@ -50,7 +50,7 @@ def check(folder: Folder, at: int, manifest: Manifest) -> None:
             raise Damaged(f"it has no {name} with what is common, although its manifest names it")
 
 
-def remembered(folder: Folder, at: int, entry: Entry) -> dict[str, Any]:
+def remembered(folder: FolderStore, at: int, entry: FileEntry) -> dict[str, Any]:
     """What a worker remembers, of JSON. Raises Damaged."""
     if entry.size > JSON_BYTES_MAX:
         raise Damaged(f"{folder.name(at, entry.name)}: longer than {JSON_BYTES_MAX} bytes")
@@ -61,7 +61,7 @@ def remembered(folder: Folder, at: int, entry: Entry) -> dict[str, Any]:
         raise Damaged(f"{folder.name(at, entry.name)}: {error}") from None
 
 
-def _check_header(folder: Folder, at: int, entry: Entry) -> None:
+def _check_header(folder: FolderStore, at: int, entry: FileEntry) -> None:
     try:
         with safe_open(folder.place(at) / entry.name, framework="np"):
             pass

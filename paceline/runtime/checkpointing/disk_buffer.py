@@ -28,7 +28,7 @@ class _File:
         os.unlink(path)
 
 
-class Spool:
+class DiskBuffer:
     """One file in the folder for temporary ones. Where there is no room on disk vectors stay in memory."""
 
     def __init__(self, memory: Memory) -> None:
@@ -49,7 +49,7 @@ class Spool:
         except OSError:
             return v
 
-    def _written(self, data: memoryview, length: int) -> Spooled:
+    def _written(self, data: memoryview, length: int) -> DiskVector:
         if self._file is None:
             self._file = _File()
         at, begin = self._end, self._end
@@ -57,11 +57,11 @@ class Spool:
             sent = os.pwrite(self._file.number, data, at)
             data, at = data[sent:], at + sent
         self._end = at
-        return Spooled(self._memory, self._file, begin, length)
+        return DiskVector(self._memory, self._file, begin, length)
 
 
 @dataclass(frozen=True, slots=True)
-class Spooled:
+class DiskVector:
     """`length` float32 numbers from byte `begin` of `file`."""
 
     memory: Memory
@@ -82,8 +82,8 @@ class Spooled:
 
 
 def unspooled(v: Any) -> Any:
-    return v.read() if isinstance(v, Spooled) else v
+    return v.read() if isinstance(v, DiskVector) else v
 
 
-def on_disk(state: SliceState, spool: Spool) -> SliceState:
+def on_disk(state: SliceState, spool: DiskBuffer) -> SliceState:
     return SliceState(spool.all(state.vectors), state.facts)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from paceline.checkpoint.folder_store import CHECKPOINTS, MODEL, Folder
-from paceline.checkpoint.manifest import NOT_FINITE, Damaged, Entry, Manifest
-from paceline.checkpoint.redis_store import Store
+from paceline.checkpoint.folder_store import CHECKPOINTS, MODEL, FolderStore
+from paceline.checkpoint.manifest import NOT_FINITE, Damaged, FileEntry, Manifest
+from paceline.checkpoint.redis_store import RedisStore
 from paceline.checkpoint.redis_url import NO_SECRETS, RUN, Address, StoreSecrets, is_store
 from paceline.config import Config
 from paceline.core.effects import Data
@@ -33,7 +33,7 @@ from paceline.runtime.checkpointing.checkpoint_validation import OPTIMIZER, work
 if TYPE_CHECKING:  # the conductor has no use for torch
     from torch import Tensor, nn
 
-    from paceline.runtime.checkpointing.worker_state import Memories
+    from paceline.runtime.checkpointing.worker_state import WorkerState
 
 PASSED_OVER_MAX = 8
 """So many lines at most say why checkpoints do not count."""
@@ -63,11 +63,11 @@ def identity(config: Config) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class ResumePoint:
     """A checkpoint to go on from; without a `folder`, the beginning."""
 
     config: Config
-    folder: Folder | None = None
+    folder: FolderStore | None = None
     number: int = 0
     manifest: Manifest = field(default_factory=lambda: Manifest(files=(), finite=True, facts={}))
 
@@ -142,10 +142,10 @@ class Start:
         """Exchanges of a worker, as the servers know it."""
         return dict(self.tables["clocks"]).get(rank, 0) if self.tables else 0
 
-    def memories(self, rank: int) -> Memories | None:
+    def memories(self, rank: int) -> WorkerState | None:
         """What worker `rank` remembers; None where it begins anew. Raises ConfigError."""
-        from paceline.runtime.checkpointing.worker_position import Entry as Stand
-        from paceline.runtime.checkpointing.worker_state import COMMON, RULE, Memories, under
+        from paceline.runtime.checkpointing.worker_position import Position as Stand
+        from paceline.runtime.checkpointing.worker_state import COMMON, RULE, WorkerState, under
 
         said, numbers = worker_names(rank)
         names = {entry.name for entry in self.manifest.files}
@@ -155,7 +155,7 @@ class Start:
             return None
         facts = self._json(said if there else worker_names(int(lead or 0))[0])
         tensors = self.tensors(numbers) if there and numbers in names else {}
-        return Memories(
+        return WorkerState(
             entry=Stand.from_json(facts["entry"]),
             rng=facts.get("rng") if there else None,
             tensors={name: v for name, v in tensors.items() if not name.startswith(f"{COMMON}.")},
@@ -220,7 +220,7 @@ class Start:
         except Damaged as error:
             raise ConfigError(f"{self.path}: {error}") from None
 
-    def _entry(self, name: str) -> Entry:
+    def _entry(self, name: str) -> FileEntry:
         found = next((entry for entry in self.manifest.files if entry.name == name), None)
         if found is None:
             raise ConfigError(f"{self.path} has no {name}")
@@ -273,7 +273,7 @@ def _named(path: str) -> Iterator[None]:
         raise ConfigError(f"--init-from {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def find(config: Config, secrets: StoreSecrets = NO_SECRETS) -> tuple[Start, list[str]]:
+def find(config: Config, secrets: StoreSecrets = NO_SECRETS) -> tuple[ResumePoint, list[str]]:
     """Where the run of `config` begins, and why newer checkpoints do not count. Raises ConfigError.
 
     `secrets` of the store, if there is one; what is taken from there is put under --out first.
@@ -294,7 +294,7 @@ def _shortened(lines: list[str]) -> list[str]:
     return [*lines[:PASSED_OVER_MAX], f"{more} more checkpoints are passed over"] if more > 0 else lines
 
 
-def store_of(config: Config, secrets: StoreSecrets) -> Store | None:
+def store_of(config: Config, secrets: StoreSecrets) -> RedisStore | None:
     """That of --store, for the checkpoints of this run. Raises ConfigError."""
     if not config.checkpoint.store:
         return None
@@ -302,7 +302,7 @@ def store_of(config: Config, secrets: StoreSecrets) -> Store | None:
     run = address.run or Path(config.run.out).resolve().name
     if not RUN.fullmatch(run):
         raise ConfigError(f"--store: {run!r} cannot be the name of a run there: name one, {address}/RUN")
-    return Store(replace(address, run=run), secrets)
+    return RedisStore(replace(address, run=run), secrets)
 
 
 def _fetched(config: Config, secrets: StoreSecrets) -> list[str]:
@@ -310,12 +310,12 @@ def _fetched(config: Config, secrets: StoreSecrets) -> list[str]:
 
     Raises ConfigError, also where the checkpoints of this run would be mixed up with those of another in --store.
     """
-    wanted, folder = config.checkpoint.resume, Folder(Path(config.run.out) / CHECKPOINTS)
+    wanted, folder = config.checkpoint.resume, FolderStore(Path(config.run.out) / CHECKPOINTS)
     named = is_store(wanted)
     refused: list[str] = []
     try:
         if wanted == "auto" or named:
-            store = Store(Address.parse(wanted), secrets) if named else store_of(config, secrets)
+            store = RedisStore(Address.parse(wanted), secrets) if named else store_of(config, secrets)
             assert store is not None
             refused = _taken(store, folder, named=named)
         mine = None if wanted == "auto" else store_of(config, secrets)
@@ -329,7 +329,7 @@ def _fetched(config: Config, secrets: StoreSecrets) -> list[str]:
     return refused
 
 
-def _taken(store: Store, folder: Folder, *, named: bool) -> list[str]:
+def _taken(store: RedisStore, folder: FolderStore, *, named: bool) -> list[str]:
     """Into `folder`, if there is a newer one; why others are not. Raises ConfigError where none is, but is `named`."""
     here = max(folder.numbers(), default=0)
     refused: list[str] = []
@@ -347,7 +347,7 @@ def _taken(store: Store, folder: Folder, *, named: bool) -> list[str]:
     return refused
 
 
-def _take(store: Store, number: int, folder: Folder, as_number: int) -> None:
+def _take(store: RedisStore, number: int, folder: FolderStore, as_number: int) -> None:
     """It is verified on its way, so that all of it comes over the network once. Raises Damaged, or OSError."""
     if not store.manifest(number).finite:
         raise Damaged(NOT_FINITE)
@@ -359,30 +359,30 @@ def _take(store: Store, number: int, folder: Folder, as_number: int) -> None:
         raise
 
 
-def _find(config: Config, wanted: str) -> tuple[Start, list[str]]:
+def _find(config: Config, wanted: str) -> tuple[ResumePoint, list[str]]:
     if wanted == "never":
         if config.checkpoint.init_from:
             check_weights(config.checkpoint.init_from)
-        return Start(config), []
+        return ResumePoint(config), []
     path = Path(config.run.out if wanted == "auto" else wanted)
     if wanted != "auto" and path.name.isdecimal() and not (path / CHECKPOINTS).is_dir():
         start = open_at(config, str(path))
         try:
-            checkpoint_validation.check(Folder(path.parent), start.number, start.manifest)
+            checkpoint_validation.check(FolderStore(path.parent), start.number, start.manifest)
         except Damaged as error:
             raise ConfigError(f"--resume {path}: {error}") from None
         return start, []
-    folder = Folder(path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() or wanted == "auto" else path)
+    folder = FolderStore(path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() or wanted == "auto" else path)
     number, refused = _newest(folder)
     if number is None:
         if wanted == "auto" and not refused:
-            return Start(config), _begins_anew(path)
+            return ResumePoint(config), _begins_anew(path)
         why = f": {refused[0]}" if refused else ""
         raise ConfigError(f"--resume {wanted}: no checkpoint to go on from in {folder.root}{why}")
-    return Start(config, folder, number, folder.manifest(number)), refused
+    return ResumePoint(config, folder, number, folder.manifest(number)), refused
 
 
-def _newest(folder: Folder) -> tuple[int | None, list[str]]:
+def _newest(folder: FolderStore) -> tuple[int | None, list[str]]:
     """Raises ConfigError where the folder cannot be looked into."""
     try:
         return folder.newest(functools.partial(checkpoint_validation.check, folder))
@@ -407,13 +407,13 @@ def _begins_anew(out: Path) -> list[str]:
     return [anew] if (out / TRACE).exists() else []
 
 
-def open_at(config: Config, path: str) -> Start:
+def open_at(config: Config, path: str) -> ResumePoint:
     """At one checkpoint; at the beginning without a path. Raises ConfigError."""
     if not path:
-        return Start(config)
-    folder, number = Folder(Path(path).parent), int(Path(path).name)
+        return ResumePoint(config)
+    folder, number = FolderStore(Path(path).parent), int(Path(path).name)
     try:
-        return Start(config, folder, number, folder.manifest(number))
+        return ResumePoint(config, folder, number, folder.manifest(number))
     except Damaged as error:
         raise ConfigError(f"--resume {path}: {error}") from None
 

@@ -19,9 +19,9 @@ from torch import Tensor
 from paceline.core.fault_tolerance.replication import SliceState
 from paceline.core.paramserver.gated_server import ClockedServer, among_others
 from paceline.core.role import Role
-from paceline.engine.optim.optimizers import Rule
+from paceline.engine.optim.optimizers import ServerOptimizer
 from paceline.engine.vectors.flat import Flat, FlatMemory
-from paceline.live.node.hosted_slice import Hosted
+from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE
 from paceline.live.state.slice_state import (
@@ -34,7 +34,7 @@ from paceline.live.state.slice_state import (
     of_capture,
     state_exhibit,
 )
-from paceline.runtime.checkpointing.disk_buffer import Spool, on_disk, unspooled
+from paceline.runtime.checkpointing.disk_buffer import DiskBuffer, on_disk, unspooled
 
 WEIGHTS = "weights"
 NOTHING = Flat.wrap(torch.empty(0))
@@ -43,13 +43,15 @@ NOTHING = Flat.wrap(torch.empty(0))
 class Captures:
     """Of the slices of one server, for one purpose. Everything happens between two messages to its roles."""
 
-    def __init__(self, node: Node, hosted: Sequence[Hosted], rules: Sequence[Rule], purpose: str = CHECKPOINT) -> None:
+    def __init__(
+        self, node: Node, hosted: Sequence[ServedSlice], rules: Sequence[ServerOptimizer], purpose: str = CHECKPOINT
+    ) -> None:
         """`rules` may be replaced by others, whose state is then looked at."""
         self._node, self._hosted, self._rules, self._purpose = node, hosted, rules, purpose
         self._wanted, self._number = FORGET, 0
         self._ended = False
         self._kept: dict[int, SliceState] = {}
-        self._spool: Spool | None = None
+        self._spool: DiskBuffer | None = None
         self._shown: list[str] = []
         node.exhibits[VERSION] = lambda _slice: (NOTHING, float(max(_version(of) or 0 for of in hosted)))
         node.exhibits[LOCK_STEP] = lambda _slice: (NOTHING, float(all(_lock_step(of.role) for of in hosted)))
@@ -70,7 +72,7 @@ class Captures:
     def _want(self, version: int, number: int) -> None:
         self._node.exhibits.withdraw(self._shown)
         self._wanted, self._number, self._kept, self._shown = version, number, {}, []
-        self._spool = Spool(FlatMemory()) if self._purpose == SNAPSHOT else None
+        self._spool = DiskBuffer(FlatMemory()) if self._purpose == SNAPSHOT else None
         for at, hosted in enumerate(self._hosted):
             hosted.after.pop(self._purpose, None)
             if version != FORGET:
@@ -108,7 +110,7 @@ class Captures:
         return unspooled(self._kept[at].vectors[name])
 
 
-def _version(hosted: Hosted) -> int | None:
+def _version(hosted: ServedSlice) -> int | None:
     """The version of the slice; None where its role counts none, so that it is kept at once."""
     version: int | None = getattr(hosted.role, "version", None)
     return version
@@ -120,17 +122,17 @@ def _lock_step(role: Role | None) -> bool:
     return clocked and len(set(map(id, role.homes.values()))) == 1  # type: ignore[union-attr]
 
 
-def state_of(role: Role, rule: Rule) -> SliceState:
+def state_of(role: Role, rule: ServerOptimizer) -> SliceState:
     """Contributions that wait for their round are not in it: who waits with them makes them again."""
     w, _ = role.model()
     numbers, vectors = state_of_rule(rule, len(w))
-    facts: dict[str, Any] = {"numbers": numbers, "lr": rule.lr, "tables": role.tables()}
+    facts: dict[str, Any] = {"numbers": numbers, "lr": rule.lr, "tables": role.state_dict()}
     if isinstance(role, ClockedServer):
         facts |= {"version": role.version, "lock_step": _lock_step(role)}
     return SliceState({WEIGHTS: w, **vectors}, facts)
 
 
-def state_of_rule(rule: Rule, length: int) -> tuple[dict[str, float], dict[str, Flat]]:
+def state_of_rule(rule: ServerOptimizer, length: int) -> tuple[dict[str, float], dict[str, Flat]]:
     """Numbers, and vectors of that length; for `load_rule`."""
     state = rule.state()
     long = {name: v for name, v in state.items() if isinstance(v, Tensor) and v.dim() == 1 and len(v) == length}
@@ -147,16 +149,16 @@ def together(state: SliceState) -> SliceState:
     return replace(state, facts={**state.facts, "tables": among_others(state.facts["tables"])})
 
 
-def revive(state: SliceState, rule: Rule, make_role: Callable[[Any], Role]) -> Role:
+def revive(state: SliceState, rule: ServerOptimizer, make_role: Callable[[Any], Role]) -> Role:
     """A role and a rule, both just made, become what `state` was taken of."""
     load_rule(rule, state.facts["numbers"], {name: v.value() for name, v in state.vectors.items() if name != WEIGHTS})
     rule.set_lr(state.facts["lr"])
     role = make_role(state.vectors[WEIGHTS])
-    role.restore(state.facts["tables"])
+    role.load_state_dict(state.facts["tables"])
     return role
 
 
-def load_rule(rule: Rule, numbers: dict[str, float], vectors: dict[str, Tensor]) -> None:
+def load_rule(rule: ServerOptimizer, numbers: dict[str, float], vectors: dict[str, Tensor]) -> None:
     """Go on where `rule` was kept, with these parts of its vectors, at its own learning rate.
 
     Raises KeyError when something is missing.

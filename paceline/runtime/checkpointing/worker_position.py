@@ -32,7 +32,7 @@ Kept = tuple[dict[str, Any], dict[str, Flat]]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Position:
     """Where a worker stood: mini-batches done, samples of its share handed out, and its generators' states."""
 
     steps: int
@@ -44,19 +44,19 @@ class Entry:
         return [self.steps, self.position, states]
 
     @classmethod
-    def from_json(cls, found: list[Any]) -> Entry:
+    def from_json(cls, found: list[Any]) -> Position:
         states = [torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8) for text in found[2]]
         return cls(int(found[0]), int(found[1]), tuple(states))
 
 
-class Diary:
+class PositionLog:
     """Of one worker. `want` is called on the transport's thread, everything else on the worker's own."""
 
     def __init__(self, node: Node, device: torch.device, large: Callable[[], Kept]) -> None:
         """`large` looks at what is large."""
         self._node, self._device, self._large = node, device, large
         self._handed_over = self._met = self._begun = 0  # contributions; those among them that were answered
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, Position] = {}
         self._lock = threading.Lock()
         self._wanted = FORGET
         self._last: Kept | None = None  # once there will be no other
@@ -66,7 +66,7 @@ class Diary:
     def begin(self, clock: int, steps: int, position: int) -> None:
         """Nothing has been handed over in this life; in earlier ones so much."""
         self._handed_over = self._met = self._begun = clock
-        self._entries = {self._met: Entry(steps, position, generators(self._device))}
+        self._entries = {self._met: Position(steps, position, generators(self._device))}
 
     def corrected(self, position: int) -> None:
         """Where it began in its data, known by now; nothing to correct once something has been handed over."""
@@ -78,7 +78,7 @@ class Diary:
         """Backward is over, and the next forward has not begun."""
         self._handed_over += 1
         before = self._entries.get(self._handed_over - 1)
-        now = Entry(steps, position, generators(self._device))
+        now = Position(steps, position, generators(self._device))
         self._entries = {self._handed_over: now, **({self._handed_over - 1: before} if before else {})}
 
     def undone(self) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paceline.codec.base import Memory as Residual
+from paceline.codec.base import ResidualMemory as Residual
 from paceline.codec.pipeline.stage import Stage
 from paceline.core.scheme import Scheme
 from paceline.core.vector import cut
@@ -29,8 +29,8 @@ from paceline.engine.model.batchnorm_stats import Buffers
 from paceline.engine.vectors.flat import Flat
 from paceline.live.node.node import Node
 from paceline.runtime.checkpointing.slice_capture import load_rule, state_of, state_of_rule
-from paceline.runtime.checkpointing.worker_position import Entry, Kept
-from paceline.runtime.worker.steps.local_work import Steps
+from paceline.runtime.checkpointing.worker_position import Kept, Position
+from paceline.runtime.worker.steps.local_work import LocalWork
 
 MEMORY, RULE, BUFFERS, RESIDUAL, OWN, COMMON = "memory", "rule", "buffers", "residual", "own", "common"
 
@@ -42,7 +42,7 @@ def by_round(scheme: Scheme, servers: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memories:
+class WorkerState:
     """Of one worker, out of a checkpoint.
 
     counts: of vectors that a codec has encoded, by row. common: what is equal on all workers.
@@ -50,7 +50,7 @@ class Memories:
     numbers, optimizer: of the rule that the worker applies itself.
     """
 
-    entry: Entry
+    entry: Position
     rng: Any = None
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -60,11 +60,11 @@ class Memories:
     optimizer: dict[str, Tensor] = field(default_factory=dict)
 
 
-class Belongings:
+class WorkerStateCapture:
     """Of one worker."""
 
     def __init__(
-        self, node: Node, scheme: Scheme, servers: int, *, length: int, work: Steps, buffers: Buffers, update: Any
+        self, node: Node, scheme: Scheme, servers: int, *, length: int, work: LocalWork, buffers: Buffers, update: Any
     ) -> None:
         """`length` of the model's vector; `update`: the rule of this worker's role."""
         self._node, self._scheme, self._servers = node, scheme, servers
@@ -86,7 +86,7 @@ class Belongings:
         if len(self._buffers):
             vectors[BUFFERS] = self._buffers.snapshot()
         if by_round(self._scheme, self._servers):
-            state, shown = state_of(role, self._update), role.shown()
+            state, shown = state_of(role, self._update), role.join_state()
             lock_step = not self._scheme.trains_locally
             facts |= {"model": [*state.vectors], "numbers": state.facts["numbers"], "lock_step": lock_step}
             facts["common"] = {name: v for name, v in shown.items() if not hasattr(v, "nbytes")}
@@ -97,7 +97,7 @@ class Belongings:
         facts["scales"] = {name: v.scale for name, v in scaled.items()}
         return facts, {**vectors, **{name: Flat.wrap(v.tensor) for name, v in scaled.items()}}
 
-    def give_back(self, memories: Memories, slices: Sequence[slice]) -> None:
+    def give_back(self, memories: WorkerState, slices: Sequence[slice]) -> None:
         """To a worker whose role has just been made."""
         role, tensors, scales = self._node.role, memories.tensors, memories.scales
         for name in role.private:
@@ -113,7 +113,7 @@ class Belongings:
                 name: Flat.copy_of(v) * scales.get(f"{COMMON}.{name}", 1.0) if isinstance(v, Tensor) else v
                 for name, v in memories.common.items()
             }
-            role.adopt(found)
+            role.load_join_state(found)
         if memories.numbers is not None and (memories.common is not None or role.updates_alone):
             load_rule(self._update, memories.numbers, memories.optimizer)
         if BUFFERS in tensors:
@@ -167,7 +167,7 @@ def _joined(parts: Sequence[Any]) -> Flat:
     return Flat.wrap(torch.from_numpy(np.concatenate(parts)))
 
 
-def residuals(memories: Memories, slices: Sequence[slice]) -> dict[tuple[int, str], Residual]:
+def residuals(memories: WorkerState, slices: Sequence[slice]) -> dict[tuple[int, str], Residual]:
     """Cut anew for the slices there are."""
     found = {}
     for name, count in memories.counts.items():

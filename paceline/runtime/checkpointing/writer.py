@@ -21,8 +21,8 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from paceline.checkpoint.base_store import Shelf
-from paceline.checkpoint.folder_store import CHECKPOINTS, MODEL, Folder
+from paceline.checkpoint.base_store import CheckpointStore
+from paceline.checkpoint.folder_store import CHECKPOINTS, MODEL, FolderStore
 from paceline.checkpoint.redis_url import NO_SECRETS, StoreSecrets
 from paceline.config import Config
 from paceline.core.effects import SERVERS
@@ -84,7 +84,7 @@ def say_not_saved(session: Session, reason: str, *, quietly: bool = False) -> No
         session.reports.flush()
 
 
-class Keeper:
+class CheckpointWriter:
     """Of the model `module`, which is `flat`."""
 
     def __init__(
@@ -108,7 +108,7 @@ class Keeper:
         self._layout, self._servers = layout, len(set(layout.holders))
         self._flat, self._module, self._samples = flat, module, begun_at
         self._by_round = by_round(config.scheme(), config.cluster.servers)
-        self._folder, self._secrets = Folder(Path(config.run.out) / CHECKPOINTS), secrets
+        self._folder, self._secrets = FolderStore(Path(config.run.out) / CHECKPOINTS), secrets
         self._fence = fence
         self._last = time.monotonic()
         self._failing = False
@@ -177,7 +177,7 @@ class Keeper:
         failing = False
         for shelf_of in (lambda: self._folder, lambda: store_of(self._config, self._secrets)):
             try:
-                shelf: Shelf | None = shelf_of()
+                shelf: CheckpointStore | None = shelf_of()
                 if shelf is not None:
                     shelf.save(number, contents, finite=True, **facts)
                     keep = self._config.checkpoint

@@ -16,10 +16,10 @@ from paceline.live.control.link_probe import measure_link
 from paceline.live.control.session import Session
 from paceline.live.node.hosted_slice import Carrier
 from paceline.live.protocol import control_messages as control
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.pending_reply import PendingReply
 from paceline.runtime.collectives.torch_distributed import CollectiveCarrier
 from paceline.runtime.collectives.torch_store import RunStore
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.process_spec import ProcessSpec
 
 MEETING_SECONDS = 90.0  # less than a phase of a run may take, so that those are named who do not come
 
@@ -42,7 +42,7 @@ class PeerMeans:
     def __init__(self, peers: PeerCarrier, schedule: str, hosts: Sequence[str], others: Sequence[int]) -> None:
         self._peers, self._schedule, self._hosts, self._others = peers, schedule, hosts, others
 
-    def begin(self, effect: Mean) -> Pending:
+    def begin(self, effect: Mean) -> PendingReply:
         hosts = groups(homes_of(effect.among, self._hosts)) if self._schedule == "hierarchical" else ()
         return self._peers.begin(effect, self._schedule, hosts)
 
@@ -69,7 +69,9 @@ def measured_links(session: Session) -> control.Links:
     return *found[0], *found[1]
 
 
-def make_carrier(seat: Seat, session: Session, plan: control.Plan, coder: MeanCoder | None) -> LiveCarrier | None:
+def make_carrier(
+    seat: ProcessSpec, session: Session, plan: control.Plan, coder: MeanCoder | None
+) -> LiveCarrier | None:
     """None where the servers carry means. Raises ConfigError for one that cannot be had, naming the way out.
 
     `coder`: of the codec of this run, if any; the node's `peers` have one of their own.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.core.collective import PEERS, Choice, Fabric, Link, choose, homes_of
+from paceline.core.collective import PEERS, Choice, Fabric, LinkCost, choose, homes_of
 from paceline.core.scheme import Scheme
 from paceline.live.protocol import control_messages as control
 from paceline.runtime.spec.job_spec import Recipe
@@ -64,5 +64,5 @@ def _by_cost(ready: Sequence[control.Ready], workers: Sequence[control.Hello], s
     return choose(fabric, codecs.bytes_of_mean(ready[0].length), gathered=codecs.gathers)
 
 
-def _slowest(links: Sequence[tuple[float, ...]]) -> Link:
-    return Link(*(max(figures) for figures in zip(*links, strict=True)))
+def _slowest(links: Sequence[tuple[float, ...]]) -> LinkCost:
+    return LinkCost(*(max(figures) for figures in zip(*links, strict=True)))

@@ -13,7 +13,7 @@ from paceline.core.effects import EVERY_BIT, Mean
 from paceline.core.errors import PacelineError, ProtocolError, Stopped
 from paceline.engine.vectors.flat import Flat, FlatMemory
 from paceline.engine.vectors.low_rank import LowRank
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.pending_reply import PendingReply
 from paceline.runtime.collectives.backends import LiveCarrier
 
 
@@ -24,7 +24,7 @@ class LowRankMeans:
         self,
         shapes: Sequence[Sequence[int]],
         rank: int,
-        by_servers: Callable[[Mean], Pending],
+        by_servers: Callable[[Mean], PendingReply],
         carrier: LiveCarrier | None,
         *,
         timeout_s: float,
@@ -37,8 +37,8 @@ class LowRankMeans:
         self._length = sum(map(math.prod, shapes))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="low-rank means")
 
-    def begin(self, effect: Mean) -> Pending:
-        pending = Pending(f"Mean {effect.tag} by its factors", 1, FlatMemory())
+    def begin(self, effect: Mean) -> PendingReply:
+        pending = PendingReply(f"Mean {effect.tag} by its factors", 1, FlatMemory())
         self._thread.submit(self._carry, effect, pending)
         return pending
 
@@ -55,7 +55,7 @@ class LowRankMeans:
             self._carrier.close()
 
     # ---- on the thread -----------------------------------------------------------------------------------
-    def _carry(self, effect: Mean, pending: Pending) -> None:
+    def _carry(self, effect: Mean, pending: PendingReply) -> None:
         try:
             averaged, seconds = self._mean(effect)
             pending.put(0, averaged, seconds)

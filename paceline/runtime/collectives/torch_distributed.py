@@ -30,7 +30,7 @@ from paceline.core.errors import ConfigError, PeerLost, ProtocolError
 from paceline.engine.adder import FlatAdder
 from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat, FlatMemory
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.pending_reply import PendingReply
 from paceline.runtime.collectives import socket_traffic
 
 torch_distributed: Any = dist  # parts of it carry no types
@@ -73,14 +73,14 @@ class CollectiveCarrier:
         self._sockets = socket_traffic.open_sockets() - before
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mean")
 
-    def begin(self, effect: Mean) -> Pending:
+    def begin(self, effect: Mean) -> PendingReply:
         """Raises ConfigError for a mean that is not over all workers."""
         if tuple(sorted(effect.among)) != self._everybody:
             raise ConfigError(
                 f"{effect.tag} is a mean among {len(effect.among)} of {len(self._everybody)} workers, and all-reduce "
                 "carries means over all of them: give --servers 1 or more, and --mean servers"
             )
-        pending = Pending(f"Mean {effect.tag} over all workers", 1, FlatMemory())
+        pending = PendingReply(f"Mean {effect.tag} over all workers", 1, FlatMemory())
         self._thread.submit(self._carry, effect, pending)
         return pending
 
@@ -99,7 +99,7 @@ class CollectiveCarrier:
     def close(self) -> None:
         self._thread.shutdown()
 
-    def _carry(self, effect: Mean, pending: Pending) -> None:
+    def _carry(self, effect: Mean, pending: PendingReply) -> None:
         try:
             pending.put(0, *self._mean(effect))
         except ProtocolError as error:

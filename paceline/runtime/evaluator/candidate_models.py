@@ -17,7 +17,7 @@ COUNT_MAX = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class ModelSnapshot:
     """A model `at` seconds after the start, when `samples` had been trained on, as far as was known."""
 
     at: float
@@ -26,17 +26,17 @@ class Snapshot:
     buffers: Flat | None = None
 
 
-class Album:
+class CandidateModels:
     """The snapshots since the last evaluation, oldest first; every other one is given up when it is full."""
 
     def __init__(self, bytes_max: int = BYTES_MAX, count_max: int = COUNT_MAX) -> None:
         self._bytes_max, self._count_max = bytes_max, count_max
-        self._held: list[Snapshot] = []
+        self._held: list[ModelSnapshot] = []
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(self, snapshot: Snapshot) -> None:
+    def add(self, snapshot: ModelSnapshot) -> None:
         """Keep it, unless the model has not moved since the last one."""
         if self._held and torch.equal(self._held[-1].weights.value(), snapshot.weights.value()):
             return
@@ -45,7 +45,7 @@ class Album:
         if len(self._held) > min(room, self._count_max):
             self._held = self._held[::-2][::-1]
 
-    def turn(self) -> list[Snapshot]:
+    def turn(self) -> list[ModelSnapshot]:
         """Take all out."""
         held, self._held = self._held, []
         return held

@@ -40,18 +40,18 @@ from paceline.live import party
 from paceline.live.control.session import Session
 from paceline.live.coordinator.lifecycle import TARGET_REACHED
 from paceline.live.host_info import cores
-from paceline.live.node.published_state import Exhibit
+from paceline.live.node.published_state import PublishedState
 from paceline.live.protocol import control_messages as control
 from paceline.live.state.current_model import final_model, model_now
 from paceline.live.state.responsive_reads import Answering, NoAnswer
 from paceline.runtime.checkpointing.resume import open_at
-from paceline.runtime.checkpointing.writer import Keeper, not_saved, say_not_saved
-from paceline.runtime.evaluator.candidate_models import Album, Snapshot
+from paceline.runtime.checkpointing.writer import CheckpointWriter, not_saved, say_not_saved
+from paceline.runtime.evaluator.candidate_models import CandidateModels, ModelSnapshot
 from paceline.runtime.run_folder import fallback_folder
 from paceline.runtime.run_folder.evaluation_times import rest_s
 from paceline.runtime.run_folder.lock_file import LockFence
 from paceline.runtime.spec.job_spec import Recipe
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.train_loop import build_model, load_data
 
 BATCH = 500
@@ -74,7 +74,7 @@ def judge(model: nn.Module, data: Dataset, between: Callable[[], None] = lambda:
     return right / len(data), loss / len(data)
 
 
-def statistics_of(buffers: Buffers, ranks: Iterable[int], look: Callable[[int], Exhibit]) -> Flat | None:
+def statistics_of(buffers: Buffers, ranks: Iterable[int], look: Callable[[int], PublishedState]) -> Flat | None:
     """What `buffers.policy` makes of the statistics of `ranks`, without those lost meanwhile; None when all are.
 
     `look` gives a worker's statistics, with its samples as their weight.
@@ -116,7 +116,7 @@ def _os_error(error: SafetensorError) -> OSError:
 class Evaluator:
     """Peeks, judges and saves."""
 
-    def __init__(self, config: Config, seat: Seat, session: Session) -> None:
+    def __init__(self, config: Config, seat: ProcessSpec, session: Session) -> None:
         self._config, self._session, self._node = config, session, session.node
         splits = load_data(config)
         x, y, classes = splits.test.x, splits.test.y, splits.test.classes
@@ -130,7 +130,7 @@ class Evaluator:
         self._buffers = Buffers(self._module, config.model.buffers)
         self._seat = seat
         self._fence = LockFence(Path(config.run.out), seat.token)
-        self._album = Album()
+        self._album = CandidateModels()
         self._target = config.stop.target_accuracy
         self._next_glance = 0.0
         self._answering = Answering(session.node)
@@ -150,7 +150,7 @@ class Evaluator:
         self._begun_at = begun_at = open_at(self._config, self._seat.resume).samples
         layout = plan.layout if self._model_of == "servers" else NOWHERE
         of = (session, layout, self._flat, self._module)
-        self._keeper = Keeper(self._config, *of, begun_at, seat.store_secrets, fence=self._fence)
+        self._keeper = CheckpointWriter(self._config, *of, begun_at, seat.store_secrets, fence=self._fence)
         session.expect(control.Go)
         session.reports.begin()
 
@@ -218,14 +218,14 @@ class Evaluator:
         """Is there an accuracy that is still to be reached?"""
         return bool(self._target)
 
-    def _look(self, holder: int | None = None) -> Snapshot:
+    def _look(self, holder: int | None = None) -> ModelSnapshot:
         at, samples = self._node.now(), max(self._begun_at, self._session.total_samples)
         session, model_of, workers = self._session, self._model_of, self._seat.workers
         if holder is None:
             weights = model_now(session, self._answering, model_of, workers)
         else:
             weights = final_model(session, model_of, holder, workers)
-        return Snapshot(at=at, samples=samples, weights=weights, buffers=self._look_at_buffers())
+        return ModelSnapshot(at=at, samples=samples, weights=weights, buffers=self._look_at_buffers())
 
     def _look_at_buffers(self) -> Flat | None:
         """Batch-norm statistics: the first worker's, or the mean over the workers by samples, by the policy."""
@@ -237,7 +237,7 @@ class Evaluator:
     def _here(self) -> list[int]:
         return [rank for rank in range(self._seat.workers) if rank not in self._session.lost_ranks]
 
-    def _judge(self, snapshot: Snapshot, between: Callable[[], None] = lambda: None) -> float:
+    def _judge(self, snapshot: ModelSnapshot, between: Callable[[], None] = lambda: None) -> float:
         """Judges it and tells the coordinator; returns its accuracy. Raises Diverged where it is not finite.
 
         The earliest that reached the target is saved before that is told.
@@ -245,7 +245,7 @@ class Evaluator:
         self._load(snapshot)
         return self._judge_loaded(snapshot, between, keeps=True)
 
-    def _load(self, snapshot: Snapshot) -> None:
+    def _load(self, snapshot: ModelSnapshot) -> None:
         """Raises Diverged where it is not finite."""
         if not (finite(snapshot.weights) and (snapshot.buffers is None or finite(snapshot.buffers))):
             raise Diverged(self._what_diverged(snapshot.at))
@@ -256,7 +256,7 @@ class Evaluator:
         self._judged_at = snapshot.at
 
     def _judge_loaded(
-        self, snapshot: Snapshot, between: Callable[[], None] = lambda: None, *, keeps: bool = False
+        self, snapshot: ModelSnapshot, between: Callable[[], None] = lambda: None, *, keeps: bool = False
     ) -> float:
         began = time.monotonic()
         accuracy, loss = judge(self._shown, self._test, between)
@@ -284,7 +284,7 @@ class Evaluator:
             left = f"model.safetensors is the last finite one, of {self._judged_at:.1f} s"
         return f"{DIVERGED} after {at:.1f} s; {left}; {WAY_OUT}"
 
-    def _first_of(self, snapshots: list[Snapshot]) -> None:
+    def _first_of(self, snapshots: list[ModelSnapshot]) -> None:
         """Judge them up to the first that is at the target. The coordinator is stopping the workers meanwhile."""
         target = self._config.stop.target_accuracy
         torch.set_num_threads(cores())  # nobody else needs them any more
@@ -311,7 +311,7 @@ class Evaluator:
             self._save(self._shown)  # a checkpoint may have put another one into the other module
 
 
-def evaluate(config: Config, seat: Seat, session: Session) -> None:
+def evaluate(config: Config, seat: ProcessSpec, session: Session) -> None:
     """Until the coordinator says that nobody trains any more; then once again, and save."""
     evaluator = Evaluator(config, seat, session)
     evaluator.join()

@@ -21,13 +21,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.core.effects import Reply, Tell
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.vector import Vector
 from paceline.runtime.kvstore import messages as m
 from paceline.runtime.kvstore.optimizer_state import put_together, taken_apart
 from paceline.runtime.kvstore.optimizers import Updater
 from paceline.runtime.kvstore.rows import rows_of, table_of, whole
-from paceline.runtime.kvstore.store_spec import Store
+from paceline.runtime.kvstore.store_spec import StoreSpec
 
 TENSORS_MAX, NAME_CHARACTERS_MAX = 16, 64
 """Of the optimizer of one key, on their way to or from a file, and the longest name of one."""
@@ -44,7 +44,7 @@ class _Group:
 class KeyPart(Role):
     """As it was declared; `updater` is the optimizer so far."""
 
-    def __init__(self, store: Store, place: Place, declared: m.Declare, updater: Updater | None) -> None:
+    def __init__(self, store: StoreSpec, place: RoleContext, declared: m.Declare, updater: Updater | None) -> None:
         super().__init__(store, place)
         self.declared = declared
         self._store = store
@@ -73,7 +73,7 @@ class KeyPart(Role):
             self._lines[src].append(message)
             yield from self._serve()
 
-    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self._active.discard(rank)
         self._lines[rank].clear()
         self._applied.discard(rank)
@@ -95,31 +95,33 @@ class KeyPart(Role):
     def _answer(self, rank: int, request: Any) -> Any | None:
         """None as long as it has to wait."""
         match request:
-            case m.Begin() | m.Await():
+            case m.BeginStore() | m.Await():
                 return self._begin(rank, request)
             case _ if self.w is None:
                 return None
-            case m.Push():
+            case m.KeyPush():
                 return self._push(rank, request)
-            case m.Pull():
+            case m.KeyPull():
                 return None if self._ahead(rank) else m.Value(v=whole(self.w))
             case m.PullRows():
                 return None if self._ahead(rank) else self._pull_rows(request)
             case _:
                 return self._of_state(request)
 
-    def _begin(self, rank: int, request: m.Begin | m.Await) -> m.Done | None:
+    def _begin(self, rank: int, request: m.BeginStore | m.Await) -> m.Done | None:
         """The barrier of `init`: all have come, and the value is there."""
         self._begun.add(rank)
-        if isinstance(request, m.Begin) and self.w is None:
+        if isinstance(request, m.BeginStore) and self.w is None:
             self.w = request.v
         return m.Done() if self.w is not None and self._begun >= self._active else None
 
-    def _push(self, rank: int, push: m.Push) -> Any | None:
+    def _push(self, rank: int, push: m.KeyPush) -> Any | None:
         group = self._group_of[rank]
         if rank not in group.come and rank not in self._applied:
             if self._rule is None and self._store.needs_optimizer:
-                return m.Refused(why=f"{self._store.type} adds up what comes when it comes: call set_optimizer first")
+                return m.KeyRefused(
+                    why=f"{self._store.type} adds up what comes when it comes: call set_optimizer first"
+                )
             group.sum = push.v if group.sum is None else group.sum + push.v
             group.come.add(rank)
             self._complete(group)
@@ -151,17 +153,17 @@ class KeyPart(Role):
         slowest = min(self._clocks[other] for other in self._active)
         return self._store.scheme == "ssp" and self._clocks[rank] - slowest > self._store.staleness
 
-    def _pull_rows(self, request: m.PullRows) -> m.Value | m.Refused:
+    def _pull_rows(self, request: m.PullRows) -> m.Value | m.KeyRefused:
         try:
             values = rows_of(self.w, whole(request.rows), request.width)
         except ValueError as error:
-            return m.Refused(why=f"key {self.declared.key}: {error}")
+            return m.KeyRefused(why=f"key {self.declared.key}: {error}")
         return m.Value(v=values)
 
     # ---- the optimizer's memory --------------------------------------------------------------------------
     def _of_state(self, request: Any) -> Any:
         if self._rule is None:
-            return m.Refused(
+            return m.KeyRefused(
                 why="there is no optimizer whose states could be saved or loaded: call set_optimizer first"
             )
         match request:
@@ -173,35 +175,35 @@ class KeyPart(Role):
                 return self._put(name, v)
             case m.PutState():
                 return self._load_state(request)
-        return m.Refused(why=f"a server has no use for {type(request).__name__}")
+        return m.KeyRefused(why=f"a server has no use for {type(request).__name__}")
 
-    def _take(self, name: str) -> m.Value | m.Refused:
+    def _take(self, name: str) -> m.Value | m.KeyRefused:
         v = self._tensors.pop(name, None)
-        return m.Refused(why=f"there is no {name} to be taken") if v is None else m.Value(v=v)
+        return m.KeyRefused(why=f"there is no {name} to be taken") if v is None else m.Value(v=v)
 
-    def _put(self, name: str, v: Vector) -> m.Done | m.Refused:
+    def _put(self, name: str, v: Vector) -> m.Done | m.KeyRefused:
         known = name in self._tensors
         if len(name) > NAME_CHARACTERS_MAX or (len(self._tensors) == TENSORS_MAX and not known):
-            return m.Refused(
+            return m.KeyRefused(
                 why=f"key {self.declared.key}: the optimizer has {TENSORS_MAX} tensors at most, with names of up to "
                 f"{NAME_CHARACTERS_MAX} characters"
             )
         self._tensors[name] = v
         return m.Done()
 
-    def _state(self) -> m.State:
+    def _state(self) -> m.KeyState:
         assert self._rule is not None
         numbers, single, self._tensors = taken_apart(self._rule.state())
-        return m.State(numbers=numbers, single=single, names=tuple(self._tensors))
+        return m.KeyState(numbers=numbers, single=single, names=tuple(self._tensors))
 
-    def _load_state(self, request: m.PutState) -> m.Done | m.Refused:
+    def _load_state(self, request: m.PutState) -> m.Done | m.KeyRefused:
         assert self._rule is not None
         shape = self.declared.shape
         width = shape[1] if len(shape) == 2 else 0
         try:
             self._rule.load_state(put_together(request, self._tensors, len(whole(self.w)), width))
         except (KeyError, ValueError) as error:
-            return m.Refused(why=f"key {self.declared.key}: the states are those of another optimizer ({error})")
+            return m.KeyRefused(why=f"key {self.declared.key}: the states are those of another optimizer ({error})")
         finally:
             self._tensors = {}
         return m.Done()
@@ -210,9 +212,9 @@ class KeyPart(Role):
     def holding_up(self, rank: int) -> set[int]:
         """Whom the oldest open request of worker `rank` waits for."""
         line = self._lines[rank]
-        if self.w is None or (line and isinstance(line[0], m.Begin | m.Await)):
+        if self.w is None or (line and isinstance(line[0], m.BeginStore | m.Await)):
             return (self._active - self._begun) or {0}
-        if line and isinstance(line[0], m.Push) and rank not in self._applied:
+        if line and isinstance(line[0], m.KeyPush) and rank not in self._applied:
             return self._active.intersection(self._group_of[rank].members) - self._group_of[rank].come
         with contextlib.suppress(ValueError):
             slowest = min(self._clocks[other] for other in self._active)

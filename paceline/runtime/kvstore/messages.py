@@ -37,7 +37,7 @@ class Numbered:
 
 
 @message("kvstore.Refused")
-class Refused:
+class KeyRefused:
     """In place of any answer; one line that names the way out."""
 
     why: bounds.LongText
@@ -49,7 +49,7 @@ class Done:
 
 
 @message("kvstore.Begin")
-class Begin:
+class BeginStore:
     v: Vector
 
 
@@ -59,7 +59,7 @@ class Await:
 
 
 @message("kvstore.Push")
-class Push:
+class KeyPush:
     """`pull`: the answer is the new value."""
 
     v: Vector
@@ -67,7 +67,7 @@ class Push:
 
 
 @message("kvstore.Pull")
-class Pull:
+class KeyPull:
     pass
 
 
@@ -98,7 +98,7 @@ class UseOptimizer:
 
 
 @message("kvstore.Rate")
-class Rate:
+class KeyRate:
     nth: bounds.Count
     lr: bounds.Real
 
@@ -126,7 +126,7 @@ class TakeState:
 
 
 @message("kvstore.State")
-class State:
+class KeyState:
     """Of the optimizer of one key: its single numbers, tensors of one number, and the names of all other tensors."""
 
     numbers: bounds.Scalars
@@ -156,4 +156,4 @@ class PutState:
 
 def nature(cls: type) -> Nature:
     """Pushes are sums over time, so that a codec may leave for later what it does not send now."""
-    return INCREMENT if cls is Push else EXACT
+    return INCREMENT if cls is KeyPush else EXACT

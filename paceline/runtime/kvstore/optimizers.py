@@ -14,7 +14,7 @@ import torch
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.core.spans import Spans
-from paceline.engine.optim.optimizers import CONSTANT, Rule, TorchRule, make_rule
+from paceline.engine.optim.optimizers import CONSTANT, ServerOptimizer, TorchRule, make_rule
 from paceline.engine.optim.unused_parameters import Pieces
 from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.flat import Flat
@@ -64,7 +64,7 @@ class Updater:
         updater.make_rule()
         return updater
 
-    def make_rule(self) -> Rule:
+    def make_rule(self) -> ServerOptimizer:
         """Raises ConfigError for numbers that torch refuses, in torch's words."""
         try:
             recipe = self._recipe()
@@ -95,7 +95,7 @@ class _NamedRule(TorchRule):
     as the value is, which is not known before the first update."""
 
     def __init__(self, updater: Updater) -> None:
-        Rule.__init__(self, OptimizerRecipe(), CONSTANT)
+        ServerOptimizer.__init__(self, OptimizerRecipe(), CONSTANT)
         self._updater = updater
         self._make(torch.empty(0))
         self._pieces.reset()

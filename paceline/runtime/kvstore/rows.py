@@ -9,7 +9,7 @@ from torch import Tensor
 
 from paceline.engine.sparse.rows import HEIGHT_MAX, Rows
 from paceline.engine.sparse.sparse_vector import SparseFlat
-from paceline.engine.sparse.table_layout import Place, Tables
+from paceline.engine.sparse.table_layout import Tables, TableSpan
 from paceline.engine.vectors.flat import Flat
 
 
@@ -20,7 +20,7 @@ def whole(w: Any) -> Flat:
 
 def gradient(height: int, width: int, rows: Tensor, values: Tensor) -> SparseFlat:
     """A table that is zero but for `rows` (rising), whose numbers are `values`; those are nobody else's."""
-    where = Tables(height * width, (Place(0, height, width),))
+    where = Tables(height * width, (TableSpan(0, height, width),))
     table = Rows(height, width, rows.cpu(), Flat.wrap(values.cpu().reshape(-1)))
     return SparseFlat(where, Flat(torch.empty(0)), (table,))
 

@@ -14,7 +14,7 @@ SCHEMES = {"dist_sync": "bsp", "dist_device_sync": "bsp", "dist_async": "asp", "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Store:
+class StoreSpec:
     """`type` is one of SCHEMES.
 
     staleness: of dist_ssync: how many pushes of a key a worker that pulls it may be ahead of the slowest.

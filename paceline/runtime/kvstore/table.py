@@ -9,15 +9,15 @@ from paceline.codec.base import read
 from paceline.codec.pipeline.stage import Stage
 from paceline.core.effects import Reply, Tell
 from paceline.core.errors import ConfigError
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.engine.vectors.flat import FlatMemory
 from paceline.live.host_info import memory_bytes
-from paceline.live.node.hosted_slice import Hosted
+from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
 from paceline.runtime.kvstore import messages as m
 from paceline.runtime.kvstore.key import KeyPart
 from paceline.runtime.kvstore.optimizers import Updater
-from paceline.runtime.kvstore.store_spec import Store
+from paceline.runtime.kvstore.store_spec import StoreSpec
 
 DIRECTORY, GATE, FIRST_KEY = 0, 1, 2
 SLICES_MAX = 1 << 16
@@ -27,10 +27,10 @@ OPTIMIZERS_MAX = 1 << 12
 """That are set one after the other: each is remembered, lest another worker set another."""
 
 
-class Gate(Role):
+class BarrierRole(Role):
     """Barriers of the workers that are still there."""
 
-    def __init__(self, store: Store, place: Place) -> None:
+    def __init__(self, store: StoreSpec, place: RoleContext) -> None:
         super().__init__(store, place)
         self._active, self.come = set(self.workers), set[int]()
 
@@ -38,7 +38,7 @@ class Gate(Role):
         self.come.add(src)
         yield from self._open()
 
-    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         self._active.discard(rank)
         self.come.discard(rank)
         yield from self._open()
@@ -55,10 +55,10 @@ class Gate(Role):
 class Directory(Role):
     """Knows all keys, and what holds for all of them. Every question is answered at once."""
 
-    def __init__(self, store: Store, place: Place, node: Node) -> None:
+    def __init__(self, store: StoreSpec, place: RoleContext, node: Node) -> None:
         super().__init__(store, place)
         self._store, self._node = store, node
-        self.hosted = [Hosted(length=1, role=self), Hosted(role=Gate(store, self._place(GATE)))]
+        self.hosted = [ServedSlice(length=1, role=self), ServedSlice(role=BarrierRole(store, self._place(GATE)))]
         self._numbers: dict[str, int] = {}
         self._nbytes = 0  # of all values
         self._updaters: dict[int, Updater] = {}  # the n-th that every worker has set, or will
@@ -66,8 +66,8 @@ class Directory(Role):
         self._lr: float | None = None
         self._codec = ""
 
-    def _place(self, number: int) -> Place:
-        return Place(me=number, workers=self.workers, w=None, update=self.place.update)
+    def _place(self, number: int) -> RoleContext:
+        return RoleContext(me=number, workers=self.workers, w=None, update=self.place.update)
 
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
         yield Reply(src, self._answer(src, message))
@@ -78,25 +78,25 @@ class Directory(Role):
                 return self._declare(src, message)
             case m.UseOptimizer():
                 return self._use(src, message)
-            case m.Rate():
+            case m.KeyRate():
                 return self._set_rate(message)
             case m.Compress(codec=codec):
                 return self._compress(src, codec)
             case m.Who(number=number) if number < len(self.hosted):
                 role: Any = self.hosted[number].role
                 return m.Ranks(ranks=tuple(sorted(role.holding_up(src))))
-        return m.Refused(why=f"a server has no answer to {type(message).__name__}")
+        return m.KeyRefused(why=f"a server has no answer to {type(message).__name__}")
 
     def holding_up(self, rank: int) -> set[int]:
         return set()
 
     # ---- keys --------------------------------------------------------------------------------------------
-    def _declare(self, src: int, declared: m.Declare) -> m.Numbered | m.Refused:
+    def _declare(self, src: int, declared: m.Declare) -> m.Numbered | m.KeyRefused:
         number = self._numbers.get(declared.key)
         if number is not None:
             known = self._key(number).declared
             if known != declared:
-                return m.Refused(
+                return m.KeyRefused(
                     why=f"worker {src} initialises key {declared.key} with {_kind(declared)}, another worker with "
                     f"{_kind(known)}: give all workers the same"
                 )
@@ -106,14 +106,14 @@ class Directory(Role):
             ("dimensions", len(declared.shape), DIMENSIONS_MAX),
         ):
             if count > most:
-                return m.Refused(why=f"key {declared.key:.40} has {count} {what}: {most} at most")
+                return m.KeyRefused(why=f"key {declared.key:.40} has {count} {what}: {most} at most")
         if len(self.hosted) == SLICES_MAX:
-            return m.Refused(why=f"a server holds {SLICES_MAX - FIRST_KEY} keys at most: start more servers")
+            return m.KeyRefused(why=f"a server holds {SLICES_MAX - FIRST_KEY} keys at most: start more servers")
         if declared.length < 0:
-            return m.Refused(why=f"key {declared.key:.40} has {declared.length} values")
+            return m.KeyRefused(why=f"key {declared.key:.40} has {declared.length} values")
         nbytes, most = self._nbytes + 4 * declared.length, memory_bytes()
         if nbytes > most > 0:
-            return m.Refused(
+            return m.KeyRefused(
                 why=f"key {declared.key:.40}: with it a server's keys take {nbytes / 2**30:.1f} GiB, and its machine "
                 f"has {most / 2**30:.1f}: start servers on more machines"
             )
@@ -122,7 +122,7 @@ class Directory(Role):
         role = KeyPart(self._store, self._place(number), declared, self._updaters.get(self._newest))
         if self._lr is not None:
             role.set_rate(self._lr)
-        self.hosted.append(Hosted(length=declared.length, role=role))
+        self.hosted.append(ServedSlice(length=declared.length, role=role))
         return m.Numbered(number=number)
 
     def _key(self, number: int) -> KeyPart:
@@ -134,16 +134,18 @@ class Directory(Role):
         return [self._key(number) for number in self._numbers.values()]
 
     # ---- what holds for all of them ----------------------------------------------------------------------
-    def _use(self, src: int, message: m.UseOptimizer) -> m.Done | m.Refused:
+    def _use(self, src: int, message: m.UseOptimizer) -> m.Done | m.KeyRefused:
         try:
             updater = Updater.from_json(message.updater)
         except ConfigError as error:
-            return m.Refused(why=str(error))
+            return m.KeyRefused(why=str(error))
         if message.nth > OPTIMIZERS_MAX:
-            return m.Refused(why=f"set_optimizer is for {OPTIMIZERS_MAX} times at most: call set_learning_rate instead")
+            return m.KeyRefused(
+                why=f"set_optimizer is for {OPTIMIZERS_MAX} times at most: call set_learning_rate instead"
+            )
         known = self._updaters.setdefault(message.nth, updater)
         if known != updater:
-            return m.Refused(
+            return m.KeyRefused(
                 why=f"worker {src} sets the optimizer {updater.name} {updater.numbers}, another worker {known.name} "
                 f"{known.numbers}: give all workers the same"
             )
@@ -153,7 +155,7 @@ class Directory(Role):
                 key.use(updater)
         return m.Done()
 
-    def _set_rate(self, message: m.Rate) -> m.Done:
+    def _set_rate(self, message: m.KeyRate) -> m.Done:
         """That of an optimizer that is no longer in use is of no interest."""
         if message.nth == self._newest:
             self._lr = message.lr
@@ -161,19 +163,19 @@ class Directory(Role):
                 key.set_rate(message.lr)
         return m.Done()
 
-    def _compress(self, src: int, codec: str) -> m.Done | m.Refused:
+    def _compress(self, src: int, codec: str) -> m.Done | m.KeyRefused:
         if self._codec and codec != self._codec:
-            return m.Refused(
+            return m.KeyRefused(
                 why=f"worker {src} compresses with {codec}, another worker with {self._codec}: give all the same"
             )
         if self._numbers and not self._codec:
-            return m.Refused(why="set_gradient_compression comes before the first init")
+            return m.KeyRefused(why="set_gradient_compression comes before the first init")
         if codec == self._codec:
             return m.Done()
         try:
             stage = Stage(FlatMemory(), m.nature, up=read(codec), down=None, of_server=True)
         except ConfigError as error:
-            return m.Refused(why=str(error))
+            return m.KeyRefused(why=str(error))
         self._codec, self._node.out.stage = codec, stage
         return m.Done()
 
@@ -182,12 +184,12 @@ def _kind(declared: m.Declare) -> str:
     return f"{declared.dtype} of shape {declared.shape}"
 
 
-def open_table(node: Node, store: Store, workers: int) -> list[Hosted]:
+def open_table(node: Node, store: StoreSpec, workers: int) -> list[ServedSlice]:
     """The slices that a server of `store` begins with; a new key adds one to the list."""
     # torch takes seconds over its first optimizer. Here they are the party's own; later they would be those of the
     # thread that answers, and a server that is silent for so long is given up.
     Updater(name="Adam").make_rule()
-    place = Place(me=DIRECTORY, workers=tuple(range(workers)), w=None, update=_by_key)
+    place = RoleContext(me=DIRECTORY, workers=tuple(range(workers)), w=None, update=_by_key)
     return Directory(store, place, node).hosted
 
 

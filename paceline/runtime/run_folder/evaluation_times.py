@@ -6,7 +6,7 @@ a long silence is a rest, or a judgement under way, and no sign that it hangs.
 
 from __future__ import annotations
 
-from paceline.live.coordinator.lifecycle import Phase
+from paceline.live.coordinator.lifecycle import RunPhase
 from paceline.observe.terminal.number_format import accuracy_text, seconds_text
 
 JUDGING, JUDGING_TO_TARGET = 0.5, 0.25
@@ -33,9 +33,9 @@ class EvaluationTimes:
 
     def doing(self, now: float, state: str) -> str:
         """In this `state` of the run; empty where there is nothing to be said."""
-        if state == Phase.FINISHING.value:
+        if state == RunPhase.FINISHING.value:
             return "judges and saves the last model"
-        if state != Phase.TRAINING.value:
+        if state != RunPhase.TRAINING.value:
             return ""
         if self._began is None:
             self._began = now

@@ -40,7 +40,7 @@ def _pause(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
-class Claim:
+class RunLock:
     """On the folder `out`, which is made if need be, from now on until `release`."""
 
     def __init__(

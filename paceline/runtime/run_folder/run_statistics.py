@@ -13,7 +13,7 @@ from paceline.live.party import EVALUATOR, Party
 from paceline.live.protocol.control_messages import NOTHING, Progress
 from paceline.observe.runs.summary import CHANGES, Change, Faults, Staleness, Summary, WorkerSummary, seconds_to_target
 from paceline.observe.terminal.collapse import EPOCHS_MIN, collapse, way_out
-from paceline.observe.terminal.progress import Snapshot, WorkerRow
+from paceline.observe.terminal.progress import ProgressSnapshot, WorkerRow
 from paceline.runtime.spec.job_spec import Recipe
 
 WINDOW = 12  # progress reports over which a rate is taken
@@ -36,7 +36,7 @@ class _Worker:
         return (n1 - n0) / (t1 - t0) if t1 > t0 else 0.0
 
 
-class Ledger:
+class RunStatistics:
     """Written by the coordinator's thread, read by the one that shows. `driver`: live or sim.
 
     begun_at: samples of an earlier life of the run.
@@ -115,9 +115,9 @@ class Ledger:
         return sum(worker.latest.samples for worker in self._workers)
 
     # ---- while it goes on --------------------------------------------------------------------------------
-    def snapshot(self, elapsed_s: float) -> Snapshot:
+    def snapshot(self, elapsed_s: float) -> ProgressSnapshot:
         fraction, before = self._fraction_done(elapsed_s)
-        return Snapshot(
+        return ProgressSnapshot(
             scheme=self._recipe.scheme,
             elapsed_s=elapsed_s,
             samples=self.samples,

@@ -109,7 +109,7 @@ def read_status(folder: str | os.PathLike[str]) -> Status:
         raise ConfigError(f"{path} cannot be read: {error}") from None
 
 
-class Standing:
+class StatusFile:
     """Keeps `status.json` of the run in `folder`; told by the conductor, from any thread."""
 
     def __init__(
@@ -246,9 +246,9 @@ def starting(folder: str, scheme: str) -> Iterator[None]:
     made = [parent for parent in (path, *path.parents) if not parent.exists()]
     path.mkdir(parents=True, exist_ok=True)
     before = _standing_there(path)
-    if before is not None:
-        Standing(path, scheme).write(STARTING, at_once=True)
-    try:
+    try:  # from here on, since a signal may come as soon as the status can be seen
+        if before is not None:
+            StatusFile(path, scheme).write(STARTING, at_once=True)
         yield
     finally:
         with contextlib.suppress(ConfigError, OSError):  # a full disk, or somebody has put something else there

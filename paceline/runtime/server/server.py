@@ -17,9 +17,9 @@ from paceline.core.effects import Data
 from paceline.core.errors import PeerLost
 from paceline.core.fault_tolerance.replication import SliceState, mark_of
 from paceline.core.paramserver.gated_server import ClockedServer
-from paceline.core.paramserver.gradient_check import OFF, SliceGate
+from paceline.core.paramserver.gradient_check import OFF, SliceGradientCheck
 from paceline.core.paramserver.robust_mean import NONE as NO_RULE
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.core.sharding import tensors_by_slice
 from paceline.core.trace import Applied, Decision, Gated, Record
 from paceline.engine.specs import OptimizerRecipe
@@ -28,14 +28,14 @@ from paceline.engine.vectors.flat import FlatMemory
 from paceline.engine.vectors.norm_probe import Probe
 from paceline.live import party
 from paceline.live.control.session import Session
-from paceline.live.node.hosted_slice import Hosted
+from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.published_state import PRESENCE
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
-from paceline.live.state.replication import COMPLETE, COPY, Copies
+from paceline.live.state.replication import COMPLETE, COPY, SliceReplication
 from paceline.live.state.slice_state import CHECKPOINT, FORGET, SNAPSHOT, fetch
 from paceline.runtime.checkpointing.checkpoint_validation import OPTIMIZER
-from paceline.runtime.checkpointing.resume import Start, parts_of
+from paceline.runtime.checkpointing.resume import ResumePoint, parts_of
 from paceline.runtime.checkpointing.slice_capture import (
     NOTHING,
     Captures,
@@ -46,7 +46,7 @@ from paceline.runtime.checkpointing.slice_capture import (
 )
 from paceline.runtime.kvstore.table import open_table
 from paceline.runtime.spec.job_spec import Recipe
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.steps.lr_watch import heard, median_of
 
 INITIAL = "initial weights"
@@ -55,7 +55,7 @@ INITIAL = "initial weights"
 class _Means(MeanServer):
     """Carries every `Mean`; the first one gives the initial weights."""
 
-    def __init__(self, scheme: Any, place: Place, initial: Callable[[Any], None]) -> None:
+    def __init__(self, scheme: Any, place: RoleContext, initial: Callable[[Any], None]) -> None:
         super().__init__(scheme, place)
         self._initial = initial
 
@@ -64,7 +64,7 @@ class _Means(MeanServer):
             self._initial(result.v)
 
 
-def serve(seat: Seat, session: Session, start: Start | None = None) -> None:
+def serve(seat: ProcessSpec, session: Session, start: ResumePoint | None = None) -> None:
     """Until the coordinator says Exit. Raises PeerLost when it vanishes."""
     session.connect(())
     plan = session.expect(control.Plan)
@@ -83,7 +83,7 @@ def serve(seat: Seat, session: Session, start: Start | None = None) -> None:
 class Shard:
     """The slices of one server. Their boxes come with the initial weights, or with the state of a server before it."""
 
-    def __init__(self, seat: Seat, session: Session, plan: control.Plan, start: Start | None) -> None:
+    def __init__(self, seat: ProcessSpec, session: Session, plan: control.Plan, start: ResumePoint | None) -> None:
         self._server, self._is_later_life = seat.who.index, seat.incarnation > 0
         self._session, self._node, self._plan, self._start = session, session.node, plan, start
         self._recipe = recipe = Recipe.from_json(plan.optimizer)
@@ -106,10 +106,10 @@ class Shard:
         self._followed: dict[int, OptimizerRecipe] = {}  # by rank, where its numbers have changed
         session.on_rate = self._set_rate
         session.pending_of = self._pending_of
-        self._beside: list[Hosted] = []  # after its slices
+        self._beside: list[ServedSlice] = []  # after its slices
         self._copies = self._make_copies() if plan.copied else None
 
-    def _resume_rules(self, start: Start | None) -> None:
+    def _resume_rules(self, start: ResumePoint | None) -> None:
         if start is not None and start.optimizer_fits:
             vectors = start.tensors(OPTIMIZER)
             for number, rule in zip(self._slices, self._rules, strict=True):
@@ -126,8 +126,8 @@ class Shard:
     def _length(self, number: int) -> int:
         return int(self._parts[number].stop - self._parts[number].start)
 
-    def _make_gates(self) -> dict[int, SliceGate | None]:
-        def made(number: int) -> SliceGate | None:
+    def _make_gates(self) -> dict[int, SliceGradientCheck | None]:
+        def made(number: int) -> SliceGradientCheck | None:
             norm, note = Probe(self._length(number)), self._session.reports.note
             return self._recipe.gate.gate(norm, self._plan.workers, self._server, note, self._expel)
 
@@ -143,23 +143,23 @@ class Shard:
             now, shard, note = self._node.now(), self._server, self._session.reports.note
             note(Gated(at=now, shard=shard, rank=src.index, number=strike, refused=True, reason=why))
 
-    def _host(self, at: int, number: int) -> Hosted:
+    def _host(self, at: int, number: int) -> ServedSlice:
         start = self._start
 
         def initial(w: Any) -> None:
             mine.role = self._box(self._scheme, self._place(at, w)) if self._box else None
             if start is not None and start.tables and mine.role is not None and mine.role.goes_back:
-                mine.role.restore(start.tables)
+                mine.role.load_state_dict(start.tables)
             for rank in sorted(self._session.departed if mine.role else ()):
                 assert mine.role is not None
-                self._node.release(mine.role, mine.role.gone(self._node.now(), rank))
+                self._node.release(mine.role, mine.role.on_worker_left(self._node.now(), rank))
 
-        mine = Hosted(self._length(number), mean_server=_Means(self._scheme, self._place(at, None), initial))
+        mine = ServedSlice(self._length(number), mean_server=_Means(self._scheme, self._place(at, None), initial))
         return mine
 
-    def _place(self, at: int, w: Any) -> Place:
+    def _place(self, at: int, w: Any) -> RoleContext:
         number, session = self._slices[at], self._session
-        return Place(
+        return RoleContext(
             me=number,
             workers=tuple(range(self._plan.workers)),
             w=w,
@@ -191,7 +191,7 @@ class Shard:
             self._rules[at].follow(recipe)
 
     @property
-    def everything(self) -> list[Hosted]:
+    def everything(self) -> list[ServedSlice]:
         return self.hosted + self._beside
 
     # ---- while the run goes on ---------------------------------------------------------------------------
@@ -287,12 +287,12 @@ class Shard:
         count = self._plan.servers
         return party.server((self._server - 1) % count), party.server((self._server + 1) % count)
 
-    def _make_copies(self) -> Copies:
+    def _make_copies(self) -> SliceReplication:
         """Its neighbours know of this server when it returns."""
         before, after = self._neighbours
         of, parts = self._plan.layout.of, self._parts
         place = self._place(0, None)
-        copies = Copies(
+        copies = SliceReplication(
             self._node,
             place,
             before=before.index,
@@ -303,7 +303,7 @@ class Shard:
             mark_of=lambda at: mark_of(self.hosted[at].role),
         )
         longest = max(parts[number].stop - parts[number].start for number in of(before.index))
-        self._beside = [Hosted(longest, role=copies)]
+        self._beside = [ServedSlice(longest, role=copies)]
         self._session.when_kept = lambda act: self._node.between_messages(lambda: copies.when_kept(act))
         self._session.on_lost = lambda who: self._node.between_messages(lambda: self._is_lost(who))
         for other in {before, after}:  # one of two calls the other

@@ -30,7 +30,7 @@ def not_copied(recipe: Recipe) -> str:
     return f"{scheme.name} answers contributions of which no copy knows yet" if scheme.answers_what_no_copy_has else ""
 
 
-class Keeping:
+class SnapshotPolicy:
     """Of one run. `every_s`: seconds between two snapshots; 0 for none. `copies`: servers keep copies, too."""
 
     def __init__(self, every_s: float, *, copies: bool = False) -> None:

@@ -17,7 +17,7 @@ from paceline.core.errors import PacelineError, Stopped
 from paceline.core.fault_tolerance.replication import SliceState
 from paceline.live import party
 from paceline.live.node.node import Node
-from paceline.live.node.published_state import STATE, Exhibit
+from paceline.live.node.published_state import STATE, PublishedState
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 from paceline.live.state.slice_state import (
@@ -30,8 +30,8 @@ from paceline.live.state.slice_state import (
     kept,
     state_exhibit,
 )
-from paceline.runtime.checkpointing.disk_buffer import Spool, on_disk, unspooled
-from paceline.runtime.server.snapshot_policy import Keeping
+from paceline.runtime.checkpointing.disk_buffer import DiskBuffer, on_disk, unspooled
+from paceline.runtime.server.snapshot_policy import SnapshotPolicy
 
 HELD_SECONDS = 0.1
 
@@ -48,12 +48,12 @@ class _Snapshot:
     def vector(self, name: str, number: int) -> Any:
         return unspooled(self.slices[number].vectors[name])
 
-    def facts(self, nothing: Any, number: int) -> Exhibit:
+    def facts(self, nothing: Any, number: int) -> PublishedState:
         state = self.slices[number]
         return state_exhibit(state.facts, state.vectors, nothing)
 
 
-class Vault(Keeping):
+class SnapshotStore(SnapshotPolicy):
     """Of one run. `every_s`: seconds between two snapshots; 0 for none. `copies`: servers keep copies, too."""
 
     def __init__(self, transport: Transport, node: Node, every_s: float, *, copies: bool = False) -> None:
@@ -114,7 +114,7 @@ class Vault(Keeping):
         self._captures += 1
         self._tell_all(control.Capture(version=version + ahead, purpose=SNAPSHOT, number=self._captures))
         slices: dict[int, SliceState] = {}
-        spool = Spool(node.out.memory)
+        spool = DiskBuffer(node.out.memory)
         for number, (home, at) in enumerate(self._homes):
             (state,) = fetch(node, party.server(home), [at], SNAPSHOT)
             check_one_capture([state.facts], self._captures)

@@ -15,7 +15,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.trace import Record, Span
 from paceline.observe.runs.summary import SUMMARY, Summary, WorkerSummary, read_summary
 from paceline.observe.trace.trace_file import TRACE, read_trace
-from paceline.sim.cluster.model import Cluster, Device, Host, Network
+from paceline.sim.cluster.model import Cluster, Device, Host, NetworkSpec
 
 STEPS_MAX = 4096
 """Recorded steps that are kept of each worker; they are played in a loop."""
@@ -52,7 +52,7 @@ def step_seconds(records: Iterable[Record], workers: int) -> list[list[float]]:
     return steps
 
 
-def network(summary: Summary) -> Network:
+def network(summary: Summary) -> NetworkSpec:
     """Latency and bandwidth under which an exchange costs what it cost.
 
     One run with one size of message cannot tell the two apart: the time that was spent receiving gives the bandwidth,
@@ -60,13 +60,13 @@ def network(summary: Summary) -> Network:
     """
     active = [w for w in summary.workers if w.exchanges]
     if not active:
-        return Network()
+        return NetworkSpec()
     least = min(active, key=lambda worker: lost(worker, summary.seconds))
     cost_s = lost(least, summary.seconds)
     nbytes = (summary.bytes_up + summary.bytes_down) / sum(w.exchanges for w in active)
     moving_s = min(cost_s, least.seconds_communicating / least.exchanges)
-    gbps = nbytes * 8e-9 / moving_s if nbytes and moving_s else Network().bandwidth_gbps
-    return Network(latency_s=max(0.0, cost_s - moving_s) / 2, bandwidth_gbps=gbps)
+    gbps = nbytes * 8e-9 / moving_s if nbytes and moving_s else NetworkSpec().bandwidth_gbps
+    return NetworkSpec(latency_s=max(0.0, cost_s - moving_s) / 2, bandwidth_gbps=gbps)
 
 
 def lost(worker: WorkerSummary, seconds: float) -> float:

@@ -15,7 +15,7 @@ from paceline.core.message import size
 from paceline.core.scheme import Scheme
 from paceline.core.vector import Memory
 from paceline.live.protocol.pending_reply import rooms_for
-from paceline.sim.kernel.processes import Party
+from paceline.sim.kernel.processes import SimulatedProcess
 
 
 class Encoding:
@@ -29,7 +29,7 @@ class Encoding:
         self._tensors, self._slices = tensors, slices
         self._stages: dict[str, Stage] = {}
 
-    def __call__(self, src: Party, dst: Party, message: Any) -> tuple[Any, int]:
+    def __call__(self, src: SimulatedProcess, dst: SimulatedProcess, message: Any) -> tuple[Any, int]:
         """`message` as it arrives, and the bytes of vectors that travel."""
         from_server = src.name.startswith("server")
         sent = self._stage(src).outgoing(dst.name, src.me if from_server else dst.me, message)
@@ -37,7 +37,7 @@ class Encoding:
             return message, size(message)
         return self._stage(dst).incoming(src.name, sent, self._room, from_server=from_server), size(sent)
 
-    def _stage(self, party: Party) -> Stage:
+    def _stage(self, party: SimulatedProcess) -> Stage:
         if party.name not in self._stages:
             of_server = party.name.startswith("server")
             tensors = () if of_server else self._tensors

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from paceline.config import Stop
+from paceline.config import StopSettings
 from paceline.core.vector import Ghost, Vector
 from paceline.observe.terminal.advice import Prospect
-from paceline.observe.terminal.progress import View
-from paceline.runtime.simulated.setup import Setting
+from paceline.observe.terminal.progress import ProgressDisplay
+from paceline.runtime.simulated.setup import SimulationSetup
 from paceline.runtime.simulated.simulated_run import VirtualRun
 
 ROUNDS = 40
@@ -20,14 +20,14 @@ EVENTS_MAX = 400_000
 """Thousands of workers show their pace in fewer rounds."""
 
 
-def look(setting: Setting, view: View) -> Prospect:
+def look(setting: SimulationSetup, view: ProgressDisplay) -> Prospect:
     """A short look where nothing is trained, a whole run where the model is.
 
     Raises PacelineError when the scheme cannot run on such a cluster.
     """
     if setting.timing_only:
         # Whatever ends a training, here it is enough to have seen the pace.
-        stop = Stop(epochs=0.0, seconds=setting.config.stop.seconds)
+        stop = StopSettings(epochs=0.0, seconds=setting.config.stop.seconds)
         config = replace(setting.config, stop=stop)
         setting = replace(setting, config=config, rounds=ROUNDS, events_max=EVENTS_MAX)
     run = VirtualRun(setting, view)

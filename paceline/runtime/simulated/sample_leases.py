@@ -19,7 +19,7 @@ LIFE = 0
 """Of every worker: what one that is gone had is given back before its next life asks, so none is taken for another."""
 
 
-class Lending:
+class SimulatedSampleLeases:
     """Of all workers. `turn`: rank of the one that asks next, and how many samples it can do with."""
 
     def __init__(
@@ -78,7 +78,14 @@ class Dealt(LeasedBatches):
     """The mini-batches of worker `rank`."""
 
     def __init__(
-        self, data: Dataset, lending: Lending, rank: int, batch_size: int, *, seed: int, orders: dict[int, Tensor]
+        self,
+        data: Dataset,
+        lending: SimulatedSampleLeases,
+        rank: int,
+        batch_size: int,
+        *,
+        seed: int,
+        orders: dict[int, Tensor],
     ) -> None:
         """`orders` of the latest epochs, which all workers share."""
         super().__init__(data, lending, batch_size, seed=seed)

@@ -14,11 +14,11 @@ from paceline.engine.data.partition_plan import parse_shares
 from paceline.engine.model.mixed_precision import Precision
 from paceline.runtime.worker.steps.step_timer import measured_step
 from paceline.runtime.worker.train_loop import build_model, load_data
-from paceline.sim.cluster.model import Cluster, Device, Host, Network
+from paceline.sim.cluster.model import Cluster, Device, Host, NetworkSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class SimulationSetup:
     """`timing_only`: vectors have a size and no numbers. `model_length`: parameters of the model, 0 for those of the
     configured one. `rounds`: end once every worker has made so many steps; `events_max`: or after so many events, 0 for
     any number.
@@ -70,7 +70,7 @@ def check_end(config: Config, *, timing_only: bool) -> None:
         )
 
 
-def cluster_of(config: Config, network: Network, step_s: Callable[[], float]) -> Cluster:
+def cluster_of(config: Config, network: NetworkSpec, step_s: Callable[[], float]) -> Cluster:
     """The cluster that `--workers`, `--servers`, `--slowdown` and `--step-ms` describe: a host for each party.
 
     `step_s` is asked where `--step-ms` says nothing.

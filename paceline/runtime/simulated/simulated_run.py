@@ -16,13 +16,13 @@ from paceline import config as configuration
 from paceline.checkpoint.folder_store import MODEL
 from paceline.core.collective import PEERS
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.core.paramserver.gradient_check import SliceGate
+from paceline.core.paramserver.gradient_check import SliceGradientCheck
 from paceline.core.samples.sample_leases import Leases
 from paceline.core.sharding import lay_out, tensors_by_slice
 from paceline.core.trace import Ended, Evaluated, Membership, Record
 from paceline.core.vector import Ghost, cut
-from paceline.engine.data.batches import Batches, Stream
-from paceline.engine.data.partition_plan import Shares, make_shares, parse_shares
+from paceline.engine.data.batches import Batches, BatchStream
+from paceline.engine.data.partition_plan import PartitionPlan, make_shares, parse_shares
 from paceline.engine.specs import MOMENTUM
 from paceline.engine.vectors.coordinate_sort import Sorting
 from paceline.engine.vectors.flat import norm
@@ -30,17 +30,17 @@ from paceline.live.coordinator.lifecycle import TARGET_REACHED
 from paceline.live.protocol.control_messages import Progress
 from paceline.observe.plots.run_figures import curve
 from paceline.observe.runs.summary import CHANGES, SUMMARY, Summary, write_summary
-from paceline.observe.terminal.progress import View
+from paceline.observe.terminal.progress import ProgressDisplay
 from paceline.observe.trace.hooks import Hooks, load
 from paceline.observe.trace.trace_file import TraceWriter
 from paceline.runtime.run_folder.result_files import CURVE, Results
-from paceline.runtime.run_folder.run_statistics import Ledger
+from paceline.runtime.run_folder.run_statistics import RunStatistics
 from paceline.runtime.simulated.codec_transport import Encoding, MeanEncoding
 from paceline.runtime.simulated.counters import Meters
 from paceline.runtime.simulated.evaluator import Judge
 from paceline.runtime.simulated.sample_counts import Counted
-from paceline.runtime.simulated.sample_leases import Dealt, Lending
-from paceline.runtime.simulated.setup import Setting, tensors_of
+from paceline.runtime.simulated.sample_leases import Dealt, SimulatedSampleLeases
+from paceline.runtime.simulated.setup import SimulationSetup, tensors_of
 from paceline.runtime.simulated.workload import Ghosts, Sizes, Training, VirtualWork
 from paceline.runtime.spec.batch_size import batch_size_note, check_batch_size
 from paceline.runtime.worker.train_loop import build_model, load_data, recipe_of
@@ -63,7 +63,7 @@ class RunBroken(PacelineError):  # noqa: N818  as RunFailed
 class VirtualRun:
     """`run()` blocks until it is over; `interrupt()` may be called from a signal handler."""
 
-    def __init__(self, setting: Setting, view: View) -> None:
+    def __init__(self, setting: SimulationSetup, view: ProgressDisplay) -> None:
         """Raises ConfigError when the data cannot be had, or the scheme cannot run on such a cluster."""
         config, cluster = setting.config, setting.cluster
         torch.set_num_threads(config.cluster.threads)
@@ -73,7 +73,7 @@ class VirtualRun:
             check_batch_size(config, len(self._splits.train))
         self._recipe = recipe_of(config, len(self._splits.train))
         self._samples_max = round(config.stop.epochs * len(self._splits.train))
-        self._meters, self._ledger = Meters(cluster.workers), Ledger(config, len(self._splits.train), "sim")
+        self._meters, self._ledger = Meters(cluster.workers), RunStatistics(config, len(self._splits.train), "sim")
         self._trace: TraceWriter | None = None
         self._hooks = Hooks(load(config.run.hook, config.run.out))
         self._judge = None if setting.timing_only else Judge(config, self._splits)
@@ -299,7 +299,7 @@ class VirtualRun:
             limit=self._counted,
         )
 
-    def _gate(self, shard: int) -> SliceGate | None:
+    def _gate(self, shard: int) -> SliceGradientCheck | None:
         if self._setting.timing_only:
             return None
         return self._recipe.gate.gate(norm, self._setting.cluster.workers, shard, self._note, self._expel)
@@ -411,15 +411,15 @@ class VirtualRun:
             batch_size=self._config.data.batch_size,
         )
 
-    def _make_lending(self) -> Lending | None:
+    def _make_lending(self) -> SimulatedSampleLeases | None:
         shares, samples = parse_shares(self._config.data.shares), len(self._splits.train)
         if not shares.leased:
             return None
         workers = self._setting.cluster.workers
         leases = Leases(samples, shares.lease_size(samples, workers, self._config.data.batch_size))
-        return Lending(leases, self._config.data.batch_size, lambda: self.simulation.now, self._note)
+        return SimulatedSampleLeases(leases, self._config.data.batch_size, lambda: self.simulation.now, self._note)
 
-    def _streams(self) -> list[Stream]:
+    def _streams(self) -> list[BatchStream]:
         data, size, ranks = self._splits.train, self._config.data.batch_size, range(self._setting.cluster.workers)
         if self._lending:
             orders: dict[int, Tensor] = {}
@@ -427,7 +427,7 @@ class VirtualRun:
         shares = self._shares()
         return [Batches(data, shares, rank, size) for rank in ranks]
 
-    def _shares(self) -> Shares:
+    def _shares(self) -> PartitionPlan:
         train, seconds = self._splits.train, self._setting.cluster.seconds_per_step()
         return make_shares(
             self._config.data.shares, len(train), len(seconds), train.y.numpy(), self._recipe.seed, seconds

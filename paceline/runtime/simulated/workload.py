@@ -1,7 +1,7 @@
 """What a virtual worker's step gives: real gradients of the real model, or vectors that have a size only.
 
 All workers share one model: a step loads the weights it is asked to work at, as a live worker does, so nothing of one
-worker's is left for the next but what its `Steps`, its batches and its batch-norm statistics keep for it.
+worker's is left for the next but what its `LocalWork`, its batches and its batch-norm statistics keep for it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from torch import Tensor, nn
 from paceline.core.effects import Compute, Computed, Data, Train, Trained
 from paceline.core.samples.sample_leases import joined
 from paceline.core.vector import Ghost
-from paceline.engine.data.batches import Stream
-from paceline.engine.data.partition_plan import Shares
+from paceline.engine.data.batches import BatchStream
+from paceline.engine.data.partition_plan import PartitionPlan
 from paceline.engine.model.batchnorm_stats import Buffers
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.model.mixed_precision import Precision
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.simulated.sample_counts import Counted
 from paceline.runtime.spec.job_spec import Recipe
-from paceline.runtime.worker.steps.local_work import Steps
+from paceline.runtime.worker.steps.local_work import LocalWork
 from paceline.sim import Workload
 
 
@@ -33,7 +33,7 @@ class VirtualWork(Workload, Protocol):
     exchanges: list[int]
 
 
-class Ended(Ghost):
+class TrainingEnded(Ghost):
     """Where local steps led. Whatever is made of it is another vector, so that an exchange can be told from none."""
 
     __slots__ = ()
@@ -54,7 +54,7 @@ class MiniBatches(Protocol):
 class Sizes:
     """Mini-batches of shares."""
 
-    def __init__(self, shares: Shares | None, batch_size: int) -> None:
+    def __init__(self, shares: PartitionPlan | None, batch_size: int) -> None:
         """Without shares every mini-batch is full."""
         self._shares, self._batch_size = shares, batch_size
         self._left: dict[int, int] = {}
@@ -99,7 +99,7 @@ class Ghosts:
 
     def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
         self._count(rank, wanted.x is not self._ended[rank])
-        x = self._ended[rank] = Ended(len(wanted.x))
+        x = self._ended[rank] = TrainingEnded(len(wanted.x))
         memory = self._memory if wanted.show_memory else None
         samples, data, seconds = self._samples(rank, wanted.steps, None)
         return Trained(x, samples, seconds, memory, data)
@@ -131,7 +131,7 @@ class Training:
         module: nn.Module,
         recipe: Recipe,
         step_s: float,
-        streams: Sequence[Stream],
+        streams: Sequence[BatchStream],
         *,
         batch_size: int,
         buffers: str,
@@ -147,7 +147,7 @@ class Training:
         self.flat, self.buffers = FlatModel(module), Buffers(module, buffers)
         self._step_s, self._batch_size, self._samples_seen = step_s, batch_size, samples_seen
         self._counted = counted
-        self._steps = [Steps(self.flat, recipe, None) for _ in streams]
+        self._steps = [LocalWork(self.flat, recipe, None) for _ in streams]
         self._streams = streams
         self._samples = [0] * len(streams)  # trained on, by rank
         self.statistics = [self.buffers.snapshot()] * len(streams)
@@ -192,7 +192,7 @@ class Training:
         return self.buffers.average(self.statistics, self._samples)
 
 
-def _of_size(stream: Stream, samples: int) -> tuple[Tensor, Tensor]:
+def _of_size(stream: BatchStream, samples: int) -> tuple[Tensor, Tensor]:
     batch = stream.take(samples)
     assert batch is not None, "the stream of a virtual worker has no end"
     return batch

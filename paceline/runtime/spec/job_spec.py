@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 
 from paceline.codec.pipeline.policy import Codecs
-from paceline.core.paramserver.gradient_check import GatePolicy
+from paceline.core.paramserver.gradient_check import GradientCheckPolicy
 from paceline.core.paramserver.robust_mean import NONE, RobustPolicy
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Scheme, make
 from paceline.engine.specs import OptimizerRecipe, ScheduleRecipe
 from paceline.live.protocol.control_messages import Plan
-from paceline.runtime.kvstore.store_spec import Store
+from paceline.runtime.kvstore.store_spec import StoreSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +29,9 @@ class Recipe:
     schedule: ScheduleRecipe = field(default_factory=ScheduleRecipe)
     seed: int = 0
     codecs: Codecs = field(default_factory=Codecs)
-    gate: GatePolicy = field(default_factory=GatePolicy)
+    gate: GradientCheckPolicy = field(default_factory=GradientCheckPolicy)
     robust: RobustPolicy = field(default_factory=RobustPolicy)
-    store: Store | None = None
+    store: StoreSpec | None = None
 
     def make_scheme(self) -> Scheme:
         """Raises ConfigError for an unknown scheme or a bad parameter."""
@@ -74,7 +74,7 @@ class Recipe:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
 
-def coordinator_role(plan: Plan, place: Place) -> Role:
+def coordinator_role(plan: Plan, place: RoleContext) -> Role:
     """The coordinator's box of the planned scheme, or one with nothing to say."""
     recipe = Recipe.from_json(plan.optimizer)
     scheme = recipe.make_scheme()

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from paceline.config import Config
     from paceline.live.party import Party
-    from paceline.runtime.spec.process_spec import Seat
+    from paceline.runtime.spec.process_spec import ProcessSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class ProcessEnded:
     """A party's process has ended; `why` is empty when all went well."""
 
     who: Party
@@ -31,15 +31,15 @@ def how_ended(code: int) -> str:
         return f"was killed by signal {-code}"
 
 
-class Crew(Protocol):
+class Launcher(Protocol):
     """The processes (or threads) of one run."""
 
-    ended: queue.SimpleQueue[Ended]
+    ended: queue.SimpleQueue[ProcessEnded]
 
     def prepare(self, config: Config) -> int:
         """Load the data, so that everybody starts at once; the number of training samples. Raises ConfigError."""
 
-    def start(self, config: Config, seat: Seat) -> None: ...
+    def start(self, config: Config, seat: ProcessSpec) -> None: ...
 
     def busy(self) -> bool:
         """Is somebody at work that is no part of the run, such as a script after its training?"""

@@ -21,7 +21,7 @@ from paceline.live.security.tls import Tls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class ProcessSpec:
     """What a process has to know to take part.
 
     overlap: communicate while computing: on, off, or auto, where it can gain.
@@ -70,7 +70,7 @@ class Seat:
         """Which one of its host is this worker's, where none is named."""
         return self.who.index if self.slot < 0 else self.slot
 
-    def overlapping(self, wanted: bool) -> Seat:
+    def overlapping(self, wanted: bool) -> ProcessSpec:
         """This one, for a loop that asks for overlap or does not."""
         return dataclasses.replace(self, overlap="on" if wanted else "off")
 
@@ -78,7 +78,7 @@ class Seat:
         return json.dumps(msgspec.to_builtins(self))  # which also writes names of files that are no UTF-8
 
     @classmethod
-    def from_json(cls, text: str) -> Seat:
+    def from_json(cls, text: str) -> ProcessSpec:
         return msgspec.convert(json.loads(text), cls)
 
     def transport(self) -> TcpTransport:

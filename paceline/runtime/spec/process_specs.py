@@ -9,7 +9,7 @@ from paceline.config import Config
 from paceline.live import party
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.process_spec import ProcessSpec
 
 
 def make_seats(
@@ -22,15 +22,15 @@ def make_seats(
     resume: str,
     evaluator: bool,
     store_secrets: StoreSecrets,
-) -> dict[Party, Seat]:
+) -> dict[Party, ProcessSpec]:
     """One for each, in the order in which they are started; also for workers that may come later.
 
     `coordinator`: its address. `credentials`: their folder, if any; `resume`: the checkpoint to go on from.
     """
     cluster = config.cluster
 
-    def seat(who: Party, rank: int | None = None) -> Seat:
-        return Seat(
+    def seat(who: Party, rank: int | None = None) -> ProcessSpec:
+        return ProcessSpec(
             party=str(who),
             workers=cluster.workers,
             servers=cluster.servers,

@@ -24,7 +24,7 @@ from paceline.core.errors import ProtocolError
 from paceline.engine.sparse.persistent_table import Mark, PersistentTable
 from paceline.engine.sparse.rows import Rows
 from paceline.engine.sparse.sparse_vector import SparseFlat
-from paceline.engine.sparse.table_layout import Place, Tables
+from paceline.engine.sparse.table_layout import Tables, TableSpan
 from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat
 from paceline.live.party import Party
@@ -146,7 +146,7 @@ def _read(how: tuple[int, ...], length: int) -> tuple[Tables, list[int]]:
     if len(how) % 4 or not how:
         raise ProtocolError(f"{len(how)} numbers do not describe tables")
     try:
-        where = Tables(length, tuple(Place(*how[i : i + 3]) for i in range(0, len(how), 4)))
+        where = Tables(length, tuple(TableSpan(*how[i : i + 3]) for i in range(0, len(how), 4)))
     except ValueError as error:
         raise ProtocolError(str(error)) from None
     return where, list(how[3::4])

@@ -9,7 +9,7 @@ from paceline.config import Config
 from paceline.core.effects import Data
 from paceline.live.coordinator.coordinator import Coordinator
 from paceline.live.coordinator.lifecycle import StopRule
-from paceline.live.coordinator.listener import Listener
+from paceline.live.coordinator.listener import CoordinatorListener
 from paceline.live.coordinator.server_recovery import Snapshots
 from paceline.live.node.node import Node
 from paceline.live.protocol.transport import Transport
@@ -21,7 +21,7 @@ from paceline.runtime.spec.shard_layout import lay_out
 def make_coordinator(
     transport: Transport,
     node: Node,
-    listener: Listener,
+    listener: CoordinatorListener,
     snapshots: Snapshots,
     *,
     config: Config,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from paceline.config import Config
 from paceline.config.sections import TORCH_CARRIERS
 from paceline.live import party
 from paceline.live.party import Party
+from paceline.live.same_host.temporary_folder import TemporaryFolder
 from paceline.live.security.tls import Tls
 
 
@@ -18,12 +18,12 @@ class Credentials:
 
     def __init__(self, parties: Iterable[Party]) -> None:
         from paceline.live.security.certificate_authority import (
-            Authority,  # costs a tenth of a second, and few runs need it
+            CertificateAuthority,  # costs a tenth of a second, and few runs need it
         )
 
-        self._folder = tempfile.TemporaryDirectory(prefix="paceline-keys-")  # 0700
+        self._folder = TemporaryFolder("keys")  # 0700
         self.path = str(Path(self._folder.name) / "credentials")
-        authority = Authority()
+        authority = CertificateAuthority()
         authority.write(Path(self.path), parties)
         self.pin = authority.pin
 

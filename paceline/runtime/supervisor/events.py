@@ -21,7 +21,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class MemberEvent:
     """`life` of it has come or, `lost`, is over."""
 
     who: Party
@@ -31,7 +31,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class StatusLine:
     """To be shown, and no more than that."""
 
     line: str

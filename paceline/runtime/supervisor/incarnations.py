@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from paceline.config import Config
 from paceline.live.coordinator.server_recovery import LIVES_MAX
 from paceline.live.party import EVALUATOR, Party
-from paceline.runtime.spec.launcher import Crew
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.launcher import Launcher
+from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.supervisor.restart_policy import (
     LATER_LIVES,
     LATER_SECONDS,
@@ -23,17 +23,17 @@ from paceline.runtime.supervisor.restart_policy import (
 class PartyLives:
     """Told by the conductor; `joined` on the coordinator's thread, all else on the one that watches."""
 
-    def __init__(self, config: Config, crew: Crew, say: Callable[[str], None]) -> None:
+    def __init__(self, config: Config, crew: Launcher, say: Callable[[str], None]) -> None:
         """`say` shows a line to the user."""
         self._config, self._crew, self._say = config, crew, say
-        self._seats: dict[Party, Seat] = {}
+        self._seats: dict[Party, ProcessSpec] = {}
         self._restarts = Restarts(config.cluster.restarts)
         self._replacements = Replacements(LIVES_MAX)
         self._evaluator = EvaluatorRestarts()
         self.up: set[Party] = set()  # whose process is, as far as anybody has heard
         self.newcomers_not = ""  # why no worker can come late
 
-    def begin(self, seats: Mapping[Party, Seat], absent: Collection[Party]) -> None:
+    def begin(self, seats: Mapping[Party, ProcessSpec], absent: Collection[Party]) -> None:
         """Starts everybody but the absent."""
         self._seats = dict(seats)
         for who in seats:

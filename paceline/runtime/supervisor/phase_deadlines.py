@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from paceline.core.errors import PacelineError
-from paceline.live.coordinator.lifecycle import WAIT_SECONDS, Phase, moving_seconds
+from paceline.live.coordinator.lifecycle import WAIT_SECONDS, RunPhase, moving_seconds
 from paceline.live.party import Party
 
 INTERRUPT_SECONDS = {"SIGTERM": 10.0, "SIGINT": 2.5, "SIGHUP": 2.5}  # Ctrl-C: 5 s altogether; batch systems give 30
@@ -22,7 +22,7 @@ class Phases(Protocol):
     """A coordinator, or what is known of it."""
 
     @property
-    def phase(self) -> Phase: ...
+    def phase(self) -> RunPhase: ...
 
     @property
     def stopping(self) -> bool: ...
@@ -39,7 +39,7 @@ class Deadline:
 
     def __init__(self, coordinator: Phases, clock: Callable[[], float] = time.monotonic) -> None:
         self._coordinator, self._clock = coordinator, clock
-        self._phase: tuple[Phase, bool] | None = None
+        self._phase: tuple[RunPhase, bool] | None = None
         self._began = 0.0
         self._last = self._seconds = math.inf
 
@@ -59,7 +59,7 @@ class Deadline:
         if phase != self._phase:
             self._phase, self._began = phase, now
         at_most = WAIT_SECONDS + moving_seconds(self._coordinator.length)
-        if phase == (Phase.TRAINING, False):
+        if phase == (RunPhase.TRAINING, False):
             at_most = math.inf
         if now > min(self._began + at_most, self._last):
             missing = ", ".join(str(who) for who in self._coordinator.missing()[:4]) or "the workers"

@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import queue
 import secrets
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,33 +20,43 @@ from paceline.core.errors import ConfigError, LockLost
 from paceline.core.trace import NOT_SAVED, Decision, Membership, Record
 from paceline.live import party
 from paceline.live.control.session import COORDINATOR_GONE
-from paceline.live.coordinator.lifecycle import Phase
+from paceline.live.coordinator.lifecycle import RunPhase
 from paceline.live.net.message_log import told
 from paceline.live.node.node import Node
 from paceline.live.numpy_memory import PlainMemory
 from paceline.live.party import Party
 from paceline.live.protocol.control_messages import Hello, Plan, Progress
 from paceline.live.protocol.transport import Transport
+from paceline.live.same_host.temporary_folder import TemporaryFolder
 from paceline.observe.plots.run_figures import curve
 from paceline.observe.runs.summary import FAILED, SUMMARY, Summary, write_summary
-from paceline.observe.terminal.progress import View
+from paceline.observe.terminal.progress import ProgressDisplay
 from paceline.observe.trace.hooks import Hook, Hooks, load
 from paceline.observe.trace.trace_file import TRACE, TraceWriter
-from paceline.runtime.checkpointing.resume import Start, find
+from paceline.runtime.checkpointing.resume import ResumePoint, find
 from paceline.runtime.run_folder.evaluation_times import EvaluationTimes
 from paceline.runtime.run_folder.result_files import CURVE, Results
-from paceline.runtime.run_folder.run_lock import Claim, set_aside
-from paceline.runtime.run_folder.run_statistics import Ledger
+from paceline.runtime.run_folder.run_lock import RunLock, set_aside
+from paceline.runtime.run_folder.run_statistics import RunStatistics
 from paceline.runtime.run_folder.scale_up_signal import GROWS, asked_to_grow, grows
-from paceline.runtime.run_folder.status_file import Standing
-from paceline.runtime.server.snapshot_store import Vault
+from paceline.runtime.run_folder.status_file import StatusFile
+from paceline.runtime.server.snapshot_store import SnapshotStore
 from paceline.runtime.spec.batch_size import batch_size_note, check_batch_size
 from paceline.runtime.spec.job_spec import Recipe
-from paceline.runtime.spec.launcher import Crew, Ended
+from paceline.runtime.spec.launcher import Launcher, ProcessEnded
 from paceline.runtime.spec.process_specs import make_seats, overlap_note
 from paceline.runtime.supervisor.coordinator_factory import make_coordinator
 from paceline.runtime.supervisor.credentials import Credentials, security_note
-from paceline.runtime.supervisor.events import Failure, Finished, Grow, Interrupted, Member, News, Started, Taken
+from paceline.runtime.supervisor.events import (
+    Failure,
+    Finished,
+    Grow,
+    Interrupted,
+    MemberEvent,
+    Started,
+    StatusLine,
+    Taken,
+)
 from paceline.runtime.supervisor.incarnations import PartyLives
 from paceline.runtime.supervisor.phase_deadlines import INTERRUPT_SECONDS, Deadline, RunFailed
 from paceline.runtime.supervisor.root_cause import root_of
@@ -58,15 +67,15 @@ SHOW_SECONDS = 0.25
 SAVE_SECONDS = 2.0  # the evaluator of a run that has failed may take to save the model
 
 
-class Conductor:
+class RunSupervisor:
     """One run. `run()` blocks until it is over; `interrupt()` may be called from a signal handler."""
 
     def __init__(
         self,
         config: Config,
         transport: Callable[[str, Callable[[BaseException], None]], Transport],
-        crew: Crew,
-        view: View,
+        crew: Launcher,
+        view: ProgressDisplay,
         *,
         evaluator: bool = True,
         credentials: Credentials | None = None,
@@ -94,22 +103,25 @@ class Conductor:
         self._claim = self._claimed()
         made = functools.partial(transport, self._token, self._coordinator_failed)
         self._start, self._refused, self._transport = self._found(made)
-        self._ledger = Ledger(config, train_samples, begun_at=self._start.samples)
+        self._ledger = RunStatistics(config, train_samples, begun_at=self._start.samples)
         self._trace: TraceWriter | None = None
         times = EvaluationTimes(config.evaluation.every, to_target=config.stop.target_accuracy > 0)
-        self._standing = Standing(self._out, config.run.scheme, self._claim.fence, times)
+        self._standing = StatusFile(self._out, config.run.scheme, self._claim.fence, times)
         self._taken = False
         self._is_gone = False  # for everybody else
         self._results = Results(self._out, self._token, lambda line: view.begin((line,)), self._claim.fence)
         self._interrupted, self._where, self._lost_at = "", dict[Party, str](), dict[Party, str]()
         cluster = config.cluster
         node = Node(self._transport, PlainMemory())
-        self._vault = Vault(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")
+        self._vault = SnapshotStore(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")
         self._lives = PartyLives(config, crew, lambda line: view.begin((line,)))
         self._absent = [party.worker(rank) for rank in range(cluster.beginning, cluster.workers)]  # not asked for yet
         self._open_seats = open_seats
         self._coordinator = make_coordinator(
-            *(self._transport, node, self, self._vault),
+            self._transport,
+            node,
+            self,
+            self._vault,
             config=config,
             train_samples=train_samples,
             evaluator=evaluator,
@@ -117,10 +129,10 @@ class Conductor:
             behind=self._start.samples,
         )
 
-    def _claimed(self) -> Claim:
+    def _claimed(self) -> RunLock:
         """The folder, renewed from now on. Raises ConfigError where another run has it."""
         waits = self._config.checkpoint.resume == "auto"
-        claim = Claim(self._out, self._token, waits=waits, say=lambda line: self._view.begin((line,)))
+        claim = RunLock(self._out, self._token, waits=waits, say=lambda line: self._view.begin((line,)))
         claim.keep_renewing(self._folder_lost)
         return claim
 
@@ -128,10 +140,10 @@ class Conductor:
         """The folder is another run's: this one ends."""
         self._events.put(Failure(who=party.COORDINATOR, cause=f"{why}: this run ends", details="", rank=0))
 
-    def _found(self, transport: Callable[[], Transport]) -> tuple[Start, list[str], Transport]:
+    def _found(self, transport: Callable[[], Transport]) -> tuple[ResumePoint, list[str], Transport]:
         """Where it begins, and by what transport. The folder is not for others to write into."""
         try:
-            found = find(self._config, self._store_secrets) if self._evaluator else (Start(self._config), [])
+            found = find(self._config, self._store_secrets) if self._evaluator else (ResumePoint(self._config), [])
             return *found, self._tells(transport())
         except BaseException:
             self._claim.release()
@@ -155,7 +167,7 @@ class Conductor:
         with (
             asked_to_grow(self.grow if self._absent else None),
             self._standing.kept(),
-            tempfile.TemporaryDirectory(prefix="paceline-") as folder,
+            TemporaryFolder() as folder,
             self._hooks,
             TraceWriter(self._out / TRACE, bytes_max=self._config.run.trace_bytes, lost=self._tell) as trace,
         ):
@@ -163,7 +175,10 @@ class Conductor:
             try:
                 address = self._coordinator.open()
                 seats = make_seats(
-                    *(self._config, address, self._token, folder),
+                    self._config,
+                    address,
+                    self._token,
+                    folder,
                     credentials=self._credentials.path if self._credentials else "",
                     resume=self._start.path,
                     evaluator=self._evaluator,
@@ -244,7 +259,7 @@ class Conductor:
             event = self._next_event(SHOW_SECONDS)
             self._standing.write(self._coordinator.phase.value)
             match event:
-                case None if self._coordinator.phase in (Phase.TRAINING, Phase.FINISHING):
+                case None if self._coordinator.phase in (RunPhase.TRAINING, RunPhase.FINISHING):
                     self._view.show(self._ledger.snapshot(self._coordinator.node.now()))
                 case Started(notes=notes):
                     self._view.begin(notes)
@@ -252,20 +267,20 @@ class Conductor:
                         self.grow()
                 case Grow():
                     self._grow()
-                case Member(who=who):
+                case MemberEvent(who=who):
                     self._view.begin((event.line,))
                     if event.lost:
                         self._lives.lost(who, event.life)
-                case News(line=line):
+                case StatusLine(line=line):
                     self._view.begin((line,))
                 case Finished():
                     finished = True
-                case Ended(who=who, why=why) if self._survives(who):
+                case ProcessEnded(who=who, why=why) if self._survives(who):
                     self._coordinator.ended(who, why or self._too_early(who))
                     self._lives.ended(who, trains=self._trains, barred=self._coordinator.barred)
-                case Ended(who=who) if who.kind != "worker" and self._coordinator.phase is Phase.OVER:
+                case ProcessEnded(who=who) if who.kind != "worker" and self._coordinator.phase is RunPhase.OVER:
                     pass  # it has done all it had to
-                case Ended(who=who, why=why) if why or self._coordinator.phase is not Phase.OVER:
+                case ProcessEnded(who=who, why=why) if why or self._coordinator.phase is not RunPhase.OVER:
                     self._fail(self._death(who, why or self._too_early(who)))
                 case Failure():
                     self._fail(event)
@@ -290,8 +305,8 @@ class Conductor:
                 self._view.begin((why,))
         if finished:
             return
-        ending = self._taken and self._coordinator.phase in (Phase.FINISHING, Phase.OVER)
-        if second or not (ending or self._coordinator.phase is Phase.TRAINING):
+        ending = self._taken and self._coordinator.phase in (RunPhase.FINISHING, RunPhase.OVER)
+        if second or not (ending or self._coordinator.phase is RunPhase.TRAINING):
             raise RunFailed(f"interrupted by {signal}")
         self._coordinator.stop(f"interrupted by {signal}")
         deadline.at_most(INTERRUPT_SECONDS[signal])
@@ -310,12 +325,12 @@ class Conductor:
 
     @property
     def _trains(self) -> bool:
-        return self._coordinator.phase is Phase.TRAINING and not self._coordinator.stopping
+        return self._coordinator.phase is RunPhase.TRAINING and not self._coordinator.stopping
 
     @property
     def _needs_evaluator(self) -> bool:
         """May it still have something to do?"""
-        going_on = self._coordinator.phase in (Phase.TRAINING, Phase.FINISHING)
+        going_on = self._coordinator.phase in (RunPhase.TRAINING, RunPhase.FINISHING)
         return going_on and party.EVALUATOR not in self._coordinator.barred
 
     def _next_event(self, seconds: float) -> Any:
@@ -334,14 +349,14 @@ class Conductor:
         deadline = time.monotonic() + GRACE_SECONDS
         while (left := deadline - time.monotonic()) > 0:
             match self._next_event(min(left, 0.05)):
-                case Ended(who=who, why=why) if why and not self._survives(who):
+                case ProcessEnded(who=who, why=why) if why and not self._survives(who):
                     failures.append(self._death(who, why))
                 case Failure() as another:
                     failures.append(another)
         raise RunFailed(root_of(failures))
 
     def _too_early(self, who: Party) -> str:
-        what = "it joined the run" if self._coordinator.phase is Phase.GATHERING else "the run was over"
+        what = "it joined the run" if self._coordinator.phase is RunPhase.GATHERING else "the run was over"
         return f"{who} ended before {what}"
 
     def _death(self, who: Party, why: str) -> Failure:
@@ -405,7 +420,7 @@ class Conductor:
             what = f"lost{after}" if lost else "has come" if new else "is back"
             self._lost_at[who] = self._where[who]
             line = f"{who} ({self._where[who]}) {what}: {record.reason}"
-            self._events.put(Member(who, self._coordinator.life_of(who), line, lost))
+            self._events.put(MemberEvent(who, self._coordinator.life_of(who), line, lost))
         elif isinstance(record, Decision) and record.verdict == NOT_SAVED:
             self._tell(record.reason)
         elif isinstance(record, Membership) and record.event == "drained":
@@ -417,7 +432,7 @@ class Conductor:
             self._tell(f"{who} ({self._lost_at[who]}) was replaced: {record.reason}")
 
     def _tell(self, line: str) -> None:
-        self._events.put(News(line))
+        self._events.put(StatusLine(line))
 
     def failed(self, who: Party, cause: str, details: str) -> None:
         rank = 2 if "lost " in cause else 1
@@ -434,7 +449,7 @@ class Conductor:
     # ---- afterwards --------------------------------------------------------------------------------------
     def _leave_behind(self) -> Summary:
         while event := self._next_event(0.0):  # what came at the very end, such as a trace that could not be closed
-            if isinstance(event, News):
+            if isinstance(event, StatusLine):
                 self._view.begin((event.line,))
         summary = self._ledger.summary()
         written = self._results.write(SUMMARY, self._write_summary) and self._results.in_place(SUMMARY)

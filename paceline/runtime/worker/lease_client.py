@@ -14,7 +14,7 @@ from paceline.live.protocol import control_messages as control
 from paceline.runtime.worker.sample_counts import ByQuota
 
 
-class SessionLender:
+class LeaseClient:
     """Asks the coordinator. `samples` of an epoch, `size` of a lease."""
 
     def __init__(self, session: Session, samples: int, size: int, timeout_s: float) -> None:

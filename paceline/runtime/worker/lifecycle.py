@@ -10,7 +10,7 @@ from paceline.codec.pipeline.collective import MeanCoder
 from paceline.core.effects import EVERY_BIT, Mean
 from paceline.core.errors import Diverged, PeerLost, Stopped
 from paceline.core.paramserver.gated_worker import ClockedWorker
-from paceline.core.role import Place, Role, Update
+from paceline.core.role import Role, RoleContext, Update
 from paceline.engine.adder import FlatAdder
 from paceline.engine.model.batchnorm_stats import Buffers
 from paceline.engine.model.flat_model import FlatModel
@@ -28,14 +28,14 @@ from paceline.runtime.collectives.choice import meets_for_means
 from paceline.runtime.collectives.powersgd import LowRankMeans
 from paceline.runtime.server.server import INITIAL
 from paceline.runtime.spec.job_spec import Recipe
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.steps.untrained_state import SharedRest
 
 
-class Membership:
+class WorkerLifecycle:
     """A worker's part in its run, from its first word to its last."""
 
-    def __init__(self, seat: Seat, session: Session, recipe: Recipe, flat: FlatModel, buffers: Buffers) -> None:
+    def __init__(self, seat: ProcessSpec, session: Session, recipe: Recipe, flat: FlatModel, buffers: Buffers) -> None:
         self._seat, self._session, self._recipe = seat, session, recipe
         self._flat, self._buffers = flat, buffers
         self._node = session.node
@@ -134,7 +134,7 @@ class Membership:
         self._node.place(None, plan.layout, None if plan.servers else self._carrier)  # servers begin with them, too
 
     def _role(self, plan: control.Plan, update: Update, w: Any) -> Role:
-        place = Place(
+        place = RoleContext(
             me=self._rank,
             workers=tuple(range(plan.workers)),
             w=w,

@@ -28,18 +28,18 @@ from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.optim.unused_parameters import ZeroTensors
 from paceline.live.control.session import Session
 from paceline.live.protocol import control_messages as control
-from paceline.runtime.checkpointing.worker_position import Diary, Kept, set_generators
-from paceline.runtime.checkpointing.worker_state import Belongings
+from paceline.runtime.checkpointing.worker_position import Kept, PositionLog, set_generators
+from paceline.runtime.checkpointing.worker_state import WorkerStateCapture
 from paceline.runtime.spec.job_spec import Recipe
-from paceline.runtime.spec.process_spec import Seat
-from paceline.runtime.worker.lease_client import SessionLender, quotas_of
-from paceline.runtime.worker.lifecycle import Membership
-from paceline.runtime.worker.preemption_notice import Notice
-from paceline.runtime.worker.progress import Behind, Counts
+from paceline.runtime.spec.process_spec import ProcessSpec
+from paceline.runtime.worker.lease_client import LeaseClient, quotas_of
+from paceline.runtime.worker.lifecycle import WorkerLifecycle
+from paceline.runtime.worker.preemption_notice import PreemptionNotice
+from paceline.runtime.worker.progress import ProgressCounters, ResumedProgress
 from paceline.runtime.worker.sample_counts import Allowance, Clock, InRounds
-from paceline.runtime.worker.steps.local_work import Steps
+from paceline.runtime.worker.steps.local_work import LocalWork
 from paceline.runtime.worker.steps.loop_checks import LoopGuard
-from paceline.runtime.worker.steps.lr_watch import Followed, told
+from paceline.runtime.worker.steps.lr_watch import LrWatcher, told
 from paceline.runtime.worker.steps.overlap import Overlap
 from paceline.runtime.worker.steps.step_timer import Stopwatch
 
@@ -51,12 +51,12 @@ class Pace:
         self,
         model: nn.Module,
         recipe: Recipe,
-        seat: Seat,
+        seat: ProcessSpec,
         session: Session,
         *,
         optimizer: torch.optim.Optimizer | None = None,
         measure: Callable[[], float] | None = None,
-        behind: Behind = Behind(),  # noqa: B008  frozen
+        behind: ResumedProgress = ResumedProgress(),  # noqa: B008  frozen
     ) -> None:
         """Joins the run; returns when training starts.
 
@@ -70,24 +70,24 @@ class Pace:
         self._seat, self._session, self._node = seat, session, session.node
         self._flat = FlatModel(model, self.device, optimizer=optimizer, by_rows=recipe.by_rows(seat.servers))
         buffers = Buffers(model, seat.buffers)
-        self._work = Steps(self._flat, recipe, optimizer)
+        self._work = LocalWork(self._flat, recipe, optimizer)
         self._guard = LoopGuard(model, self._flat, optimizer)
         self._update = self._make_update(behind.samples)
-        self._followed = Followed(optimizer, recipe.optimizer)
+        self._followed = LrWatcher(optimizer, recipe.optimizer)
         self._watch = Stopwatch(self.device, session.over)
         self._streams: dict[int, Batches | LeasedBatches] = {}
         self._leased: LeasedBatches | None = None  # one of them
         self._answered = 0  # samples of this life's leases of which nothing is under way
         self._batch_samples = self._own_samples = self._exchanges = 0
-        self._counts = Counts()
+        self._counts = ProgressCounters()
         self._node.exhibits["buffers"] = lambda _slice: (buffers.snapshot(), float(self._counts.samples))
         self._closed = False
         self._behind, self._begun_at = behind, behind.samples
         self._belongings = self._make_belongings(buffers)
-        self._diary = Diary(self._node, self.device, self._take_stock)
+        self._diary = PositionLog(self._node, self.device, self._take_stock)
         session.on_replaced = self._tell_past
         session.on_capture = lambda order: self._diary.want(order.version)
-        self._membership = Membership(seat, session, recipe, self._flat, buffers)
+        self._membership = WorkerLifecycle(seat, session, recipe, self._flat, buffers)
         self.plan = self._membership.join(self._update, measure, behind.clock, behind.samples)
         self._count_samples()
         self._overlap = self._make_overlap()
@@ -95,14 +95,14 @@ class Pace:
         self._former_steps = session.expect(control.Go).steps
         self._membership.begin()
         if session.late:
-            self._behind = Behind(batches=self._former_steps)
+            self._behind = ResumedProgress(batches=self._former_steps)
         self._remember()
-        self._notice = Notice(session)
+        self._notice = PreemptionNotice(session)
         session.reports.begin(self._progress)
         self._take(self._node.advance)
 
-    def _make_belongings(self, buffers: Buffers) -> Belongings:
-        return Belongings(
+    def _make_belongings(self, buffers: Buffers) -> WorkerStateCapture:
+        return WorkerStateCapture(
             self._node,
             self.recipe.make_scheme(),
             self._seat.servers,
@@ -160,13 +160,13 @@ class Pace:
             if self._behind.memories is not None:
                 stream.go_on(self._behind.memories.entry.position)
                 self._counts.resume(self._behind.memories.entry.steps, stream.samples)
-                self._behind = Behind()
+                self._behind = ResumedProgress()
             elif self._behind.batches:
                 stream.skip(self._behind.batches)
                 self._diary.corrected(stream.samples)
                 if not self._former_steps:  # the coordinator adds up what lives of one worker did in this run
                     self._counts.resume(self._behind.batches, stream.samples)
-                self._behind = Behind()
+                self._behind = ResumedProgress()
         stream.epochs = None if epochs is None else stream.epoch + epochs
         self._own_samples = batch_size
         while not self.over:
@@ -196,7 +196,7 @@ class Pace:
         if self._leased is not None:
             raise ConfigError(f"shares {shares!r}: another data set of this loop is leased; share this one: uniform")
         size = recipe.lease_size(len(data), self.workers, batch_size)
-        lender = SessionLender(self._session, len(data), size, self._seat.timeout_s)
+        lender = LeaseClient(self._session, len(data), size, self._seat.timeout_s)
         self._leased = LeasedBatches(data, lender, batch_size, seed=seed, device=self.device)
         return self._leased
 
@@ -329,7 +329,7 @@ class Pace:
     def _clock(self) -> int:
         """What this worker's role calls its clock, or its round."""
         role = self._node.role
-        return next(iter(role.how_far(role.shown())), 0)
+        return next(iter(role.progress_key(role.join_state())), 0)
 
     def _take_stock(self) -> Kept:
         return self._belongings.take(self.plan.layout.slices)

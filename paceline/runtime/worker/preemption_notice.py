@@ -16,7 +16,7 @@ from paceline.live.control.session import Session
 REASON = "SIGTERM"
 
 
-class Notice:
+class PreemptionNotice:
     """Heeds the signal until `close`, where the program has no use of its own for it."""
 
     def __init__(self, session: Session) -> None:

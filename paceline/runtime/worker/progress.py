@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from paceline.live.node.timing import Times
 from paceline.live.protocol.control_messages import Progress
-from paceline.runtime.checkpointing.worker_state import Memories
+from paceline.runtime.checkpointing.worker_state import WorkerState
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class ResumedProgress:
     """What an earlier life of the run has behind it: exchanges and mini-batches of a worker, samples of all.
 
     memories: what the worker remembers of it.
@@ -19,10 +19,10 @@ class Behind:
     clock: int = 0
     batches: int = 0
     samples: int = 0
-    memories: Memories | None = None
+    memories: WorkerState | None = None
 
 
-class Counts:
+class ProgressCounters:
     """What this worker has done; `reported`: samples the coordinator has heard of."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from paceline.live.protocol.transport import Transport
 from paceline.runtime.collectives.choice import choose_mean
 from paceline.runtime.server.server import serve
 from paceline.runtime.spec.job_spec import coordinator_role
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.spec.shard_layout import lay_out
 
 
@@ -43,7 +43,7 @@ class _Quiet:
         self._transport.close()
 
 
-def _serve(seat: Seat, session: Session) -> None:
+def _serve(seat: ProcessSpec, session: Session) -> None:
     try:
         serve(seat, session)
     except PeerLost:
@@ -60,7 +60,9 @@ def _servers_needed(scheme: Scheme) -> int:
     return 0
 
 
-def sit_alone(scheme: Scheme, *, device: str, step_seconds: float = 0.0, servers: int = 0) -> tuple[Seat, Session]:
+def sit_alone(
+    scheme: Scheme, *, device: str, step_seconds: float = 0.0, servers: int = 0
+) -> tuple[ProcessSpec, Session]:
     """The seat and session of the only worker, with `servers` of its own, and one where the scheme needs one."""
     servers = servers or _servers_needed(scheme)
     return sit_together(1, servers, device=device, step_seconds=step_seconds)[0]
@@ -68,7 +70,7 @@ def sit_alone(scheme: Scheme, *, device: str, step_seconds: float = 0.0, servers
 
 def sit_together(
     workers: int, servers: int, *, device: str = "cpu", step_seconds: float = 0.0
-) -> list[tuple[Seat, Session]]:
+) -> list[tuple[ProcessSpec, Session]]:
     """Seats and sessions of workers that are threads of this process; their servers run already."""
     hub = Hub()
     transport = hub.transport(party.COORDINATOR)
@@ -86,8 +88,8 @@ def sit_together(
     )
     address = coordinator.open()
 
-    def sit(who: Party, device: str) -> tuple[Seat, Session]:
-        seat = Seat(
+    def sit(who: Party, device: str) -> tuple[ProcessSpec, Session]:
+        seat = ProcessSpec(
             party=str(who),
             workers=workers,
             servers=servers,

@@ -13,9 +13,9 @@ from paceline.engine.specs import MOMENTUM, DataRecipe, ModelRecipe, OptimizerRe
 from paceline.live.control.session import Session
 from paceline.runtime.checkpointing.resume import open_at
 from paceline.runtime.spec.job_spec import Recipe
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.pace import Pace
-from paceline.runtime.worker.progress import Behind
+from paceline.runtime.worker.progress import ResumedProgress
 from paceline.runtime.worker.steps.random_generators import seed_generators
 from paceline.runtime.worker.steps.step_timer import measured_step
 
@@ -68,7 +68,7 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
     )
 
 
-def train(config: Config, seat: Seat, session: Session) -> None:
+def train(config: Config, seat: ProcessSpec, session: Session) -> None:
     """Train until the run is over."""
     splits, rank = load_data(config), seat.who.index
     model, start = build_model(config, splits), open_at(config, seat.resume)
@@ -87,7 +87,7 @@ def train(config: Config, seat: Seat, session: Session) -> None:
             torch.cuda.synchronize()
 
     recipe = recipe_of(config, len(splits.train))
-    behind = Behind(start.clock(rank), start.batches, start.samples, start.memories(rank))
+    behind = ResumedProgress(start.clock(rank), start.batches, start.samples, start.memories(rank))
     with Pace(model, recipe, seat, session, measure=lambda: measured_step(trial, model), behind=behind) as pace:
         if behind.memories is None:
             seed_generators(config.run.seed, rank, seat.incarnation)

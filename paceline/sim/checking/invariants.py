@@ -32,7 +32,7 @@ from paceline.sim.checking.oracles.deliveries import Deliveries
 from paceline.sim.checking.oracles.mass import Mass
 from paceline.sim.checking.oracles.means import MeanRecount
 from paceline.sim.checking.oracles.promises import promises_of
-from paceline.sim.kernel.processes import Errand, Life, On, Party
+from paceline.sim.kernel.processes import Incarnation, On, PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.simulation import Simulation
@@ -66,13 +66,13 @@ class Invariants:
             ShardRecount(self.broken, promises, sim.cluster.workers, number, self._liars)
             for number in range(sim.cluster.servers)
         ]
-        self._means: dict[int, list[Errand]] = defaultdict(list)  # under way, by rank
+        self._means: dict[int, list[PendingCall]] = defaultdict(list)  # under way, by rank
         self.mass = Mass(sim, self.broken) if sim.scheme.workers_differ else None
         self.deliveries = Deliveries(self.broken)
         self._lost: Counter[int] = Counter()  # lives, by rank
         self._torn: Counter[int] = Counter()  # how many contributions of each are, since the servers went back
         self._over: dict[tuple[str, int], ShardRecount] = {}  # by process: of servers that are lost
-        self._carriers: dict[Party, MeanRecount] = {}
+        self._carriers: dict[SimulatedProcess, MeanRecount] = {}
 
     def broken(self, what: str) -> InvariantBroken:
         sim = self._sim
@@ -86,7 +86,7 @@ class Invariants:
         for party in [*world.others, *([world.peers] if world.peers else []), *world.workers]:
             self.watch(party)
 
-    def watch(self, party: Party) -> None:
+    def watch(self, party: SimulatedProcess) -> None:
         """See everything that `party` hears and says."""
         world = self._sim.world
         if party in world.servers:
@@ -103,7 +103,7 @@ class Invariants:
         else:
             party.on = self._listening(party, lambda src, message: None, lambda to, message: None)
 
-    def _listening(self, party: Party, hear: Any, reply: Any) -> On:
+    def _listening(self, party: SimulatedProcess, hear: Any, reply: Any) -> On:
         on, sim, recent, name = party.on, self._sim, self._recent, party.name
 
         def listening(now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
@@ -117,7 +117,7 @@ class Invariants:
 
         return listening
 
-    def answering(self, party: Party, effects: Iterable[Tell | Reply]) -> Iterator[Tell | Reply]:
+    def answering(self, party: SimulatedProcess, effects: Iterable[Tell | Reply]) -> Iterator[Tell | Reply]:
         """See what `party` answers since somebody came or went."""
         carrier = self._carriers.get(party)
         counted = self._of(party) if party in self._sim.world.servers or party.process in self._over else carrier
@@ -134,7 +134,7 @@ class Invariants:
             case Decision(rank=rank, reason=reason):
                 self._reasons[rank] = reason
 
-    def mean_begins(self, errand: Errand) -> None:
+    def mean_begins(self, errand: PendingCall) -> None:
         """Carriers keep no more results than the scheme says for who was restarted and asks again."""
         rank, most = errand.life.rank, self._sim.scheme.means_at_once
         under_way = [old for old in self._means[rank] if old.life is errand.life and not old.done]
@@ -142,7 +142,7 @@ class Invariants:
         if len(under_way) >= most:
             raise self.broken(f"worker {rank} has {len(under_way) + 1} Means under way; means_at_once = {most}")
 
-    def gone(self, party: Party, rank: int) -> None:
+    def gone(self, party: SimulatedProcess, rank: int) -> None:
         if party.process in self._over and party not in self._carriers:
             self._over[party.process].gone(rank)
         elif party in self._sim.world.servers:
@@ -150,7 +150,7 @@ class Invariants:
         elif party in self._carriers:
             self._carriers[party].gone(rank)
 
-    def came(self, party: Party, rank: int) -> None:
+    def came(self, party: SimulatedProcess, rank: int) -> None:
         if party.process in self._over and party not in self._carriers:
             self._over[party.process].came(rank)
         elif party in self._sim.world.servers:
@@ -164,24 +164,24 @@ class Invariants:
             carrier.begins_anew()
 
     # ---- servers that are replaced -------------------------------------------------------------------------
-    def _of(self, party: Party) -> ShardRecount:
+    def _of(self, party: SimulatedProcess) -> ShardRecount:
         return self._over.get(party.process, self._shards[party.me])
 
-    def recount(self, party: Party) -> ShardRecount:
+    def recount(self, party: SimulatedProcess) -> ShardRecount:
         """What the state that is kept of a server now is to be held against."""
         return self._of(party).as_kept()
 
-    def answered(self, party: Party, rank: int) -> None:
+    def answered(self, party: SimulatedProcess, rank: int) -> None:
         """The server lets an answer go."""
         self._of(party).acknowledges(rank)
 
-    def forget_server(self, party: Party) -> None:
+    def forget_server(self, party: SimulatedProcess) -> None:
         """Another one takes its place; what this life does from here on, if it lives, counts in its own books."""
         mine = self._over[party.process] = self._shards[party.me]
         if party.role.note:
             party.role.note = lambda record: mine.applied(record) if isinstance(record, Applied) else None
 
-    def revived(self, party: Party, kept: ShardRecount, order: int, *, copied: bool) -> None:
+    def revived(self, party: SimulatedProcess, kept: ShardRecount, order: int, *, copied: bool) -> None:
         """It goes on from what was kept, by that order."""
         before = self._shards[party.me]
         shard = self._shards[party.me] = kept.again(order, gates=copied or party.me == 0)
@@ -282,7 +282,7 @@ class Invariants:
                     f"of worker {rank} some shards have heard {torn} contributions more than others; lives lost: {lost}"
                 )
 
-    def _look_for_the_forgotten(self, waiting: list[Life]) -> None:
+    def _look_for_the_forgotten(self, waiting: list[Incarnation]) -> None:
         fastest = max(self._sim.steps)
         before, self._waiting = self._waiting, {}
         for life in waiting:
@@ -291,7 +291,7 @@ class Invariants:
             if fastest - self._waiting[life.rank][1] > PATIENCE:
                 raise self.broken(f"{self._who(life)} while another has made {PATIENCE} steps")
 
-    def _who(self, life: Life) -> str:
+    def _who(self, life: Incarnation) -> str:
         world = self._sim.world
         parties = [*world.others, *([world.peers] if world.peers else []), *world.workers]
         open_at = [party.name for party in parties if life.awaited in party.open.get(life.rank, ())]

@@ -9,7 +9,7 @@ from paceline.core.collective import (
     Cost,
     Fabric,
     Groups,
-    Link,
+    LinkCost,
     Path,
     Schedule,
     choose,
@@ -19,15 +19,15 @@ from paceline.core.collective import (
     schedule_for,
 )
 from paceline.sim.cluster.model import Cluster
-from paceline.sim.cluster.network import Card, Network
+from paceline.sim.cluster.network import Network, Nic
 
 REMEMBERED_MAX = 256
 
 
-class Carriage:
+class CollectiveTiming:
     """Means among the workers whose `cards` are given by rank, by the schedule `name`."""
 
-    def __init__(self, network: Network, cards: Sequence[Card], name: str) -> None:
+    def __init__(self, network: Network, cards: Sequence[Nic], name: str) -> None:
         self._network, self._cards, self._name = network, cards, name
         self._costs: dict[tuple[int, bool], tuple[tuple[int, ...], Cost]] = {}
 
@@ -77,8 +77,8 @@ def choice_for(cluster: Cluster, nbytes: int, *, gathered: bool = False) -> Choi
         return Choice("servers" if cluster.servers else "ring", "")
     slowest_gbps = min(seat.host.bandwidth_gbps or network.bandwidth_gbps for seat in seats)
     latency_s = network.latency_s + 2 * max(seat.host.latency_s for seat in seats)
-    within = Link(network.local_latency_s, 8e-9 / network.local_bandwidth_gbps)
+    within = LinkCost(network.local_latency_s, 8e-9 / network.local_bandwidth_gbps)
     homes = tuple(seat.host_name for seat in seats)
     return choose(
-        Fabric(homes, within, Link(latency_s, 8e-9 / slowest_gbps), cluster.servers), nbytes, gathered=gathered
+        Fabric(homes, within, LinkCost(latency_s, 8e-9 / slowest_gbps), cluster.servers), nbytes, gathered=gathered
     )

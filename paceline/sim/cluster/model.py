@@ -138,7 +138,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class NetworkSpec:
     """Inside a site a switch that never blocks; a card of `bandwidth_gbps` sends and takes in one message at a time.
 
     incast: a message that finds others before it at the receiver's card takes that fraction longer to take in.
@@ -261,13 +261,13 @@ class Fault:
         need(self.one_in == 1 or self.kind == "lie", f"{self.kind}: one_in means nothing here")
         need(self.one_in >= 1, "lie: one_in must be 1 or more: of so many messages one is a lie")
 
-    def names(self, seat: Seat) -> bool:
+    def names(self, seat: DevicePlacement) -> bool:
         """Is it a fault of that seat's host or site? (Of a worker by its rank: see `workers`.)"""
         return bool({seat.host.name, seat.host_name} & set(self.hosts)) or seat.host.site in self.sites
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class DevicePlacement:
     """Where a worker or a server is: copy `copy` of `host`. `device`: a worker's."""
 
     host: Host
@@ -290,7 +290,7 @@ class Cluster:
     step_s: float = 1.0
     lease_s: float = 10.0
     skew_s: float = 0.0
-    network: Network = field(default_factory=Network)
+    network: NetworkSpec = field(default_factory=NetworkSpec)
     links: tuple[Link, ...] = ()
     faults: tuple[Fault, ...] = ()
     hazards: Hazards | None = None
@@ -341,19 +341,19 @@ class Cluster:
         copies = {f"{host.name}-{n}" for host in self.hosts if host.count > 1 for n in range(host.count)}
         return copies | {host.name for host in self.hosts}
 
-    def worker_seats(self) -> list[Seat]:
+    def worker_seats(self) -> list[DevicePlacement]:
         """By rank."""
         return [
-            Seat(host, copy, device)
+            DevicePlacement(host, copy, device)
             for host in self.hosts
             for copy in range(host.count)
             for device in host.devices
             for _ in range(device.count)
         ]
 
-    def server_seats(self) -> list[Seat]:
+    def server_seats(self) -> list[DevicePlacement]:
         """By shard."""
-        return [Seat(host, n) for host in self.hosts for n in range(host.count) for _ in range(host.servers)]
+        return [DevicePlacement(host, n) for host in self.hosts for n in range(host.count) for _ in range(host.servers)]
 
     def seconds_per_step(self) -> tuple[float, ...]:
         """By rank: what a calm step takes, as a measurement before the start would find it."""
@@ -395,5 +395,5 @@ def uniform(
         hosts = [Host(name="workers", count=workers, devices=(Device(),))]
     if servers:
         hosts.append(Host(name="servers", count=servers, servers=1))
-    network = Network(latency_s=latency_s, bandwidth_gbps=bandwidth_gbps)
+    network = NetworkSpec(latency_s=latency_s, bandwidth_gbps=bandwidth_gbps)
     return Cluster(hosts=tuple(hosts), skew_s=skew_s, network=network)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from paceline.core.collective import Path
 from paceline.sim.cluster.model import Cluster, Host
-from paceline.sim.cluster.model import Network as Speeds
+from paceline.sim.cluster.model import NetworkSpec as Speeds
 
 
-class Card:
+class Nic:
     """A network card: when it will have sent, and taken in, all that is under way.
 
     `latency_s` is this card's part of the way; the sender's and the receiver's add up.
@@ -61,11 +61,11 @@ class Network:
             for way in ((a, b), (b, a)):
                 self._lines[way] = Line(link.latency_s, 8e-9 / link.bandwidth_gbps)
 
-    def card(self, host: Host, name: str) -> Card:
+    def card(self, host: Host, name: str) -> Nic:
         gbps = host.bandwidth_gbps or self.speeds.bandwidth_gbps
-        return Card(self.speeds.latency_s / 2 + host.latency_s, gbps, name, host.site)
+        return Nic(self.speeds.latency_s / 2 + host.latency_s, gbps, name, host.site)
 
-    def arrival(self, now: float, src: Card, dst: Card, nbytes: int) -> float:
+    def arrival(self, now: float, src: Nic, dst: Nic, nbytes: int) -> float:
         """Occupies both cards with a message of `nbytes` sent at `now`; when it will have arrived."""
         if src is dst:
             return self._local(now, src, nbytes)
@@ -88,7 +88,7 @@ class Network:
             taken = dst.receiving_until = now + intake
         return (sent if sent > taken else taken) + latency_s
 
-    def _local(self, now: float, card: Card, nbytes: int) -> float:
+    def _local(self, now: float, card: Nic, nbytes: int) -> float:
         return now + self.speeds.local_latency_s + nbytes * self._local_s_per_byte
 
     def cut(self, sites: frozenset[str], until: float) -> None:
@@ -104,7 +104,7 @@ class Network:
                 if a != b:
                     self._lines.setdefault((a, b), Line(0.0, 0.0))
 
-    def path(self, a: Card, b: Card, src: int, dst: int) -> Path:
+    def path(self, a: Nic, b: Nic, src: int, dst: int) -> Path:
         """What messages from worker `src` at card `a` to worker `dst` at card `b` pass through."""
         if a is b:
             pace = self._local_s_per_byte

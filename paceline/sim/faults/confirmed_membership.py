@@ -14,48 +14,53 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.effects import Reply, Tell
-from paceline.core.role import Place, Role
-from paceline.sim.cluster.network import Card
-from paceline.sim.faults.lossy_links import Streams
+from paceline.core.role import Role, RoleContext
+from paceline.sim.cluster.network import Nic
+from paceline.sim.faults.lossy_links import LossyLinks
 from paceline.sim.faults.membership import Members
 from paceline.sim.faults.server_recovery import Servers, can_be_replaced
-from paceline.sim.kernel.processes import Life, Party
+from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.cluster.model import Hazards
-    from paceline.sim.messaging import Passage
+    from paceline.sim.messaging import WireCodec
     from paceline.sim.simulation import Simulation
 
 DRAINED_EVERY_S = 0.5
 
 
-class News:
+class MembershipUpdate:
     """`hear(party, who)` shall happen at every party; `then` when all have confirmed it."""
 
-    def __init__(self, who: Party, hear: Callable[[Party, Party], None], then: Callable[[Party], None]) -> None:
+    def __init__(
+        self,
+        who: SimulatedProcess,
+        hear: Callable[[SimulatedProcess, SimulatedProcess], None],
+        then: Callable[[SimulatedProcess], None],
+    ) -> None:
         self.who, self.hear, self.then = who, hear, then
-        self.missing: dict[Party, None] = {}
+        self.missing: dict[SimulatedProcess, None] = {}
 
 
-class ConfirmedMembers(Members):
+class AckedMembership(Members):
     """`Members` over streams, which may be as bad as `hazards` say."""
 
-    def __init__(self, sim: Simulation, hazards: Hazards, passage: Passage | None) -> None:
+    def __init__(self, sim: Simulation, hazards: Hazards, passage: WireCodec | None) -> None:
         super().__init__(sim)
-        self.streams = Streams(sim, hazards, passage, self.learns_it_is_fenced, self._sent_in_vain)
-        place = Place(me=0, workers=sim.world.ranks, w=None, update=lambda w, g, samples: w)
-        self._control = Party("membership", Role(sim.scheme, place), sim.world.control, 0.0)
-        self._under_way: list[News] = []
+        self.streams = LossyLinks(sim, hazards, passage, self.learns_it_is_fenced, self._sent_in_vain)
+        place = RoleContext(me=0, workers=sim.world.ranks, w=None, update=lambda w, g, samples: w)
+        self._control = SimulatedProcess("membership", Role(sim.scheme, place), sim.world.control, 0.0)
+        self._under_way: list[MembershipUpdate] = []
         self._coming: set[int] = set()
-        self._fences: dict[int, Party] = {}  # by rank: the last life that was declared dead
-        self._announced: dict[int, News] = {}  # by rank: who comes, and has not entered
+        self._fences: dict[int, SimulatedProcess] = {}  # by rank: the last life that was declared dead
+        self._announced: dict[int, MembershipUpdate] = {}  # by rank: who comes, and has not entered
         if hazards.servers_keep != "all" and can_be_replaced(sim.scheme, sim.cluster.servers):
             copied = hazards.servers_keep == "replica"
             self.servers = Servers(sim, self, self._control, hazards.snapshot_every_s, copied=copied)
             self.streams.loses = self.servers.crash
 
     # ---- going ---------------------------------------------------------------------------------------------
-    def leave(self, life: Life) -> None:
+    def leave(self, life: Incarnation) -> None:
         if life.party.here:
             super().leave(life)
         else:  # a zombie: nobody reckons with it any more
@@ -79,18 +84,18 @@ class ConfirmedMembers(Members):
             self._evict(party, f"silent for {self._sim.cluster.lease_s:g} s")
             self.streams.send(self._control, party, 0, self.learns_it_is_fenced, (party,))
 
-    def _evict(self, party: Party, reason: str) -> None:
+    def _evict(self, party: SimulatedProcess, reason: str) -> None:
         party.here = False
         super()._evict(party, reason)
 
-    def _fence(self, party: Party) -> None:
+    def _fence(self, party: SimulatedProcess) -> None:
         """By those who hear of it: see `_hears_of_death`; who comes later is told when it enters."""
         self._fences[party.me] = party
         if not party.hears:
             self.streams.give_up(self._control, party)
         self._needs_no_news(party)
 
-    def learns_it_is_fenced(self, party: Party) -> None:
+    def learns_it_is_fenced(self, party: SimulatedProcess) -> None:
         if self.servers and self.servers.learns_it_is_lost(party):
             return
         if party.here or not self._sim.lives[party.me].alive or self._sim.lives[party.me].party is not party:
@@ -99,43 +104,43 @@ class ConfirmedMembers(Members):
         self._note(party, "fenced", "it was declared dead")
         self._sim.join(party.me)
 
-    def _end(self, party: Party) -> None:
+    def _end(self, party: SimulatedProcess) -> None:
         self._sim.lives[party.me].end()
         party.hears = False
         self.streams.forget(party)
         self.streams.give_up(self._control, party)
         self._needs_no_news(party)
 
-    def _needs_no_news(self, party: Party) -> None:
+    def _needs_no_news(self, party: SimulatedProcess) -> None:
         for news in list(self._under_way):
             self._confirmed(news, party)
 
-    def _is_gone(self, party: Party, card: Card) -> None:
+    def _is_gone(self, party: SimulatedProcess, card: Nic) -> None:
         if self._sim.leasing:
             self._sim.leasing.gone(party)
         if card is party.card:
-            self._tell_all(party, News(party, self._hears_of_leave, self._all_know_it_is_gone))
+            self._tell_all(party, MembershipUpdate(party, self._hears_of_leave, self._all_know_it_is_gone))
         else:
-            self._tell_all(self._control, News(party, self._hears_of_death, self._all_know_it_is_gone))
+            self._tell_all(self._control, MembershipUpdate(party, self._hears_of_death, self._all_know_it_is_gone))
 
-    def _hears_of_leave(self, party: Party, who: Party) -> None:
+    def _hears_of_leave(self, party: SimulatedProcess, who: SimulatedProcess) -> None:
         self._calls_end(party, who)
         self.hears_gone(party, who.me)
 
-    def _hears_of_death(self, party: Party, who: Party) -> None:
+    def _hears_of_death(self, party: SimulatedProcess, who: SimulatedProcess) -> None:
         self._calls_end(party, who)
         self.streams.fence(party, who)
         if self._sim.invariants:
             self._sim.invariants.deliveries.fenced(party, who)
         self.hears_gone(party, who.me)
 
-    def _calls_end(self, party: Party, who: Party) -> None:
+    def _calls_end(self, party: SimulatedProcess, who: SimulatedProcess) -> None:
         """What `party` has asked the one who is gone will not be answered."""
         who.open.pop(party.me, None)
         for errand in self.streams.questions(party, who):
             self._sim.heap.push(self._sim.now, self._sim.talk.lost, errand, who.name)
 
-    def _sent_in_vain(self, dst: Party, act: Callable[..., None], args: tuple[Any, ...]) -> None:
+    def _sent_in_vain(self, dst: SimulatedProcess, act: Callable[..., None], args: tuple[Any, ...]) -> None:
         """A message to one who is known to be dead: if it is a question, it has got its answer."""
         if act is self._sim.talk.asked:
             self._sim.heap.push(self._sim.now, self._sim.talk.lost, args[1], dst.name)
@@ -152,24 +157,26 @@ class ConfirmedMembers(Members):
         if not any(news.who is party for news in self._under_way):
             self._all_know_it_is_gone(party)
 
-    def _all_know_it_is_gone(self, party: Party) -> None:
+    def _all_know_it_is_gone(self, party: SimulatedProcess) -> None:
         if party.me not in self._coming:
             return
         if self.servers and self.servers.afterwards(lambda: self._all_know_it_is_gone(party)):
             return
         if self._sim.world.peers:
             self.hears_came(self._sim.world.peers, party.me)
-        news = self._announced[party.me] = News(party, self._hears_of_arrival, lambda who: self._is_awaited(news))
+        news = self._announced[party.me] = MembershipUpdate(
+            party, self._hears_of_arrival, lambda who: self._is_awaited(news)
+        )
         self._tell_all(self._control, news)
 
-    def _is_awaited(self, news: News) -> None:
+    def _is_awaited(self, news: MembershipUpdate) -> None:
         if self._announced.get(news.who.me) is news:
             self._enter(news.who)
 
-    def _hears_of_arrival(self, party: Party, who: Party) -> None:
+    def _hears_of_arrival(self, party: SimulatedProcess, who: SimulatedProcess) -> None:
         self.hears_came(party, who.me)
 
-    def _enter(self, old: Party) -> None:
+    def _enter(self, old: SimulatedProcess) -> None:
         if old.hears and not self.streams.quiet(old):  # who left cleanly brings home what is on its way
             news = self._announced[old.me]
             self._sim.heap.push(self._sim.now + DRAINED_EVERY_S, self._is_awaited, news)
@@ -193,15 +200,15 @@ class ConfirmedMembers(Members):
                     self._tell(self._control, news, newcomer)
 
     # ---- servers that are lost and replaced ----------------------------------------------------------------
-    def is_missed(self, party: Party) -> bool:
+    def is_missed(self, party: SimulatedProcess) -> bool:
         """It has crashed, and nobody knows."""
         return party in self._lost
 
-    def fences(self) -> Iterable[Party]:
+    def fences(self) -> Iterable[SimulatedProcess]:
         """The last life of each worker that was declared dead."""
         return self._fences.values()
 
-    def server_is_gone(self, parties: Iterable[Party]) -> None:
+    def server_is_gone(self, parties: Iterable[SimulatedProcess]) -> None:
         """That life is over. Who was about to come is sent home, since nobody has told the server that comes."""
         sent_home = list(self._announced.values())
         self._announced.clear()
@@ -211,28 +218,30 @@ class ConfirmedMembers(Members):
                 self.streams.give_up(self._control, party)
             self._needs_no_news(party)
         for news in sent_home:
-            self._tell_all(self._control, News(news.who, self._hears_it_was_sent_home, self._all_know_it_is_gone))
+            self._tell_all(
+                self._control, MembershipUpdate(news.who, self._hears_it_was_sent_home, self._all_know_it_is_gone)
+            )
 
-    def _hears_it_was_sent_home(self, party: Party, who: Party) -> None:
+    def _hears_it_was_sent_home(self, party: SimulatedProcess, who: SimulatedProcess) -> None:
         self.hears_gone(party, who.me)
 
-    def hears_gone(self, party: Party, rank: int) -> None:
+    def hears_gone(self, party: SimulatedProcess, rank: int) -> None:
         if self.servers:
             self.servers.knows(party, rank, here=False)
         super().hears_gone(party, rank)
         if self._sim.leasing:
             self._sim.leasing.heard_gone(party, rank)
 
-    def hears_came(self, party: Party, rank: int) -> None:
+    def hears_came(self, party: SimulatedProcess, rank: int) -> None:
         if self.servers:
             self.servers.knows(party, rank, here=True)
         super().hears_came(party, rank)
 
-    def _held(self, party: Party, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
+    def _held(self, party: SimulatedProcess, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
         return self.servers.hold(party, effects) if self.servers else effects
 
     # ---- how the others hear of it -------------------------------------------------------------------------
-    def _tell_all(self, src: Party, news: News) -> None:
+    def _tell_all(self, src: SimulatedProcess, news: MembershipUpdate) -> None:
         world = self._sim.world
         self._under_way.append(news)
         if world.peers and news.hear != self._hears_of_arrival:
@@ -246,26 +255,26 @@ class ConfirmedMembers(Members):
             self._tell(src, news, party)
         self._done(news)
 
-    def _tell(self, src: Party, news: News, party: Party) -> None:
+    def _tell(self, src: SimulatedProcess, news: MembershipUpdate, party: SimulatedProcess) -> None:
         news.missing[party] = None
         self.streams.send(src, party, 0, self._is_told, (party, news))
 
-    def _is_told(self, party: Party, news: News) -> None:
+    def _is_told(self, party: SimulatedProcess, news: MembershipUpdate) -> None:
         news.hear(party, news.who)
         self._when_kept(party, lambda: self.streams.send(party, self._control, 0, self._confirmed, (news, party)))
 
-    def _when_kept(self, party: Party, act: Callable[[], object]) -> None:
+    def _when_kept(self, party: SimulatedProcess, act: Callable[[], object]) -> None:
         """Once whoever takes the place of that server would know, too."""
         if self.servers:
             self.servers.when_kept(party, act)
         else:
             act()
 
-    def _confirmed(self, news: News, party: Party) -> None:
+    def _confirmed(self, news: MembershipUpdate, party: SimulatedProcess) -> None:
         if news.missing.pop(party, party) is None:
             self._done(news)
 
-    def _done(self, news: News) -> None:
+    def _done(self, news: MembershipUpdate) -> None:
         if not news.missing and news in self._under_way:
             self._under_way.remove(news)
             news.then(news.who)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import TYPE_CHECKING
 
-from paceline.sim.cluster.model import Device, Fault, Seat, Spot
+from paceline.sim.cluster.model import Device, DevicePlacement, Fault, Spot
 from paceline.sim.cluster.step_times import Speed
 from paceline.sim.kernel.event_queue import Event
 
 if TYPE_CHECKING:
-    from paceline.sim.faults.lossy_links import Streams
+    from paceline.sim.faults.lossy_links import LossyLinks
     from paceline.sim.simulation import Simulation
 
 
@@ -62,7 +62,7 @@ class _Preemption:
 class _Happening:
     """One fault: whom it hits, how it begins and how it ends."""
 
-    def __init__(self, sim: Simulation, fault: Fault, seats: list[Seat]) -> None:
+    def __init__(self, sim: Simulation, fault: Fault, seats: list[DevicePlacement]) -> None:
         self._sim, self._fault = sim, fault
         self._rng = Random(f"{sim.seed}/fault/{fault.at_s}")
         self._ranks = [rank for rank, seat in enumerate(seats) if rank in fault.workers or fault.names(seat)]
@@ -135,7 +135,7 @@ class _Happening:
             self._crash()
 
     @property
-    def _streams(self) -> Streams:
+    def _streams(self) -> LossyLinks:
         assert self._sim.streams is not None, "a cluster without hazards has no such fault"
         return self._sim.streams
 

@@ -14,13 +14,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.message import size
-from paceline.sim.faults.reliable_delivery import Receiver, Sender, Verdict
+from paceline.sim.faults.reliable_delivery import DeliveryVerdict, Receiver, Sender
 from paceline.sim.kernel.event_queue import Event
-from paceline.sim.kernel.processes import Errand, Party
+from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.cluster.model import Hazards
-    from paceline.sim.messaging import Passage
+    from paceline.sim.messaging import WireCodec
     from paceline.sim.simulation import Simulation
 
 Act = Callable[..., None]
@@ -33,12 +33,12 @@ PATIENCE_MAX_S = 1.0
 """Between two attempts, however often the earlier ones failed."""
 
 
-class Way:
+class Channel:
     """One direction between two processes. `waiting`: somebody will look whether it was acknowledged."""
 
     __slots__ = ("dst", "over", "patience_s", "questions", "sender", "src", "waiting")
 
-    def __init__(self, src: Party, dst: Party) -> None:
+    def __init__(self, src: SimulatedProcess, dst: SimulatedProcess) -> None:
         self.src, self.dst = src, dst
         self.sender = Sender()
         self.waiting = self.over = False
@@ -49,7 +49,7 @@ class Way:
         return f"{self.src.name}'s way to {self.dst.name}"
 
 
-class Streams:
+class LossyLinks:
     """All the ways of `sim`, as bad as `hazards` say until `calm`. `injected`: how often what went wrong.
 
     fenced: is told who was refused; in_vain: whom a message was for who is known to be gone, and what it was.
@@ -59,9 +59,9 @@ class Streams:
         self,
         sim: Simulation,
         hazards: Hazards,
-        passage: Passage | None,
-        fenced: Callable[[Party], None],
-        in_vain: Callable[[Party, Act, tuple[Any, ...]], None],
+        passage: WireCodec | None,
+        fenced: Callable[[SimulatedProcess], None],
+        in_vain: Callable[[SimulatedProcess, Act, tuple[Any, ...]], None],
     ) -> None:
         self._sim, self._hazards, self._passage = sim, hazards, passage
         self._refused, self._in_vain = fenced, in_vain
@@ -69,18 +69,24 @@ class Streams:
         self._stormy = True
         network = sim.cluster.network
         self._patience_s = 0.05 + 4 * network.latency_s + hazards.late_s
-        self._ways: dict[tuple[Any, Any], Way] = {}
+        self._ways: dict[tuple[Any, Any], Channel] = {}
         self._receivers: dict[tuple[str, int], Receiver] = {}
         self._cuts: list[tuple[str, frozenset[str], float]] = []
         self._full: dict[str, float] = {}  # until when a party's disk is
         self._doomed: dict[str, tuple[bool, float]] = {}  # dies with the next message: after it, and for how long
-        self._muted: Party | None = None  # dies when it has handled this message; what it says is not sent any more
+        self._muted: SimulatedProcess | None = (
+            None  # dies when it has handled this message; what it says is not sent any more
+        )
         self.injected: Counter[str] = Counter()
         self.views: dict[tuple[str, int], int] = {}  # of processes that know another one than the first
-        self.loses: Callable[[Party], bool] = lambda party: False  # dies with all that it holds, if it is such a party
+        self.loses: Callable[[SimulatedProcess], bool] = lambda party: (
+            False
+        )  # dies with all that it holds, if it is such a party
 
     # ---- sending -------------------------------------------------------------------------------------------
-    def post(self, src: Party, dst: Party, message: Any, act: Act, args: tuple[Any, ...]) -> float:
+    def post(
+        self, src: SimulatedProcess, dst: SimulatedProcess, message: Any, act: Act, args: tuple[Any, ...]
+    ) -> float:
         """In place of `Simulation._post`."""
         if self._passage is None:
             nbytes = size(message)
@@ -91,14 +97,14 @@ class Streams:
         dst.received += nbytes
         return self.send(src, dst, nbytes, act, args)
 
-    def send(self, src: Party, dst: Party, nbytes: int, act: Act, args: tuple[Any, ...]) -> float:
+    def send(self, src: SimulatedProcess, dst: SimulatedProcess, nbytes: int, act: Act, args: tuple[Any, ...]) -> float:
         """`act(*args)` shall happen at `dst` once; when it will, if all goes well."""
         if self.receiver(src).refuses(dst.name, dst.incarnation):
             self._in_vain(dst, act, args)
             return self._sim.now
         way = self._ways.get((src.process, dst.process))
         if way is None:
-            way = self._ways[src.process, dst.process] = Way(src, dst)
+            way = self._ways[src.process, dst.process] = Channel(src, dst)
         if act is self._sim.talk.asked:
             way.questions = [*(asked for asked in way.questions if not asked[1].done), args]
         item = (nbytes, act, args, self.views.get(src.process, 0))
@@ -106,10 +112,10 @@ class Streams:
         self._watch(way)
         return at
 
-    def _transmit(self, way: Way, number: int, item: Item) -> float:
+    def _transmit(self, way: Channel, number: int, item: Item) -> float:
         return self._carry(way.src, way.dst, item[0], self._arrives, way.dst, way, number, item)
 
-    def _carry(self, src: Party, dst: Party, nbytes: int, act: Act, *args: Any) -> float:
+    def _carry(self, src: SimulatedProcess, dst: SimulatedProcess, nbytes: int, act: Act, *args: Any) -> float:
         """Over the network as it is."""
         sim, hazards, draw = self._sim, self._hazards, self._rng.random
         at = sim.network.arrival(sim.now, src.card, dst.card, nbytes)
@@ -132,13 +138,13 @@ class Streams:
         sim.heap.push(arrives, act, *args)
         return at
 
-    def _watch(self, way: Way) -> None:
+    def _watch(self, way: Channel) -> None:
         if not way.waiting:
             way.waiting = True
             way.patience_s = self._patience_s
             self._sim.heap.push(self._sim.now + way.patience_s, self._again, way.src, way)
 
-    def _again(self, src: Party, way: Way) -> None:
+    def _again(self, src: SimulatedProcess, way: Channel) -> None:
         """Nothing was heard for a while."""
         way.waiting = src.hears and not way.over and len(way.sender) > 0
         if not way.waiting:
@@ -149,10 +155,10 @@ class Streams:
         self._sim.heap.push(self._sim.now + way.patience_s, self._again, src, way)
 
     # ---- receiving -----------------------------------------------------------------------------------------
-    def receiver(self, party: Party) -> Receiver:
+    def receiver(self, party: SimulatedProcess) -> Receiver:
         return self._receivers.setdefault(party.process, Receiver())
 
-    def _arrives(self, dst: Party, way: Way, number: int, item: Item) -> None:
+    def _arrives(self, dst: SimulatedProcess, way: Channel, number: int, item: Item) -> None:
         if not dst.hears or self._is_full(dst):
             return
         survives, away_s = self._doomed.pop(dst.name, (None, 0.0))
@@ -163,15 +169,15 @@ class Streams:
         if survives:
             self.crash(dst, away_s)
 
-    def _take(self, dst: Party, way: Way, number: int, item: Item, muted: bool) -> None:
+    def _take(self, dst: SimulatedProcess, way: Channel, number: int, item: Item, muted: bool) -> None:
         src, receiver, invariants = way.src, self.receiver(dst), self._sim.invariants
         verdict = receiver.admit(src.name, src.incarnation, number)
         if muted:
             self._muted = dst
-        if verdict is Verdict.STALE:
+        if verdict is DeliveryVerdict.STALE:
             self._carry(dst, src, 0, self._refused, src)
         else:
-            if verdict is Verdict.NEW:
+            if verdict is DeliveryVerdict.NEW:
                 if invariants:
                     invariants.deliveries.delivered(src, dst, number)
                 if self._is_heard(src, dst, item):
@@ -179,7 +185,7 @@ class Streams:
             self._carry(dst, src, 0, self._acknowledged, src, way, receiver.last(src.name, src.incarnation))
         self._muted = None
 
-    def _is_heard(self, src: Party, dst: Party, item: Item) -> bool:
+    def _is_heard(self, src: SimulatedProcess, dst: SimulatedProcess, item: Item) -> bool:
         """What the boxes of servers and others say to one another is not, if it is of before the servers went back.
 
         Nor are copies, nor that one is kept: their numbers begin anew.
@@ -191,7 +197,7 @@ class Streams:
             return True
         return item[3] == self.views.get(dst.process, 0)
 
-    def _acknowledged(self, src: Party, way: Way, last: int) -> None:
+    def _acknowledged(self, src: SimulatedProcess, way: Channel, last: int) -> None:
         if not src.hears:
             return
         if self._sim.invariants:
@@ -202,7 +208,7 @@ class Streams:
             way.patience_s = self._patience_s
 
     # ---- what goes wrong -----------------------------------------------------------------------------------
-    def crash(self, party: Party, away_s: float) -> None:
+    def crash(self, party: SimulatedProcess, away_s: float) -> None:
         """The process is gone for so long, and comes back as it was with its last message."""
         if self.loses(party):
             return
@@ -210,26 +216,26 @@ class Streams:
         self.injected["crash"] += 1
         self._sim.heap.push(self._sim.now + away_s, self._back, party)
 
-    def crash_with_next(self, party: Party, away_s: float, *, after: bool) -> None:
+    def crash_with_next(self, party: SimulatedProcess, away_s: float, *, after: bool) -> None:
         """It dies while it handles the next message: `after` its effect is durable, before anything is sent."""
         self._doomed[party.name] = after, away_s
 
-    def _back(self, party: Party) -> None:
+    def _back(self, party: SimulatedProcess) -> None:
         self._alive(party, True)
         for way in self._ways.values():
             if way.src.name == party.name:
                 self._watch(way)
 
-    def _alive(self, party: Party, alive: bool) -> None:
+    def _alive(self, party: SimulatedProcess, alive: bool) -> None:
         """A server's two roles live and die together."""
         for other in self._sim.world.others:
             if other.name == party.name:
                 other.hears = alive
 
-    def fill_disk(self, party: Party, for_s: float) -> None:
+    def fill_disk(self, party: SimulatedProcess, for_s: float) -> None:
         self._full[party.name] = self._sim.now + for_s
 
-    def _is_full(self, party: Party) -> bool:
+    def _is_full(self, party: SimulatedProcess) -> bool:
         if self._full.get(party.name, 0.0) <= self._sim.now:
             return False
         self.injected["disk full"] += 1
@@ -239,7 +245,7 @@ class Streams:
         """Nothing that the parties `names` say reaches anybody; or, `hears`, nothing reaches them."""
         self._cuts.append(("to" if hears else "from", names, self._sim.now + for_s))
 
-    def _is_cut(self, src: Party, dst: Party) -> bool:
+    def _is_cut(self, src: SimulatedProcess, dst: SimulatedProcess) -> bool:
         now = self._sim.now
         self._cuts = [cut for cut in self._cuts if cut[2] > now]
         return any((dst if way == "to" else src).name in names for way, names, _ in self._cuts)
@@ -267,23 +273,23 @@ class Streams:
         self._doomed.clear()
 
     # ---- coming and going ----------------------------------------------------------------------------------
-    def fence(self, party: Party, dead: Party) -> None:
+    def fence(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:
         """`party` hears that that life of `dead` is over."""
         self.receiver(party).fence(dead.name, dead.incarnation)
         self.give_up(party, dead)
 
-    def give_up(self, party: Party, dead: Party) -> None:
+    def give_up(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:
         """`party` will not try any longer to reach that life of `dead`."""
         way = self._ways.pop((party.process, dead.process), None)
         if way:
             way.over = True
 
-    def questions(self, src: Party, dst: Party) -> list[Errand]:
+    def questions(self, src: SimulatedProcess, dst: SimulatedProcess) -> list[PendingCall]:
         """What `src` has asked `dst` and was not answered, whether or not it got there."""
         way = self._ways.get((src.process, dst.process))
         return [asked[1] for asked in way.questions if not asked[1].done] if way else []
 
-    def unanswered(self, src: Party, dst: Party) -> list[tuple[int, Act, Errand, Any]]:
+    def unanswered(self, src: SimulatedProcess, dst: SimulatedProcess) -> list[tuple[int, Act, PendingCall, Any]]:
         """What `src`, as it lives now, has asked the server `dst`, and how."""
         way, asked = self._ways.get((src.process, dst.process)), self._sim.talk.asked
         return [
@@ -292,13 +298,13 @@ class Streams:
             if errand.life.alive and not errand.has_answer_of(dst.me)
         ]
 
-    def forget(self, party: Party) -> None:
+    def forget(self, party: SimulatedProcess) -> None:
         """That process is gone for good, and all that it has not brought home."""
         self._receivers.pop(party.process, None)
         for key in [key for key in self._ways if key[0] == party.process]:
             self._ways.pop(key).over = True
 
-    def quiet(self, party: Party) -> bool:
+    def quiet(self, party: SimulatedProcess) -> bool:
         """Nothing is on its way to that process or from it."""
         return not any(way.sender for key, way in self._ways.items() if party.process in key)
 

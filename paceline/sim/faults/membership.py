@@ -9,9 +9,9 @@ from paceline.core.effects import Reply, Tell
 from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.role import Role
 from paceline.core.trace import Membership
-from paceline.sim.cluster.network import Card
+from paceline.sim.cluster.network import Nic
 from paceline.sim.kernel.event_queue import Event
-from paceline.sim.kernel.processes import Errand, Life, Party
+from paceline.sim.kernel.processes import Incarnation, PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.faults.server_recovery import Servers
@@ -28,11 +28,11 @@ class Members:
         self.leaving: set[int] = set()
         self.barred: set[int] = set()
         self._sim = sim
-        self._lost: set[Party] = set()  # crashed, and nobody knows yet
+        self._lost: set[SimulatedProcess] = set()  # crashed, and nobody knows yet
         self.servers: Servers | None = None  # where those are lost with what they hold
 
     # ---- going ---------------------------------------------------------------------------------------------
-    def leave(self, life: Life) -> None:
+    def leave(self, life: Incarnation) -> None:
         """Cleanly: with a last word, and the others hear of it from the leaver itself."""
         sim, party = self._sim, life.party
         self.leaving.discard(life.rank)
@@ -65,36 +65,36 @@ class Members:
     def suspect(self, rank: int) -> None:
         """Nothing was heard of worker `rank` for a lease; here that is no reason to think that it is dead."""
 
-    def _lease_ends(self, party: Party) -> None:
+    def _lease_ends(self, party: SimulatedProcess) -> None:
         if party in self._lost:
             self._evict(party, f"silent for {self._sim.cluster.lease_s:g} s")
 
-    def _evict(self, party: Party, reason: str) -> None:
+    def _evict(self, party: SimulatedProcess, reason: str) -> None:
         self._lost.discard(party)
         self._fence(party)
         self._note(party, "lost", reason)
         self._is_gone(party, self._sim.world.control)
 
-    def _fence(self, party: Party) -> None:
+    def _fence(self, party: SimulatedProcess) -> None:
         """What the lost worker had on its way is not let in: it could not be told from what its next life sends."""
 
         def unless_its_own(event: Event) -> float | None:
             at, _, _, args = event
             sender = args[1] if len(args) > 1 else None
-            if isinstance(sender, Errand):
+            if isinstance(sender, PendingCall):
                 sender = sender.life.party
             return None if sender is party else at
 
         self._sim.heap.change(unless_its_own)
 
-    def _is_gone(self, party: Party, card: Card) -> None:
+    def _is_gone(self, party: SimulatedProcess, card: Nic) -> None:
         for calls in party.open.values():
             for errand in calls:
                 self._sim.heap.push(self._sim.now, self._sim.talk.lost, errand, party.name)
         party.open.clear()
         self._announce(party, card, self.hears_gone)
 
-    def asked_in_vain(self, party: Party, errand: Errand) -> None:
+    def asked_in_vain(self, party: SimulatedProcess, errand: PendingCall) -> None:
         """A crashed worker is silent until its lease ends; one that has left is known to be gone."""
         if party in self._lost:
             party.admit(errand)
@@ -121,7 +121,7 @@ class Members:
         known_at = self._announce(party, party.card, self.hears_came)
         self._sim.heap.push(known_at, self._enter, party)
 
-    def _enter(self, old: Party) -> None:
+    def _enter(self, old: SimulatedProcess) -> None:
         """Everybody knows of the newcomer, so whatever begins from here on reckons with it."""
         sim, rank = self._sim, old.me
         if sim.world.workers[rank] is not old:
@@ -138,7 +138,7 @@ class Members:
         sim.lives[rank] = life
 
     # ---- how the others hear of it -------------------------------------------------------------------------
-    def _announce(self, who: Party, card: Card, hear: Callable[[Party, int], None]) -> float:
+    def _announce(self, who: SimulatedProcess, card: Nic, hear: Callable[[SimulatedProcess, int], None]) -> float:
         """Everybody whom it may concern hears of `who`, in the order of the announcements; when all have."""
         sim, last = self._sim, self._sim.now
         if sim.world.peers:
@@ -151,15 +151,15 @@ class Members:
                 sim.heap.push(party.told_at, hear, party, who.me)
         return last
 
-    def _curious(self) -> list[Party]:
+    def _curious(self) -> list[SimulatedProcess]:
         """The workers, if their box does anything when others come and go."""
         box = type(self._sim.world.workers[0].role)
-        deaf = box.gone is Role.gone and box.came is Role.came
+        deaf = box.on_worker_left is Role.on_worker_left and box.on_worker_joined is Role.on_worker_joined
         return [] if deaf else self._sim.world.workers
 
-    def hears_gone(self, party: Party, rank: int) -> None:
+    def hears_gone(self, party: SimulatedProcess, rank: int) -> None:
         party.open.pop(rank, None)
-        effects: Iterable[Tell | Reply] = party.role.gone(self._sim.now + party.skew_s, rank)
+        effects: Iterable[Tell | Reply] = party.role.on_worker_left(self._sim.now + party.skew_s, rank)
         if self._sim.invariants:
             self._sim.invariants.gone(party, rank)
             effects = self._sim.invariants.answering(party, effects)
@@ -167,17 +167,17 @@ class Members:
         if self._sim.lender and party is self._sim.world.servers[0] and isinstance(party.role, ClockedServer):
             self._sim.lender.gone(rank, party.role.pending(rank))
 
-    def hears_came(self, party: Party, rank: int) -> None:
-        effects: Iterable[Tell | Reply] = party.role.came(self._sim.now + party.skew_s, rank)
+    def hears_came(self, party: SimulatedProcess, rank: int) -> None:
+        effects: Iterable[Tell | Reply] = party.role.on_worker_joined(self._sim.now + party.skew_s, rank)
         if self._sim.invariants:
             self._sim.invariants.came(party, rank)
             effects = self._sim.invariants.answering(party, effects)
         self._sim.talk.say_all(party, self._held(party, effects))
 
-    def _held(self, party: Party, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
+    def _held(self, party: SimulatedProcess, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
         """What of it may go at once."""
         return effects
 
-    def _note(self, party: Party, event: str, reason: str) -> None:
+    def _note(self, party: SimulatedProcess, event: str, reason: str) -> None:
         if self._sim.trace:
             self._sim.trace(Membership(at=self._sim.now + party.skew_s, party=party.name, event=event, reason=reason))

@@ -25,7 +25,7 @@ from enum import Enum
 from typing import Any
 
 
-class Verdict(Enum):
+class DeliveryVerdict(Enum):
     """What is to become of a message."""
 
     NEW = "new"  # give it to the role, then acknowledge
@@ -45,19 +45,19 @@ class Receiver:
         """Of how many senders something is kept: bounded by the number of processes, however long a run lasts."""
         return len(self._taken.keys() | self._fences.keys())
 
-    def admit(self, sender: str, incarnation: int, number: int) -> Verdict:
+    def admit(self, sender: str, incarnation: int, number: int) -> DeliveryVerdict:
         """Message `number`, from 1, of that life of `sender` has arrived. NEW counts as taken from here on."""
         known, last = self._taken.get(sender, (incarnation, 0))
         if incarnation < known or self.refuses(sender, incarnation):
-            return Verdict.STALE
+            return DeliveryVerdict.STALE
         if incarnation > known:
             last = 0
         if number <= last:
-            return Verdict.REPEAT
+            return DeliveryVerdict.REPEAT
         if number > last + 1:
-            return Verdict.GAP
+            return DeliveryVerdict.GAP
         self._taken[sender] = (incarnation, number)
-        return Verdict.NEW
+        return DeliveryVerdict.NEW
 
     def last(self, sender: str, incarnation: int) -> int:
         """The number to acknowledge: up to it everything was taken."""

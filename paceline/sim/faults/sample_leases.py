@@ -21,7 +21,7 @@ from paceline.core.effects import Compute, Computed, Data, Piece, Train, Trained
 from paceline.core.paramserver.gated_server import ClockedServer, settles
 from paceline.core.samples.sample_leases import LATE, Leases, joined
 from paceline.sim.checking.oracles.samples import Samples
-from paceline.sim.kernel.processes import Party
+from paceline.sim.kernel.processes import SimulatedProcess
 from paceline.sim.kernel.workload import Workload
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class SimulatedLeases:
         mine.open[id(data)] = data
         return data
 
-    def _take(self, party: Party) -> Piece:
+    def _take(self, party: SimulatedProcess) -> Piece:
         piece = self.leases.take(party.me, party.incarnation)
         if self.samples:
             self.samples.given(piece, party.me)
@@ -108,20 +108,20 @@ class SimulatedLeases:
         if self._taken[self._sim.world.workers[rank].process].open.pop(id(data), None):
             self.leases.settled(rank, LATE, data)
 
-    def undone(self, party: Party) -> None:
+    def undone(self, party: SimulatedProcess) -> None:
         """The servers have gone back, and the worker begins anew: what it works at will not be handed over."""
         mine = self._taken[party.process]
         mine.anew = True
         mine.open.clear()
 
     # ---- the first server ----------------------------------------------------------------------------------
-    def attach(self, party: Party) -> None:
+    def attach(self, party: SimulatedProcess) -> None:
         """From now on that life of the first server tells what it settles."""
         party.role.settled = lambda rank, fate, data: self._tell(  # type: ignore[attr-defined]
             party, partial(self._settle, party, rank, fate, data)
         )
 
-    def _settle(self, party: Party, rank: int, fate: str, data: Data) -> None:
+    def _settle(self, party: SimulatedProcess, rank: int, fate: str, data: Data) -> None:
         try:
             self.leases.settled(rank, fate, data)
         except ValueError as error:  # a worker has named samples that are not its own
@@ -129,7 +129,7 @@ class SimulatedLeases:
                 raise
             self._sim.admission.strike(party, self._sim.world.workers[rank], str(error))
 
-    def goes_back(self, party: Party) -> None:
+    def goes_back(self, party: SimulatedProcess) -> None:
         """The first server is what was kept of it."""
         self.attach(party)
         self._tell(party, partial(self._restored, tuple(party.role.done)))  # type: ignore[attr-defined]
@@ -139,19 +139,19 @@ class SimulatedLeases:
         if self.samples:
             self.samples.restored()
 
-    def is_back(self, party: Party) -> None:
+    def is_back(self, party: SimulatedProcess) -> None:
         """What it told is there before anybody goes on."""
         told = self._told[party.process]
         while told:
             told.popleft()()
 
-    def heard_gone(self, party: Party, rank: int) -> None:
+    def heard_gone(self, party: SimulatedProcess, rank: int) -> None:
         """A server has heard that a life of the worker is over; the first one tells what still waits of it."""
         who = self._sim.world.workers[rank]
         if not who.here and (rank, who.incarnation) in self._to_be_fenced:
             self._tell_what_waits(party, rank, who.incarnation)
 
-    def _tell_what_waits(self, party: Party, rank: int, life: int) -> None:
+    def _tell_what_waits(self, party: SimulatedProcess, rank: int, life: int) -> None:
         role = party.role
         if party is self._sim.world.servers[0] and isinstance(role, ClockedServer):
             self._tell(party, partial(self._fenced, rank, life, role.pending(rank)))
@@ -161,16 +161,16 @@ class SimulatedLeases:
         self.leases.fenced(rank, life, pending)
 
     # ---- the coordinator -----------------------------------------------------------------------------------
-    def gone(self, party: Party) -> None:
+    def gone(self, party: SimulatedProcess) -> None:
         """That life of a worker is over, and the others are about to be told."""
         self._over.add(party.process)
         if self.leases.leave(party.me, party.incarnation):
             self._to_be_fenced.add((party.me, party.incarnation))
 
-    def server_lost(self, party: Party) -> None:
+    def server_lost(self, party: SimulatedProcess) -> None:
         self._over.add(party.process)
 
-    def servers_are_back(self, missed: Callable[[Party], bool]) -> None:
+    def servers_are_back(self, missed: Callable[[SimulatedProcess], bool]) -> None:
         """`missed`: has that worker crashed, and nobody knows?"""
         workers = self._sim.world.workers
         living = {party.me: party.incarnation for party in workers if party.here or missed(party)}
@@ -179,7 +179,7 @@ class SimulatedLeases:
                 self._to_be_fenced.add((rank, life))
                 self._sim.heap.push(self._sim.now + self._delay(), self._asked, self._sim.world.servers[0], rank, life)
 
-    def _asked(self, party: Party, rank: int, life: int) -> None:
+    def _asked(self, party: SimulatedProcess, rank: int, life: int) -> None:
         """The first server answers once it takes nothing more of that life."""
         if party.process in self._over or not isinstance(party.role, ClockedServer):
             return
@@ -195,11 +195,11 @@ class SimulatedLeases:
     def _delay(self) -> float:
         return self._rng.random() * DELAY_MAX_S
 
-    def _tell(self, party: Party, what: Callable[[], None]) -> None:
+    def _tell(self, party: SimulatedProcess, what: Callable[[], None]) -> None:
         self._told[party.process].append(what)
         self._sim.heap.push(self._sim.now + self._delay(), self._arrives, party)
 
-    def _arrives(self, party: Party) -> None:
+    def _arrives(self, party: SimulatedProcess) -> None:
         """The oldest of what that process has told."""
         told = self._told[party.process]
         if told and party.process not in self._over:

@@ -22,15 +22,15 @@ from paceline.core.fault_tolerance.replication import Copies, Kept, SliceState, 
 from paceline.core.fault_tolerance.server_recovery import Replacing
 from paceline.core.message import size
 from paceline.core.paramserver.gated_server import among_others
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Membership
 from paceline.sim.checking.oracles.contributions import ShardRecount
-from paceline.sim.faults.snapshots import RECOUNT, UPDATE, WEIGHTS, Snapshot, Snapshots, nbytes_of, state_of
-from paceline.sim.kernel.processes import Errand, Party
+from paceline.sim.faults.snapshots import RECOUNT, UPDATE, WEIGHTS, SimulatedSnapshots, Snapshot, nbytes_of, state_of
+from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
-    from paceline.sim.faults.confirmed_membership import ConfirmedMembers
+    from paceline.sim.faults.confirmed_membership import AckedMembership
     from paceline.sim.simulation import Simulation
 
 
@@ -54,23 +54,25 @@ class Order:
     keeper: int
 
 
-class Server:
+class RecoverableServer:
     """One life of a server. `wanted`: number and version of a snapshot."""
 
-    def __init__(self, whole: Servers, party: Party, means: Party) -> None:
+    def __init__(self, whole: Servers, party: SimulatedProcess, means: SimulatedProcess) -> None:
         self.whole, self.party, self.means = whole, party, means
         self.shard, self.lost = party.me, False
         self.wanted: tuple[int, int] | None = None
         self.lost_lives: dict[int, int] = {}  # by shard: of others, the last one that it knows to be over
-        self.held: dict[int, Errand] = {}  # by the answer to it that waits for a copy
+        self.held: dict[int, PendingCall] = {}  # by the answer to it that waits for a copy
         self.ordered = 0
         self.copies = self._copies() if whole.copied else None
-        self.copier = Party(party.name, self.copies or Role(None, _nobody(party.me)), party.card, party.skew_s)
+        self.copier = SimulatedProcess(
+            party.name, self.copies or Role(None, _nobody(party.me)), party.card, party.skew_s
+        )
         self.copier.incarnation, self.copier.process = party.incarnation, party.process
         self.after = self.before = self  # the lives of its neighbours that it knows
 
     @property
-    def parties(self) -> tuple[Party, ...]:
+    def parties(self) -> tuple[SimulatedProcess, ...]:
         return self.party, self.means, self.copier
 
     @property
@@ -106,33 +108,33 @@ class Server:
         return now
 
 
-def _nobody(shard: int) -> Place:
-    return Place(me=shard, workers=(), w=None, update=lambda w, g, samples: w)
+def _nobody(shard: int) -> RoleContext:
+    return RoleContext(me=shard, workers=(), w=None, update=lambda w, g, samples: w)
 
 
 class Servers:
     """All servers of `sim`, in their present lives. `control`: who orders what, at the coordinator's place."""
 
     def __init__(
-        self, sim: Simulation, members: ConfirmedMembers, control: Party, every_s: float, *, copied: bool
+        self, sim: Simulation, members: AckedMembership, control: SimulatedProcess, every_s: float, *, copied: bool
     ) -> None:
         world = sim.world
         self.sim, self.streams, self._members, self._control = sim, members.streams, members, control
         self.copied: bool = copied and len(world.servers) > 1 and not sim.scheme.answers_what_no_copy_has
         self.replacing = Replacing(len(world.servers))
-        self.lives: list[Server] = []
-        self.lives = [Server(self, *parties) for parties in zip(world.servers, world.means, strict=True)]
+        self.lives: list[RecoverableServer] = []
+        self.lives = [RecoverableServer(self, *parties) for parties in zip(world.servers, world.means, strict=True)]
         self._all = {life.party.process: life for life in self.lives}
-        self._former: list[Party] = []  # of those that are being replaced: lives that are over
+        self._former: list[SimulatedProcess] = []  # of those that are being replaced: lives that are over
         self._number = 0  # of the last order
-        self.snapshots = Snapshots(self, control, every_s)
+        self.snapshots = SimulatedSnapshots(self, control, every_s)
         self._afterwards: list[Callable[[], None]] = []
         for life in self.lives:
             self._listen(life)
             sim.heap.push(0.0, self._begin, life, ())
         self.snapshots.keep_on()
 
-    def _listen(self, life: Server) -> None:
+    def _listen(self, life: RecoverableServer) -> None:
         """To all that its box hears and says; invariants hear it before."""
         on = life.party.on
 
@@ -144,7 +146,7 @@ class Servers:
         life.party.on = held
 
     # ---- copies --------------------------------------------------------------------------------------------
-    def _begin(self, life: Server, former: tuple[Party, ...]) -> None:
+    def _begin(self, life: RecoverableServer, former: tuple[SimulatedProcess, ...]) -> None:
         """All servers are there, and these lives over."""
         for dead in former:
             self._knows_of_loss(life, self._all[dead.process])
@@ -152,7 +154,7 @@ class Servers:
             life.after = self.lives[(life.shard + 1) % len(self.lives)]
             life.copies.begin()
 
-    def hears_copy(self, life: Server, src: Server, message: Any) -> None:
+    def hears_copy(self, life: RecoverableServer, src: RecoverableServer, message: Any) -> None:
         assert life.copies is not None
         for other in list(self._all.values()):  # who hears a later life has lost the connection to the one before
             if other.shard == src.shard and other.party.incarnation < src.party.incarnation:
@@ -162,7 +164,7 @@ class Servers:
         for _ in life.copies.on(self.sim.now, src.shard, message):
             raise AssertionError("copies answer by what they tell")
 
-    def released(self, life: Server, effects: Iterable[Tell | Reply]) -> None:
+    def released(self, life: RecoverableServer, effects: Iterable[Tell | Reply]) -> None:
         """What had to wait for its state to be kept; nothing for who is gone meanwhile."""
         for effect in effects:
             errand = life.held.pop(id(effect), None)
@@ -172,11 +174,11 @@ class Servers:
             else:
                 self.sim.talk.say(life.party, effect)
 
-    def answers(self, life: Server, effect: Tell | Reply) -> None:
+    def answers(self, life: RecoverableServer, effect: Tell | Reply) -> None:
         if self.sim.invariants and type(effect) is Reply:
             self.sim.invariants.answered(life.party, effect.to)
 
-    def knows(self, party: Party, rank: int, *, here: bool) -> None:
+    def knows(self, party: SimulatedProcess, rank: int, *, here: bool) -> None:
         """That server, of that worker."""
         life = self._all.get(party.process)
         if life and life.party is party and life.copies and not here:
@@ -189,20 +191,20 @@ class Servers:
             if keeper.copies and keeper.copies.complete:
                 yield life.shard, keeper.copies.held[0].vectors[RECOUNT].value
 
-    def when_kept(self, party: Party, act: Callable[[], object]) -> None:
+    def when_kept(self, party: SimulatedProcess, act: Callable[[], object]) -> None:
         life = self._all.get(party.process)
         if life and life.party is party and life.copies:
             life.copies.when_kept(lambda: (act(), None)[1])
         else:
             act()
 
-    def hold(self, party: Party, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
+    def hold(self, party: SimulatedProcess, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
         """What of it may go at once."""
         life = next((life for life in self.lives if life.party is party), None)
         return life.hold(effects) if life else effects
 
     # ---- going ---------------------------------------------------------------------------------------------
-    def crash(self, party: Party) -> bool:
+    def crash(self, party: SimulatedProcess) -> bool:
         """With all it holds; False if that is not the process of a server. Where it would end the run it does not."""
         life = self._all.get(party.process)
         if life is None:
@@ -221,12 +223,12 @@ class Servers:
     def _can_be_replaced(self) -> bool:
         return self.copied or self.snapshots.newest is not None
 
-    def _die(self, life: Server) -> None:
+    def _die(self, life: RecoverableServer) -> None:
         for party in life.parties:
             party.hears = False
         self.streams.forget(life.party)
 
-    def _evict(self, life: Server) -> None:
+    def _evict(self, life: RecoverableServer) -> None:
         if life.lost:
             return
         life.lost = True
@@ -247,15 +249,15 @@ class Servers:
         self._members.server_is_gone(life.parties)
         self._order_all()
 
-    def _successor(self, life: Server) -> Server:
+    def _successor(self, life: RecoverableServer) -> RecoverableServer:
         server, means = self.sim.world.next_server(life.party, life.means)
-        made = self._all[server.process] = Server(self, server, means)
+        made = self._all[server.process] = RecoverableServer(self, server, means)
         return made
 
-    def _is_told_it_is_lost(self, party: Party) -> None:
+    def _is_told_it_is_lost(self, party: SimulatedProcess) -> None:
         self.learns_it_is_lost(party)
 
-    def learns_it_is_lost(self, party: Party) -> bool:
+    def learns_it_is_lost(self, party: SimulatedProcess) -> bool:
         """Another one is in its place; False if that is not the process of a server."""
         life = self._all.get(party.process)
         if life is None:
@@ -265,10 +267,10 @@ class Servers:
             self.streams.give_up(self._control, party)
         return True
 
-    def _hears_of_loss(self, life: Server, dead: Server) -> None:
+    def _hears_of_loss(self, life: RecoverableServer, dead: RecoverableServer) -> None:
         self._knows_of_loss(life, dead)
 
-    def _knows_of_loss(self, life: Server, dead: Server) -> None:
+    def _knows_of_loss(self, life: RecoverableServer, dead: RecoverableServer) -> None:
         if dead.shard in life.lost_lives and dead.party.incarnation <= life.lost_lives[dead.shard]:
             return
         life.lost_lives[dead.shard] = dead.party.incarnation
@@ -290,25 +292,25 @@ class Servers:
             nbytes = nbytes_of(snapshot.states[shard]) if snapshot else 0
             self.streams.send(self._control, life.party, nbytes, self._restore, (life, order))
 
-    def _restore(self, life: Server, order: Order) -> None:
+    def _restore(self, life: RecoverableServer, order: Order) -> None:
         if order.snapshot:
             self._become(life, order, order.snapshot.states[life.shard])
         else:
             keeper = self.lives[order.keeper]
             self.streams.send(life.copier, keeper.copier, 0, self._asks_for_copy, (keeper, life, order))
 
-    def _asks_for_copy(self, keeper: Server, life: Server, order: Order) -> None:
+    def _asks_for_copy(self, keeper: RecoverableServer, life: RecoverableServer, order: Order) -> None:
         state = keeper.copies.held[0] if keeper.copies and keeper.copies.complete else None
         nbytes = nbytes_of(state) if state else 0
         self.streams.send(keeper.copier, life.copier, nbytes, self._has_copy, (life, order, state))
 
-    def _has_copy(self, life: Server, order: Order, state: SliceState | None) -> None:
+    def _has_copy(self, life: RecoverableServer, order: Order, state: SliceState | None) -> None:
         if state:
             self._become(life, order, state)
         else:
             self.streams.send(life.party, self._control, 0, self._failed, (self._control, order))
 
-    def _become(self, life: Server, order: Order, state: SliceState) -> None:
+    def _become(self, life: RecoverableServer, order: Order, state: SliceState) -> None:
         if life.lost or order.number < life.ordered:
             return
         party, world = life.party, self.sim.world
@@ -332,14 +334,14 @@ class Servers:
         prepared = (self._control, life, order.number, max(0, before - life.version))
         self.streams.send(party, self._control, 0, self._prepared, prepared)
 
-    def _meet_all(self, life: Server) -> None:
+    def _meet_all(self, life: RecoverableServer) -> None:
         for dead in self._members.fences():
             self.streams.fence(life.party, dead)
         workers = [party for party in self.sim.world.workers if party.here]
         for other in (*workers, *(other.party for other in self.lives if other is not life)):
             self.streams.send(life.party, other, 0, self._meets, (other,))
 
-    def _learns_who_is_here(self, life: Server, *, anew: bool) -> None:
+    def _learns_who_is_here(self, life: RecoverableServer, *, anew: bool) -> None:
         """Later lives of workers begin where the others are, whatever was known of a former one; a copy knows them."""
         workers = self.sim.world.workers
         departed = [party for party in workers if not party.here and not self._members.is_missed(party)]
@@ -350,14 +352,14 @@ class Servers:
             if party not in departed:
                 self._members.hears_came(life.party, party.me)
 
-    def _meets(self, party: Party) -> None:
+    def _meets(self, party: SimulatedProcess) -> None:
         """It has heard of the new life, and nothing of an earlier one from here on."""
 
-    def _failed(self, control: Party, order: Order) -> None:
+    def _failed(self, control: SimulatedProcess, order: Order) -> None:
         if self.replacing.failed(order.number):
             self._order_all()
 
-    def _prepared(self, control: Party, life: Server, number: int, undone: int) -> None:
+    def _prepared(self, control: SimulatedProcess, life: RecoverableServer, number: int, undone: int) -> None:
         if life is not self.lives[life.shard]:
             return
         if self.sim.leasing:
@@ -387,7 +389,7 @@ class Servers:
         for act in waiting:
             act()
 
-    def _resume(self, party: Party, view: int, undone: bool, former: tuple[Party, ...]) -> None:
+    def _resume(self, party: SimulatedProcess, view: int, undone: bool, former: tuple[SimulatedProcess, ...]) -> None:
         """At a worker: ask again, or begin anew."""
         asked = [question for dead in former for question in self.streams.unanswered(party, dead)]
         for dead in former:
@@ -396,7 +398,7 @@ class Servers:
             self.streams.views[party.process] = view
             if self.sim.leasing:
                 self.sim.leasing.undone(party)
-            party.role.undone()
+            party.role.on_rollback()
             if self.sim.lives[party.me].party is party:
                 self.sim.restart(party.me)
             return
@@ -410,6 +412,6 @@ class Servers:
             self._afterwards.append(act)
         return bool(self.replacing.away)
 
-    def _note(self, life: Server, event: str, reason: str) -> None:
+    def _note(self, life: RecoverableServer, event: str, reason: str) -> None:
         if self.sim.trace:
             self.sim.trace(Membership(at=self.sim.now, party=life.party.name, event=event, reason=reason))

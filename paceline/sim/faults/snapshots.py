@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.fault_tolerance.replication import SliceState
-from paceline.sim.kernel.processes import Party
+from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
-    from paceline.sim.faults.server_recovery import Server, Servers
+    from paceline.sim.faults.server_recovery import RecoverableServer, Servers
 
 WEIGHTS, UPDATE, RECOUNT = "weights", "update", "recount"
 AHEAD = 2
@@ -33,10 +33,10 @@ class Snapshot:
     states: dict[int, SliceState]
 
 
-class Snapshots:
+class SimulatedSnapshots:
     """Of the servers `whole`, kept by `control`. `newest`: that all of them are in."""
 
-    def __init__(self, whole: Servers, control: Party, every_s: float) -> None:
+    def __init__(self, whole: Servers, control: SimulatedProcess, every_s: float) -> None:
         self._whole, self._control, self._every_s = whole, control, every_s
         self.newest: Snapshot | None = None
         self._coming = Snapshot(0, {})
@@ -52,7 +52,7 @@ class Snapshots:
         """What is on its way of the one that is being taken does not count."""
         self._coming = Snapshot(self._coming.number + 1, {})
 
-    def look(self, life: Server) -> None:
+    def look(self, life: RecoverableServer) -> None:
         """Is it at the version that is wanted of it?"""
         if life.wanted and life.version >= life.wanted[1]:
             (number, _), life.wanted = life.wanted, None
@@ -73,11 +73,11 @@ class Snapshots:
         for life in whole.lives:
             whole.streams.send(self._control, life.party, 0, self._want, (life, self._coming.number, wanted))
 
-    def _want(self, life: Server, number: int, version: int) -> None:
+    def _want(self, life: RecoverableServer, number: int, version: int) -> None:
         life.wanted = number, version
         self.look(life)
 
-    def _captured(self, control: Party, number: int, shard: int, state: SliceState) -> None:
+    def _captured(self, control: SimulatedProcess, number: int, shard: int, state: SliceState) -> None:
         if self._whole.replacing.away or number != self._coming.number:
             return
         self._coming.states[shard] = state
@@ -85,12 +85,12 @@ class Snapshots:
             self.newest = self._coming
 
 
-def state_of(life: Server) -> SliceState:
+def state_of(life: RecoverableServer) -> SliceState:
     """All that its box is made of, and what an onlooker has counted of it."""
     role, invariants = life.party.role, life.whole.sim.invariants
     recount = Carried(invariants.recount(life.party) if invariants else None)
     vectors = {WEIGHTS: role.w, UPDATE: Carried(copy.deepcopy(role.update)), RECOUNT: recount}
-    return SliceState(vectors, {"tables": role.tables(), "version": life.version})
+    return SliceState(vectors, {"tables": role.state_dict(), "version": life.version})
 
 
 def nbytes_of(state: SliceState) -> int:

@@ -21,7 +21,7 @@ from paceline.core.vector import Ghost
 from paceline.sim.cluster.model import LASTING, SERVERS_KEEP, Cluster, Fault, Hazards, uniform
 from paceline.sim.faults.server_recovery import ServerLost, can_be_replaced
 from paceline.sim.fuzzing import lying_workers, stalls
-from paceline.sim.kernel.workload import Steps
+from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation
 
 CALM_S = 20.0
@@ -41,7 +41,7 @@ OF_SERVERS = ("crash", "pause", "mute", "deaf", "reset", "clock-step", "disk-ful
 
 
 @dataclass(frozen=True)
-class Plan:
+class FuzzPlan:
     """What a seed means."""
 
     seed: int
@@ -58,7 +58,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FuzzOutcome:
     """`faults`: how often what went wrong. `digest`: of all that was recorded, where that was asked for."""
 
     events: int
@@ -67,7 +67,7 @@ class Outcome:
     digest: str
 
 
-def draw(seed: int, schemes: Sequence[Scheme]) -> Plan:
+def draw(seed: int, schemes: Sequence[Scheme]) -> FuzzPlan:
     """The plan of `seed`, with one of `schemes`. Those are tried in a drawn order until one fits the cluster."""
     random = Random(f"fuzz/{seed}")
     workers, servers = random.randint(2, 6), random.randint(0, 3)
@@ -81,7 +81,7 @@ def draw(seed: int, schemes: Sequence[Scheme]) -> Plan:
         fitting = [scheme for scheme in schemes if _fits(scheme, cluster)]
     scheme, batches = random.choice(fitting), tuple(random.randint(1, 9) for _ in range(workers))
     lengths = Random(f"fuzz/{seed}/leases")
-    plan = Plan(seed, scheme, cluster, batches, (lengths.randint(20, 200), lengths.randint(1, 12)))
+    plan = FuzzPlan(seed, scheme, cluster, batches, (lengths.randint(20, 200), lengths.randint(1, 12)))
     return _where_servers_are_lost(plan)
 
 
@@ -98,7 +98,7 @@ def _hazards(random: Random) -> Hazards:
     return Hazards(lost=lost, repeated=repeated, late=late, late_s=random.choice((0.01, 0.3, 2.0)))
 
 
-def _where_servers_are_lost(plan: Plan) -> Plan:
+def _where_servers_are_lost(plan: FuzzPlan) -> FuzzPlan:
     """Most plans whose scheme can go on without a server; what they drew stays."""
     random, cluster = Random(f"fuzz/{plan.seed}/lost"), plan.cluster
     keep = random.choice(SERVERS_KEEP)
@@ -125,7 +125,7 @@ def _fault(random: Random, workers: int, servers: int, kinds: Sequence[str] = ()
     return Fault(kind=kind, at_s=at_s, for_s=for_s, extra_s=extra_s if kind == "clock-step" else 0.0, **whom)
 
 
-def play(plan: Plan, trace: Callable[[Record], None] | None = None) -> Outcome:
+def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) -> FuzzOutcome:
     """Carry `plan` out. Raises InvariantBroken."""
     written = hashlib.sha256()
 
@@ -146,10 +146,10 @@ def play(plan: Plan, trace: Callable[[Record], None] | None = None) -> Outcome:
     if lying:
         assert with_liar.lies is not None
         faults["lie"] += with_liar.lies.told.total()
-    return Outcome(sim.events, sim.now, faults, written.hexdigest()[:16])
+    return FuzzOutcome(sim.events, sim.now, faults, written.hexdigest()[:16])
 
 
-def go_on_to_the_end(plan: Plan, write: Callable[[Record], None]) -> tuple[Simulation, str]:
+def go_on_to_the_end(plan: FuzzPlan, write: Callable[[Record], None]) -> tuple[Simulation, str]:
     """All of `plan`, and why it was over early, if it was."""
     sim, over = simulation(plan, write), ""
     with lying_workers.nobody_spins(sim):
@@ -162,8 +162,8 @@ def go_on_to_the_end(plan: Plan, write: Callable[[Record], None]) -> tuple[Simul
     return sim, over
 
 
-def simulation(plan: Plan, trace: Callable[[Record], None] | None = None) -> Simulation:
-    work = Steps(lambda rank, rng: rng.uniform(0.5, 1.5), samples=plan.samples.__getitem__)
+def simulation(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) -> Simulation:
+    work = LocalSteps(lambda rank, rng: rng.uniform(0.5, 1.5), samples=plan.samples.__getitem__)
     leases = Leases(*plan.leased)
     return Simulation(
         plan.scheme,

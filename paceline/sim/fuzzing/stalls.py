@@ -16,7 +16,7 @@ from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
 from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.cluster.model import Cluster
-from paceline.sim.kernel.workload import Steps
+from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation
 
 STALL = 40.0
@@ -65,7 +65,7 @@ class StallRun:
         self.slow, self.left = slow, 0
         self.results = [0] * cluster.workers
         self.done: list[tuple[float, int, int]] = []
-        work = Steps(self._seconds, samples=samples.__getitem__)
+        work = LocalSteps(self._seconds, samples=samples.__getitem__)
         calm = replace(cluster, faults=(), hazards=None)
         self.sim = Simulation(scheme, Ghost(12), work, cluster=calm, seed=seed, trace=self._see, watched=False)
 

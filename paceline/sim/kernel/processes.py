@@ -8,13 +8,13 @@ from typing import Any
 
 from paceline.core.effects import Effect, Reply, Tell, Ticket
 from paceline.core.role import Role
-from paceline.sim.cluster.network import Card
+from paceline.sim.cluster.network import Nic
 from paceline.sim.cluster.step_times import Speed
 
 On = Callable[[float, int, Any], Iterable[Tell | Reply]]
 
 
-class Party:
+class SimulatedProcess:
     """One role at its place: its network card, its clock, and the Calls it has not answered yet.
 
     `skew_s` is what this party's clock shows at virtual time 0. `here`: it takes part; `hears`: its process lives, so
@@ -42,7 +42,7 @@ class Party:
     )
 
     def __init__(
-        self, name: str, role: Role, card: Card, skew_s: float, speed: Speed | None = None, incarnation: int = 0
+        self, name: str, role: Role, card: Nic, skew_s: float, speed: Speed | None = None, incarnation: int = 0
     ) -> None:
         self.name, self.incarnation = name, incarnation
         self.process = name, incarnation
@@ -55,14 +55,14 @@ class Party:
         self.here = self.hears = True
         self.sent = self.received = 0
         self.told_at = 0.0  # when the last news of who takes part reaches it
-        self.open: dict[int, list[Errand]] = {}  # by caller, oldest first
+        self.open: dict[int, list[PendingCall]] = {}  # by caller, oldest first
 
     @property
     def kind(self) -> str:
         """`worker`, `server`, ..."""
         return self.name.partition(" ")[0]
 
-    def admit(self, errand: Errand) -> None:
+    def admit(self, errand: PendingCall) -> None:
         """Open a Call. What an earlier life of the caller still waited for will never be asked for again."""
         rank = errand.life.rank
         calls = self.open.get(rank)
@@ -72,7 +72,7 @@ class Party:
             calls.append(errand)
 
 
-class Life:
+class Incarnation:
     """One incarnation of a worker: its running generator, until it ends, leaves or is restarted.
 
     `fresh`: it came late, and its local optimizer has no memory yet. `exchanges`: 1 if there was an exchange
@@ -92,7 +92,9 @@ class Life:
         "rng",
     )
 
-    def __init__(self, party: Party, incarnation: int, generator: Generator[Effect, Any, None], rng: Random) -> None:
+    def __init__(
+        self, party: SimulatedProcess, incarnation: int, generator: Generator[Effect, Any, None], rng: Random
+    ) -> None:
         self.rank = party.me
         self.incarnation = incarnation
         self.party = party
@@ -101,11 +103,11 @@ class Life:
         self.alive = True
         self.fresh = False
         self.exchanges = 0
-        self.awaited: Errand | None = None
+        self.awaited: PendingCall | None = None
         self.blocked_at = 0.0
 
     @property
-    def card(self) -> Card:
+    def card(self) -> Nic:
         return self.party.card
 
     def end(self) -> None:
@@ -113,7 +115,7 @@ class Life:
         self.generator.close()
 
 
-class Errand(Ticket):
+class PendingCall(Ticket):
     """A Call or Mean under way: the answers that came, one of each shard. `among`: who takes part in the Mean.
 
     `nbytes`: what this worker hands in to a Mean that workers carry; `gathered`: everybody gets that, and no sum of it.
@@ -136,7 +138,7 @@ class Errand(Ticket):
         "value",
     )
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: Incarnation) -> None:
         self.life = life
         self.among: tuple[int, ...] = ()
         self.parts: list[Any] | None = None
@@ -148,7 +150,7 @@ class Errand(Ticket):
         self.error: Exception | None = None
 
     @property
-    def card(self) -> Card:
+    def card(self) -> Nic:
         return self.life.party.card
 
     def has_answer_of(self, shard: int) -> bool:

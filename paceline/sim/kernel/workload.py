@@ -33,7 +33,7 @@ class Limit(Protocol):
         """How many mini-batches the work of worker `rank` has that was begun last."""
 
 
-class Lender(Protocol):
+class SimulatedLeaseSource(Protocol):
     """Hears what becomes of leased samples, which are the `data` of a result."""
 
     def settled(self, rank: int, fate: str, data: Data) -> None:
@@ -46,7 +46,7 @@ class Lender(Protocol):
         """The first server hears nothing more of that life; of what it heard, only `pending` may still be applied."""
 
 
-class Steps:
+class LocalSteps:
     """A workload made of functions.
 
     seconds: of one step of worker `rank` with a mini-batch of its own size; another size takes time in proportion.

@@ -21,7 +21,7 @@ from paceline.core.trace import Evaluated
 from paceline.live.party import EVALUATOR
 from paceline.live.protocol.control_messages import Hello
 from paceline.runtime.run_folder.evaluation_times import EvaluationTimes
-from paceline.runtime.run_folder.status_file import STATUS, Standing, read_status
+from paceline.runtime.run_folder.status_file import STATUS, StatusFile, read_status
 from tests.cli.conftest import refused_here
 from tests.launch.process_tree import all_gone, descendants, within
 
@@ -60,7 +60,7 @@ def told(capsys: Capture, *words: str, code: int = 0) -> str:
 def a_status(folder: Path, **changes: object) -> None:
     """Of a run that this process leads, but for `changes`."""
     folder.mkdir(exist_ok=True)
-    Standing(folder, "bsp").write("training")
+    StatusFile(folder, "bsp").write("training")
     status = msgspec.structs.replace(read_status(folder), **changes)
     (folder / STATUS).write_bytes(msgspec.json.encode(status))
 
@@ -91,10 +91,10 @@ def test_a_run_is_seen_heard_and_ended_in_order_with_all_its_processes(here: Pat
 STUBBORN = """
 import signal, sys, threading
 from pathlib import Path
-from paceline.runtime.run_folder.status_file import Standing
+from paceline.runtime.run_folder.status_file import StatusFile
 signal.signal(signal.SIGTERM, lambda *_: None)
 Path(sys.argv[1]).mkdir()
-Standing(Path(sys.argv[1]), "bsp").write("training")
+StatusFile(Path(sys.argv[1]), "bsp").write("training")
 while True:
     threading.Event().wait(60)
 """
@@ -226,7 +226,7 @@ def test_logs_come_by_party_in_order_and_the_last_lines_of_each(here: Path, caps
 def test_status_says_what_a_silent_evaluator_is_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    standing = Standing(tmp_path, "bsp", evaluations=EvaluationTimes(60.0, to_target=False))
+    standing = StatusFile(tmp_path, "bsp", evaluations=EvaluationTimes(60.0, to_target=False))
     standing.joined(EVALUATOR, Hello(address="a", pid=1, host="h", device=""))
 
     def line(at: float) -> str:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.codec import Codec, Memory, encoders, lookup, read
+from paceline.codec import Codec, ResidualMemory, encoders, lookup, read
 from paceline.core.errors import ConfigError
 
 GOLDEN = np.array([1, 0.6, -0.7, 0.2, 0.5, -0.5, 0.49, -2, 0, 0.3, 0.3, 0.3, -0.1, 0.1, -0.49, 0.75, 0.9], np.float32)
@@ -28,7 +28,7 @@ def decoded(codec: Codec, data: np.ndarray, length: int) -> np.ndarray:
     return out
 
 
-def encoded(codec: Codec, g: np.ndarray, memory: Memory | None = None) -> np.ndarray:
+def encoded(codec: Codec, g: np.ndarray, memory: ResidualMemory | None = None) -> np.ndarray:
     data = codec.encode(g, memory)
     assert data is not None
     return data
@@ -36,7 +36,7 @@ def encoded(codec: Codec, g: np.ndarray, memory: Memory | None = None) -> np.nda
 
 # ---- exactly MXNet's ---------------------------------------------------------------------------------------------
 def test_2bit_makes_the_bytes_that_mxnet_makes() -> None:
-    codec, memory = read("2bit(threshold=0.5)"), Memory.of(len(GOLDEN))
+    codec, memory = read("2bit(threshold=0.5)"), ResidualMemory.of(len(GOLDEN))
     assert codec is not None
     assert encoded(codec, GOLDEN, memory).tobytes().hex(" ") == "f8 e2 00 03 c0 00 00 00"
     assert encoded(codec, GOLDEN, memory).tobytes().hex(" ") == "f8 ee 3f 0b c0 00 00 00"
@@ -45,11 +45,11 @@ def test_2bit_makes_the_bytes_that_mxnet_makes() -> None:
 def test_1bit_makes_the_bytes_that_mxnet_makes() -> None:
     codec = read("1bit(threshold=0)")
     assert codec is not None
-    assert encoded(codec, GOLDEN, Memory.of(len(GOLDEN))).tobytes().hex(" ") == "da 75 80 00"
+    assert encoded(codec, GOLDEN, ResidualMemory.of(len(GOLDEN))).tobytes().hex(" ") == "da 75 80 00"
 
 
 def test_2bit_decodes_to_the_threshold_and_keeps_the_rest() -> None:
-    codec, memory = read("2bit(threshold=0.5)"), Memory.of(len(GOLDEN))
+    codec, memory = read("2bit(threshold=0.5)"), ResidualMemory.of(len(GOLDEN))
     assert codec is not None
     out = decoded(codec, encoded(codec, GOLDEN, memory), len(GOLDEN))
     assert out.tolist() == [0.5, 0.5, -0.5, 0, 0.5, -0.5, 0, -0.5, 0, 0, 0, 0, 0, 0, 0, 0.5, 0.5]
@@ -59,7 +59,7 @@ def test_2bit_decodes_to_the_threshold_and_keeps_the_rest() -> None:
 def test_1bit_decodes_to_one_and_minus_one_whatever_the_threshold() -> None:
     codec = read("1bit(threshold=0.6)")
     assert codec is not None
-    out = decoded(codec, encoded(codec, GOLDEN, Memory.of(len(GOLDEN))), len(GOLDEN))
+    out = decoded(codec, encoded(codec, GOLDEN, ResidualMemory.of(len(GOLDEN))), len(GOLDEN))
     assert out.tolist() == [1.0 if x > np.float32(0.6) else -1.0 for x in GOLDEN]
 
 
@@ -69,7 +69,7 @@ def test_1bit_decodes_to_one_and_minus_one_whatever_the_threshold() -> None:
 @given(data=st.data())
 def test_what_was_decoded_and_what_is_left_is_the_sum_of_all_gradients_exactly(name: str, data: st.DataObject) -> None:
     length, seed = data.draw(st.sampled_from((1, 4, 8, 17, 64, 200))), data.draw(st.integers(0, 1000))
-    codec, memory, random = small(name), Memory.of(length), np.random.default_rng(seed)
+    codec, memory, random = small(name), ResidualMemory.of(length), np.random.default_rng(seed)
     total, sent = np.zeros(length), np.zeros(length)
     for _ in range(3):
         # Halves, and a largest number of 127 times a power of two, so that every scale is exact.
@@ -89,7 +89,7 @@ def test_a_constant_gradient_arrives_in_the_long_run(name: str) -> None:
     if name == "2bit":
         codec = lookup(name)(threshold=2.0)
     g = np.linspace(-0.9, 0.9, length, dtype=np.float32)
-    memory, total, rounds = Memory.of(length), np.zeros(length), 2000
+    memory, total, rounds = ResidualMemory.of(length), np.zeros(length), 2000
     for _ in range(rounds):
         total += decoded(codec, encoded(codec, g, memory), length)
     assert np.abs(total / rounds - g).max() < 0.06
@@ -99,7 +99,7 @@ def test_a_constant_gradient_arrives_in_the_long_run(name: str) -> None:
 @pytest.mark.parametrize("name", encoders())
 @pytest.mark.parametrize("length", LENGTHS)
 def test_the_bytes_are_as_many_as_announced_and_decode_to_the_length(name: str, length: int) -> None:
-    codec, memory = lookup(name)(), Memory.of(length)
+    codec, memory = lookup(name)(), ResidualMemory.of(length)
     g = np.random.default_rng(length).standard_normal(length).astype(np.float32)
     for nth in range(3):
         data = encoded(codec, g, memory)
@@ -134,7 +134,7 @@ def test_int8_is_off_by_half_a_scale_at_most_whatever_other_blocks_hold() -> Non
 @pytest.mark.parametrize("magnitude", [1e-45, 1e-39, 1e-38, 3e38])
 def test_int8_stands_the_smallest_and_the_largest_numbers(magnitude: float) -> None:
     g = np.array([magnitude, -magnitude, 0, magnitude / 3], np.float32)
-    codec, memory = lookup("int8")(), Memory.of(4)
+    codec, memory = lookup("int8")(), ResidualMemory.of(4)
     out = decoded(codec, encoded(codec, g, memory), 4)
     assert np.abs(out - g).max() <= magnitude
 
@@ -158,7 +158,7 @@ def test_dgc_warms_up_from_a_quarter_to_its_ratio() -> None:
 
 def test_dgc_corrects_momentum_and_forgets_it_where_it_sent() -> None:
     """Algorithm 4 by hand: u <- m u + g, r <- r + u, both zero where sent."""
-    codec, memory = lookup("dgc")(ratio=0.25, momentum=0.5, warmup=0), Memory.of(4)
+    codec, memory = lookup("dgc")(ratio=0.25, momentum=0.5, warmup=0), ResidualMemory.of(4)
     g = np.array([4, 3, 0, 0], np.float32)
     sent = [decoded(codec, encoded(codec, g, memory), 4).tolist() for _ in range(2)]
     assert sent == [[4, 0, 0, 0], [0, 7.5, 0, 0]]
@@ -166,7 +166,7 @@ def test_dgc_corrects_momentum_and_forgets_it_where_it_sent() -> None:
 
 
 def test_randomk_sends_other_places_every_time_and_workers_send_the_same() -> None:
-    codec, one, other = lookup("randomk")(ratio=0.1), Memory.of(1000), Memory.of(1000)
+    codec, one, other = lookup("randomk")(ratio=0.1), ResidualMemory.of(1000), ResidualMemory.of(1000)
     g = np.arange(1, 1001, dtype=np.float32)
     first = decoded(codec, encoded(codec, g, one), 1000)
     second = decoded(codec, encoded(codec, g, one), 1000)
@@ -200,7 +200,7 @@ def test_a_place_outside_is_refused_before_anything_is_written(name: str) -> Non
 def test_a_codec_with_a_residual_does_not_take_what_is_not_finite(name: str, wild: float) -> None:
     g = np.ones(3000, np.float32)
     g[::2] = wild  # randomk sees only what it draws
-    assert lookup(name)().encode(g, Memory.of(len(g))) is None
+    assert lookup(name)().encode(g, ResidualMemory.of(len(g))) is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paceline.codec import Codec, Memory, read
+from paceline.codec import Codec, ResidualMemory, read
 from paceline.codec.pipeline.stage import Stage
 from paceline.core.message import INCREMENT
 from paceline.core.paramserver.gated_server import Push
@@ -64,7 +64,7 @@ def test_a_gpu_makes_the_bytes_that_mxnet_makes(text: str, golden: list[str]) ->
 @pytest.mark.parametrize("text", CODECS)
 @pytest.mark.parametrize("length", LENGTHS)
 def test_bytes_residuals_and_what_is_decoded_are_those_of_the_host(text: str, length: int) -> None:
-    codec, memory, r = codec_of(text), Memory.of(length), there(np.zeros(length, np.float32))
+    codec, memory, r = codec_of(text), ResidualMemory.of(length), there(np.zeros(length, np.float32))
     for seed in range(3):
         g = gradient(length, seed)
         data, made = codec.encode(g, memory), gpu.encode(codec, there(g), r)

@@ -11,7 +11,7 @@ import pytest
 from paceline.compat.esync.log_reader import esync_run
 from paceline.core.errors import PacelineError
 from paceline.core.trace import Evaluated, Span
-from paceline.observe.runs.run_folders import Run, find, groups
+from paceline.observe.runs.run_folders import RunFolder, find, groups
 
 STEP = {"check ready": 0.1, "get_batch": 0.2, "forward and backward": 1.0, "local update": 0.2}
 
@@ -37,7 +37,7 @@ def esync(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def the_run(path: Path) -> Run:
+def the_run(path: Path) -> RunFolder:
     run = esync_run(path)
     assert run is not None
     return run

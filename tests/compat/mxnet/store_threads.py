@@ -9,7 +9,7 @@ from typing import Any
 from paceline import schemes  # noqa: F401  enters the catalogue
 from paceline.compat.mxnet.distributed import DistributedStore
 from paceline.kvstore import KVStore
-from paceline.runtime.kvstore.store_spec import Store
+from paceline.runtime.kvstore.store_spec import StoreSpec
 from paceline.runtime.worker.single_process import sit_together
 
 
@@ -23,7 +23,7 @@ def run(
     **options: Any,
 ) -> list[Any]:
     """What `work` returns on each worker, by rank; raises what it raises on the first that fails."""
-    store = Store(type=type, **options)
+    store = StoreSpec(type=type, **options)
     store.check(workers, servers)
 
     def life(seat: Any, session: Any) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from paceline.core.collective import Outgoing, Part, Schedule
+from paceline.core.collective import OutgoingPiece, Schedule, ScheduleExecution
 
 
 class Numbers:
@@ -55,11 +55,14 @@ def average(schedule: Schedule, vectors: list[list[Any]], weights: list[Any], se
     rng, n = Random(seed), schedule.workers
     arithmetic = [Exact() for _ in range(n)]
     outs: list[list[Any]] = [[None] * len(v) for v in vectors]
-    parts = [Part(schedule, i, Numbers(vectors[i]), weights[i], Numbers(outs[i]), arithmetic[i]) for i in range(n)]
+    parts = [
+        ScheduleExecution(schedule, i, Numbers(vectors[i]), weights[i], Numbers(outs[i]), arithmetic[i])
+        for i in range(n)
+    ]
     under_way: list[tuple[int, Any]] = []
     sent = [0] * n
 
-    def post(src: int, outgoing: Iterable[Outgoing]) -> None:
+    def post(src: int, outgoing: Iterable[OutgoingPiece]) -> None:
         for message in outgoing:
             sent[src] += len(message.v)
             where = under_way if message.dst in begun else held[message.dst]

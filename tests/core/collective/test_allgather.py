@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from paceline.core.collective import PEERS, Fabric, Link, Path, Share, choose, cost_of, gathering_for
+from paceline.core.collective import PEERS, Fabric, GatheredShare, LinkCost, Path, choose, cost_of, gathering_for
 
 
 def hosts_of(name: str, n: int) -> tuple[tuple[int, ...], ...]:
@@ -30,7 +30,7 @@ def test_every_share_comes_to_every_member_once_from_one_that_had_it_before_the_
 def test_shares_that_are_passed_on_as_they_come_reach_all_in_any_order(name: str) -> None:
     n = 7
     gathering = gathering_for(name, n, hosts_of(name, n))
-    shares = [[Share(gathering, me, owner, owner, 1.0 + owner) for owner in range(n)] for me in range(n)]
+    shares = [[GatheredShare(gathering, me, owner, owner, 1.0 + owner) for owner in range(n)] for me in range(n)]
     way = [(me, owner, o) for me in range(n) for owner in range(n) if owner == me for o in shares[me][owner].begin()]
     while way:
         src, owner, o = way.pop()  # the last one first
@@ -43,7 +43,7 @@ def test_shares_that_are_passed_on_as_they_come_reach_all_in_any_order(name: str
 
 
 def test_a_share_that_comes_twice_or_from_elsewhere_is_refused() -> None:
-    share = Share(gathering_for("ring", 3), 0, 2)
+    share = GatheredShare(gathering_for("ring", 3), 0, 2)
     with pytest.raises(ValueError, match="member 1"):
         list(share.take(0, 1, "v", 1.0))
     list(share.take(0, 2, "v", 1.0))
@@ -65,5 +65,5 @@ def test_a_gathering_costs_the_shares_of_all_others() -> None:
     for name in ("ring", "pairwise", "butterfly"):
         assert cost_of(name, 4, path, gathered=True).seconds_per_byte == pytest.approx(3 / 4)
     assert cost_of("ring", 4, path, gathered=True).latency_s == 3
-    here = Fabric(("here",) * 4, within=Link(1e-4, 1e-9))
+    here = Fabric(("here",) * 4, within=LinkCost(1e-4, 1e-9))
     assert choose(here, 1000, gathered=True).name in PEERS

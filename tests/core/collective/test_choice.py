@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.core.collective import Fabric, Link, Path, choose, cost_of, groups, homes_of
+from paceline.core.collective import Fabric, LinkCost, Path, choose, cost_of, groups, homes_of
 from paceline.core.collective.choice import UNMEASURED
 
 ALPHA, BETA = 1e-4, 1e-9
-LINK = Link(ALPHA, BETA)
+LINK = LinkCost(ALPHA, BETA)
 
 
 def plain(a: int, b: int) -> Path:
@@ -48,13 +48,13 @@ def test_auto_takes_what_costs_least(workers: int, nbytes: int, servers: int, ta
 
 def test_over_slow_links_one_worker_speaks_for_its_host() -> None:
     homes = ("a", "b") * 3  # ranks alternate between the hosts, so a ring would cross in every hop
-    fabric = Fabric(homes, within=Link(1e-6, 1e-10), across=Link(1e-3, 1e-8))
+    fabric = Fabric(homes, within=LinkCost(1e-6, 1e-10), across=LinkCost(1e-3, 1e-8))
     assert choose(fabric, 4 * 10**7).name == "hierarchical"
     assert "on 2 hosts" in choose(fabric, 4 * 10**7).reason
 
 
 def test_links_that_nobody_measured_are_taken_for_ordinary_ones() -> None:
-    homes, fast = ("a", "a", "b", "b"), Link(1e-6, 1e-10)
+    homes, fast = ("a", "a", "b", "b"), LinkCost(1e-6, 1e-10)
     for nbytes in (10**3, 10**8):
         assert choose(Fabric(homes), nbytes) == choose(Fabric(homes, UNMEASURED, UNMEASURED), nbytes)
         assert choose(Fabric(homes, within=fast), nbytes) == choose(Fabric(homes, fast, UNMEASURED), nbytes)

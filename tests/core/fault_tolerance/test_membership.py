@@ -13,9 +13,9 @@ from paceline.core.fault_tolerance.membership import (
     Enter,
     Evict,
     Membership,
+    MembershipState,
     Patience,
     Refuse,
-    State,
 )
 
 
@@ -45,9 +45,9 @@ def test_a_burnt_life_is_refused_and_a_later_one_let_in() -> None:
     members = training("a", "b")
     members.lost(1.0, "b", 0, "silent")
     assert isinstance(members.hello(2.0, "b", 0)[0], Refuse)
-    assert members.state("b") is State.LOST
+    assert members.state("b") is MembershipState.LOST
     assert members.hello(2.0, "b", 1) == []
-    assert members.state("b") is State.JOINING
+    assert members.state("b") is MembershipState.JOINING
     assert members.lost(2.1, "b", 0, "an echo of the life before") == []
 
 
@@ -82,7 +82,7 @@ def test_one_that_dies_while_it_joins_is_nobodys_affair() -> None:
 def test_a_later_life_evicts_the_one_before() -> None:
     members = training("a", "b")
     assert members.hello(1.0, "b", 1) == [Evict("b", 0, 2, "came back", known=True)]
-    assert members.state("b") is State.JOINING
+    assert members.state("b") is MembershipState.JOINING
 
 
 def test_silence_is_death_after_its_time_and_not_before() -> None:
@@ -134,7 +134,7 @@ def test_one_that_makes_no_step_is_known_of_at_half_time() -> None:
     members.progressed(6.0, "b", 5, waits=True)
     assert members.half_stuck(6.0) == []
     assert members.half_stuck(6.1) == ["a"]
-    assert members.state("a") is State.TRAINING
+    assert members.state("a") is MembershipState.TRAINING
 
 
 def test_patience_without_end_calls_nobody_stuck() -> None:
@@ -149,7 +149,7 @@ def test_one_that_has_left_is_neither_silent_nor_stuck() -> None:
         members.heard(k / 10, "a")
         members.progressed(k / 10, "a", k, waits=False)
         assert members.tick(k / 10) == []
-    assert members.state("b") is State.LEFT
+    assert members.state("b") is MembershipState.LEFT
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -164,7 +164,7 @@ def test_whatever_happens_views_and_lives_only_grow_and_nobody_waits_for_the_dea
         match draw.randrange(6):
             case 0:
                 made = members.lost(now, who, draw.choice((lives[who], lives[who] - 1)), "reset")
-            case 1 if members.state(who) is State.LOST:
+            case 1 if members.state(who) is MembershipState.LOST:
                 lives[who] += 1
                 made = members.hello(now, who, lives[who])
             case 2:
@@ -190,4 +190,4 @@ def test_whatever_happens_views_and_lives_only_grow_and_nobody_waits_for_the_dea
         view = members.view
     for name in members.here():
         members.acknowledged(now, name, view)
-    assert all(members.state(name) is State.TRAINING for name in members.here())
+    assert all(members.state(name) is MembershipState.TRAINING for name in members.here())

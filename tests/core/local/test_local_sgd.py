@@ -12,14 +12,14 @@ import pytest
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.collective.mean_server import Averaged
 from paceline.core.effects import KEEP, RESET, Effect, Mean, Train, Trained
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.core.scheme import make
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 
 GOALS = np.array([[1.0, 0.0, 3.0], [5.0, 2.0, -1.0]])
 
 
-class Seen(Steps):
+class Seen(LocalSteps):
     """Notes what the optimizers were told to remember."""
 
     def __init__(self, momentum: float = 0.5, samples: Callable[[int], int] = lambda rank: 1 + 2 * rank) -> None:
@@ -79,7 +79,7 @@ def test_an_optimizer_without_memory_has_nothing_to_average() -> None:
 def effects_of(memory_length: int, kill_after: int | None) -> list[Effect]:
     """What a worker yields in one round, restarted after so many effects if at all."""
     scheme = make("localsgd", {"memory": "average"})
-    place = Place(me=0, workers=(0,), w=np.zeros(4), update=lambda w, g, samples: w)
+    place = RoleContext(me=0, workers=(0,), w=np.zeros(4), update=lambda w, g, samples: w)
     worker = scheme.Worker(scheme, place)
     seen: list[Effect] = []
     loop, answer = worker.run(), None

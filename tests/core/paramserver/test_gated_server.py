@@ -7,8 +7,8 @@ import pytest
 from paceline.core.effects import SERVERS, Call, Compute, Computed, Data, Train, Trained
 from paceline.core.paramserver.gated_server import ClockedServer, Pull, Push, Weights, among_others, settles, some
 from paceline.core.paramserver.gated_worker import ClockedWorker
-from paceline.core.paramserver.gradient_check import REJECT, GatePolicy
-from paceline.core.role import Place
+from paceline.core.paramserver.gradient_check import REJECT, GradientCheckPolicy
+from paceline.core.role import RoleContext
 from paceline.core.scheme import make, names
 from tests.role_driver import ByHand, server
 
@@ -21,7 +21,7 @@ class Pairs(ClockedServer):
 
 
 def test_the_worker_pulls_once_then_computes_and_pushes() -> None:
-    worker = ClockedWorker(None, Place(me=0, workers=(0,), w=None, update=lambda w, g, samples: w))
+    worker = ClockedWorker(None, RoleContext(me=0, workers=(0,), w=None, update=lambda w, g, samples: w))
     run = worker.run()
     assert next(run) == Call(SERVERS, Pull())
     assert run.send(Weights(w="w0", version=0)) == Compute("w0")
@@ -31,7 +31,7 @@ def test_the_worker_pulls_once_then_computes_and_pushes() -> None:
 
 
 def test_a_restarted_worker_goes_on_where_its_clock_was() -> None:
-    worker = ClockedWorker(None, Place(me=0, workers=(0,), w=None, update=lambda w, g, samples: w))
+    worker = ClockedWorker(None, RoleContext(me=0, workers=(0,), w=None, update=lambda w, g, samples: w))
     run = worker.run()
     run.send(None)
     for message in (Weights(w="w0", version=0), Computed("g", 1, 0.1), Weights(w="w1", version=1)):
@@ -46,7 +46,7 @@ def test_a_restarted_worker_goes_on_where_its_clock_was() -> None:
 @pytest.mark.parametrize("payload", ["gradient", "delta"])
 def test_weights_that_have_served_are_nobodys_until_the_next_answer(payload: str) -> None:
     scheme = make("asp", {"payload": payload})
-    worker = ClockedWorker(scheme, Place(me=0, workers=(0,), w=None, update=lambda w, g, samples: w))
+    worker = ClockedWorker(scheme, RoleContext(me=0, workers=(0,), w=None, update=lambda w, g, samples: w))
     run = worker.run()
     next(run)
     work = run.send(Weights(w=np.ones(1), version=0))
@@ -218,7 +218,9 @@ def test_samples_of_what_is_dropped_are_in_no_update() -> None:
 
 def test_samples_that_the_gate_refuses_are_told_as_such() -> None:
     heard = Heard()
-    gate = GatePolicy(mode=REJECT).gate(lambda v, w: float(np.linalg.norm(v)), 2, 0, lambda record: None, print)
+    gate = GradientCheckPolicy(mode=REJECT).gate(
+        lambda v, w: float(np.linalg.norm(v)), 2, 0, lambda record: None, print
+    )
     asp = server("asp", place={"settled": heard, "gate": gate})
     asp.push(0, clock=1, g=float("nan"), data=((0, 0, 8),))
     assert heard == [(0, "refused", ((0, 0, 8),))]
@@ -242,7 +244,7 @@ def test_what_is_done_is_saved_with_the_weights() -> None:
     bsp.push(1, clock=1, data=((0, 8, 12),))
     bsp.push(0, clock=2, data=((0, 4, 8),))  # waits for its round, and will be made again
     later = server("bsp")
-    later.role.restore(json.loads(json.dumps(bsp.role.tables())))
+    later.role.load_state_dict(json.loads(json.dumps(bsp.role.state_dict())))
     assert list(later.role.done) == [(0, 0, 4), (0, 8, 12)]
 
 
@@ -259,7 +261,7 @@ def went_back(me: int, clocks: dict[int, int]) -> ByHand:
     assert scheme.Server is not None
     shard = ByHand(scheme.Server, scheme, me=me)
     tables = {"version": 3, "clocks": list(clocks.items()), "seen": [], "shift": []}
-    shard.role.restore(among_others(tables))
+    shard.role.load_state_dict(among_others(tables))
     return shard
 
 

@@ -13,8 +13,8 @@ from paceline.core.effects import Reply
 from paceline.core.errors import ConfigError, Diverged
 from paceline.core.local.elastic_averaging import Replica
 from paceline.core.paramserver.gated_server import ClockedServer
-from paceline.core.paramserver.gradient_check import REFUSED_IN_A_ROW, GatePolicy, SliceGate
-from paceline.core.role import Place
+from paceline.core.paramserver.gradient_check import REFUSED_IN_A_ROW, GradientCheckPolicy, SliceGradientCheck
+from paceline.core.role import RoleContext
 from paceline.core.scheme import make, names
 from paceline.core.trace import Gated, Record
 from tests.role_driver import ByHand, server
@@ -22,8 +22,8 @@ from tests.role_driver import ByHand, server
 CLOCKED = [name for name in names() if issubclass(make(name, {}).Server or object, ClockedServer)]
 
 
-def gate(mode: str = "warn", workers: int = 2, note: Any = None, **policy: Any) -> SliceGate:
-    made = GatePolicy(mode=mode, **policy).gate(lambda v, onto: float(np.linalg.norm(v)), workers, 0, note)
+def gate(mode: str = "warn", workers: int = 2, note: Any = None, **policy: Any) -> SliceGradientCheck:
+    made = GradientCheckPolicy(mode=mode, **policy).gate(lambda v, onto: float(np.linalg.norm(v)), workers, 0, note)
     assert made is not None
     return made
 
@@ -81,7 +81,7 @@ def test_an_elastic_centre_does_not_feel_a_replica_that_is_no_number() -> None:
 
 def mean_server(workers: int = 3) -> MeanServer:
     everybody = tuple(range(workers))
-    place = Place(me=0, workers=everybody, w=None, update=lambda w, g, samples: w, gate=gate(workers=workers))
+    place = RoleContext(me=0, workers=everybody, w=None, update=lambda w, g, samples: w, gate=gate(workers=workers))
     return MeanServer(None, place)
 
 
@@ -164,7 +164,7 @@ def test_whoever_has_left_does_not_keep_the_others_from_diverging(box: str) -> N
     role.gone(2)
     for number in range(REFUSED_IN_A_ROW * 2 - 1):
         assert one.push(0.0, number % 2, np.array([math.nan])) is not None
-    list(role.role.came(0.0, 2))
+    list(role.role.on_worker_joined(0.0, 2))
     one.push(0.0, 0, np.array([math.nan]))  # worker 2 may still have numbers
     role.gone(2)
     with pytest.raises(Diverged, match=f"refused the last {REFUSED_IN_A_ROW * 2 + 1} "):
@@ -172,8 +172,8 @@ def test_whoever_has_left_does_not_keep_the_others_from_diverging(box: str) -> N
 
 
 def test_off_means_no_gate_and_a_factor_has_a_floor() -> None:
-    assert GatePolicy(mode="off").gate(lambda v, onto: abs(v), 1, 0, None) is None
+    assert GradientCheckPolicy(mode="off").gate(lambda v, onto: abs(v), 1, 0, None) is None
     with pytest.raises(ConfigError, match="above 1"):
-        GatePolicy(factor=1.0)
+        GradientCheckPolicy(factor=1.0)
     with pytest.raises(ConfigError, match="warn and reject"):
-        GatePolicy(mode="maybe")
+        GradientCheckPolicy(mode="maybe")

@@ -4,9 +4,9 @@ import pytest
 from paceline.core.effects import SERVERS, Call, Compute, Computed, Train, Trained
 from paceline.core.errors import ConfigError
 from paceline.core.paramserver.gated_server import Push, Weights
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.core.scheme import make
-from paceline.sim import Simulation, Steps, plain_sgd
+from paceline.sim import LocalSteps, Simulation, plain_sgd
 from tests.role_driver import ByHand, server
 
 GOAL = np.arange(6.0)
@@ -15,7 +15,7 @@ GOAL = np.arange(6.0)
 def asked(**parameters: object) -> tuple[object, object]:
     """What an ASP worker asks to be done with w = 3, and what it pushes when that gave 5 from 8 samples."""
     scheme = make("asp", dict(parameters))
-    worker = scheme.worker(1)(scheme, Place(me=0, workers=(0,), w=None, update=lambda w, g, samples: w))
+    worker = scheme.worker(1)(scheme, RoleContext(me=0, workers=(0,), w=None, update=lambda w, g, samples: w))
     run = worker.run()
     run.send(None)
     work = run.send(Weights(w=3.0, version=0))
@@ -60,7 +60,7 @@ def test_one_local_step_of_plain_sgd_is_the_gradient(servers: int) -> None:
     """So a round of deltas is a round of gradients, as long as a push is one step."""
 
     def model(steps: int, payload: str) -> np.ndarray:
-        work = Steps(lambda rank, rng: 1.0 + rank, lambda rank, w: (w - GOAL) * (1 + rank), lr=0.1)
+        work = LocalSteps(lambda rank, rng: 1.0 + rank, lambda rank, w: (w - GOAL) * (1 + rank), lr=0.1)
         scheme = make("bsp", {"payload": payload, "steps": steps})
         sgd = plain_sgd(0.1)
         return (
@@ -78,7 +78,7 @@ def test_workers_that_wait_for_one_another_have_no_elastic_weights() -> None:
 
 def test_a_restarted_worker_hands_the_very_same_push_over_again() -> None:
     scheme = make("asp", {})
-    worker = scheme.worker(1)(scheme, Place(me=0, workers=(0,), w=None, update=lambda w, g, samples: w))
+    worker = scheme.worker(1)(scheme, RoleContext(me=0, workers=(0,), w=None, update=lambda w, g, samples: w))
     run = worker.run()
     run.send(None)
     run.send(Weights(w=3.0, version=0))
@@ -93,7 +93,7 @@ def test_a_newcomer_goes_on_from_the_clock_of_the_slowest_whatever_it_counts_fro
         ssp.push(0, clock)
         ssp.push(1, clock)
     ssp.gone(1)
-    assert list(ssp.role.came(0.0, 1)) == []
+    assert list(ssp.role.on_worker_joined(0.0, 1)) == []
     assert set(ssp.push(1, clock=1)) == {1}
     assert ssp.role.clocks[1] == 4
     assert ssp.push(1, clock=1)[1].version == 7, "a repeat changes nothing"

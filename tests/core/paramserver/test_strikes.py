@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from paceline.core.paramserver.gradient_check import GatePolicy
+from paceline.core.paramserver.gradient_check import GradientCheckPolicy
 
 BAD, GOOD = math.nan, 1.0
 
@@ -15,7 +15,7 @@ BAD, GOOD = math.nan, 1.0
 def put_out(pushes: Iterable[tuple[int, float]], strikes: int = 10, mode: str = "warn") -> list[tuple[int, str]]:
     """Who was put out while these (rank, number) came, and why."""
     found: list[tuple[int, str]] = []
-    gate = GatePolicy(mode=mode, strikes=strikes).gate(
+    gate = GradientCheckPolicy(mode=mode, strikes=strikes).gate(
         lambda v, onto: float(np.linalg.norm(v)), 4, 0, None, lambda rank, why: found.append((rank, why))
     )
     assert gate is not None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from paceline.core.effects import Data, Piece
-from paceline.core.samples.sample_leases import APPLIED, LATE, REFUSED, Leases, Places, difference, joined
+from paceline.core.samples.sample_leases import APPLIED, LATE, REFUSED, Leases, SampleRanges, difference, joined
 
 N = 40
 
@@ -22,7 +22,7 @@ pieces = st.tuples(st.integers(0, 1), st.integers(0, 20), st.integers(1, 8)).map
 
 @given(st.lists(st.tuples(st.booleans(), pieces), max_size=30), pieces)
 def test_places_are_a_set(changes: list[tuple[bool, Piece]], asked: Piece) -> None:
-    found, plain = Places(), set[tuple[int, int]]()
+    found, plain = SampleRanges(), set[tuple[int, int]]()
     for adds, piece in changes:
         if adds:
             found.add(piece)

@@ -14,7 +14,7 @@ import paceline
 from paceline.core.adaptive.regrouping import Move
 from paceline.core.message import _types, scalar_fields
 from paceline.core.paramserver.gated_server import Push
-from paceline.core.phases.phase_end import Entered
+from paceline.core.phases.phase_end import PhaseEntered
 from paceline.core.validation import bounds
 from paceline.core.validation.bounds import PlanLimits, bounds_of
 from paceline.core.validation.message_checker import Checker
@@ -197,5 +197,5 @@ def test_a_clock_that_is_no_new_one_becomes_one_so_that_all_servers_have_the_sam
 
 def test_a_worker_that_enters_another_phase_counts_from_the_beginning() -> None:
     checker = Checker(dataclasses.replace(LIMITS, repeats=0))
-    said = [push(1), push(2), Entered(phase=1), push(1), push(2)]
+    said = [push(1), push(2), PhaseEntered(phase=1), push(1), push(2)]
     assert [checker.check(0, message) for message in said] == [None] * 5

@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 
 from paceline.core.errors import ConfigError
 from paceline.engine.data.partition import apportion
-from paceline.engine.data.partition_plan import KINDS, Redrawn, Shares, make_shares, parse_shares
+from paceline.engine.data.partition_plan import KINDS, PartitionPlan, Redrawn, make_shares, parse_shares
 
 WEIGHT = st.floats(0, 1e308, allow_subnormal=True)
 EPOCH = st.integers(0, 2**32 - 1)
 SEED = st.integers(-(2**63), 2**64)
 
 
-def assert_exact_cover(shares: Shares, n: int, workers: int, epoch: int) -> None:
+def assert_exact_cover(shares: PartitionPlan, n: int, workers: int, epoch: int) -> None:
     parts = [shares.indices(rank, epoch) for rank in range(workers)]
     assert [len(part) for part in parts] == [shares.size(rank) for rank in range(workers)]
     assert all(part.dtype == np.int64 for part in parts)
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(n))
 
 
-def sizes(shares: Shares, workers: int) -> list[int]:
+def sizes(shares: PartitionPlan, workers: int) -> list[int]:
     return [shares.size(rank) for rank in range(workers)]
 
 

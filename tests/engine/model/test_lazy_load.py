@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from paceline.core.errors import PeerLost, Stopped, TimedOut
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.model.lazy_load import fit
-from paceline.engine.vectors.chunked import Parts
+from paceline.engine.vectors.chunked import Chunks
 from paceline.engine.vectors.flat import Flat
 
 
@@ -42,14 +42,14 @@ def model() -> tuple[nn.Module, FlatModel]:
     return module, FlatModel(module)
 
 
-def arriving(flat: FlatModel, timeout_s: float = 5.0) -> tuple[Parts, Tensor]:
+def arriving(flat: FlatModel, timeout_s: float = 5.0) -> tuple[Chunks, Tensor]:
     """New weights for `flat`, a part for each parameter, none there; and their numbers."""
     numbers = torch.randn(len(flat), generator=torch.Generator().manual_seed(9))
     edges = list(itertools.accumulate((p.numel() for p in flat.parameters), initial=0))
-    return Parts(edges, what="weights", timeout_s=timeout_s, home=Flat(numbers)), numbers
+    return Chunks(edges, what="weights", timeout_s=timeout_s, home=Flat(numbers)), numbers
 
 
-def bring_all(parts: Parts) -> None:
+def bring_all(parts: Chunks) -> None:
     for part in range(len(parts.edges) - 1):
         parts.put(part)
 

@@ -10,14 +10,14 @@ import torch
 from torch import nn
 
 from paceline.core.errors import ConfigError
-from paceline.engine.optim.optimizers import Rule, make_rule
+from paceline.engine.optim.optimizers import ServerOptimizer, make_rule
 from paceline.engine.sparse.rows import Rows
 from paceline.engine.sparse.sparse_vector import SparseFlat
-from paceline.engine.sparse.table_layout import Place, Tables
+from paceline.engine.sparse.table_layout import Tables, TableSpan
 from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.flat import Flat
 
-WHERE = Tables(3 + 8 * 2, (Place(3, 8, 2),))
+WHERE = Tables(3 + 8 * 2, (TableSpan(3, 8, 2),))
 RECIPES = [
     OptimizerRecipe(name="sgd", lr=0.1),
     OptimizerRecipe(name="sgd", lr=0.1, momentum=0.9, weight_decay=0.01),
@@ -27,7 +27,7 @@ RECIPES = [
 ]
 
 
-def lazy(recipe: OptimizerRecipe) -> Rule:
+def lazy(recipe: OptimizerRecipe) -> ServerOptimizer:
     return make_rule(dataclasses.replace(recipe, lazy=True))
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from paceline.core.errors import ConfigError
 from paceline.engine.model.flat_model import FlatModel
-from paceline.engine.optim.optimizer_state import OptimizerMemory
+from paceline.engine.optim.optimizer_state import OptimizerState
 from paceline.engine.optim.optimizers import LocalOptimizer
 from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.flat import Flat
@@ -44,7 +44,7 @@ class Own:
         self.module = network()
         self.flat = FlatModel(self.module)
         self.optimizer = MAKERS[kind](self.module.parameters())
-        self.memory = OptimizerMemory(self.optimizer, self.flat.parameters)
+        self.memory = OptimizerState(self.optimizer, self.flat.parameters)
 
 
 @pytest.mark.parametrize("kind", MAKERS)
@@ -129,7 +129,7 @@ def test_parameters_that_are_not_trained_are_not_in_it() -> None:
     module[0].weight.requires_grad_(False)  # type: ignore[union-attr]
     flat = FlatModel(module)
     optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], 0.1, momentum=0.9)
-    memory = OptimizerMemory(optimizer, flat.parameters)
+    memory = OptimizerState(optimizer, flat.parameters)
     steps(module, optimizer, 2)
     shown = memory.show()
     assert shown is not None
@@ -141,13 +141,13 @@ def test_parameters_that_are_not_trained_are_not_in_it() -> None:
 
 def test_sgd_without_momentum_remembers_nothing() -> None:
     module = network()
-    memory = OptimizerMemory(torch.optim.SGD(module.parameters(), 0.1), list(module.parameters()))
+    memory = OptimizerState(torch.optim.SGD(module.parameters(), 0.1), list(module.parameters()))
     assert memory.show() is None
 
 
 def test_an_optimizer_with_a_memory_of_its_own_kind_is_refused_with_the_way_out() -> None:
     module = network()
-    memory = OptimizerMemory(torch.optim.RMSprop(module.parameters()), list(module.parameters()))
+    memory = OptimizerState(torch.optim.RMSprop(module.parameters()), list(module.parameters()))
     with pytest.raises(ConfigError, match="RMSprop remembers cannot be shown: use SGD, Adam, AdamW, LARS or LAMB"):
         memory.show()
 

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from paceline.core.spans import Spans, common, merged
 from paceline.engine.optim.lars_lamb import LAMB, LARS
-from paceline.engine.optim.optimizers import Rule, make_rule
+from paceline.engine.optim.optimizers import ServerOptimizer, make_rule
 from paceline.engine.optim.unused_parameters import ZeroTensors
 from paceline.engine.sparse.sparse_vector import SparseFlat
-from paceline.engine.sparse.table_layout import Place, Tables
+from paceline.engine.sparse.table_layout import Tables, TableSpan
 from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.checkpointing.slice_capture import load_rule, state_of_rule
@@ -109,7 +109,7 @@ def test_a_snapshot_of_it_goes_on_as_it_does(name: str) -> None:
     steps = draws(2, 12)
     for g, used in steps[:6]:
         flat = rule(flat, Flat.copy_of(g), 1, unused_by(used))
-    again: Rule = make_rule(RECIPES[name], tensors=LENGTHS)
+    again: ServerOptimizer = make_rule(RECIPES[name], tensors=LENGTHS)
     numbers, vectors = state_of_rule(rule, len(flat))
     load_rule(again, numbers, {key: v.value() for key, v in vectors.items()})
     other = flat
@@ -136,7 +136,7 @@ def test_a_rule_that_is_told_nothing_takes_zeros_throughout_for_unused() -> None
 
 def test_lazy_rules_find_it_among_what_is_in_no_table() -> None:
     recipe = dataclasses.replace(RECIPES["adamw"], lazy=True)
-    where = Tables(28, (Place(7, 3, 5),))  # a table between two dense runs
+    where = Tables(28, (TableSpan(7, 3, 5),))  # a table between two dense runs
     w = SparseFlat.weights(Flat.copy_of(torch.ones(28)), where)
     dense = torch.ones(28)
     dense[2:4] = dense[22:25] = 0

@@ -15,10 +15,10 @@ from paceline.core.vector import Vector, cut
 from paceline.engine.sparse.persistent_table import PersistentTable
 from paceline.engine.sparse.rows import Rows
 from paceline.engine.sparse.sparse_vector import SparseFlat
-from paceline.engine.sparse.table_layout import Place, Tables
+from paceline.engine.sparse.table_layout import Tables, TableSpan
 from paceline.engine.vectors.flat import Flat, FlatMemory
 
-TABLES = Tables(3 + 5 * 2 + 4 + 6 * 3, (Place(3, 5, 2), Place(17, 6, 3)))  # dense: 3 in front, 4 between
+TABLES = Tables(3 + 5 * 2 + 4 + 6 * 3, (TableSpan(3, 5, 2), TableSpan(17, 6, 3)))  # dense: 3 in front, 4 between
 
 
 def sparse(where: Tables, rows: list[list[int]], seed: int) -> SparseFlat:
@@ -44,7 +44,7 @@ def dense(v: Any) -> Flat:
 def places_of_tables(draw: st.DrawFn) -> Tables:
     at, places = 0, []
     for _ in range(draw(st.integers(1, 3))):
-        place = Place(at + draw(st.integers(0, 3)), draw(st.integers(1, 5)), draw(st.integers(1, 4)))
+        place = TableSpan(at + draw(st.integers(0, 3)), draw(st.integers(1, 5)), draw(st.integers(1, 4)))
         places.append(place)
         at = place.stop
     return Tables(at + draw(st.integers(0, 3)), tuple(places))
@@ -134,7 +134,7 @@ def test_vectors_of_unequal_length_do_not_go_together() -> None:
 
 
 def test_tables_that_overlap_or_stick_out_are_refused() -> None:
-    for places in ((Place(0, 2, 2), Place(3, 1, 1)), (Place(8, 2, 2),), (Place(0, 0, 2),)):
+    for places in ((TableSpan(0, 2, 2), TableSpan(3, 1, 1)), (TableSpan(8, 2, 2),), (TableSpan(0, 0, 2),)):
         with pytest.raises(ValueError, match="no tables"):
             Tables(10, places)
 

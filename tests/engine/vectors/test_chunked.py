@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.core.errors import PeerLost, TimedOut
-from paceline.engine.vectors.chunked import Parts, Rope, RopeMemory, rope_of
+from paceline.engine.vectors.chunked import ChunkedVector, Chunks, RopeMemory, rope_of
 from paceline.engine.vectors.flat import Flat, FlatMemory
 
 LENGTHS = st.lists(st.integers(0, 6), min_size=1, max_size=6).filter(any)
@@ -25,7 +25,7 @@ def edges_of(lengths: list[int]) -> list[int]:
     return [sum(lengths[:i]) for i in range(len(lengths) + 1)]
 
 
-def scattered(lengths: list[int], scale: float = 1.0) -> tuple[Rope, torch.Tensor]:
+def scattered(lengths: list[int], scale: float = 1.0) -> tuple[ChunkedVector, torch.Tensor]:
     """A rope of parts that lie nowhere near one another, and its numbers."""
     whole = numbers(sum(lengths))
     parts = [Flat.wrap(part.clone() / scale) * scale for part in torch.split(whole, lengths)]
@@ -67,10 +67,10 @@ def test_parts_side_by_side_are_a_view() -> None:
     whole = numbers(10)
     memory = RopeMemory()
     for joined in (memory.join([Flat(whole[:4]), Flat(whole[4:])]), memory.join([Flat(whole)])):
-        assert not isinstance(joined, Rope)
+        assert not isinstance(joined, ChunkedVector)
         assert joined.tensor.data_ptr() == whole.data_ptr()
     apart = memory.join([Flat(whole[:4]), Flat(whole[5:])])
-    assert isinstance(apart, Rope)
+    assert isinstance(apart, ChunkedVector)
     assert apart.there
 
 
@@ -81,7 +81,7 @@ def test_the_scattered_parts_are_let_go_of_once_they_are_joined() -> None:
 
 def test_a_reader_waits_for_what_it_reads_and_for_nothing_else() -> None:
     home = Flat(numbers(9))
-    parts = Parts([0, 3, 6, 9], what="weights", timeout_s=0.02, home=home)
+    parts = Chunks([0, 3, 6, 9], what="weights", timeout_s=0.02, home=home)
     v = parts.vector * 2.0
     parts.put(1)
     assert (v[3:6].there, v[4:5].there, v[2:6].there, v[0:0].there, v.there) == (True, True, False, True, False)
@@ -92,7 +92,7 @@ def test_a_reader_waits_for_what_it_reads_and_for_nothing_else() -> None:
 
 
 def test_size_device_scale_and_slices_are_known_before_anything_is_there() -> None:
-    v = Parts([0, 3, 9], timeout_s=0.0).vector
+    v = Chunks([0, 3, 9], timeout_s=0.0).vector
     assert (len(v), v.nbytes, (v * 2.0)[1:4].scale, len(v[1:4]), v.device.type) == (9, 36, 2.0, 3, "cpu")
     assert v.same_as(v[:])
     assert not v.same_as(v[1:])
@@ -101,7 +101,7 @@ def test_size_device_scale_and_slices_are_known_before_anything_is_there() -> No
 
 
 def test_whoever_asked_hears_once_when_its_range_is_there() -> None:
-    parts = Parts([0, 2, 2, 4, 6], home=Flat(numbers(6)))
+    parts = Chunks([0, 2, 2, 4, 6], home=Flat(numbers(6)))
     v, heard = parts.vector, []
     v[1:4].when(lambda: heard.append("middle"))
     v.when(lambda: heard.append("all"))
@@ -118,7 +118,7 @@ def test_whoever_asked_hears_once_when_its_range_is_there() -> None:
 
 
 def test_what_fails_wakes_those_who_wait_and_leaves_what_is_there() -> None:
-    parts = Parts([0, 2, 4], home=Flat(numbers(4)))
+    parts = Chunks([0, 2, 4], home=Flat(numbers(4)))
     parts.put(0)
     v, told = parts.vector, []
     v.when(lambda: told.append("never"))
@@ -132,7 +132,7 @@ def test_what_fails_wakes_those_who_wait_and_leaves_what_is_there() -> None:
 
 
 def test_a_part_of_another_length_or_brought_twice_is_refused() -> None:
-    parts = Parts([0, 2, 4], what="weights")
+    parts = Chunks([0, 2, 4], what="weights")
     parts.put(0, Flat(numbers(2)))
     with pytest.raises(ValueError, match="there already"):
         parts.put(0, Flat(numbers(2)))
@@ -143,7 +143,7 @@ def test_a_part_of_another_length_or_brought_twice_is_refused() -> None:
 def test_many_threads_read_while_one_brings() -> None:
     count, rng = 40, random.Random(7)
     whole = numbers(10 * count)
-    parts = Parts(list(range(0, 10 * count + 1, 10)), timeout_s=10.0)
+    parts = Chunks(list(range(0, 10 * count + 1, 10)), timeout_s=10.0)
     results: list[torch.Tensor] = []
 
     def read() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from paceline.core.vector import Vector, cut
 from paceline.engine.vectors import buffer_pool as pools
-from paceline.engine.vectors.buffer_pool import Loan, Pool
+from paceline.engine.vectors.buffer_pool import BufferRef, Pool
 from paceline.engine.vectors.flat import Flat, FlatMemory
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -236,7 +236,7 @@ def test_a_buffer_in_a_cycle_comes_back_when_the_cycle_is_collected(host: Pool) 
 def test_a_loan_ends_when_the_last_tensor_over_it_is_gone() -> None:
     came_back: list[torch.Tensor] = []
     buffer = torch.zeros(4)
-    tensor = Loan(buffer, came_back.append).tensor()
+    tensor = BufferRef(buffer, came_back.append).tensor()
     assert tensor.data_ptr() == buffer.data_ptr()
     view = tensor[1:]
     del tensor
@@ -315,7 +315,7 @@ def test_a_vector_on_a_gpu_travels_by_page_locked_memory_and_comes_back() -> Non
 def test_a_loan_of_gpu_memory_ends_when_the_last_tensor_over_it_is_gone() -> None:
     came_back: list[torch.Tensor] = []
     buffer = torch.zeros(4, device="cuda")
-    tensor = Loan(buffer, came_back.append).tensor()
+    tensor = BufferRef(buffer, came_back.append).tensor()
     assert tensor.data_ptr() == buffer.data_ptr()
     view = tensor[1:]
     del tensor

@@ -12,8 +12,8 @@ import torch
 
 import paceline.schemes  # noqa: F401  enters the catalogue
 from paceline.core.paramserver.gated_server import Push
-from paceline.core.paramserver.gradient_check import GatePolicy
-from paceline.core.role import Place
+from paceline.core.paramserver.gradient_check import GradientCheckPolicy
+from paceline.core.role import RoleContext
 from paceline.core.scheme import make
 from paceline.engine.optim.optimizers import make_rule
 from paceline.engine.specs import OptimizerRecipe
@@ -47,8 +47,8 @@ def weights(scheme: str, how: Callable[[Any, Any], float] | None, workers: int, 
     """After each push, on a server whose gate measures by `how`; with some pushes that are refused."""
     box = make(scheme, {}).server(1)
     assert box is not None
-    gate = GatePolicy().gate(how, workers, 0, None) if how else None
-    place = Place(
+    gate = GradientCheckPolicy().gate(how, workers, 0, None) if how else None
+    place = RoleContext(
         me=0,
         workers=tuple(range(workers)),
         w=random(0),

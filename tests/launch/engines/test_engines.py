@@ -14,7 +14,7 @@ import pytest
 
 from paceline.cli.main import main
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.launch.engines.callback_agents import TICKET, Starter, called, listening_address, placed_on
+from paceline.launch.engines.callback_agents import TICKET, EngineCommand, called, listening_address, placed_on
 from paceline.launch.engines.mpi import Mpi, write_hostfile
 from paceline.launch.engines.ray import Lives, configured
 from paceline.launch.engines.sge import GridEngine
@@ -223,7 +223,7 @@ def test_a_cancel_that_hangs_or_is_not_there_keeps_no_command_running(
     engine = Here(program="import threading; threading.Event().wait(1000)")
     for cancel in (["sleep", "1000"], [str(tmp_path / "qdel")]):
         monkeypatch.setattr(Here, "cancel", lambda self, cancel=cancel: cancel)
-        starter = Starter(engine, engine.command(1, AGENT))
+        starter = EngineCommand(engine, engine.command(1, AGENT))
         starter.close()
         assert "ended with -15" in starter.why()
 

@@ -23,20 +23,22 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.external import follower, rendezvous
 from paceline.launch.external import leader as leading
-from paceline.launch.external.detect import Hand
-from paceline.launch.external.follower import Place, come
-from paceline.launch.external.leader import HandCrew
+from paceline.launch.external.detect import ExternalProcess
+from paceline.launch.external.follower import Assignment, come
+from paceline.launch.external.leader import ExternalLauncher
 from paceline.launch.remote import protocol
 from paceline.launch.remote.agent import hello
-from paceline.launch.remote.callback_listener import Door, call, enter, ticket_from
-from paceline.launch.remote.protocol import Lines, Request
+from paceline.launch.remote.callback_listener import CallbackListener, call, enter, ticket_from
+from paceline.launch.remote.protocol import MessageStream, Request
 from paceline.live.party import Party
 from paceline.live.protocol import frames
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.process_spec import ProcessSpec
 from tests.launch.process_tree import LIGHT, within
 
 SECRET = "0123456789abcdef" * 4
-WORKER = Hand(starter="mxnet", kind="worker", number=-1, workers=2, servers=1, host="127.0.0.1", port=0, job="mxnet-0")
+WORKER = ExternalProcess(
+    starter="mxnet", kind="worker", number=-1, workers=2, servers=1, host="127.0.0.1", port=0, job="mxnet-0"
+)
 SCRIPT = f"""{LIGHT}
 import torch, paceline
 from torch import nn
@@ -59,20 +61,20 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def crew(alone: Path) -> Iterator[HandCrew]:
+def crew(alone: Path) -> Iterator[ExternalLauncher]:
     """Of who leads, who waits behind an open door."""
-    door = Door("127.0.0.1")
+    door = CallbackListener("127.0.0.1")
     door.write_ticket(rendezvous.ticket_of(WORKER))
-    crew = HandCrew(door, dataclasses.replace(WORKER, own_servers=False), None)
+    crew = ExternalLauncher(door, dataclasses.replace(WORKER, own_servers=False), None)
     yield crew
     crew.end(0.0)
 
 
-def seat(party: str, life: int = 0) -> Seat:
-    return Seat(party=party, workers=2, servers=1, coordinator="127.0.0.1:1", token="t", incarnation=life)
+def seat(party: str, life: int = 0) -> ProcessSpec:
+    return ProcessSpec(party=party, workers=2, servers=1, coordinator="127.0.0.1:1", token="t", incarnation=life)
 
 
-def test_seats_go_to_who_asks_for_that_number_or_to_the_first_who_asks_for_none(crew: HandCrew) -> None:
+def test_seats_go_to_who_asks_for_that_number_or_to_the_first_who_asks_for_none(crew: ExternalLauncher) -> None:
     for party in ("server 0", "worker 0", "worker 1"):
         crew.start(Config(), seat(party))
     second = come(dataclasses.replace(WORKER, number=1, slot=3))
@@ -83,8 +85,8 @@ def test_seats_go_to_who_asks_for_that_number_or_to_the_first_who_asks_for_none(
         place.close()
 
 
-def test_who_comes_first_waits_for_a_seat_and_who_is_gone_is_missed_and_comes_back(crew: HandCrew) -> None:
-    places: list[Place] = []
+def test_who_comes_first_waits_for_a_seat_and_who_is_gone_is_missed_and_comes_back(crew: ExternalLauncher) -> None:
+    places: list[Assignment] = []
     early = threading.Thread(target=lambda: places.append(come(WORKER)))
     early.start()
     crew.start(Config(), seat("worker 0"))
@@ -100,43 +102,43 @@ def test_who_comes_first_waits_for_a_seat_and_who_is_gone_is_missed_and_comes_ba
     assert crew.ended.get(timeout=10).why == ""
 
 
-def test_a_script_that_ends_with_a_bad_exit_code_is_told_with_it(crew: HandCrew) -> None:
+def test_a_script_that_ends_with_a_bad_exit_code_is_told_with_it(crew: ExternalLauncher) -> None:
     crew.start(Config(), seat("worker 1"))
     come(WORKER).leave(3)
     why = crew.ended.get(timeout=10).why
     assert why == f"worker 1 ({os.uname().nodename}, pid {os.getpid()}) ended with exit code 3"
 
 
-def caller(number: int) -> Lines[Request]:
+def caller(number: int) -> MessageStream[Request]:
     """A worker that has called, and waits for its seat."""
     said = msgspec.structs.replace(hello(), kind="worker", task=number)
     return enter(rendezvous.ticket_of(WORKER), lambda: said)[0]
 
 
 @pytest.mark.parametrize("number", [-1, 0])
-def test_a_seat_is_not_given_to_who_has_gone_while_waiting(crew: HandCrew, number: int) -> None:
+def test_a_seat_is_not_given_to_who_has_gone_while_waiting(crew: ExternalLauncher, number: int) -> None:
     gone = caller(number)
     assert within(30, lambda: len(crew._callers) == 1)
-    gone.say(protocol.Beat())
+    gone.say(protocol.AgentBeat())
     gone.close()
     assert gone.hear() is None
     there = caller(number)
     crew.start(Config(), seat("worker 0"))
-    assert isinstance(there.hear(20), protocol.Start)
+    assert isinstance(there.hear(20), protocol.StartProcess)
     protocol.hang_up(there)
 
 
-def test_who_is_started_again_takes_the_place_of_who_waited_under_its_number(crew: HandCrew) -> None:
+def test_who_is_started_again_takes_the_place_of_who_waited_under_its_number(crew: ExternalLauncher) -> None:
     first = caller(1)
     assert within(30, lambda: len(crew._callers) == 1)
     again = caller(1)
     assert first.hear(20) is None
     crew.start(Config(), seat("worker 1"))
-    assert isinstance(again.hear(20), protocol.Start)
+    assert isinstance(again.hear(20), protocol.StartProcess)
     protocol.hang_up(again)
 
 
-def test_callers_without_numbers_get_seats_in_the_order_in_which_they_came(crew: HandCrew) -> None:
+def test_callers_without_numbers_get_seats_in_the_order_in_which_they_came(crew: ExternalLauncher) -> None:
     first = caller(-1)
     assert within(30, lambda: len(crew._callers) == 1)
     second = caller(-1)
@@ -144,7 +146,7 @@ def test_callers_without_numbers_get_seats_in_the_order_in_which_they_came(crew:
     for number in (0, 1):
         crew.start(Config(), seat(f"worker {number}"))
     told = [lines.hear(20) for lines in (first, second)]
-    assert [Seat.from_json(start.seat).party for start in told if isinstance(start, protocol.Start)] == [
+    assert [ProcessSpec.from_json(start.seat).party for start in told if isinstance(start, protocol.StartProcess)] == [
         "worker 0",
         "worker 1",
     ]
@@ -162,7 +164,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("what", OTHERS)
 def test_who_cannot_take_part_hears_why_with_the_way_out_and_its_seat_waits_for_one_that_fits(
-    what: str, crew: HandCrew, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    what: str, crew: ExternalLauncher, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     value, says = OTHERS[what]
     says = says.replace("HERE", socket.gethostname())
@@ -188,22 +190,22 @@ def test_the_data_of_scripts_are_not_ours_to_load() -> None:
             assert not workers, "they are on hosts of their own, with devices of their own"
             return 1437
 
-    door = Door("127.0.0.1")
+    door = CallbackListener("127.0.0.1")
     local: Any = Local()
-    assert HandCrew(door, WORKER, local).prepare(Config()) == 1
-    assert HandCrew(door, WORKER, local, trains=True).prepare(Config()) == 1437
+    assert ExternalLauncher(door, WORKER, local).prepare(Config()) == 1
+    assert ExternalLauncher(door, WORKER, local, trains=True).prepare(Config()) == 1437
     door.close()
 
 
 def test_who_waits_for_a_seat_too_long_is_told_so_and_not_that_the_run_is_over(
-    crew: HandCrew, monkeypatch: pytest.MonkeyPatch
+    crew: ExternalLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follower, "CALLING_SECONDS", 0.2)
     with pytest.raises(PacelineError, match=r"waited 1 s for a seat as worker at 127.0.0.1, port 0: all are taken"):
         come(WORKER, prepare_s=0.4)
 
 
-def test_when_the_run_is_over_whoever_waits_for_a_seat_hears_it(crew: HandCrew) -> None:
+def test_when_the_run_is_over_whoever_waits_for_a_seat_hears_it(crew: ExternalLauncher) -> None:
     failures: list[str] = []
 
     def late() -> None:
@@ -223,7 +225,7 @@ def test_when_the_run_is_over_whoever_waits_for_a_seat_hears_it(crew: HandCrew) 
 
 
 def test_whoever_has_the_token_finds_the_door_and_nobody_else_does() -> None:
-    door = Door("127.0.0.1", secret=SECRET)
+    door = CallbackListener("127.0.0.1", secret=SECRET)
     port = int(door.ticket.split('"port": ')[1].split(",")[0])
     stream, key, address = call(ticket_from(SECRET, "127.0.0.1", port))
     assert (key.token in door.ticket, SECRET in door.ticket, address) == (True, False, "127.0.0.1")
@@ -305,9 +307,11 @@ def test_who_leads_listens_where_it_is_told_and_not_where_nobody_else_calls(monk
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
 def test_a_job_of_mpich_is_named_by_its_proxy_whatever_shell_is_between() -> None:
-    report = "from paceline.launch.external import rendezvous; from paceline.launch.external.detect import Hand; "
-    report += "print(rendezvous.with_job(Hand(starter='mpich', kind='worker', number=0, workers=2, servers=1, host='', "
-    report += "port=0, job='mpich')).job)"
+    report = (
+        "from paceline.launch.external import rendezvous; from paceline.launch.external.detect import ExternalProcess; "
+    )
+    report += "own = ExternalProcess(starter='mpich', kind='worker', number=0, workers=2, servers=1, host='', port=0, "
+    report += "job='mpich'); print(rendezvous.with_job(own).job)"
     rank = {**os.environ, "PMI_RANK": "0"}
     said = subprocess.check_output(["sh", "-c", '"$@"; exit', "sh", sys.executable, "-c", report], env=rank, text=True)
     assert said == f"mpich-{os.getpid()}\n"

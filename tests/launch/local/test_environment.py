@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from paceline.config import CARRIERS
 from paceline.core.errors import ConfigError
 from paceline.launch.local.environment import PREFIX, environment_of, seat_from
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.process_spec import ProcessSpec
 
 TOKEN = "a token"
 
@@ -21,7 +21,9 @@ TOKEN = "a token"
 def environment(tmp_path: Path) -> dict[str, str]:
     token = tmp_path / "token"
     token.write_text(TOKEN + "\n")
-    return environment_of(Seat(party="worker 2", workers=4, servers=1, coordinator="127.0.0.1:5", token=TOKEN), token)
+    return environment_of(
+        ProcessSpec(party="worker 2", workers=4, servers=1, coordinator="127.0.0.1:5", token=TOKEN), token
+    )
 
 
 @given(
@@ -45,7 +47,7 @@ def test_a_seat_comes_back_as_it_was(
 ) -> None:
     token = tmp_path_factory.getbasetemp() / "token"
     token.write_text(TOKEN)
-    seat = Seat(
+    seat = ProcessSpec(
         party=f"worker {rank}",
         workers=rank + 1 + others,
         servers=servers,

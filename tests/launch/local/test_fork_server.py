@@ -20,7 +20,7 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.engine.data.remote import TIMEOUT_S
 from paceline.launch.local.launcher import COMPILE_SECONDS, LocalHost, death, last_words, prepare_seconds
 from paceline.runtime.spec import devices
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.process_spec import ProcessSpec
 from tests.launch.process_tree import alive, all_gone, comm, descendants, stat, within
 
 pytestmark = pytest.mark.skipif(not Path("/proc/1/stat").exists(), reason="reads /proc")
@@ -62,9 +62,9 @@ def listener() -> Iterator[socket.socket]:
         yield sock
 
 
-def seat_at(listener: socket.socket, party: str = "worker 0") -> Seat:
+def seat_at(listener: socket.socket, party: str = "worker 0") -> ProcessSpec:
     host, port = listener.getsockname()
-    return Seat(party=party, workers=1, servers=0, coordinator=f"{host}:{port}", token="t")
+    return ProcessSpec(party=party, workers=1, servers=0, coordinator=f"{host}:{port}", token="t")
 
 
 def pid_of(host: LocalHost, party: str) -> int:
@@ -139,11 +139,11 @@ def test_when_the_owner_is_gone_so_are_all(listener: socket.socket, tmp_path: Pa
     script = f"""
 import threading
 from pathlib import Path
-from tests.launch.local.test_fork_server import config_for, Seat, LocalHost
+from tests.launch.local.test_fork_server import config_for, ProcessSpec, LocalHost
 host = LocalHost()
 crew = host.crew()
 crew.prepare(config_for(Path({str(tmp_path)!r})))
-crew.start(config_for(Path({str(tmp_path)!r})), Seat.from_json({seat_at(listener).to_json()!r}))
+crew.start(config_for(Path({str(tmp_path)!r})), ProcessSpec.from_json({seat_at(listener).to_json()!r}))
 print("up", flush=True)
 threading.Event().wait()
 """

@@ -20,10 +20,10 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.remote import callback_listener as doors
 from paceline.launch.remote import protocol
 from paceline.launch.remote.agent import hello
-from paceline.launch.remote.callback_listener import Door, enter
+from paceline.launch.remote.callback_listener import CallbackListener, enter
 from paceline.launch.remote.launcher import RemoteHost
-from paceline.launch.remote.protocol import Event, Lines, SocketStream
-from paceline.runtime.spec.process_spec import Seat
+from paceline.launch.remote.protocol import Event, MessageStream, SocketStream
+from paceline.runtime.spec.process_spec import ProcessSpec
 from tests.launch.process_tree import all_gone, descendants
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
@@ -36,18 +36,20 @@ class Led:
 
     def __init__(self, ours: socket.socket, process: subprocess.Popen[bytes]) -> None:
         self.process = process
-        self.host = RemoteHost("h", Lines(SocketStream(ours), Event))
+        self.host = RemoteHost("h", MessageStream(SocketStream(ours), Event))
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.host.follow(self.events.put)
         self.hello = self.host.answer()
 
     def start(self, *command: str, keys: dict[str, str] | None = None, **environment: str) -> None:
         """One worker that is this command."""
-        self.host.ask(protocol.Begin(environment={}, by_role={"worker": environment}, command=list(command), bind=""))
+        self.host.ask(
+            protocol.BeginRun(environment={}, by_role={"worker": environment}, command=list(command), bind="")
+        )
         assert isinstance(self.host.answer(), protocol.Begun)
-        seat = Seat(party="worker 0", workers=1, servers=1, coordinator="127.0.0.1:1", token="sesame")
+        seat = ProcessSpec(party="worker 0", workers=1, servers=1, coordinator="127.0.0.1:1", token="sesame")
         values = configuration.to_dict(configuration.build({"run": {"out": "runs/here"}}))
-        self.host.ask(protocol.Start(config=values, seat=seat.to_json(), keys=keys or {}))
+        self.host.ask(protocol.StartProcess(config=values, seat=seat.to_json(), keys=keys or {}))
 
     def hears(self) -> Event:
         return self.events.get(timeout=60)
@@ -80,7 +82,7 @@ def test_a_command_gets_its_seat_and_its_keys_by_the_lines_and_nothing_of_them_i
     assert said[0] == "0 blue"
     assert said[1] == "sesameurn:1"
     assert said[2].startswith("drwx------")
-    assert event == protocol.Ended(party="worker 0", why="")
+    assert event == protocol.AgentProcessEnded(party="worker 0", why="")
 
 
 def test_what_it_started_ends_when_its_owner_goes(led: Callable[[], Led]) -> None:
@@ -102,7 +104,7 @@ def test_what_it_started_ends_when_it_is_killed(led: Callable[[], Led]) -> None:
     agent.process.send_signal(signal.SIGKILL)
     agent.process.wait(20)
     assert all_gone(family)
-    assert agent.hears() == protocol.Over()  # its host knows that nobody is there any more
+    assert agent.hears() == protocol.RunOver()  # its host knows that nobody is there any more
     assert not agent.host.alive
 
 
@@ -111,7 +113,7 @@ def test_an_end_is_told_with_its_cause(led: Callable[[], Led]) -> None:
     agent.start("sh", "-c", "echo no such file; exit 3")
     agent.hears()
     ended = agent.hears()
-    assert isinstance(ended, protocol.Ended)
+    assert isinstance(ended, protocol.AgentProcessEnded)
     assert ended.why.endswith("ended with exit code 3: no such file")
 
 
@@ -120,14 +122,14 @@ def test_a_command_has_ended_when_its_process_has_and_what_that_left_goes_with_i
     agent.start("sh", "-c", "sleep 1000 & echo $!; exit 3")  # the child keeps the output open
     said, ended = agent.hears(), agent.hears()
     assert isinstance(said, protocol.Said)
-    assert isinstance(ended, protocol.Ended)
+    assert isinstance(ended, protocol.AgentProcessEnded)
     assert "ended with exit code 3" in ended.why
     assert all_gone([int(said.line)])
 
 
 def test_it_lacks_the_gpu_of_one_of_its_workers_and_says_so(led: Callable[[], Led]) -> None:
     host = led().host
-    host.ask(protocol.Begin(environment={}, by_role={}, command=[], bind=""))
+    host.ask(protocol.BeginRun(environment={}, by_role={}, command=[], bind=""))
     assert isinstance(host.answer(), protocol.Begun)
     config = configuration.build({"cluster": {"workers": 2, "device": "cuda:99,cpu"}})
     host.ask(protocol.Prepare(config=configuration.to_dict(config), workers=[(0, 0)]))
@@ -138,9 +140,9 @@ def test_it_lacks_the_gpu_of_one_of_its_workers_and_says_so(led: Callable[[], Le
 def test_it_says_what_it_cannot_do(led: Callable[[], Led]) -> None:
     agent = led()
     for begin, why in (
-        (protocol.Begin(environment={}, by_role={}, command=["no-such-program"], bind=""), "no such program in"),
-        (protocol.Begin(environment={}, by_role={}, command=[], bind="192.0.2.77"), "cannot listen on 192.0.2.77"),
-        (protocol.Begin(environment={}, by_role={}, command=[], bind="eth77"), "no such interface"),
+        (protocol.BeginRun(environment={}, by_role={}, command=["no-such-program"], bind=""), "no such program in"),
+        (protocol.BeginRun(environment={}, by_role={}, command=[], bind="192.0.2.77"), "cannot listen on 192.0.2.77"),
+        (protocol.BeginRun(environment={}, by_role={}, command=[], bind="eth77"), "no such interface"),
     ):
         agent.host.ask(begin)
         with pytest.raises(ConfigError, match=why):
@@ -149,29 +151,31 @@ def test_it_says_what_it_cannot_do(led: Callable[[], Led]) -> None:
 
 # ---- calling back ------------------------------------------------------------------------------------------------
 @pytest.fixture
-def door() -> Iterator[Door]:
-    door = Door("127.0.0.1")
+def door() -> Iterator[CallbackListener]:
+    door = CallbackListener("127.0.0.1")
     yield door
     door.close()
 
 
-def test_an_agent_calls_back_with_its_ticket(door: Door, tmp_path: Path) -> None:
+def test_an_agent_calls_back_with_its_ticket(door: CallbackListener, tmp_path: Path) -> None:
     door.write_ticket(tmp_path / "ticket")
     process = subprocess.Popen([*AGENT, "--dial", str(tmp_path / "ticket")], env={**os.environ, "SLURM_PROCID": "3"})
     [(lines, hello)] = door.agents(1, 60)
     assert (hello.pid, hello.task) == (process.pid, 3)
     host = RemoteHost("h", lines)
-    host.ask(protocol.Begin(environment={}, by_role={}, command=["true"], bind=""))
+    host.ask(protocol.BeginRun(environment={}, by_role={}, command=["true"], bind=""))
     assert host.answer() == protocol.Begun(address="127.0.0.1")
     host.close()
     process.wait(20)
 
 
-def test_one_that_calls_again_counts_once_where_its_engine_starts_it_again(door: Door, tmp_path: Path) -> None:
+def test_one_that_calls_again_counts_once_where_its_engine_starts_it_again(
+    door: CallbackListener, tmp_path: Path
+) -> None:
     door.write_ticket(tmp_path / "ticket")
     calling, heard = door.agents(2, 20, again=True), []
     for task in (1, 1, 0):
-        hello = protocol.Hello(host="x", pid=1, python="3", paceline="0", torch="2", task=task)
+        hello = protocol.AgentHello(host="x", pid=1, python="3", paceline="0", torch="2", task=task)
         mine, _ = enter(tmp_path / "ticket", lambda hello=hello: hello)  # type: ignore[misc]
         lines, said = next(calling)
         heard.append(said.task)
@@ -181,11 +185,11 @@ def test_one_that_calls_again_counts_once_where_its_engine_starts_it_again(door:
     assert next(calling, None) is None
 
 
-def test_who_has_another_token_or_no_tls_is_no_agent(door: Door, tmp_path: Path) -> None:
+def test_who_has_another_token_or_no_tls_is_no_agent(door: CallbackListener, tmp_path: Path) -> None:
     told = json.loads(door.ticket)
     (tmp_path / "ticket").touch(mode=0o600)
     (tmp_path / "ticket").write_text(json.dumps({**told, "token": "wrong"}))
-    hello = protocol.Hello(host="x", pid=1, python="3", paceline="0", torch="2")
+    hello = protocol.AgentHello(host="x", pid=1, python="3", paceline="0", torch="2")
     with pytest.raises(PacelineError, match="it does not know the token of this process's ticket"):
         enter(tmp_path / "ticket", lambda: hello)
     with socket.create_connection((told["host"], told["port"])) as plain:
@@ -197,11 +201,11 @@ def test_who_has_another_token_or_no_tls_is_no_agent(door: Door, tmp_path: Path)
 def test_who_comes_while_others_are_heard_out_waits_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doors, "STRANGERS_MAX", 1)
     monkeypatch.setattr(doors, "HANDSHAKE_SECONDS", 0.3)
-    door = Door("127.0.0.1")
+    door = CallbackListener("127.0.0.1")
     told = json.loads(door.ticket)
     door.write_ticket(tmp_path / "ticket")
     with socket.create_connection((told["host"], told["port"])):  # says nothing
-        said = protocol.Hello(host="x", pid=1, python="3", paceline="0", torch="2")
+        said = protocol.AgentHello(host="x", pid=1, python="3", paceline="0", torch="2")
         mine, _ = enter(tmp_path / "ticket", lambda: said)
         [(lines, hello)] = door.agents(1, 20)
     assert hello.host == "x"
@@ -214,12 +218,12 @@ def test_who_comes_while_others_are_heard_out_waits_its_turn(tmp_path: Path, mon
 def test_a_word_that_is_late_or_long_ends_the_stream(deadline: float, bytes_max: int) -> None:
     ours, theirs = socket.socketpair()
     theirs.sendall(b'{"word":')
-    assert Lines(SocketStream(ours), Event).hear(20, deadline=deadline, bytes_max=bytes_max) is None
+    assert MessageStream(SocketStream(ours), Event).hear(20, deadline=deadline, bytes_max=bytes_max) is None
     theirs.close()
 
 
-def test_an_agent_talks_to_no_launcher_but_its_own(door: Door, tmp_path: Path) -> None:
-    other = Door("127.0.0.1")
+def test_an_agent_talks_to_no_launcher_but_its_own(door: CallbackListener, tmp_path: Path) -> None:
+    other = CallbackListener("127.0.0.1")
     told = json.loads(door.ticket)
     (tmp_path / "ticket").touch(mode=0o600)
     (tmp_path / "ticket").write_text(json.dumps({**told, "port": json.loads(other.ticket)["port"]}))
@@ -228,7 +232,7 @@ def test_an_agent_talks_to_no_launcher_but_its_own(door: Door, tmp_path: Path) -
     other.close()
 
 
-def test_a_ticket_that_others_can_read_is_refused(door: Door, tmp_path: Path) -> None:
+def test_a_ticket_that_others_can_read_is_refused(door: CallbackListener, tmp_path: Path) -> None:
     (tmp_path / "ticket").write_text(door.ticket)
     (tmp_path / "ticket").chmod(0o644)
     with pytest.raises(ConfigError, match="can be read by others"):
@@ -240,8 +244,8 @@ def test_a_ticket_that_others_can_read_is_refused(door: Door, tmp_path: Path) ->
 )
 def test_nonsense_ends_the_stream(text: bytes) -> None:
     ours, theirs = socket.socketpair()
-    lines: Lines[Event] = Lines(SocketStream(ours), Event)
+    lines: MessageStream[Event] = MessageStream(SocketStream(ours), Event)
     theirs.sendall(b'{"word":"over"}\n{"word":"beat"}\n' + text)
-    assert lines.hear(1) == protocol.Over()
+    assert lines.hear(1) == protocol.RunOver()
     assert lines.hear(1) is None
     theirs.close()

@@ -20,35 +20,35 @@ from paceline.core.errors import PacelineError
 from paceline.launch.remote import callback_listener as doors
 from paceline.launch.remote import protocol
 from paceline.launch.remote.agent_handshake import HELLO_BYTES_MAX, Key, admit, introduce
-from paceline.launch.remote.callback_listener import Door, SentAway, call, enter
-from paceline.launch.remote.protocol import Event, Lines, Request, SocketStream
+from paceline.launch.remote.callback_listener import CallbackListener, SentAway, call, enter
+from paceline.launch.remote.protocol import Event, MessageStream, Request, SocketStream
 from tests.live.fakes import in_background
 from tests.live.net.test_tcp_transport import hung_up_on
 
 
 @pytest.fixture
-def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
+def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CallbackListener]:
     """One at which nobody is ever late, so that all who are sent away were evicted."""
     monkeypatch.setattr(doors, "HANDSHAKE_SECONDS", 600.0)
     monkeypatch.setattr(doors, "CALLERS_MAX", 4)
     monkeypatch.setattr(doors, "STRANGERS_MAX", 2)
     monkeypatch.setattr(doors, "AGAIN_SECONDS", 0.01)
-    door = Door("127.0.0.1")
+    door = CallbackListener("127.0.0.1")
     door.write_ticket(tmp_path / "ticket")
     yield door
     door.close()
 
 
 @pytest.fixture
-def ticket(door: Door, tmp_path: Path) -> Path:
+def ticket(door: CallbackListener, tmp_path: Path) -> Path:
     return tmp_path / "ticket"
 
 
-def hello() -> protocol.Hello:
-    return protocol.Hello(host="x", pid=1, python="3", paceline="0", torch="2")
+def hello() -> protocol.AgentHello:
+    return protocol.AgentHello(host="x", pid=1, python="3", paceline="0", torch="2")
 
 
-def is_let_in(door: Door, ticket: Path) -> bool:
+def is_let_in(door: CallbackListener, ticket: Path) -> bool:
     """Whoever has the ticket is let in, and what it says from then on is heard."""
     lines, _ = enter(ticket, hello)
     caller = door.caller()
@@ -62,7 +62,7 @@ def is_let_in(door: Door, ticket: Path) -> bool:
 
 @pytest.mark.parametrize("first", [b"", b"\x16", b'{"word":"hello"}\n'])
 def test_those_who_say_nothing_are_evicted_oldest_first_and_keep_no_agent_out(
-    door: Door, ticket: Path, first: bytes
+    door: CallbackListener, ticket: Path, first: bytes
 ) -> None:
     told = json.loads(door.ticket)
     idle = []
@@ -76,7 +76,7 @@ def test_those_who_say_nothing_are_evicted_oldest_first_and_keep_no_agent_out(
         sock.close()
 
 
-def test_those_whose_handshake_is_finished_are_evicted_oldest_first_too(door: Door, ticket: Path) -> None:
+def test_those_whose_handshake_is_finished_are_evicted_oldest_first_too(door: CallbackListener, ticket: Path) -> None:
     silent = [call(ticket.read_text())[0] for _ in range(6)]
     assert is_let_in(door, ticket)
     assert [stream.read(20) for stream in silent[:4]] == [b""] * 4
@@ -85,7 +85,7 @@ def test_those_whose_handshake_is_finished_are_evicted_oldest_first_too(door: Do
 
 
 def test_an_agent_that_is_sent_away_before_it_was_let_in_calls_again(
-    door: Door, ticket: Path, monkeypatch: pytest.MonkeyPatch
+    door: CallbackListener, ticket: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call, calls = doors.call, itertools.count()
 
@@ -104,7 +104,7 @@ def test_an_agent_that_is_sent_away_before_it_was_let_in_calls_again(
 
 
 def test_an_agent_gives_up_after_some_time_and_says_why(
-    door: Door, ticket: Path, monkeypatch: pytest.MonkeyPatch
+    door: CallbackListener, ticket: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doors, "introduce", lambda *_: False)
     monkeypatch.setattr(doors, "CALL_SECONDS", 0.3)
@@ -127,17 +127,17 @@ class Recorded(SocketStream):
         super().write(data)
 
 
-def meet(agents: Key, launchers: Key) -> tuple[bool | str, protocol.Hello | None, bytes]:
+def meet(agents: Key, launchers: Key) -> tuple[bool | str, protocol.AgentHello | None, bytes]:
     """What an agent and a launcher with these keys find out about one another, and all that was said."""
     ours, theirs = map(Recorded, socket.socketpair())
-    found: list[protocol.Hello | None] = []
+    found: list[protocol.AgentHello | None] = []
 
     def listen() -> None:
-        found.append(admit(Lines(theirs, Event), launchers, time.monotonic() + 20))
+        found.append(admit(MessageStream(theirs, Event), launchers, time.monotonic() + 20))
         theirs.free()
 
     finished = in_background(listen)
-    lines: Lines[Request] = Lines(ours, Request)
+    lines: MessageStream[Request] = MessageStream(ours, Request)
     try:
         trusted: bool | str = introduce(lines, agents, hello, 20)
     except PacelineError as error:
@@ -175,12 +175,14 @@ def test_what_an_agent_has_said_is_no_use_to_whoever_says_it_again() -> None:
     ours.sendall(again)
     assert b"knock" in again
     assert b"hello" in again
-    assert admit(Lines(SocketStream(theirs), Event), key, time.monotonic() + 20) is None
+    assert admit(MessageStream(SocketStream(theirs), Event), key, time.monotonic() + 20) is None
     ours.close()
     theirs.close()
 
 
-def test_a_squatter_at_the_launchers_address_hears_a_hello_of_tls_and_nothing_else(door: Door, ticket: Path) -> None:
+def test_a_squatter_at_the_launchers_address_hears_a_hello_of_tls_and_nothing_else(
+    door: CallbackListener, ticket: Path
+) -> None:
     told = json.loads(door.ticket)
     door.close()
     with socket.create_server((told["host"], told["port"])) as listener:
@@ -204,8 +206,8 @@ def test_a_squatter_at_the_launchers_address_hears_a_hello_of_tls_and_nothing_el
     assert b"word" not in heard
 
 
-def test_one_that_was_let_in_is_evicted_no_more(door: Door, ticket: Path) -> None:
-    lines: Lines[Request]
+def test_one_that_was_let_in_is_evicted_no_more(door: CallbackListener, ticket: Path) -> None:
+    lines: MessageStream[Request]
     lines, _ = enter(ticket, hello)
     caller = door.caller()
     assert caller is not None
@@ -219,15 +221,15 @@ def test_one_that_was_let_in_is_evicted_no_more(door: Door, ticket: Path) -> Non
 
 
 def test_running_out_of_descriptors_does_not_end_it(
-    door: Door, ticket: Path, failures_to_accept: list[OSError]
+    door: CallbackListener, ticket: Path, failures_to_accept: list[OSError]
 ) -> None:
     assert is_let_in(door, ticket)
     assert failures_to_accept == []
 
 
-def test_a_hello_that_is_too_long_is_not_heard_out(door: Door, ticket: Path) -> None:
+def test_a_hello_that_is_too_long_is_not_heard_out(door: CallbackListener, ticket: Path) -> None:
     stream, _, _ = call(ticket.read_text())
-    lines: Lines[Event] = Lines(stream, Event)
+    lines: MessageStream[Event] = MessageStream(stream, Event)
     with contextlib.suppress(OSError):
         stream.write(b"x" * (HELLO_BYTES_MAX + 70_000))
     assert lines.hear(20) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.core.errors import ConfigError
-from paceline.launch.remote.hostfile import Host, parse_hosts, slots_of
+from paceline.launch.remote.hostfile import HostEntry, parse_hosts, slots_of
 from paceline.launch.remote.placement import place
 from paceline.live import party
 
@@ -19,17 +19,17 @@ def test_a_line_says_where_a_host_is_and_what_it_is_good_for() -> None:
     fd00::8
     """
     assert parse_hosts(text) == (
-        Host(name="gpu1", slots=2, gpus=(0, 1), group="a", speed=1.5),
-        Host(name="gpu2", port=2222, user="ada", python="/opt/p/bin/python", role="worker"),
-        Host(name="fd00::7", port=22, address="10.0.0.7", folder="~/work"),
-        Host(name="fd00::8"),
+        HostEntry(name="gpu1", slots=2, gpus=(0, 1), group="a", speed=1.5),
+        HostEntry(name="gpu2", port=2222, user="ada", python="/opt/p/bin/python", role="worker"),
+        HostEntry(name="fd00::7", port=22, address="10.0.0.7", folder="~/work"),
+        HostEntry(name="fd00::8"),
     )
     assert str(parse_hosts(text)[2]) == "[fd00::7]:22"
 
 
 def test_a_repeated_bare_line_is_one_more_worker_as_in_mxnet() -> None:
     hosts = parse_hosts("10.0.0.1\n10.0.0.2\n10.0.0.1\n10.0.0.1\n")
-    assert hosts == (Host(name="10.0.0.1", slots=3), Host(name="10.0.0.2"))
+    assert hosts == (HostEntry(name="10.0.0.1", slots=3), HostEntry(name="10.0.0.2"))
     assert slots_of(hosts) == 4
 
 

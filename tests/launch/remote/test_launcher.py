@@ -18,16 +18,16 @@ import pytest
 from paceline import __version__
 from paceline import config as configuration
 from paceline.core.errors import ConfigError
-from paceline.launch.local.launcher import LocalCrew
+from paceline.launch.local.launcher import LocalLauncher
 from paceline.launch.remote import protocol
-from paceline.launch.remote.hostfile import Host
-from paceline.launch.remote.launcher import RemoteCrew, RemoteHost, unlike
+from paceline.launch.remote.hostfile import HostEntry
+from paceline.launch.remote.launcher import RemoteHost, RemoteLauncher, unlike
 from paceline.launch.remote.placement import Placement
-from paceline.launch.remote.protocol import Event, Lines, Request, SocketStream
+from paceline.launch.remote.protocol import Event, MessageStream, Request, SocketStream
 from paceline.live.party import worker
 from paceline.live.protocol import frames
-from paceline.runtime.spec.launcher import Ended
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.launcher import ProcessEnded
+from paceline.runtime.spec.process_spec import ProcessSpec
 from tests.launch.process_tree import within
 
 TORCH = importlib.metadata.version("torch")
@@ -37,7 +37,7 @@ class Nobody:
     """No evaluator here."""
 
     def __init__(self) -> None:
-        self.ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+        self.ended: queue.SimpleQueue[ProcessEnded] = queue.SimpleQueue()
 
 
 def test_of_a_host_that_is_gone_the_reason_is_asked_for_once_and_told_of_each_party() -> None:
@@ -48,11 +48,11 @@ def test_of_a_host_that_is_gone_the_reason_is_asked_for_once_and_told_of_each_pa
         return "no route"
 
     ours, theirs = socket.socketpair()
-    host = RemoteHost("h", Lines(SocketStream(ours), Event), why_gone=why)
-    placement = Placement(hosts=(Host(name="h"),), workers=(0, 0), slots=(0, 1), servers=(0,))
-    crew = RemoteCrew([host], placement, cast(LocalCrew, Nobody()), scripts=True, said=lambda party, line: None)
+    host = RemoteHost("h", MessageStream(SocketStream(ours), Event), why_gone=why)
+    placement = Placement(hosts=(HostEntry(name="h"),), workers=(0, 0), slots=(0, 1), servers=(0,))
+    crew = RemoteLauncher([host], placement, cast(LocalLauncher, Nobody()), scripts=True, said=lambda party, line: None)
     for party in ("worker 0", "worker 1", "server 0"):
-        seat = Seat(party=party, workers=2, servers=1, coordinator="127.0.0.1:1", token="t")
+        seat = ProcessSpec(party=party, workers=2, servers=1, coordinator="127.0.0.1:1", token="t")
         crew.start(configuration.build({"run": {"out": "runs/here"}}), seat)
     assert crew.busy()
     theirs.close()
@@ -64,13 +64,13 @@ def test_of_a_host_that_is_gone_the_reason_is_asked_for_once_and_told_of_each_pa
 
 def test_a_host_of_which_something_is_heard_again_is_not_doubted_any_more() -> None:
     ours, theirs = socket.socketpair()
-    lines: Lines[Event] = Lines(SocketStream(ours), Event)
+    lines: MessageStream[Event] = MessageStream(SocketStream(ours), Event)
     host = RemoteHost("h", lines)
     heard: queue.SimpleQueue[Any] = queue.SimpleQueue()
     host.follow(heard.put)
     host.doubt()
     theirs.sendall(b'{"word":"over"}\n')
-    assert heard.get(timeout=20) == protocol.Over()
+    assert heard.get(timeout=20) == protocol.RunOver()
     host._give_up()  # as after each beat
     lines.heard_at = time.monotonic() - 20  # silent, for another reason
     host._give_up()
@@ -83,7 +83,7 @@ def test_a_host_of_which_something_is_heard_again_is_not_doubted_any_more() -> N
 def test_of_a_silent_host_nobody_asks_why_it_is_gone() -> None:
     asked: list[str] = []
     ours, theirs = socket.socketpair()
-    lines: Lines[Event] = Lines(SocketStream(ours), Event)
+    lines: MessageStream[Event] = MessageStream(SocketStream(ours), Event)
     host = RemoteHost("h", lines, why_gone=lambda: asked.append("") or "")  # type: ignore[func-returns-value]
     lines.heard_at = time.monotonic() - 20
     host.doubt()
@@ -112,12 +112,14 @@ def _closed(sock: socket.socket) -> bool:
     ],
 )
 def test_a_host_with_other_versions_is_told_with_both_of_them(paceline: str, torch: str, says: list[str]) -> None:
-    hello = protocol.Hello(host="there", pid=1, python="3.11", paceline=paceline, torch=torch, protocol=frames.VERSION)
+    hello = protocol.AgentHello(
+        host="there", pid=1, python="3.11", paceline=paceline, torch=torch, protocol=frames.VERSION
+    )
     assert list(unlike(hello)) == says
 
 
 def test_a_host_of_another_protocol_or_byte_order_is_told_so() -> None:
-    ours = protocol.Hello(
+    ours = protocol.AgentHello(
         host="there",
         pid=1,
         python="3.8",
@@ -138,7 +140,7 @@ def test_a_hello_that_says_more_than_is_known_here_is_understood() -> None:
     """So that an agent of a later version is told that, and not that it talks nonsense."""
     said = {"word": "hello", "host": "x", "pid": 1, "python": "4", "paceline": "9", "torch": "3", "protocol": 9}
     told = msgspec.json.decode(json.dumps({**said, "colour": "blue"}), type=Event)
-    assert isinstance(told, protocol.Hello)
+    assert isinstance(told, protocol.AgentHello)
     assert "has Paceline 9" in next(unlike(told))
 
 
@@ -148,8 +150,8 @@ class Far:
 
     def __init__(self, name: str) -> None:
         ours, self._socket = socket.socketpair()
-        self.host = RemoteHost(name, Lines(SocketStream(ours), Event))
-        self.lines: Lines[Request] = Lines(SocketStream(self._socket), Request)
+        self.host = RemoteHost(name, MessageStream(SocketStream(ours), Event))
+        self.lines: MessageStream[Request] = MessageStream(SocketStream(self._socket), Request)
 
     def hears(self) -> Request | None:
         return self.lines.hear(20)
@@ -174,14 +176,14 @@ def far() -> Iterator[Callable[[str], Far]]:
         one.goes()
 
 
-def crew_of(a: Far, b: Far, patience_s: float) -> RemoteCrew:
-    placement = Placement(hosts=(Host(name="a"), Host(name="b")), workers=(0, 1), slots=(0, 0), servers=())
-    hosts, nobody = [a.host, b.host], cast(LocalCrew, Nobody())
-    return RemoteCrew(hosts, placement, nobody, scripts=True, said=lambda party, line: None, patience_s=patience_s)
+def crew_of(a: Far, b: Far, patience_s: float) -> RemoteLauncher:
+    placement = Placement(hosts=(HostEntry(name="a"), HostEntry(name="b")), workers=(0, 1), slots=(0, 0), servers=())
+    hosts, nobody = [a.host, b.host], cast(LocalLauncher, Nobody())
+    return RemoteLauncher(hosts, placement, nobody, scripts=True, said=lambda party, line: None, patience_s=patience_s)
 
 
-def start(crew: RemoteCrew, life: int = 0) -> None:
-    seat = Seat(party="worker 0", workers=2, servers=0, coordinator="127.0.0.1:1", token="t", incarnation=life)
+def start(crew: RemoteLauncher, life: int = 0) -> None:
+    seat = ProcessSpec(party="worker 0", workers=2, servers=0, coordinator="127.0.0.1:1", token="t", incarnation=life)
     crew.start(configuration.build({"run": {"out": "runs/here"}}), seat)
 
 
@@ -193,7 +195,7 @@ def test_a_worker_whose_host_is_lost_waits_for_the_one_in_its_place(far: Callabl
     another = far("c")
     crew.rejoin(0, another.host)
     told = another.hears()
-    assert isinstance(told, protocol.Start)
+    assert isinstance(told, protocol.StartProcess)
     assert '"incarnation":1' in told.seat.replace(" ", "")
     assert not any(
         isinstance(thread, threading.Timer) and not thread.finished.is_set() for thread in threading.enumerate()
@@ -210,7 +212,7 @@ def test_one_that_waits_for_nobody_or_in_vain_goes_to_a_host_that_is_left(
     crew = crew_of(a, b, patience_s)
     a.goes()
     start(crew)
-    assert isinstance(b.hears(), protocol.Start)
+    assert isinstance(b.hears(), protocol.StartProcess)
 
 
 def test_where_a_host_comes_back_that_was_not_missed_all_that_ran_there_is_lost(far: Callable[[str], Far]) -> None:
@@ -220,7 +222,7 @@ def test_where_a_host_comes_back_that_was_not_missed_all_that_ran_there_is_lost(
     crew.rejoin(0, far("a").host)
     ended = crew.ended.get(timeout=20)
     assert (str(ended.who), ended.why) == ("worker 0", "worker 0 is lost: host a is gone")
-    assert isinstance(a.hears(), protocol.Start)
+    assert isinstance(a.hears(), protocol.StartProcess)
     assert a.hears() is None
 
 
@@ -246,8 +248,8 @@ def test_each_host_is_asked_for_the_devices_of_its_own_workers_and_names_itself(
     crew = crew_of(a, b, patience_s=0.0)
     crew._scripts = False
     crew._local.prepare = lambda config, workers: 1437  # type: ignore[method-assign, assignment, misc]
-    a.lines.say(protocol.Prepared(train_samples=1437))
-    b.lines.say(protocol.Refused(why="--device cuda:0: torch finds no CUDA device here; give --device cpu"))
+    a.lines.say(protocol.AgentPrepared(train_samples=1437))
+    b.lines.say(protocol.AgentRefused(why="--device cuda:0: torch finds no CUDA device here; give --device cpu"))
     with pytest.raises(ConfigError, match="^b: --device cuda:0: torch finds no CUDA device here"):
         crew.prepare(configuration.build({"cluster": {"workers": 2, "device": "cpu,cuda:0"}}))
     asked = [one.hears() for one in (a, b)]

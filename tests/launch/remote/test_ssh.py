@@ -15,7 +15,7 @@ import pytest
 from paceline import __version__
 from paceline.cli.commands.launch import main
 from paceline.core.errors import ConfigError
-from paceline.launch.remote.hostfile import Host
+from paceline.launch.remote.hostfile import HostEntry
 from paceline.launch.remote.ssh import Ssh
 from tests.launch.fake_ssh import put_ssh
 from tests.launch.process_tree import all_gone
@@ -177,10 +177,10 @@ def test_a_dry_run_looks_up_no_name_and_needs_no_ssh(
 def test_without_an_ssh_client_the_way_out_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="--launcher ssh needs an ssh client"):
-        Ssh(folder="/f", python="python").address_of(Host(name="a"))
+        Ssh(folder="/f", python="python").address_of(HostEntry(name="a"))
 
 
 def test_a_folder_is_sent_with_the_limits_in_time_of_a_login() -> None:
-    command = Ssh(folder="/f", python="python").rsync(Host(name="a"), [])
+    command = Ssh(folder="/f", python="python").rsync(HostEntry(name="a"), [])
     assert "--timeout=60" in command
     assert {"ConnectTimeout=10", "ServerAliveInterval=5"} <= {*command[command.index("-e") + 1].split()}

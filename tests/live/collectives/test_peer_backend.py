@@ -17,7 +17,7 @@ from paceline.live.collectives.peer_backend import PeerCarrier, from_id, id_of, 
 from paceline.live.net.inprocess_transport import Hub, HubTransport
 from paceline.live.node.node import Node
 from paceline.live.party import worker
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.fakes import PATIENCE_SECONDS, NumpyMemory
 from tests.live.node_fixture import Behind
@@ -66,7 +66,7 @@ class Workers:
 
     def begin(
         self, rank: int, v: Any, among: tuple[int, ...], tag: str, weight: float = 1.0, by: str = "ring"
-    ) -> Pending:
+    ) -> PendingReply:
         hosts = TWO_HOSTS if by == "hierarchical" else ()
         return self.carriers[rank].begin(Mean(np.array(v, np.float32), among, tag, weight), by, hosts)
 
@@ -83,11 +83,11 @@ def three() -> Iterator[Workers]:
     workers.close()
 
 
-def numbers(pending: Pending) -> list[float]:
+def numbers(pending: PendingReply) -> list[float]:
     return list(map(float, pending.wait(PATIENCE_SECONDS).v))
 
 
-def failure(pending: Pending) -> PacelineError:
+def failure(pending: PendingReply) -> PacelineError:
     with pytest.raises(PacelineError) as error:
         pending.wait(PATIENCE_SECONDS)
     return error.value

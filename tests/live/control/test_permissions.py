@@ -15,7 +15,7 @@ from paceline.live.collectives.peer_backend import Piece
 from paceline.live.control import permissions
 from paceline.live.control.permissions import may_send
 from paceline.live.net.zero_copy import Opened
-from paceline.live.node.published_state import Exhibit, Peek, Withdrawn
+from paceline.live.node.published_state import PublishedState, ReadState, StateGone
 from paceline.live.party import COORDINATOR, EVALUATOR, server, worker
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.control_messages import Capture
@@ -60,15 +60,15 @@ def test_schemes_speak_among_those_who_train_and_not_as_control(cls: type) -> No
 def test_the_evaluator_looks_and_does_nothing_else() -> None:
     calls = {(cls, kind, to) for cls in REGISTERED for kind in Kind for a, to in pairs(cls, kind) if a == "evaluator"}
     told = {(cls, kind, to) for cls, kind, to in calls if kind != Kind.CONTROL}
-    shown = {(cls, Kind.REPLY, "server") for cls in (Exhibit, Withdrawn)}
-    assert told == {(Peek, Kind.CALL, "worker"), (Peek, Kind.CALL, "server"), *shown}
+    shown = {(cls, Kind.REPLY, "server") for cls in (PublishedState, StateGone)}
+    assert told == {(ReadState, Kind.CALL, "worker"), (ReadState, Kind.CALL, "server"), *shown}
     assert {to for cls, kind, to in calls if kind == Kind.CONTROL and cls is not Capture} == {"coordinator"}
     assert {to for cls, _, to in calls if cls is Capture} == {"server", "worker"}  # for checkpoints
-    assert pairs(Exhibit, Kind.REPLY) == {(shown, looks) for looks, shown in pairs(Peek, Kind.CALL)}
+    assert pairs(PublishedState, Kind.REPLY) == {(shown, looks) for looks, shown in pairs(ReadState, Kind.CALL)}
 
 
 def test_the_coordinator_looks_at_servers_and_a_server_at_everybody() -> None:
-    looks = pairs(Peek, Kind.CALL)
+    looks = pairs(ReadState, Kind.CALL)
     assert {to for looker, to in looks if looker == "coordinator"} == {"server"}
     assert {to for looker, to in looks if looker == "server"} == {"worker", "evaluator", "coordinator", "server"}
 

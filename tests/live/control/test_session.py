@@ -20,7 +20,7 @@ from paceline.live.control.reports import line_of, records_of
 from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
-from paceline.live.node.published_state import Exhibit
+from paceline.live.node.published_state import PublishedState
 from paceline.live.party import COORDINATOR, EVALUATOR, Party, server, worker
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
@@ -131,7 +131,7 @@ def test_a_newcomer_calls_those_that_are_here_and_those_that_come_with_it(scene:
         src, envelope = take(recorder.delivered)
         there = scene.hub.find(worker(rank))
         assert there is not None
-        there.send(src, Envelope(Kind.REPLY, Exhibit(v=vector()), envelope.id))
+        there.send(src, Envelope(Kind.REPLY, PublishedState(v=vector()), envelope.id))
     meeting()
 
 

@@ -9,7 +9,7 @@ import pytest
 from paceline.core.errors import ConfigError
 from paceline.core.sharding import Layout
 from paceline.core.trace import Ended, Evaluated, Membership
-from paceline.live.coordinator.lifecycle import Phase, StopRule
+from paceline.live.coordinator.lifecycle import RunPhase, StopRule
 from paceline.live.party import EVALUATOR, Party
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Kind
@@ -20,9 +20,9 @@ from tests.live.scripted_parties import S0, W0, W1, Company, finish, judged, pro
 
 def test_a_run_is_brought_up_step_by_step(companies: Any) -> None:
     company: Company = companies()
-    assert company.coordinator.phase is Phase.GATHERING
+    assert company.coordinator.phase is RunPhase.GATHERING
     company.hello()
-    assert company.coordinator.phase is Phase.READYING
+    assert company.coordinator.phase is RunPhase.READYING
     company.say(W0, ready(seconds=0.25))
     company.say(W1, ready())
     plan = company.hears(S0)
@@ -39,7 +39,7 @@ def test_a_run_is_brought_up_step_by_step(companies: Any) -> None:
         notes=("a reason", "2 workers, 1 servers"),
     )
     company.settled()
-    assert company.coordinator.phase is Phase.PLACING_SERVERS
+    assert company.coordinator.phase is RunPhase.PLACING_SERVERS
     assert all(company.heard[who].delivered.empty() for who in (W0, W1, EVALUATOR)), "the servers come first"
     company.say(S0, control.Prepared())
     assert [company.hears(who) for who in (W0, W1, EVALUATOR)] == [plan] * 3
@@ -48,7 +48,7 @@ def test_a_run_is_brought_up_step_by_step(companies: Any) -> None:
     assert company.coordinator.missing() == [W1]
     company.say(W1, control.Prepared())
     company.all_hear(control.Go)
-    assert company.coordinator.phase is Phase.TRAINING
+    assert company.coordinator.phase is RunPhase.TRAINING
     assert company.told("started") == plan
     assert (company.place.workers, company.place.seed, company.place.seconds_per_step) == ((0, 1), 5, (0.25, 0.5))
 
@@ -169,12 +169,12 @@ def test_a_worker_that_leaves_early_is_gone_for_all_others_and_the_scheme(compan
     assert company.hears(W1) == control.Gone(rank=0)
     company.say(W1, Ask(v=vector(1), n=0), Kind.CALL)
     assert company.hears(W1).n == 1, "the coordinator's box knows of it"
-    assert company.coordinator.phase is Phase.TRAINING
+    assert company.coordinator.phase is RunPhase.TRAINING
     company.coordinator.stop("enough")
     assert company.hears(W1) == control.Stop(reason="enough")
     company.say(W1, control.Left(reason="enough"))
     company.settled()
-    assert company.coordinator.phase is Phase.FINISHING
+    assert company.coordinator.phase is RunPhase.FINISHING
     assert company.heard[W0].next()[1] == control.Finish(holder=1, reason="enough"), (
         "it is not told to stop, for it has"
     )

@@ -11,11 +11,11 @@ import pytest
 
 from paceline.core.errors import PeerLost
 from paceline.core.trace import Membership
-from paceline.live.coordinator.lifecycle import Phase
+from paceline.live.coordinator.lifecycle import RunPhase
 from paceline.live.node.timing import Times
 from paceline.live.party import COORDINATOR, EVALUATOR, Party, worker
 from paceline.live.protocol import control_messages as control
-from paceline.runtime.worker.progress import Counts
+from paceline.runtime.worker.progress import ProgressCounters
 from tests.live.fakes import Recorder, take
 from tests.live.scripted_parties import S0, W0, W1, Company, finish, progress, ready
 
@@ -98,7 +98,7 @@ def test_a_worker_that_is_killed_after_its_last_step_ends_nothing(companies: Any
     company.settled()
     company.kill(W0)
     company.settled()
-    assert company.coordinator.phase is Phase.TRAINING
+    assert company.coordinator.phase is RunPhase.TRAINING
     company.say(W1, control.Left(reason="steps"))
     ends_in_order(company, "steps", 1)
 
@@ -364,7 +364,7 @@ def test_one_who_is_not_back_when_the_run_ends_does_not_take_part_any_more(compa
         company.say(who, control.Aware(view=3))
     company.say(W1, control.Left(reason="enough"))
     company.settled()
-    assert company.coordinator.phase is Phase.FINISHING
+    assert company.coordinator.phase is RunPhase.FINISHING
     company.kill(W0)
     for who in (S0, W1):
         company.say(who, control.Saved())
@@ -410,7 +410,7 @@ def test_how_long_a_step_takes_is_known_from_those_of_this_run_alone(
     told: list[Any] = []
     members = company.coordinator._members
     monkeypatch.setattr(members, "progressed", lambda now, who, steps, **of: told.append((steps, of["step_s"])))
-    counts = Counts()
+    counts = ProgressCounters()
     counts.resume(steps=100, samples=3200)
     for _ in range(3):
         company.say(W0, counts.progress(Times(), (0, 0), (0, 0), 1.0))

@@ -7,7 +7,7 @@ import queue
 from typing import Any
 
 from paceline.core.trace import Membership
-from paceline.live.coordinator.lifecycle import Phase
+from paceline.live.coordinator.lifecycle import RunPhase
 from paceline.live.party import EVALUATOR
 from paceline.live.protocol import control_messages as control
 from tests.live.fakes import Recorder
@@ -40,7 +40,7 @@ def stops(company: Company) -> None:
     for who in company.workers:
         company.say(who, control.Left(reason="seconds"))
     company.settled()
-    assert company.coordinator.phase is Phase.FINISHING
+    assert company.coordinator.phase is RunPhase.FINISHING
 
 
 def ends(company: Company) -> None:

@@ -17,7 +17,7 @@ from paceline.live.node.node import Node
 from paceline.live.party import COORDINATOR, Party, server, worker
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
-from paceline.live.security.certificate_authority import Authority
+from paceline.live.security.certificate_authority import CertificateAuthority
 from paceline.live.security.tls import Tls
 from tests.live.fakes import NumpyMemory, Recorder, net_threads, take
 from tests.live.scripted_parties import Ears, ready
@@ -77,7 +77,7 @@ def test_hundreds_of_workers_that_call_at_once_all_get_in_and_train(
     everybody = [server(0), *map(worker, range(workers))]
     credentials = tmp_path / "credentials"
     if secured:
-        Authority().write(credentials, [COORDINATOR, *everybody])
+        CertificateAuthority().write(credentials, [COORDINATOR, *everybody])
     tls = {who: Tls(credentials, who) if secured else None for who in [COORDINATOR, *everybody]}
     coordinator, transport, ears = gathering(workers, tls[COORDINATOR])
     address = coordinator.open()

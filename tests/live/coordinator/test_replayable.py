@@ -13,9 +13,9 @@ from paceline.core.role import Role
 from paceline.core.sharding import lay_out
 from paceline.core.trace import Applied, to_row
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.lifecycle import Phase, StopRule
-from paceline.live.coordinator.listener import Listener
-from paceline.live.coordinator.replayable import Replica, alone, framed, unframed
+from paceline.live.coordinator.lifecycle import RunPhase, StopRule
+from paceline.live.coordinator.listener import CoordinatorListener
+from paceline.live.coordinator.replayable import ReplayableCoordinator, alone, framed, unframed
 from paceline.live.coordinator.server_recovery import Snapshots
 from paceline.live.node.node import Node
 from paceline.live.party import Party, server, worker
@@ -49,8 +49,8 @@ class Keeping:
         return ""
 
 
-def replica() -> Replica:
-    def make(transport: Transport, node: Node, listener: Listener, snapshots: Snapshots) -> Coordinator:
+def replica() -> ReplayableCoordinator:
+    def make(transport: Transport, node: Node, listener: CoordinatorListener, snapshots: Snapshots) -> Coordinator:
         return Coordinator(
             transport,
             node,
@@ -66,7 +66,7 @@ def replica() -> Replica:
             snapshots=snapshots,
         )
 
-    return Replica(make, Keeping())
+    return ReplayableCoordinator(make, Keeping())
 
 
 def heard(at: float, src: Party, message: Any) -> list[Any]:
@@ -94,7 +94,7 @@ def training() -> list[list[Any]]:
     return lines
 
 
-def said_to(replica: Replica, lines: list[list[Any]]) -> list[list[Any]]:
+def said_to(replica: ReplayableCoordinator, lines: list[list[Any]]) -> list[list[Any]]:
     return [said for line in lines for said in replica.hear(line)]
 
 
@@ -103,7 +103,7 @@ def test_the_same_lines_give_the_same_coordinator_that_says_the_same() -> None:
     one, other = replica(), replica()
     said = said_to(one, lines)
     assert said == said_to(other, lines)
-    assert one.coordinator.phase is other.coordinator.phase is Phase.TRAINING
+    assert one.coordinator.phase is other.coordinator.phase is RunPhase.TRAINING
     assert [what for what, *_ in said if what in ("started", "begin", "drop", "answered")] == [
         *("started", "begin", "drop", "answered")
     ]
@@ -141,7 +141,7 @@ def test_what_breaks_the_rules_ends_that_connection_and_not_the_run() -> None:
     said = of.hear([4.0, "heard", "worker 0", framed(Envelope(Kind.CALL, control.Stop(reason=""), 5))])
     assert ["drop", "worker 0", 0] in [one[:3] for one in said]
     assert of.coordinator.barred == {worker(0)}
-    assert of.coordinator.phase is Phase.TRAINING
+    assert of.coordinator.phase is RunPhase.TRAINING
 
 
 def test_what_others_look_at_is_told_before_what_came_of_it() -> None:

@@ -12,10 +12,10 @@ from paceline.core.effects import SERVERS, Call, Compute, Effect, Tell
 from paceline.core.errors import PeerLost, ProtocolError, Undone
 from paceline.core.trace import Applied, Membership
 from paceline.live.coordinator import server_recovery
-from paceline.live.coordinator.lifecycle import Phase
+from paceline.live.coordinator.lifecycle import RunPhase
 from paceline.live.net.inprocess_transport import HubTransport
 from paceline.live.node.node import Node
-from paceline.live.node.published_state import Exhibit
+from paceline.live.node.published_state import PublishedState
 from paceline.live.party import EVALUATOR, Party, server, worker
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
@@ -88,7 +88,7 @@ def test_all_shards_go_back_together_and_then_everybody_asks_again(companies: An
     applied = Applied(at=1.0, shard=0, ranks=(0,), version=50, staleness=0, weight=1.0, samples=8)
     company.coordinator._recovery.recorded(applied)
     dies(company, S0)
-    assert company.coordinator.phase is Phase.TRAINING
+    assert company.coordinator.phase is RunPhase.TRAINING
     assert snapshot.held, "the snapshot may not change under those who read it"
     order = company.hears(S1)
     assert order == control.Restore(number=order.number, view=order.view, source="coordinator", departed=())
@@ -164,7 +164,7 @@ def test_the_run_does_not_end_before_its_model_is_whole_again(companies: Any) ->
         company.say(who, progress(1))
         company.say(who, control.Left(reason="steps"))
     company.settled()
-    assert company.coordinator.phase is Phase.TRAINING
+    assert company.coordinator.phase is RunPhase.TRAINING
     starts(company, S0)
     for who in (S0, S1):
         company.say(who, control.Prepared(number=number))
@@ -225,9 +225,9 @@ def test_an_answer_on_its_way_when_its_question_became_void_is_no_offence(compan
     dies(company, S0)
     with pytest.raises(Undone):
         asked()
-    assert company.coordinator.room_for(S1, Kind.REPLY, number, Exhibit, [4], []) != []
+    assert company.coordinator.room_for(S1, Kind.REPLY, number, PublishedState, [4], []) != []
     with pytest.raises(ProtocolError, match="sends vectors to the coordinator"):
-        company.coordinator.room_for(S1, Kind.REPLY, number + 1000, Exhibit, [4], [])
+        company.coordinator.room_for(S1, Kind.REPLY, number + 1000, PublishedState, [4], [])
 
 
 def test_one_that_dies_again_and_again_ends_the_run(companies: Any) -> None:
@@ -307,7 +307,7 @@ class Restarting(Loop):
         self.answers.append((yield Call(SERVERS, Ask(v=vector(*range(10)), n=self.begun))))
         yield Compute(vector(1.0))
 
-    def undone(self) -> None:
+    def on_rollback(self) -> None:
         self.forgot += 1
 
 

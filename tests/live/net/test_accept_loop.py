@@ -26,7 +26,7 @@ from paceline.live.protocol.control_messages import Total
 from paceline.live.protocol.transport import SHARED, TCP
 from paceline.live.same_host import unix_socket
 from paceline.live.same_host.shared_memory import Segments
-from paceline.live.security.certificate_authority import Authority
+from paceline.live.security.certificate_authority import CertificateAuthority
 from paceline.live.security.tls import Tls, TlsStream
 from tests.launch.process_tree import within
 from tests.live.bare_transport import Someone, all_go
@@ -39,7 +39,7 @@ Make = Callable[..., "Open"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("run") / "credentials"
-    Authority().write(made, [COORDINATOR, server(0), worker(0), worker(1)])
+    CertificateAuthority().write(made, [COORDINATOR, server(0), worker(0), worker(1)])
     return made
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from paceline.chaos.proxy import Relays
+from paceline.chaos.proxy import ProxySet
 from paceline.core.effects import SERVERS, Call, Compute
 from paceline.core.errors import PeerLost
 from paceline.core.paramserver.gated_server import Push
@@ -64,7 +64,7 @@ def test_who_asks_hears_that_its_question_broke_off() -> None:
 def test_what_a_life_said_that_was_over_when_it_came_is_not_heard(someone: Callable[..., Someone]) -> None:
     host = someone(COORDINATOR)
     early, late = someone(worker(0)), someone(worker(0), incarnation=1)
-    with contextlib.closing(Relays()) as relays:
+    with contextlib.closing(ProxySet()) as relays:
         early.transport.connect(COORDINATOR, relays.way(worker(0), COORDINATOR, host.transport.address))
         early.say(COORDINATOR, 1)
         assert host.heard.next() == (worker(0), Total(samples=1))

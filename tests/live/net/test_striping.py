@@ -18,7 +18,7 @@ import pytest
 from paceline.core.errors import ProtocolError
 from paceline.core.paramserver.gated_server import Push
 from paceline.live.net.send_queue import Outgoing
-from paceline.live.net.striping import HEAD, LANES_AUTO_MAX, LANES_MAX, PIECE_BYTES, RTT_AT, Lanes, enough_for
+from paceline.live.net.striping import HEAD, LANES_AUTO_MAX, LANES_MAX, PIECE_BYTES, RTT_AT, Striping, enough_for
 from paceline.live.protocol.control_messages import Total
 from paceline.live.protocol.frames import STRIPED
 from paceline.live.protocol.transport import Kind
@@ -221,7 +221,7 @@ class Now:
 def test_that_a_frame_is_taken_is_told_once_so_that_the_next_keeps_its_turn() -> None:
     near, far = tcp_pair()
     told: list[str] = []
-    lanes = Lanes(
+    lanes = Striping(
         Now(),  # type: ignore[arg-type]
         taken=lambda: told.append("taken"),
         left=lambda: told.append("left"),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from paceline.chaos.proxy import Relays
+from paceline.chaos.proxy import ProxySet
 from paceline.core.effects import SERVERS, Call, Compute
 from paceline.core.errors import TimedOut
 from paceline.core.sharding import lay_out
@@ -27,7 +27,7 @@ class Ends:
     """A worker and a server over TCP, and a relay between them."""
 
     def __init__(self) -> None:
-        self.relays = Relays()
+        self.relays = ProxySet()
         self.transports: list[TcpTransport] = []
 
     def node(self, who: Party) -> Node:

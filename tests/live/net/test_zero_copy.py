@@ -20,7 +20,7 @@ from paceline.core.paramserver.gated_server import Push
 from paceline.live.event_loop import Loop
 from paceline.live.net import zero_copy as sharing
 from paceline.live.net.connection import Connection
-from paceline.live.net.zero_copy import LENT_BYTES_MIN, Closed, Opened, Over
+from paceline.live.net.zero_copy import LENT_BYTES_MIN, BuffersReleased, Closed, Opened
 from paceline.live.protocol import frames
 from paceline.live.protocol.pending_reply import rooms_for
 from paceline.live.protocol.transport import Envelope, Kind
@@ -269,10 +269,10 @@ class Rogue:
         self.sock.settimeout(PATIENCE_SECONDS)
 
     def say(
-        self, message: Any, kind: Kind = Kind.CONTROL, *, place: frames.Place | None = None, over: Any = ()
+        self, message: Any, kind: Kind = Kind.CONTROL, *, place: frames.SharedRef | None = None, over: Any = ()
     ) -> None:
         class Lender:
-            def lend(self, v: Any) -> frames.Place | None:
+            def lend(self, v: Any) -> frames.SharedRef | None:
                 return place
 
             def over(self) -> Any:
@@ -290,7 +290,7 @@ class Rogue:
         self.say(Opened(number=number, nbytes=nbytes if claimed is None else claimed))
         os.close(file)
 
-    def push(self, place: frames.Place, length: int) -> None:
+    def push(self, place: frames.SharedRef, length: int) -> None:
         self.say(Push(g=np.zeros(length, np.float32), clock=1, samples=1), Kind.CALL, place=place)
 
     def was_refused(self, match: str) -> bool:
@@ -404,11 +404,11 @@ def test_descriptors_that_nobody_asked_for_are_closed(rogue: Callable[..., Rogue
         for _ in range(2):
             for _ in range(unix_socket.UNCLAIMED_MAX):
                 one.sock.pass_on(file.fileno())
-            one.say(Over())
+            one.say(BuffersReleased())
     assert one.was_refused("descriptors that nobody asked for")
 
 
-@pytest.mark.parametrize("message", [Opened(number=1, nbytes=PAGES), Closed(numbers=(1,)), Over()])
+@pytest.mark.parametrize("message", [Opened(number=1, nbytes=PAGES), Closed(numbers=(1,)), BuffersReleased()])
 def test_a_stranger_shares_nothing(message: Any, rogue: Callable[..., Rogue]) -> None:
     one = rogue(admitted=False)
     one.say(message)
@@ -426,7 +426,7 @@ def test_a_stranger_passes_on_no_descriptors(rogue: Callable[..., Rogue]) -> Non
 @pytest.mark.parametrize("loans", [(1,), (0,), (2**63 - 1,)])
 def test_giving_back_what_was_not_lent_is_refused(loans: tuple[int, ...], rogue: Callable[..., Rogue]) -> None:
     one = rogue()
-    one.say(Over(), over=loans)
+    one.say(BuffersReleased(), over=loans)
     assert one.was_refused("which it does not have")
 
 
@@ -436,10 +436,10 @@ def test_references_over_tcp_are_refused() -> None:
             target[: len(data)] = data
             return len(data)
 
-    from paceline.live.net.frame_reader import Receiver
+    from paceline.live.net.frame_reader import FrameReader
 
     class Lender:
-        def lend(self, v: Any) -> frames.Place | None:
+        def lend(self, v: Any) -> frames.SharedRef | None:
             return 1, 0, 1
 
         def over(self) -> tuple[int, ...]:
@@ -447,7 +447,7 @@ def test_references_over_tcp_are_refused() -> None:
 
     push = Envelope(Kind.CALL, Push(g=np.zeros(1, np.float32), clock=1, samples=1))
     data = b"".join(frames.encode(push, NumpyMemory(), Lender()))
-    receiver = Receiver(NumpyMemory(), lambda *_: [], lambda _: None, 1 << 20)
+    receiver = FrameReader(NumpyMemory(), lambda *_: [], lambda _: None, 1 << 20)
     sock: Any = Nowhere()
     with pytest.raises(ProtocolError, match="cannot share"):
         receiver.read(sock)

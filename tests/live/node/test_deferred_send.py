@@ -10,11 +10,11 @@ import torch
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
 from paceline.core.message import message
 from paceline.core.vector import Vector
-from paceline.engine.vectors.chunked import Parts, RopeMemory
+from paceline.engine.vectors.chunked import Chunks, RopeMemory
 from paceline.engine.vectors.flat import Flat
-from paceline.live.node.deferred_send import Streams
+from paceline.live.node.deferred_send import DeferredSends
 from paceline.live.party import Party, server
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope, Kind
 
 
@@ -39,8 +39,8 @@ class Post:
         self.sent.append((to.index, envelope.slice, envelope.message.n))
 
 
-def arriving(length: int = 6) -> Parts:
-    return Parts(list(range(length + 1)), home=Flat(torch.arange(float(length))), timeout_s=0.02)
+def arriving(length: int = 6) -> Chunks:
+    return Chunks(list(range(length + 1)), home=Flat(torch.arange(float(length))), timeout_s=0.02)
 
 
 def load(v: Any, n: int, slice: int = 0) -> Envelope:
@@ -49,7 +49,7 @@ def load(v: Any, n: int, slice: int = 0) -> Envelope:
 
 def test_slices_leave_when_they_are_there_whatever_their_order() -> None:
     post, parts = Post(), arriving()
-    streams = Streams(post)
+    streams = DeferredSends(post)
     for k in range(3):
         streams.send(server(0), load(parts.vector[2 * k : 2 * k + 2], n=k, slice=k))
     assert post.sent == []
@@ -62,7 +62,7 @@ def test_slices_leave_when_they_are_there_whatever_their_order() -> None:
 
 def test_nothing_overtakes_on_the_way_to_one_slice_and_others_do_not_wait() -> None:
     post, parts = Post(), arriving()
-    streams = Streams(post)
+    streams = DeferredSends(post)
     whole = Flat(torch.zeros(2))
     streams.send(server(0), load(parts.vector[:2], n=1))
     streams.send(server(0), load(whole, n=2))
@@ -78,7 +78,7 @@ def test_nothing_overtakes_on_the_way_to_one_slice_and_others_do_not_wait() -> N
 
 def test_what_never_comes_is_dropped_and_holds_nobody_up() -> None:
     post, parts = Post(), arriving()
-    streams = Streams(post)
+    streams = DeferredSends(post)
     streams.send(server(0), load(parts.vector, n=1))
     streams.send(server(0), load(Flat(torch.zeros(2)), n=2))
     parts.fail(PeerLost("gone"))
@@ -87,7 +87,7 @@ def test_what_never_comes_is_dropped_and_holds_nobody_up() -> None:
 
 def test_somebody_who_was_lost_meanwhile_is_no_error_of_the_one_who_brings() -> None:
     post, parts = Post(), arriving(1)
-    streams = Streams(post)
+    streams = DeferredSends(post)
     streams.send(server(0), load(parts.vector, n=1))
     post.lost.add(server(0))
     parts.put(0)
@@ -97,8 +97,8 @@ def test_somebody_who_was_lost_meanwhile_is_no_error_of_the_one_who_brings() -> 
 
 
 # ---- answers ---------------------------------------------------------------------------------------------
-def asked(*edges: int) -> Pending:
-    return Pending("the answer", len(edges) - 1, RopeMemory(), edges=edges, timeout_s=0.02)
+def asked(*edges: int) -> PendingReply:
+    return PendingReply("the answer", len(edges) - 1, RopeMemory(), edges=edges, timeout_s=0.02)
 
 
 def test_the_first_answer_is_taken_for_all_and_the_others_fill_it() -> None:

@@ -16,7 +16,7 @@ from paceline.core.trace import Decision, Evaluated, Span, to_row
 from paceline.live.control.reports import line_of
 from paceline.live.control.trace_records import told_by
 from paceline.live.node.hosted_slice import Declined
-from paceline.live.node.message_checks import STRIKES, Admission
+from paceline.live.node.message_checks import STRIKES, MessageChecks
 from paceline.live.party import COORDINATOR, Party, server, worker
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
@@ -39,7 +39,7 @@ class Scene:
     """A server that is told things."""
 
     def __init__(self) -> None:
-        self.admission = Admission(server(0))
+        self.admission = MessageChecks(server(0))
         self.admission.planned(PLAN)
         self.expelled: list[tuple[int, str]] = []
         self.admission.expel = lambda rank, why: self.expelled.append((rank, why))
@@ -152,7 +152,7 @@ def test_numbers_that_are_none_are_no_progress() -> None:
     progress = control.Progress(**zero, **seconds)
     progress.__class__.samples.__set__(progress, 10**12)  # type: ignore[attr-defined]
     progress.__class__.seconds_hidden.__set__(progress, math.inf)  # type: ignore[attr-defined]
-    admission = Admission(COORDINATOR)
+    admission = MessageChecks(COORDINATOR)
     admission.planned(PLAN)
     envelope = Envelope(Kind.CONTROL, progress)
     assert admission.admit(worker(1), envelope)

@@ -14,10 +14,10 @@ from paceline.core.effects import COORDINATOR, SERVERS, Call, Compute, Effect, M
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut, Undone
 from paceline.live import party
 from paceline.live.control.link_probe import measure_link
-from paceline.live.node.hosted_slice import Hosted
+from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.published_state import FREIGHT_LENGTH
 from paceline.live.party import server, worker
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.fakes import NumpyMemory, address, happened, in_background, take, vector
 from tests.live.node_fixture import (
@@ -112,7 +112,7 @@ def test_what_was_started_goes_on_in_the_background_until_it_is_waited_for(stage
 
 def test_the_servers_carry_a_mean_when_nobody_else_does(stage: Stage) -> None:
     for shard in range(3):
-        stage.node(server(shard)).host([Hosted(mean_server=MeanServer(None, PLACE))])
+        stage.node(server(shard)).host([ServedSlice(mean_server=MeanServer(None, PLACE))])
     nodes = [asker(stage, Mean(TEN * rank, (0, 1), "t", 1.0 + rank), WORK, rank=rank) for rank in range(2)]
     first = in_background(nodes[0][0].advance)
     nodes[1][0].advance()
@@ -126,9 +126,9 @@ class Carrier:
     def __init__(self) -> None:
         self.carried: list[Mean] = []
 
-    def begin(self, effect: Mean) -> Pending:
+    def begin(self, effect: Mean) -> PendingReply:
         self.carried.append(effect)
-        pending = Pending("a mean", 1, NumpyMemory())
+        pending = PendingReply("a mean", 1, NumpyMemory())
         pending.put(0, Averaged(v=effect.v, weight=effect.weight), 0.0)
         return pending
 

@@ -13,7 +13,7 @@ import pytest
 from paceline.core.collective.mean_server import MeanServer
 from paceline.core.effects import Call, Compute, Effect, Mean, Reply, Start, Tell, Wait
 from paceline.core.errors import PeerLost, ProtocolError, Stopped
-from paceline.live.node.hosted_slice import Hosted
+from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import FINAL
 from paceline.live.party import server, worker
@@ -62,7 +62,7 @@ def test_several_calls_of_one_worker_are_answered_in_their_order_whenever_that_i
 def test_means_that_are_under_way_at_once_are_told_apart_by_their_tags(stage: Stage) -> None:
     two_at_once = SimpleNamespace(means_at_once=2)
     for shard in range(3):
-        stage.node(server(shard)).host([Hosted(mean_server=MeanServer(two_at_once, PLACE))])
+        stage.node(server(shard)).host([ServedSlice(mean_server=MeanServer(two_at_once, PLACE))])
     results: dict[int, list[float]] = {0: [], 1: []}
 
     def run(rank: int, order: tuple[str, ...]) -> Generator[Effect, Any, None]:

@@ -10,7 +10,7 @@ from paceline.core.effects import SERVERS, Call
 from paceline.core.errors import ProtocolError
 from paceline.core.sharding import lay_out
 from paceline.live import party
-from paceline.live.node.hosted_slice import Hosted
+from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.party import server, worker
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.node.test_node import TEN, WORK
@@ -22,7 +22,7 @@ def sliced(stage: Stage, answer: Any = echo) -> tuple[list[Answerer], Any]:
     layout = lay_out(10, 2, 3)
     roles = [Answerer(answer) for _ in layout.slices]
     for shard in range(2):
-        stage.node(server(shard)).host([Hosted(3, roles[number]) for number in layout.of(shard)])
+        stage.node(server(shard)).host([ServedSlice(3, roles[number]) for number in layout.of(shard)])
     return roles, layout
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from paceline.live.node.timing import Awaited, Times
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.node.timing import AwaitedSeconds, Times
+from paceline.live.protocol.pending_reply import PendingReply
 from tests.live.fakes import NumpyMemory
 
 
-class Moved(Pending):
+class Moved(PendingReply):
     """Bytes of it moved during these spans; whoever read it early waited for so long."""
 
     def __init__(self, *spans: tuple[float, float], waited: float = 0.0, streams: bool = False) -> None:
@@ -47,7 +47,7 @@ def test_a_wait(
 ) -> None:
     times, told = Times(), []
     times.on_wait = lambda *seconds: told.append(seconds)
-    times.waited(Awaited(Moved(*spans), since), until, sending)
+    times.waited(AwaitedSeconds(Moved(*spans), since), until, sending)
     assert sums(times) == pytest.approx(wanted)
     assert told == [sums(times)]
 
@@ -55,7 +55,7 @@ def test_a_wait(
 def test_what_arrives_after_the_answer_was_taken_is_hidden_but_for_the_waits_of_its_readers() -> None:
     times = Times()
     answer: Any = Moved((0, 1), (2, 3), waited=1.5, streams=True)
-    times.waited(Awaited(answer, 0), 3)  # the first slice was there
+    times.waited(AwaitedSeconds(answer, 0), 3)  # the first slice was there
     assert sums(times) == (1, 2, 0)
     answer._moved.append((3, 6))
     times.arrived()

@@ -10,14 +10,14 @@ import pytest
 from paceline.core.errors import PeerLost, TimedOut
 from paceline.core.paramserver.gated_server import Weights
 from paceline.core.vector import cut
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.fakes import NumpyMemory, address, in_background, vector
 
 SHARDS = cut(10, 3)
 
 
-def fill(pending: Pending, part: int, version: int) -> None:
+def fill(pending: PendingReply, part: int, version: int) -> None:
     """Answer `part` as the wire does: into the room given for it."""
     length = SHARDS[part].stop - SHARDS[part].start
     (room,) = pending.room(part, SHARDS, [length])
@@ -27,7 +27,7 @@ def fill(pending: Pending, part: int, version: int) -> None:
 
 def test_answers_of_the_shards_are_joined_without_a_copy() -> None:
     memory = NumpyMemory()
-    pending = Pending("weights", 3, memory)
+    pending = PendingReply("weights", 3, memory)
     rooms = []
     for part in (2, 0, 1):
         fill(pending, part, version=part + 5)
@@ -40,7 +40,7 @@ def test_answers_of_the_shards_are_joined_without_a_copy() -> None:
 
 
 def test_an_answer_of_one_party_is_the_answer() -> None:
-    pending = Pending("weights", 1, NumpyMemory())
+    pending = PendingReply("weights", 1, NumpyMemory())
     (room,) = pending.room(0, SHARDS, [4])
     assert len(room) == 4
     answer = Weights(w=room, version=1)
@@ -50,21 +50,21 @@ def test_an_answer_of_one_party_is_the_answer() -> None:
 
 def test_a_part_of_unexpected_length_gets_a_room_of_its_own() -> None:
     memory = NumpyMemory()
-    pending = Pending("something", 3, memory)
+    pending = PendingReply("something", 3, memory)
     (room,) = pending.room(1, SHARDS, [7])
     assert len(room) == 7
     assert memory.made == 7
 
 
 def test_a_wait_that_takes_too_long_names_what_it_waited_for() -> None:
-    pending = Pending("the answer of servers to Push", 2, NumpyMemory())
+    pending = PendingReply("the answer of servers to Push", 2, NumpyMemory())
     pending.put(0, Weights(w=vector(1), version=1), 0.0)
     with pytest.raises(TimedOut, match="waited 0 s for the answer of servers to Push"):
         pending.wait(0.01)
 
 
 def test_whoever_waits_is_woken_by_the_last_answer() -> None:
-    pending = Pending("weights", 2, NumpyMemory())
+    pending = PendingReply("weights", 2, NumpyMemory())
     answer = in_background(lambda: pending.wait(15.0))
     for part in range(2):
         pending.put(part, Weights(w=vector(part), version=1), 0.0)
@@ -72,7 +72,7 @@ def test_whoever_waits_is_woken_by_the_last_answer() -> None:
 
 
 def test_whoever_waits_is_woken_by_a_failure() -> None:
-    pending = Pending("weights", 1, NumpyMemory())
+    pending = PendingReply("weights", 1, NumpyMemory())
     answer = in_background(lambda: pending.wait(15.0))
     pending.fail(PeerLost("gone"))
     with pytest.raises(PeerLost, match="gone"):
@@ -82,7 +82,7 @@ def test_whoever_waits_is_woken_by_a_failure() -> None:
 
 
 def test_time_of_communicating_is_that_of_the_slowest_way_out_and_the_slowest_way_back() -> None:
-    pending = Pending("weights", 2, NumpyMemory())
+    pending = PendingReply("weights", 2, NumpyMemory())
     pending.begun -= 10.0  # long ago
     for seconds in (0.25, 0.5):
         pending.sent.append(Envelope(Kind.CALL, None, sent_at=pending.begun + seconds))
@@ -94,7 +94,7 @@ def test_time_of_communicating_is_that_of_the_slowest_way_out_and_the_slowest_wa
 
 def test_what_moved_before_somebody_waited_is_not_counted() -> None:
     """A call that was started in the background may have arrived, in part or as a whole, during the next step."""
-    pending = Pending("weights", 1, NumpyMemory())
+    pending = PendingReply("weights", 1, NumpyMemory())
     pending.begun -= 10.0
     pending.sent.append(Envelope(Kind.CALL, None, sent_at=pending.begun + 6.0))
     pending.put(0, Weights(w=vector(1), version=1), 2.0)
@@ -105,6 +105,6 @@ def test_what_moved_before_somebody_waited_is_not_counted() -> None:
 
 
 def test_what_has_not_been_sent_yet_takes_no_time() -> None:
-    pending = Pending("weights", 1, NumpyMemory())
+    pending = PendingReply("weights", 1, NumpyMemory())
     pending.sent.append(Envelope(Kind.CALL, None))
     assert pending.seconds_communicating() == 0

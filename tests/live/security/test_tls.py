@@ -24,7 +24,7 @@ from paceline.live.party import COORDINATOR, Party, server, worker
 from paceline.live.protocol.control_messages import Total
 from paceline.live.protocol.transport import Envelope, Kind
 from paceline.live.security import certificate_authority
-from paceline.live.security.certificate_authority import Authority
+from paceline.live.security.certificate_authority import CertificateAuthority
 from paceline.live.security.tls import Tls, TlsStream, file_of
 from tests.launch.process_tree import within
 from tests.live.bare_transport import Someone, all_go
@@ -38,7 +38,7 @@ PARTIES = [COORDINATOR, server(0), worker(0), worker(1)]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Credentials of one run."""
     made = tmp_path_factory.mktemp("run") / "credentials"
-    Authority().write(made, PARTIES)
+    CertificateAuthority().write(made, PARTIES)
     return made
 
 
@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Those of another run."""
     made = tmp_path_factory.mktemp("other") / "credentials"
-    Authority().write(made, PARTIES)
+    CertificateAuthority().write(made, PARTIES)
     return made
 
 
@@ -203,7 +203,7 @@ def test_a_certificate_that_is_out_of_date_is_refused(
     caplog: pytest.LogCaptureFixture,
     whose: str,
 ) -> None:
-    run = Authority()
+    run = CertificateAuthority()
     run.write(tmp_path / "good", PARTIES)
     monkeypatch.setattr(certificate_authority, "LIFETIME", datetime.timedelta(hours=-1))
     run.write(tmp_path / "old", PARTIES)
@@ -255,7 +255,7 @@ def test_keys_are_for_their_owner_only(folder: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     with pytest.raises(ConfigError, match="File exists"):
-        Authority().write(folder, [worker(0)])
+        CertificateAuthority().write(folder, [worker(0)])
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -11,7 +11,7 @@ import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.errors import PeerLost
 from paceline.core.local.push_sum import Holder
 from paceline.core.paramserver.gated_worker import ClockedWorker
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import make
 from paceline.core.sharding import NOWHERE
 from paceline.live.control.session import Session
@@ -66,9 +66,9 @@ def test_a_newcomer_is_not_away_itself_and_knows_who_came_before_it_had_a_role()
     for message in (roster, came):
         session.deliver(COORDINATOR, Envelope(Kind.CONTROL, message))
     session.connect(())
-    place = Place(me=0, workers=(0, 1, 2), w=0.0, update=lambda w, g, samples: w)
+    place = RoleContext(me=0, workers=(0, 1, 2), w=0.0, update=lambda w, g, samples: w)
     role = Holder(make("sgp", {}), place)
-    role.adopt({"away": [0, 1]})  # worker 2 had not heard of worker 1 yet when it showed this
+    role.load_join_state({"away": [0, 1]})  # worker 2 had not heard of worker 1 yet when it showed this
     session.enter(role, NOWHERE)
     assert role.away == set()
     assert session.departed == set()

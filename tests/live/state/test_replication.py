@@ -12,9 +12,9 @@ from paceline.core.effects import Reply, Tell
 from paceline.core.errors import ProtocolError
 from paceline.core.fault_tolerance.replication import Kept, SliceState
 from paceline.core.role import Role
-from paceline.live.node.hosted_slice import Hosted
+from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.party import Party, server, worker
-from paceline.live.state.replication import COMPLETE, Copies
+from paceline.live.state.replication import COMPLETE, SliceReplication
 from tests.live.fakes import in_background, vector
 from tests.live.node_fixture import PLACE, Ask, Said, Stage
 
@@ -39,7 +39,7 @@ class Server:
 
     def __init__(self, stage: Stage, me: Party, other: Party) -> None:
         self.node, self.role = stage.node(me), Adding()
-        self.copies = Copies(
+        self.copies = SliceReplication(
             self.node,
             PLACE,
             before=other.index,
@@ -49,7 +49,7 @@ class Server:
             state_of=lambda at: SliceState({"w": self.role.w}, {"version": self.role.version}),
             mark_of=lambda at: self.role.version,
         )
-        self.node.host([Hosted(10, self.role), Hosted(10, self.copies)])
+        self.node.host([ServedSlice(10, self.role), ServedSlice(10, self.copies)])
         self.node.holds[self.role] = lambda role, effects: self.copies.hold(0, role, effects)
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from paceline.core.errors import PeerLost
-from paceline.live.node.published_state import Exhibit
-from paceline.live.node.state_reader import Looking
+from paceline.live.node.published_state import PublishedState
+from paceline.live.node.state_reader import StateReader
 from paceline.live.numpy_memory import PlainMemory
-from paceline.live.protocol.pending_reply import Pending
+from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.state.responsive_reads import Answering, NoAnswer
 
 
-class Workers(Looking):
+class Workers(StateReader):
     """Answers at once for all but the `silent`, whose questions it keeps."""
 
     def __init__(self) -> None:
@@ -22,17 +22,17 @@ class Workers(Looking):
         self.silent: set[int] = set()
         self.lost: set[int] = set()
         self.asked: list[int] = []
-        self.kept: list[Pending] = []
+        self.kept: list[PendingReply] = []
 
-    def call(self, rank: int, message: Any) -> Pending:
+    def call(self, rank: int, message: Any) -> PendingReply:
         self.asked.append(rank)
-        pending = Pending(f"worker {rank}", 1, PlainMemory())
+        pending = PendingReply(f"worker {rank}", 1, PlainMemory())
         if rank in self.silent:
             self.kept.append(pending)
         elif rank in self.lost:
             pending.fail(PeerLost("gone"))
         else:
-            pending.put(0, Exhibit(v=bytearray(4), weight=float(rank)), 0.0)
+            pending.put(0, PublishedState(v=bytearray(4), weight=float(rank)), 0.0)
         return pending
 
 
@@ -47,7 +47,7 @@ def test_a_worker_is_left_out_from_when_it_falls_silent_until_it_answers() -> No
         assert answering.peek_model(2)[1] == 2.0
     assert workers.asked.count(1) == 2, "it is waited for once, not with every look"
     workers.silent.clear()
-    workers.kept[0].put(0, Exhibit(v=bytearray(4)), 0.0)
+    workers.kept[0].put(0, PublishedState(v=bytearray(4)), 0.0)
     assert answering.peek_model(1)[1] == 1.0
 
 

@@ -16,10 +16,10 @@ from paceline.core.errors import PacelineError
 from paceline.core.trace import Applied, Record, Span
 from paceline.observe.plots import bars, curves, staleness, time_shares
 from paceline.observe.plots.catalogue import PLATES, ROWS_MAX, chosen, timelines
-from paceline.observe.plots.digest import Entry, digest, entries
+from paceline.observe.plots.digest import RunDigest, digest, entries
 from paceline.observe.plots.html_report import DARK, inlined, report
 from paceline.observe.plots.style import spread_out, svg
-from paceline.observe.runs.run_folders import Run, groups
+from paceline.observe.runs.run_folders import RunFolder, groups
 from paceline.observe.runs.summary import write_summary
 from paceline.observe.trace.trace_file import TraceWriter
 from tests.observe.fake_runs import evaluations, summary, worker
@@ -34,14 +34,14 @@ def spans(workers: int) -> list[Record]:
     ]
 
 
-def run(scheme: str, seed: int = 0, records: list[Record] | None = None, **changed: Any) -> Run:
+def run(scheme: str, seed: int = 0, records: list[Record] | None = None, **changed: Any) -> RunFolder:
     facts = changed.pop("facts", {})
     kept = [*evaluations(), *spans(4)] if records is None else records
     s = summary(scheme, seed=seed, **changed)
-    return Run(path=Path(f"{scheme}{seed}"), summary=s, facts=facts, records=lambda: kept)
+    return RunFolder(path=Path(f"{scheme}{seed}"), summary=s, facts=facts, records=lambda: kept)
 
 
-def drawn(*runs: Run) -> list[Entry]:
+def drawn(*runs: RunFolder) -> list[RunDigest]:
     return entries(groups(runs))[0]
 
 
@@ -121,7 +121,7 @@ def test_staleness_is_a_share_of_the_contributions_to_one_shard() -> None:
 
 def test_a_thousand_workers_become_a_line_and_the_ends_of_a_timeline() -> None:
     many = tuple(worker(rank, rank % 10 / 20, steps=1 + rank, seconds_computing=5.0) for rank in range(1000))
-    [entry] = drawn(Run(path=Path("k"), summary=replace(summary(), workers=many), records=lambda: spans(1000)))
+    [entry] = drawn(RunFolder(path=Path("k"), summary=replace(summary(), workers=many), records=lambda: spans(1000)))
     figure = time_shares.computing([entry])
     assert figure is not None
     ys = list(figure.axes[0].lines[0].get_ydata())
@@ -144,7 +144,7 @@ def test_a_trace_that_is_missing_costs_its_curves_only() -> None:
     def gone() -> list[Record]:
         raise PacelineError("a/trace.jsonl: the trace cannot be read (No such file or directory)")
 
-    [entry], notes = entries(groups([Run(path=Path("a"), summary=summary(), records=gone)]))
+    [entry], notes = entries(groups([RunFolder(path=Path("a"), summary=summary(), records=gone)]))
     assert notes == ["a/trace.jsonl: the trace cannot be read (No such file or directory); in tables and bars only"]
     assert curves.accuracy([entry], by="time") is None
     assert bars.throughput([entry]) is not None

@@ -22,7 +22,7 @@ from paceline.observe.plots.curves import accuracy
 from paceline.observe.plots.digest import entries
 from paceline.observe.plots.run_figures import curve, curve_figure, race, race_figure
 from paceline.observe.plots.style import ACTIVITIES, LINES
-from paceline.observe.runs.run_folders import Run, groups
+from paceline.observe.runs.run_folders import RunFolder, groups
 from paceline.observe.runs.summary import Summary, write_summary
 from paceline.observe.trace.trace_file import TraceWriter
 from tests.observe.fake_runs import evaluations, summary
@@ -146,7 +146,7 @@ def test_a_race_and_plot_give_a_scheme_the_same_colour_dashes_and_mark() -> None
     names = ("esync", "weedout", "bsp", "lbbsp", "a-scheme-of-their-own")
     runs = [(summary(name, parameters={"p": name}), evaluations()) for name in names]
     race_lines = [line for line in race_figure(runs).axes[0].lines if len(line.get_xdata()) > 2]
-    found = [Run(path=Path(s.scheme), summary=s, records=functools.partial(list, e)) for s, e in reversed(runs)]
+    found = [RunFolder(path=Path(s.scheme), summary=s, records=functools.partial(list, e)) for s, e in reversed(runs)]
     drawn, _ = entries(groups(found))
     plot = accuracy(drawn, "time")
     assert plot is not None

@@ -11,7 +11,7 @@ import pytest
 from paceline.cli.main import main
 from paceline.core.errors import ConfigError
 from paceline.core.trace import Applied, Evaluated, Leased, Span
-from paceline.observe.runs.run_folders import Run, find, groups
+from paceline.observe.runs.run_folders import RunFolder, find, groups
 from paceline.observe.runs.seed_statistics import Spread, standings
 from paceline.observe.runs.summary import write_summary
 from paceline.observe.terminal.comparison import tables, to_json
@@ -20,8 +20,8 @@ from paceline.observe.trace.trace_file import TraceWriter
 from tests.observe.fake_runs import summary
 
 
-def run(scheme: str, seed: int = 0, facts: dict[str, Any] | None = None, **changed: Any) -> Run:
-    return Run(path=Path(f"{scheme}{seed}"), summary=summary(scheme, seed=seed, **changed), facts=facts or {})
+def run(scheme: str, seed: int = 0, facts: dict[str, Any] | None = None, **changed: Any) -> RunFolder:
+    return RunFolder(path=Path(f"{scheme}{seed}"), summary=summary(scheme, seed=seed, **changed), facts=facts or {})
 
 
 LEASED = Leased(at=2.0, epochs=1, done=64, twice=0, returned=8, dropped=0, undone=0, left_out=0)

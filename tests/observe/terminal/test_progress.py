@@ -13,7 +13,15 @@ from typing import Any, TextIO
 import pytest
 from rich.console import Console
 
-from paceline.observe.terminal.progress import LINES_MAX, Lines, LiveView, PlainView, Snapshot, make_view, plain_line
+from paceline.observe.terminal.progress import (
+    LINES_MAX,
+    Lines,
+    LiveView,
+    PlainView,
+    ProgressSnapshot,
+    make_view,
+    plain_line,
+)
 from paceline.observe.terminal.worker_table import cells_of, live_table
 from tests.observe.fake_runs import row, snapshot
 
@@ -26,7 +34,7 @@ class Clock:
         return self.now
 
 
-def text_of(shown: Snapshot, width: int = 80, **options: Any) -> str:
+def text_of(shown: ProgressSnapshot, width: int = 80, **options: Any) -> str:
     console = Console(record=True, width=width, file=io.StringIO())
     console.print(live_table(shown, **options))
     return console.export_text()

@@ -11,7 +11,7 @@ from paceline.core.trace import Applied, Decision, Ended, Evaluated, Leased, Rec
 from paceline.observe.plots.timeline import bars
 from paceline.observe.trace.compaction import window_s
 from paceline.observe.trace.trace_file import TraceWriter, read_trace
-from paceline.observe.watch.state import State
+from paceline.observe.watch.state import PageState
 
 MIB = 1 << 20
 
@@ -99,7 +99,7 @@ def test_who_holds_back_much_leaves_room_for_it(tmp_path: Path) -> None:
 
 
 def test_what_is_read_from_it_is_the_same_story(long_run: list[Record], tmp_path: Path) -> None:
-    whole, thin = State(2), State(2)
+    whole, thin = PageState(2), PageState(2)
     whole.add_all(long_run)
     thin.add_all(written(tmp_path / "thin", long_run, MIB))
     one, other = whole.holdup(), thin.holdup()

@@ -12,9 +12,9 @@ from paceline.core.errors import PacelineError
 from paceline.core.trace import Ended, Evaluated, Span
 from paceline.observe.trace.trace_file import TraceWriter
 from paceline.observe.trace.trace_tail import Follower
-from paceline.observe.watch.page_data import Query
-from paceline.observe.watch.reader import Foretold, Reader
-from paceline.observe.watch.state import State
+from paceline.observe.watch.page_data import PageQuery
+from paceline.observe.watch.reader import Forecast, Reader
+from paceline.observe.watch.state import PageState
 
 LINE = b'{"kind":"ended","at":1.0,"reason":"steps"}\n'
 
@@ -71,7 +71,7 @@ def test_a_page_that_cannot_go_on_says_why(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Follower, "read", fails)
     reader = Reader(tmp_path)
     reader._follow()
-    assert "what nobody thought of" in reader.picture(Query())["problem"]
+    assert "what nobody thought of" in reader.picture(PageQuery())["problem"]
 
 
 def test_of_a_folder_of_runs_the_newest_is_followed_and_nothing_of_the_one_before_is_kept(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_of_a_folder_of_runs_the_newest_is_followed_and_nothing_of_the_one_befor
         (trace.parent / "config.toml").touch()
         os.utime(trace.parent / "config.toml", (1000.0 + n, 1000.0 + n))
         assert reader.read()
-        document = reader.picture(Query())
+        document = reader.picture(PageQuery())
         assert (document["run"], document["samples"]) == (str(tmp_path / scheme), samples)
         assert f'{{rank="0",run="{tmp_path / scheme}",scheme="x"}} {samples}.0\n' in reader.metrics("x")
     os.utime(tmp_path / "bsp" / "trace.jsonl", (3e9, 3e9))  # that one goes on, too
@@ -93,8 +93,8 @@ def test_of_a_folder_of_runs_the_newest_is_followed_and_nothing_of_the_one_befor
 
 
 def test_a_forecast_for_the_run_before_is_not_shown_with_this_one(tmp_path: Path) -> None:
-    reader = Reader(tmp_path, lambda _: [Foretold(scheme="asp", rate=9.0, kind="fresh")])
-    reader._ask(State(workers=2), [], (), 0.0)
-    assert reader.picture(Query())["foretold"] == []
+    reader = Reader(tmp_path, lambda _: [Forecast(scheme="asp", rate=9.0, kind="fresh")])
+    reader._ask(PageState(workers=2), [], (), 0.0)
+    assert reader.picture(PageQuery())["foretold"] == []
     reader._ask(reader._state, [], (), 0.0)
-    assert [row["scheme"] for row in reader.picture(Query())["foretold"]] == ["asp"]
+    assert [row["scheme"] for row in reader.picture(PageQuery())["foretold"]] == ["asp"]

@@ -9,8 +9,8 @@ from paceline.core.scheme import make
 from paceline.core.trace import Applied, Membership, Span
 from paceline.core.vector import Ghost
 from paceline.observe.watch.page_data import exchange_text, told
-from paceline.observe.watch.state import State
-from paceline.sim import Simulation, Steps
+from paceline.observe.watch.state import PageState
+from paceline.sim import LocalSteps, Simulation
 from paceline.sim.cluster.toml_file import parse
 
 WORKERS = """
@@ -36,10 +36,10 @@ bandwidth_gbps = 0.01
 """
 
 
-def played(scheme: str, cluster: str) -> State:
+def played(scheme: str, cluster: str) -> PageState:
     parsed = parse(cluster)
-    state = State(parsed.workers)
-    work = Steps(lambda rank, rng: parsed.step_s, samples=lambda rank: 32)
+    state = PageState(parsed.workers)
+    work = LocalSteps(lambda rank, rng: parsed.step_s, samples=lambda rank: 32)
     Simulation(make(scheme, {}), Ghost(10_000), work, cluster=parsed, trace=state.add, watched=False).run(until=6.0)
     return state
 
@@ -51,7 +51,7 @@ def cluster(
     return WORKERS.format(workers=workers, jitter=jitter) + server
 
 
-def sentence(state: State) -> str:
+def sentence(state: PageState) -> str:
     return str(told(state, state.holdup())["sentence"])
 
 
@@ -71,7 +71,7 @@ def test_of_several_servers_it_is_said_that_it_is_one_of_them() -> None:
 
 
 def test_a_server_that_answers_late_is_told_from_a_thin_link() -> None:
-    state = State(workers=2)
+    state = PageState(workers=2)
     for n in range(40):
         for rank in range(2):
             at = 0.4 * n

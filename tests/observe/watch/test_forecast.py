@@ -10,8 +10,8 @@ import pytest
 from paceline.cli.support.scheme_forecast import outlook_of
 from paceline.core.trace import Span
 from paceline.observe.trace.trace_file import TraceWriter
-from paceline.observe.watch.page_data import Query
-from paceline.observe.watch.reader import Foretold, Measured, Reader, withheld_because
+from paceline.observe.watch.page_data import PageQuery
+from paceline.observe.watch.reader import Forecast, Measured, Reader, withheld_because
 
 BSP = {"scheme": "bsp", "servers": 1}
 
@@ -35,7 +35,7 @@ def run_with_outage(folder: Path, outage_s: float) -> Path:
 def foretold(run: Path) -> dict[str, float]:
     asked: list[Sequence[Measured]] = []
 
-    def outlook(measured: Sequence[Measured]) -> list[Foretold]:
+    def outlook(measured: Sequence[Measured]) -> list[Forecast]:
         asked.append(measured)
         return outlook_of(measured, BSP)
 
@@ -45,7 +45,7 @@ def foretold(run: Path) -> dict[str, float]:
     assert reader._asked is not None
     reader._asked.join(60)
     assert asked
-    document = reader.picture(Query())
+    document = reader.picture(PageQuery())
     assert document["withheld"] == ""
     return {row["scheme"]: row["rate"] for row in document["foretold"]}
 
@@ -63,12 +63,12 @@ def test_a_forecast_that_misses_the_run_itself_by_more_than_a_quarter_is_withhel
     rate: float, is_withheld: bool, tmp_path: Path
 ) -> None:
     rows = [
-        Foretold(scheme="bsp", rate=101.0, kind="fresh", is_own=True),
-        Foretold(scheme="asp", rate=300, kind="late"),
+        Forecast(scheme="bsp", rate=101.0, kind="fresh", is_own=True),
+        Forecast(scheme="asp", rate=300, kind="late"),
     ]
     assert bool(withheld_because(rows, rate)) == is_withheld
     reader = Reader(tmp_path, lambda _: rows)
     reader._ask(reader._state, [], (), 0.0, rate)
-    document = reader.picture(Query())
+    document = reader.picture(PageQuery())
     assert [row["scheme"] for row in document["foretold"]] == (["bsp"] if is_withheld else ["bsp", "asp"])
     assert ("101 samples/s" in document["withheld"]) == is_withheld

@@ -12,14 +12,14 @@ from paceline.core.scheme import names
 from paceline.core.trace import Decision, Membership, Span
 from paceline.observe.trace.trace_tail import Follower
 from paceline.observe.watch.algorithm_text import box
-from paceline.observe.watch.page_data import Query, picture, strip
-from paceline.observe.watch.state import State
+from paceline.observe.watch.page_data import PageQuery, picture, strip
+from paceline.observe.watch.state import PageState
 from paceline.observe.watch.worker_rates import ACTIVITIES
 
 
-def barrier(steps_s: list[float], rounds: int = 50) -> State:
+def barrier(steps_s: list[float], rounds: int = 50) -> PageState:
     """Workers that all wait for the slowest, every round; each says what it is."""
-    state, longest = State(len(steps_s)), max(steps_s)
+    state, longest = PageState(len(steps_s)), max(steps_s)
     for rank in range(len(steps_s)):
         state.add(Membership(at=0.0, party=f"worker {rank}", event="joined", device="cpu", host=f"h{rank}"))
     for n in range(1, rounds + 1):
@@ -32,7 +32,7 @@ def barrier(steps_s: list[float], rounds: int = 50) -> State:
 
 
 def test_the_straggler_is_named_with_its_place_and_its_cost() -> None:
-    told = picture(barrier([0.1, 0.1, 0.1, 0.4]), Query())["holdup"]
+    told = picture(barrier([0.1, 0.1, 0.1, 0.4]), PageQuery())["holdup"]
     assert told["ranks"] == [3]
     assert told["sentence"] == (
         "Worker 3 (cpu on h3) holds the others up: a step takes it 400 ms, the others at most 100 ms. Without it the "
@@ -44,10 +44,10 @@ def test_at_every_moment_a_row_says_for_whom_its_worker_waits(tmp_path: Path) ->
     """A run of bsp, read from its trace and stopped after every record."""
     words = "simulate --scheme bsp --workers 2 --slowdown 1,5 --step-ms 20 --timing-only --seconds 2 --epochs 0"
     assert main([*words.split(), "--out", str(tmp_path / "run")]) == 0
-    state, said = State(0), []
+    state, said = PageState(0), []
     for record in Follower(tmp_path / "run" / "trace.jsonl").read():
         state.add(record)
-        of_the_fast = [(r["at"], r["why"]) for r in picture(state, Query(sort="rank", count=1))["rows"]]
+        of_the_fast = [(r["at"], r["why"]) for r in picture(state, PageQuery(sort="rank", count=1))["rows"]]
         if isinstance(record, Decision) and record.verdict == "wait":
             assert (record.rank, of_the_fast) == (0, [("waiting", "waits for worker 1")])
             said.append(record.at)
@@ -57,7 +57,7 @@ def test_at_every_moment_a_row_says_for_whom_its_worker_waits(tmp_path: Path) ->
 
 
 def test_several_are_named_by_number() -> None:
-    sentence = picture(barrier([0.1] * 8 + [0.4] * 4), Query())["holdup"]["sentence"]
+    sentence = picture(barrier([0.1] * 8 + [0.4] * 4), PageQuery())["holdup"]["sentence"]
     assert sentence.startswith(
         "Workers 8, 9, 10 and 1 other hold the others up: a step takes them 400 ms, the others at most 100 ms"
     )
@@ -68,11 +68,13 @@ def test_several_are_named_by_number() -> None:
 )
 def test_rows_come_in_the_order_that_was_asked_for(sort: str, first: int) -> None:
     state = barrier([0.1, 0.2, 0.4])
-    assert picture(state, Query(sort=sort))["rows"][0]["rank"] == first
+    assert picture(state, PageQuery(sort=sort))["rows"][0]["rank"] == first
 
 
 def test_of_a_thousand_workers_the_rows_in_sight_are_sent_and_bands_of_all() -> None:
-    document = picture(barrier([0.1 + n / 1e4 for n in range(1000)], rounds=3), Query(sort="rank", first=500, count=5))
+    document = picture(
+        barrier([0.1 + n / 1e4 for n in range(1000)], rounds=3), PageQuery(sort="rank", first=500, count=5)
+    )
     assert [row["rank"] for row in document["rows"]] == [500, 501, 502, 503, 504]
     assert [band["workers"] for band in document["bands"]] == [100] * 10
     assert document["bands"][0]["step_ms"][0] > document["bands"][-1]["step_ms"][1]
@@ -80,7 +82,7 @@ def test_of_a_thousand_workers_the_rows_in_sight_are_sent_and_bands_of_all() -> 
 
 
 def test_a_strip_has_tenths_of_what_each_bin_was_spent_on() -> None:
-    state = State(1)
+    state = PageState(1)
     width = state.strips.width_s
     state.add(Span(at=0.3 * width, rank=0, activity="computing", seconds=0.3 * width))
     state.add(Span(at=0.9 * width, rank=0, activity="communicating", seconds=0.6 * width))

@@ -10,30 +10,30 @@ import paceline.schemes  # noqa: F401  enters the catalogue
 from paceline.core.scheme import make
 from paceline.core.trace import Applied, Decision, Ended, Membership, Record, Span
 from paceline.core.vector import Ghost
-from paceline.observe.watch.page_data import Query, picture
-from paceline.observe.watch.state import State
-from paceline.sim import Simulation, Steps
+from paceline.observe.watch.page_data import PageQuery, picture
+from paceline.observe.watch.state import PageState
+from paceline.sim import LocalSteps, Simulation
 from paceline.sim.cluster.model import Cluster, Device, Fault, Host
 
 STEP_S = 0.02
 BATCH = 32
 
 
-def simulated(scheme: str, factors: tuple[float, ...], *, seconds: float = 8.0, jitter: float = 0.0) -> State:
+def simulated(scheme: str, factors: tuple[float, ...], *, seconds: float = 8.0, jitter: float = 0.0) -> PageState:
     hosts = [Host(name=f"h{n}", devices=(Device(factor=f, jitter=jitter),)) for n, f in enumerate(factors)]
     return played(scheme, Cluster(hosts=(*hosts, Host(name="s", servers=1)), step_s=STEP_S), seconds)
 
 
-def played(scheme: str, cluster: Cluster, seconds: float) -> State:
-    state = State(cluster.workers)
-    work = Steps(lambda rank, rng: cluster.step_s, samples=lambda rank: BATCH)
+def played(scheme: str, cluster: Cluster, seconds: float) -> PageState:
+    state = PageState(cluster.workers)
+    work = LocalSteps(lambda rank, rng: cluster.step_s, samples=lambda rank: BATCH)
     Simulation(make(scheme, {}), Ghost(10_000), work, cluster=cluster, trace=state.add, watched=False).run(
         until=seconds
     )
     return state
 
 
-def throughput(state: State) -> float:
+def throughput(state: PageState) -> float:
     return state.samples / state.now
 
 
@@ -74,7 +74,7 @@ def test_two_that_are_equally_slow_are_named_together() -> None:
 
 
 def test_a_member_of_another_group_is_not_blamed() -> None:
-    state = State(workers=4)
+    state = PageState(workers=4)
     for n in range(100):
         for rank, own, waited in ((0, 0.1, 0.0), (1, 0.1, 0.0), (2, 0.1, 0.7), (3, 0.8, 0.0)):
             at = (n + 1) * (own + waited)
@@ -104,7 +104,7 @@ def test_the_order_in_which_parties_were_heard_changes_nothing_but_who_is_last()
         for rank in range(3)
         for n in range(50)
     ]
-    by_time, by_party = State(3), State(3)
+    by_time, by_party = PageState(3), PageState(3)
     by_time.add_all(sorted(spans, key=lambda span: span.at))
     by_party.add_all(spans)
     for rank in range(3):
@@ -114,7 +114,7 @@ def test_the_order_in_which_parties_were_heard_changes_nothing_but_who_is_last()
 
 def test_strips_keep_every_second_while_they_may_and_the_latest_afterwards() -> None:
     rng = random.Random(3)
-    state, at = State(1), 0.0
+    state, at = PageState(1), 0.0
     for _ in range(3000):
         seconds = rng.uniform(0.01, 0.09)
         at += seconds
@@ -141,7 +141,7 @@ def test_the_trace_names_whom_a_worker_waits_for() -> None:
 
 
 def test_a_wait_that_is_heard_of_before_the_step_it_follows_goes_on_until_the_next_step() -> None:
-    state = State(2)
+    state = PageState(2)
     state.add(Decision(at=0.101, party="server 0", rank=0, verdict="wait", reason="waits for worker 1", whom=(1,)))
     state.add(Span(at=0.1, rank=0, activity="computing", seconds=0.1, steps=1, samples=4))
     assert state.standing(0) == "waiting"
@@ -150,7 +150,7 @@ def test_a_wait_that_is_heard_of_before_the_step_it_follows_goes_on_until_the_ne
 
 
 def test_whoever_has_waited_is_not_waiting_while_it_computes() -> None:
-    state = State(2)
+    state = PageState(2)
     state.add(Span(at=0.1, rank=0, activity="computing", seconds=0.1, steps=1, samples=4, exchanges=1))
     state.add(Decision(at=0.11, party="server 0", rank=0, verdict="wait", reason="waits for worker 1", whom=(1,)))
     assert state.standing(0) == "waiting"
@@ -162,7 +162,7 @@ def test_a_server_that_is_heard_before_the_worker_says_itself_when_the_wait_was_
     def decided(at: float, shard: int) -> Decision:
         return Decision(at=at, party=f"server {shard}", rank=0, verdict="wait", reason="waits for worker 1", whom=(1,))
 
-    state = State(2)
+    state = PageState(2)
     state.add(Span(at=0.1, rank=0, activity="computing", seconds=0.1, steps=1, samples=4, exchanges=1))
     state.add_all(decided(0.11, shard) for shard in (0, 1))
     for shard, standing in ((0, "waiting"), (1, "communicating")):
@@ -171,7 +171,7 @@ def test_a_server_that_is_heard_before_the_worker_says_itself_when_the_wait_was_
 
 
 def test_servers_count_what_they_applied_and_what_they_dropped() -> None:
-    state = State(2)
+    state = PageState(2)
     good = Applied(at=1.0, shard=0, ranks=(0, 1), version=1, staleness=3, weight=1.0, samples=8)
     state.add(good)
     state.add(Applied(at=2.0, shard=0, ranks=(1,), version=1, staleness=9, weight=0.0, samples=8))
@@ -209,7 +209,7 @@ def test_a_run_that_follows_another_in_the_same_trace_begins_anew() -> None:
 
 def test_groups_are_who_meets_apart_from_others_and_none_where_all_meet_or_nobody_does() -> None:
     def groups(*updates: tuple[int, ...]) -> list[tuple[int, ...]]:
-        state = State(4)
+        state = PageState(4)
         state.add_all(
             Applied(at=n, shard=0, ranks=ranks, version=n, staleness=0, weight=1.0, samples=4)
             for n, ranks in enumerate(updates, 1)
@@ -225,7 +225,7 @@ def test_groups_are_who_meets_apart_from_others_and_none_where_all_meet_or_nobod
 def test_the_groups_of_gsp_are_seen_each_with_its_own_pace() -> None:
     state = simulated("gsp", (1, 1, 4, 4))
     assert state.groups() == [(0, 1), (2, 3)]
-    fast, slow = picture(state, Query())["groups"]
+    fast, slow = picture(state, PageQuery())["groups"]
     assert fast["shares"][0] == pytest.approx(1.0, abs=0.1)
     assert len(fast["strip"]) == len(slow["strip"]) > 0
     assert fast["rate"] == pytest.approx(4 * slow["rate"], rel=0.1)

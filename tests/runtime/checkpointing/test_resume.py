@@ -11,16 +11,16 @@ import pytest
 import torch
 from safetensors.torch import save, save_file
 
-from paceline.checkpoint.folder_store import Folder
+from paceline.checkpoint.folder_store import FolderStore
 from paceline.checkpoint.manifest import Manifest
 from paceline.core.errors import ConfigError
 from paceline.launch.local.train import new_folder
 from paceline.live.protocol.control_messages import NOTHING
 from paceline.observe.runs.summary import SUMMARY, write_summary
-from paceline.runtime.checkpointing.resume import Start, find, identity, read_weights
-from paceline.runtime.run_folder.run_statistics import Ledger
+from paceline.runtime.checkpointing.resume import ResumePoint, find, identity, read_weights
+from paceline.runtime.run_folder.run_statistics import RunStatistics
 from paceline.runtime.supervisor.phase_deadlines import RunFailed
-from paceline.runtime.worker.steps.local_work import Steps
+from paceline.runtime.worker.steps.local_work import LocalWork
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import assert_same, config_for, one_process, resumed, saved
 
@@ -55,7 +55,7 @@ def test_a_checkpoint_from_the_middle_of_a_run_is_one_round_of_everybody(
     how: dict[str, Any] = {"optimizer": OPTIMIZERS["momentum"], "servers": servers, "cluster": {"step_ms": 8.0}}
     often = {"every": 0.01, "keep_last": 100}
     threads(config_for(out, steps=STEPS, checkpoint=often, evaluation={"every": 0.01}, **how))
-    folder = Folder(out / "checkpoints")
+    folder = FolderStore(out / "checkpoints")
     versions = {number: folder.verify(number).facts["version"] for number in folder.numbers()}
     middle = next(number for number, version in versions.items() if 0 < version < STEPS)
     again = resumed(out.parent / "again", STEPS, str(folder.place(middle)), **how)
@@ -80,7 +80,7 @@ def test_another_number_of_workers_and_servers_goes_on_from_the_same_numbers(thr
 def test_a_damaged_checkpoint_is_passed_over_and_named(threads: Runner, out: Path) -> None:
     threads(resumed(out, 5))
     threads(resumed(out, 9, "auto"))
-    folder = Folder(out / "checkpoints")
+    folder = FolderStore(out / "checkpoints")
     newest = folder.place(folder.numbers()[-1]) / "model.safetensors"
     newest.write_bytes(newest.read_bytes()[:-1])
     start, refused = find(resumed(out, 12, "auto"))
@@ -91,7 +91,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(threads: Runner, out: Pat
 
 def test_with_damaged_ones_only_nothing_goes_on_and_each_is_named(threads: Runner, out: Path) -> None:
     threads(resumed(out, 5))
-    folder = Folder(out / "checkpoints")
+    folder = FolderStore(out / "checkpoints")
     for number in folder.numbers():
         (folder.place(number) / "model.safetensors").write_bytes(b"")
     with pytest.raises(ConfigError, match="model.safetensors"):
@@ -160,16 +160,16 @@ def test_what_goes_out_from_the_round_before_does_not_go_on_just_where_it_was(
 ) -> None:
     wanted = resumed(out, 15, workers=4, robust={"rule": rule})
     facts = {"identity": identity(wanted), "lock_step": True, "aligned": True}
-    assert Start(wanted, Folder(out), 1, Manifest(files=(), finite=True, facts=facts)).exact == exact
+    assert ResumePoint(wanted, FolderStore(out), 1, Manifest(files=(), finite=True, facts=facts)).exact == exact
     other = resumed(out, 15, workers=4, robust={"rule": "median"})
-    assert not Start(other, Folder(out), 1, Manifest(files=(), finite=True, facts=facts)).same
+    assert not ResumePoint(other, FolderStore(out), 1, Manifest(files=(), finite=True, facts=facts)).same
 
 
 @pytest.mark.parametrize("name", ["12345", "run"])
 def test_a_folder_may_be_called_by_a_number(tmp_path: Path, name: str) -> None:
     out = tmp_path / name
     assert find(resumed(out, 5, "auto"))[0].path == ""
-    folder = Folder(out / "checkpoints")
+    folder = FolderStore(out / "checkpoints")
     folder.save(7, {"model.safetensors": [save({"w": torch.ones(1)})]}, finite=True)
     for wanted in ("auto", str(out), str(out / "checkpoints"), str(folder.place(7))):
         assert find(resumed(out, 5, wanted))[0].number == 7
@@ -209,13 +209,13 @@ def test_a_run_that_goes_on_knows_at_once_how_many_samples_are_behind_it(
 ) -> None:
     how: dict[str, Any] = {"scheme": "localsgd", "servers": 0, "localsgd": {"tau": 5}}
     threads(resumed(out, 5, **how))
-    real, seen = Steps.apply, list[int]()
+    real, seen = LocalWork.apply, list[int]()
 
-    def apply(steps: Steps, samples_seen: int) -> None:
+    def apply(steps: LocalWork, samples_seen: int) -> None:
         seen.append(samples_seen)
         real(steps, samples_seen)
 
-    monkeypatch.setattr(Steps, "apply", apply)
+    monkeypatch.setattr(LocalWork, "apply", apply)
     threads(resumed(out, 10, "auto", **how))
     assert len(seen) == 10
     assert min(seen) == 5 * 2 * 32
@@ -223,7 +223,7 @@ def test_a_run_that_goes_on_knows_at_once_how_many_samples_are_behind_it(
 
 def test_the_seconds_left_are_of_this_life_of_the_run(out: Path) -> None:
     def left(*, before: int, now: int, elapsed_s: float, **stop: Any) -> float | None:
-        ledger = Ledger(config_for(out, steps=stop.pop("steps", 0), stop=stop), 1000, begun_at=before * 10)
+        ledger = RunStatistics(config_for(out, steps=stop.pop("steps", 0), stop=stop), 1000, begun_at=before * 10)
         for rank in range(2):
             progress = dataclasses.replace(NOTHING, steps=now, samples=now * 5, steps_before=before)
             ledger.progressed(rank, progress, elapsed_s)
@@ -237,7 +237,7 @@ def test_the_seconds_left_are_of_this_life_of_the_run(out: Path) -> None:
 
 
 def test_the_rate_that_is_shown_is_of_this_life_of_the_run(out: Path) -> None:
-    ledger = Ledger(config_for(out, steps=100), 1000, begun_at=900)
+    ledger = RunStatistics(config_for(out, steps=100), 1000, begun_at=900)
     assert ledger.snapshot(0.5).samples_per_second == 0  # nobody has reported yet
     for rank in range(2):
         ledger.progressed(rank, dataclasses.replace(NOTHING, samples=500, samples_before=450), 10.0)

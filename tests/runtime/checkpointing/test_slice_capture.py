@@ -10,9 +10,9 @@ import torch
 
 from paceline.core.fault_tolerance.replication import SliceState, mark_of
 from paceline.core.paramserver.gated_server import Push, Weights
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import make, names
-from paceline.engine.optim.optimizers import Rule, make_rule
+from paceline.engine.optim.optimizers import ServerOptimizer, make_rule
 from paceline.engine.specs import OptimizerRecipe, ScheduleRecipe
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.checkpointing.slice_capture import revive, state_of
@@ -29,14 +29,14 @@ RULES = {
 }
 
 
-def rule_of(name: str) -> Rule:
+def rule_of(name: str) -> ServerOptimizer:
     return make_rule(RULES[name], SCHEDULE, (LENGTH,))
 
 
-def server(scheme: str, rule: Rule, w: Any) -> Role:
+def server(scheme: str, rule: ServerOptimizer, w: Any) -> Role:
     made = make(scheme, {})
     assert made.Server is not None
-    return made.Server(made, Place(me=0, workers=tuple(range(WORKERS)), w=w, update=rule))
+    return made.Server(made, RoleContext(me=0, workers=tuple(range(WORKERS)), w=w, update=rule))
 
 
 def push(role: Role, rank: int, clock: int) -> list[tuple[int, list[float]]]:
@@ -91,10 +91,10 @@ def test_a_copy_knows_what_a_newcomer_calls_its_clock() -> None:
         for rank in range(WORKERS):
             push(first, rank, 1)
         mark = mark_of(first)
-        list(first.gone(0.0, 2))
+        list(first.on_worker_left(0.0, 2))
         for rank in (0, 1):
             push(first, rank, 2)
-        list(first.came(0.0, 2))
+        list(first.on_worker_joined(0.0, 2))
         assert mark_of(first) != mark, "it is copied at once"
         for clock in (0, 1):
             for rank in (0, 1):
@@ -113,9 +113,9 @@ def test_a_newcomer_that_goes_before_its_first_push_is_copied_again_when_it_come
     """The copies made in between do not know it, and it may enter once the newest does."""
     first = server("bsp", rule_of("sgd"), Flat.wrap(torch.ones(LENGTH)))
     for life in (1, 2):
-        list(first.gone(0.0, 2))
+        list(first.on_worker_left(0.0, 2))
         mark = mark_of(first)
-        list(first.came(0.0, 2))
+        list(first.on_worker_joined(0.0, 2))
         assert mark_of(first) != mark, f"life {life} is in no copy"
 
 

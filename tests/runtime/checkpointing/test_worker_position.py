@@ -10,14 +10,14 @@ import torch
 
 from paceline.live.node.published_state import STATE
 from paceline.live.state.slice_state import CHECKPOINT, kept
-from paceline.runtime.checkpointing.worker_position import AT_ONCE, Diary, Entry
+from paceline.runtime.checkpointing.worker_position import AT_ONCE, Position, PositionLog
 
 
-def positions(diary: Diary, exhibits: dict[str, Any]) -> dict[int, int]:
+def positions(diary: PositionLog, exhibits: dict[str, Any]) -> dict[int, int]:
     diary.want(AT_ONCE)
     diary.between()
     entries = json.loads(exhibits[kept(CHECKPOINT, STATE)](0).facts)["entries"]
-    return {int(clock): Entry.from_json(entry).position for clock, entry in entries.items()}
+    return {int(clock): Position.from_json(entry).position for clock, entry in entries.items()}
 
 
 class Exhibits(dict[str, Any]):
@@ -29,7 +29,7 @@ class Exhibits(dict[str, Any]):
 def test_where_a_newcomer_begins_in_its_data_is_known_once_it_asks_for_them() -> None:
     exhibits = Exhibits()
     node: Any = SimpleNamespace(exhibits=exhibits)
-    diary = Diary(node, torch.device("cpu"), lambda: ({}, {}))
+    diary = PositionLog(node, torch.device("cpu"), lambda: ({}, {}))
     diary.begin(7, steps=7, position=0)
     diary.corrected(224)
     assert positions(diary, exhibits) == {7: 224}
@@ -41,7 +41,7 @@ def test_where_a_newcomer_begins_in_its_data_is_known_once_it_asks_for_them() ->
 def test_what_the_servers_have_forgotten_is_not_counted_as_handed_over() -> None:
     exhibits = Exhibits()
     node: Any = SimpleNamespace(exhibits=exhibits)
-    diary = Diary(node, torch.device("cpu"), lambda: ({}, {}))
+    diary = PositionLog(node, torch.device("cpu"), lambda: ({}, {}))
     diary.begin(0, steps=0, position=0)
     diary.undone()  # nothing was under way
     for step in range(1, 11):

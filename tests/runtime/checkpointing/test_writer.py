@@ -12,26 +12,26 @@ import pytest
 import torch
 from torch import nn
 
-from paceline.checkpoint.folder_store import Folder
+from paceline.checkpoint.folder_store import FolderStore
 from paceline.config import Config, build
 from paceline.core.errors import PeerLost, TimedOut
 from paceline.core.fault_tolerance.replication import SliceState
 from paceline.core.paramserver.gated_server import Push
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import make
 from paceline.core.sharding import NOWHERE, Layout, lay_out
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.optim.optimizers import SGD
 from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.flat import Flat
-from paceline.live.node.published_state import STATE, Exhibit
+from paceline.live.node.published_state import STATE, PublishedState
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
 from paceline.live.state.slice_state import FORGET, state_exhibit
 from paceline.runtime.checkpointing.checkpoint_validation import OPTIMIZER
-from paceline.runtime.checkpointing.resume import Start, parts_of
+from paceline.runtime.checkpointing.resume import ResumePoint, parts_of
 from paceline.runtime.checkpointing.slice_capture import NOTHING, WEIGHTS, load_rule, state_of
-from paceline.runtime.checkpointing.writer import Keeper
+from paceline.runtime.checkpointing.writer import CheckpointWriter
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import assert_same, config_for, saved
@@ -64,20 +64,20 @@ class Node:
     def version_of(self, who: Party, what: str) -> float:
         return 0.0
 
-    def exhibits_of(self, who: Party, wanted: Sequence[tuple[str, int]]) -> list[Exhibit]:
+    def exhibits_of(self, who: Party, wanted: Sequence[tuple[str, int]]) -> list[PublishedState]:
         of = self.states[who.index]
         facts = {**of.facts, "capture": self.captures[who.index]}
         return [state_exhibit(facts, of.vectors, NOTHING) for _ in wanted]
 
-    def exhibit(self, to: Any, what: str) -> Exhibit:
+    def exhibit(self, to: Any, what: str) -> PublishedState:
         name = what.rpartition("/")[2]
         if isinstance(to, int) and name == STATE and not isinstance(self.error, TimedOut):
-            return Exhibit(v=NOTHING, facts=json.dumps(OF_A_WORKER))
+            return PublishedState(v=NOTHING, facts=json.dumps(OF_A_WORKER))
         if self.error:
             raise self.error
         if isinstance(to, int):
             raise PeerLost(f"worker {to}")
-        return Exhibit(v=Flat.wrap(torch.cat([of.vectors[name].value() for of in self.states])))
+        return PublishedState(v=Flat.wrap(torch.cat([of.vectors[name].value() for of in self.states])))
 
     def now(self) -> float:
         return 0.0
@@ -96,10 +96,10 @@ def session_of(node: Node) -> Any:
     )
 
 
-def keeper(out: Path, node: Node, layout: Layout, session: Any = None) -> Keeper:
+def keeper(out: Path, node: Node, layout: Layout, session: Any = None) -> CheckpointWriter:
     session = session or session_of(node)
     module = nn.Linear(LENGTH, 1, bias=False)
-    return Keeper(config(out, len(layout.holders)), session, layout, FlatModel(module), module, 0)
+    return CheckpointWriter(config(out, len(layout.holders)), session, layout, FlatModel(module), module, 0)
 
 
 def config(out: Path, servers: int = 2) -> Config:
@@ -117,7 +117,7 @@ def trained(part: slice, order: Sequence[int]) -> tuple[Role, SGD]:
     rule, scheme = SGD(RECIPE), make("bsp", {})
     assert scheme.Server is not None
     w = Flat.wrap(torch.ones(LENGTH)[part].clone())
-    role = scheme.Server(scheme, Place(me=0, workers=tuple(range(WORKERS)), w=w, update=rule))
+    role = scheme.Server(scheme, RoleContext(me=0, workers=tuple(range(WORKERS)), w=w, update=rule))
     for clock in (1, 2):
         for rank in order:
             g = Flat.wrap((torch.arange(LENGTH) * 0.1 + rank - 0.5 * clock)[part].clone())
@@ -137,9 +137,9 @@ def test_slices_that_heard_pushes_in_another_order_go_on_with_their_own_momentum
     assert len(scales) == 2, "or this test shows nothing"
     node = Node([state_of(role, rule) for role, rule in slices])
     keeper(tmp_path, node, layout).save(0.5)
-    folder = Folder(tmp_path / "checkpoints")
+    folder = FolderStore(tmp_path / "checkpoints")
     (number,) = folder.numbers()
-    start = Start(config(tmp_path), folder, number, folder.verify(number))
+    start = ResumePoint(config(tmp_path), folder, number, folder.verify(number))
     assert "numbers_of" not in start.facts
     for part, (_, rule) in zip(layout.slices, slices, strict=True):
         again = SGD(RECIPE)
@@ -151,8 +151,8 @@ def test_slices_of_one_scale_are_kept_to_the_bit(tmp_path: Path) -> None:
     layout = lay_out(LENGTH, 2)
     slices = [trained(part, (0, 1, 2)) for part in layout.slices]
     keeper(tmp_path, Node([state_of(role, rule) for role, rule in slices]), layout).save(0.5)
-    folder = Folder(tmp_path / "checkpoints")
-    start = Start(config(tmp_path), folder, 1, folder.verify(1))
+    folder = FolderStore(tmp_path / "checkpoints")
+    start = ResumePoint(config(tmp_path), folder, 1, folder.verify(1))
     raw = torch.cat([rule.v.tensor for _, rule in slices if rule.v is not None])
     assert torch.equal(start.tensors(OPTIMIZER)["momentum"], raw)
     assert WEIGHTS not in start.tensors(OPTIMIZER)
@@ -165,15 +165,15 @@ def test_slices_of_two_captures_are_no_checkpoint_and_the_run_goes_on(
     node = Node([state_of(*trained(part, (0, 1, 2))) for part in layout.slices])
     keeping = keeper(tmp_path, node, layout)
     keeping.save(0.5)
-    assert Folder(tmp_path / "checkpoints").numbers() == [1]
+    assert FolderStore(tmp_path / "checkpoints").numbers() == [1]
     node.deaf = {1}
     keeping.save(0.6)
-    assert Folder(tmp_path / "checkpoints").numbers() == [1]
+    assert FolderStore(tmp_path / "checkpoints").numbers() == [1]
     assert "a checkpoint was not saved, the run goes on: its slices are of captures 1, 2" in capsys.readouterr().err
     node.deaf = set()
     keeping.save(0.7)
-    assert Folder(tmp_path / "checkpoints").numbers() == [1, 2]
-    assert "capture" not in Folder(tmp_path / "checkpoints").manifest(2).facts
+    assert FolderStore(tmp_path / "checkpoints").numbers() == [1, 2]
+    assert "capture" not in FolderStore(tmp_path / "checkpoints").manifest(2).facts
 
 
 @pytest.mark.parametrize("error", [PeerLost("lost worker 0"), TimedOut("no answer of worker 0 within 60 s")])
@@ -191,7 +191,7 @@ class Workers(Node):
         super().__init__(states)
         self.clocks, self.model, self.lost = clocks, model, lost
 
-    def exhibit(self, to: Any, what: str) -> Exhibit:
+    def exhibit(self, to: Any, what: str) -> PublishedState:
         name = what.rpartition("/")[2]
         if not isinstance(to, int):
             return super().exhibit(to, what)
@@ -200,10 +200,10 @@ class Workers(Node):
             entries = {at: [at, 32 * at, ["AAAA"]] for at in (clock - 1, clock)}
             more = {"model": self.model, "numbers": {}, "lock_step": True, "counts": {}, "common": {}}
             of = {"vectors": names, "clock": clock, "entries": entries, **(more if self.model else {"counts": {}})}
-            return Exhibit(v=NOTHING, facts=json.dumps(of))
+            return PublishedState(v=NOTHING, facts=json.dumps(of))
         if to == self.lost and name == "buffers":
             raise PeerLost(f"worker {to}")
-        return Exhibit(v=Flat.wrap(torch.full((LENGTH,), float(to))))
+        return PublishedState(v=Flat.wrap(torch.full((LENGTH,), float(to))))
 
 
 def test_a_worker_that_is_lost_while_it_is_read_is_not_in_the_checkpoint_which_goes_on(tmp_path: Path) -> None:
@@ -211,9 +211,9 @@ def test_a_worker_that_is_lost_while_it_is_read_is_not_in_the_checkpoint_which_g
     states = [state_of(*trained(part, (0, 1, 2))) for part in layout.slices]
     for lost, aligned in ((None, True), (1, False)):
         keeper(tmp_path, Workers(states, (2, 2, 2), (), -1 if lost is None else lost), layout).save(0.5)
-        folder = Folder(tmp_path / "checkpoints")
+        folder = FolderStore(tmp_path / "checkpoints")
         number, _ = folder.newest()
-        start = Start(config(tmp_path), folder, number or 0, folder.manifest(number or 0))
+        start = ResumePoint(config(tmp_path), folder, number or 0, folder.manifest(number or 0))
         assert start.facts["aligned"] == start.exact == aligned
         assert [rank for rank in range(WORKERS) if start.memories(rank) is None] == [rank for rank in (1,) if lost]
 
@@ -236,7 +236,7 @@ class Returning(Workers):
         self.asked.discard(2)
         self.session.on_came(2)
 
-    def exhibit(self, to: Any, what: str) -> Exhibit:
+    def exhibit(self, to: Any, what: str) -> PublishedState:
         if what.endswith(STATE) and isinstance(to, int):
             if to == 0:
                 self.come_back()
@@ -258,8 +258,8 @@ def test_a_worker_that_comes_back_while_a_checkpoint_is_taken_is_asked_or_not_wa
     if not reached:
         node.there = {0, 1}
     keeping.save(0.5)
-    folder = Folder(tmp_path / "checkpoints")
-    start = Start(config(tmp_path), folder, 1, folder.verify(1))
+    folder = FolderStore(tmp_path / "checkpoints")
+    start = ResumePoint(config(tmp_path), folder, 1, folder.verify(1))
     assert [rank for rank in range(WORKERS) if start.memories(rank) is not None] == [0, 1, *([2] if reached else [])]
     assert node.asked == set()
 
@@ -277,7 +277,7 @@ def test_phases_are_kept_while_they_last_though_their_servers_count_no_versions(
         hybrid=phases,
     )
     threads(config)
-    folder = Folder(out / "checkpoints")
+    folder = FolderStore(out / "checkpoints")
     samples = [folder.verify(number).facts["samples"] for number in folder.numbers()]
     assert any(0 < of < samples[-1] for of in samples)
 
@@ -285,7 +285,7 @@ def test_phases_are_kept_while_they_last_though_their_servers_count_no_versions(
 def test_without_the_one_that_speaks_for_all_there_is_no_checkpoint(tmp_path: Path) -> None:
     for lost in range(WORKERS):
         keeper(tmp_path / str(lost), Workers([], (2, 2, 2), (WEIGHTS,), lost), NOWHERE).save(0.5)
-    kept_in = [out for out in range(WORKERS) if Folder(tmp_path / str(out) / "checkpoints").numbers()]
+    kept_in = [out for out in range(WORKERS) if FolderStore(tmp_path / str(out) / "checkpoints").numbers()]
     assert kept_in == [1, 2]
 
 
@@ -293,8 +293,8 @@ def test_a_worker_that_has_left_does_not_speak_for_those_who_go_on(tmp_path: Pat
     for clocks, lead in (((2, 9, 9), 1), ((8, 9, 9), 0), ((2, 3, 9), 2)):
         out = tmp_path / str(lead)
         keeper(out, Workers([], clocks, (WEIGHTS,), -1), NOWHERE).save(0.5)
-        folder = Folder(out / "checkpoints")
-        start = Start(config(out, 0), folder, 1, folder.verify(1))
+        folder = FolderStore(out / "checkpoints")
+        start = ResumePoint(config(out, 0), folder, 1, folder.verify(1))
         assert (start.facts["lead"], start.facts["version"]) == (lead, clocks[lead])
         assert start.tensors("model.safetensors")["weight"].flatten().tolist() == [float(lead)] * LENGTH
 
@@ -318,9 +318,9 @@ def test_the_model_that_a_run_ends_with_is_that_of_those_who_stayed(
     run = config_for(out, steps=12, workers=3, servers=0, optimizer={"momentum": 0.9})
     summary = threads(run)
     assert [worker.steps for worker in summary.workers] == [3, 12, 12]
-    folder = Folder(out / "checkpoints")
+    folder = FolderStore(out / "checkpoints")
     number, final = folder.numbers()[-1], saved(run)
-    of_checkpoint = Start(run, folder, number, folder.verify(number)).tensors("model.safetensors")
+    of_checkpoint = ResumePoint(run, folder, number, folder.verify(number)).tensors("model.safetensors")
     assert_same({name: of_checkpoint[name] for name in final}, final)
     assert torch.equal(torch.cat([v.flatten() for v in final.values()]), loaded[2])
 
@@ -344,7 +344,7 @@ def test_a_gradient_that_was_computed_while_the_servers_went_back_is_not_counted
 
 
 def test_what_the_disk_refuses_takes_no_number_from_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    elsewhere = Folder(tmp_path / "store")
+    elsewhere = FolderStore(tmp_path / "store")
     monkeypatch.setattr("paceline.runtime.checkpointing.writer.store_of", lambda config, secrets: elsewhere)
     node = Workers([], (2, 2, 2), (WEIGHTS,), -1)
     keeping = keeper(tmp_path / "run", node, NOWHERE)
@@ -354,7 +354,7 @@ def test_what_the_disk_refuses_takes_no_number_from_the_store(tmp_path: Path, mo
     for _ in range(2):
         keeping.save(0.5)
     assert elsewhere.numbers() == [1, 2, 3]
-    monkeypatch.setattr(Folder, "numbers", lambda self: raises(OSError(5, "Input/output error")))
+    monkeypatch.setattr(FolderStore, "numbers", lambda self: raises(OSError(5, "Input/output error")))
     keeping.save(0.5)
     monkeypatch.undo()
     assert elsewhere.numbers() == [1, 2, 3, 4]

@@ -3,17 +3,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.engine.vectors.flat import Flat
-from paceline.runtime.evaluator.candidate_models import Album, Snapshot
+from paceline.runtime.evaluator.candidate_models import CandidateModels, ModelSnapshot
 
 
-def at(seconds: float, weights: float | None = None, length: int = 4) -> Snapshot:
+def at(seconds: float, weights: float | None = None, length: int = 4) -> ModelSnapshot:
     numbers = torch.full((length,), float(seconds if weights is None else weights))
-    return Snapshot(at=seconds, samples=0, weights=Flat.wrap(numbers))
+    return ModelSnapshot(at=seconds, samples=0, weights=Flat.wrap(numbers))
 
 
 @given(st.integers(0, 300), st.integers(2, 20))
 def test_it_holds_a_bounded_number_over_the_whole_time_the_newest_included(count: int, most: int) -> None:
-    album = Album(count_max=most)
+    album = CandidateModels(count_max=most)
     for moment in range(count):
         album.add(at(moment))
     held = [snapshot.at for snapshot in album.turn()]
@@ -26,14 +26,14 @@ def test_it_holds_a_bounded_number_over_the_whole_time_the_newest_included(count
 
 
 def test_it_keeps_to_its_bytes() -> None:
-    album = Album(bytes_max=10 * 400)
+    album = CandidateModels(bytes_max=10 * 400)
     for moment in range(1000):
         album.add(at(moment, length=100))
         assert len(album) <= 10
 
 
 def test_a_model_that_has_not_moved_is_not_kept_again() -> None:
-    album = Album()
+    album = CandidateModels()
     for moment, weights in enumerate([1.0, 1.0, 2.0, 2.0, 1.0]):
         album.add(at(moment, weights))
     assert [snapshot.at for snapshot in album.turn()] == [0, 2, 4]

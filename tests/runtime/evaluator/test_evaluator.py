@@ -9,7 +9,7 @@ from torch import nn
 from paceline.core.errors import PeerLost, Undone
 from paceline.engine.model.batchnorm_stats import Buffers
 from paceline.engine.vectors.flat import Flat
-from paceline.live.node.published_state import Exhibit
+from paceline.live.node.published_state import PublishedState
 from paceline.runtime.evaluator.evaluator import statistics_of
 
 
@@ -29,10 +29,10 @@ def test_statistics_are_of_those_workers_that_are_not_lost_meanwhile(
 ) -> None:
     buffers = Buffers(nn.BatchNorm1d(2), policy)
 
-    def peek(rank: int) -> Exhibit:
+    def peek(rank: int) -> PublishedState:
         if rank in lost:
             raise lost[rank]("gone")
-        return Exhibit(v=statistics(rank + 1.0, 10), weight=100.0)
+        return PublishedState(v=statistics(rank + 1.0, 10), weight=100.0)
 
     if expected is Undone:
         with pytest.raises(Undone):
@@ -50,7 +50,7 @@ def statistics(value: float, batches: int) -> Flat:
 def test_statistics_count_by_the_samples_of_each_worker() -> None:
     module = nn.BatchNorm1d(2)
     buffers = Buffers(module)
-    shown = [Exhibit(v=statistics(1.0, 30), weight=300.0), Exhibit(v=statistics(5.0, 10), weight=100.0)]
+    shown = [PublishedState(v=statistics(1.0, 30), weight=300.0), PublishedState(v=statistics(5.0, 10), weight=100.0)]
     found = statistics_of(buffers, range(2), shown.__getitem__)
     assert found is not None
     buffers.load(found)

@@ -14,7 +14,7 @@ from paceline.runtime.kvstore import messages as m
 from paceline.runtime.kvstore import table
 from paceline.runtime.kvstore.key import NAME_CHARACTERS_MAX, TENSORS_MAX
 from paceline.runtime.kvstore.optimizers import Updater
-from paceline.runtime.kvstore.store_spec import Store
+from paceline.runtime.kvstore.store_spec import StoreSpec
 from paceline.runtime.kvstore.table import KEY_CHARACTERS_MAX, OPTIMIZERS_MAX, open_table
 from tests.compat.mxnet.store_threads import run
 
@@ -27,7 +27,7 @@ class Server:
 
     def __init__(self) -> None:
         node: Any = None
-        self.hosted = open_table(node, Store(type="dist_async"), workers=1)
+        self.hosted = open_table(node, StoreSpec(type="dist_async"), workers=1)
 
     def answer(self, slice: int, message: Any) -> Any:
         (reply,) = self.hosted[slice].role.on(0.0, 0, message)  # type: ignore[union-attr]
@@ -72,7 +72,7 @@ def test_values_fit_into_the_memory_of_the_machine(server: Server, monkeypatch: 
 def test_states_that_are_put_have_no_more_names_than_an_optimizer_has_tensors(server: Server) -> None:
     assert isinstance(server.answer(0, m.UseOptimizer(nth=1, updater=ADAM)), m.Done)
     key = server.declare("w").number
-    assert isinstance(server.answer(key, m.Begin(v=ZEROS)), m.Done)
+    assert isinstance(server.answer(key, m.BeginStore(v=ZEROS)), m.Done)
 
     def put(name: str) -> Any:
         return server.answer(key, m.PutTensor(name=name, v=ZEROS))

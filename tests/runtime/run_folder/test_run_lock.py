@@ -15,8 +15,8 @@ from paceline.core.errors import ConfigError
 from paceline.launch.local.train import Silent
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.protocol.transport import Transport
-from paceline.runtime.run_folder.run_lock import LOCK, Claim
-from paceline.runtime.supervisor.supervisor import Conductor
+from paceline.runtime.run_folder.run_lock import LOCK, RunLock
+from paceline.runtime.supervisor.supervisor import RunSupervisor
 from paceline.runtime.thread_launcher import ThreadCrew
 from tests.runtime.one_process import config_for
 
@@ -26,7 +26,7 @@ def in_a_child(out: Path) -> int:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        Claim(out)
+        RunLock(out)
         os.write(write, b"!")
         signal.pause()
     os.close(write)
@@ -44,28 +44,28 @@ def test_the_second_is_refused_by_host_and_process_until_the_first_is_dead(tmp_p
     child = in_a_child(tmp_path)
     try:
         with pytest.raises(ConfigError, match=f"host {socket.gethostname()}, pid {child}.* writes there now"):
-            Claim(tmp_path)
+            RunLock(tmp_path)
     finally:
         end(child)
     assert (tmp_path / LOCK).exists()
-    Claim(tmp_path).release()
+    RunLock(tmp_path).release()
     assert not (tmp_path / LOCK).exists()
 
 
 def test_who_holds_a_folder_that_is_shared_may_be_on_another_host(tmp_path: Path) -> None:
     (tmp_path / LOCK).write_text("elsewhere.example 77\n")
     with pytest.raises(ConfigError, match=r"host elsewhere.example \(pid 77\).*remove .*\.lock"):
-        Claim(tmp_path)
+        RunLock(tmp_path)
     (tmp_path / LOCK).unlink()
-    Claim(tmp_path).release()
+    RunLock(tmp_path).release()
 
 
 def test_one_that_is_released_can_be_taken_again_and_makes_its_folder(tmp_path: Path) -> None:
     for _ in range(2):
-        claim = Claim(tmp_path / "new")
+        claim = RunLock(tmp_path / "new")
         assert (tmp_path / "new" / LOCK).exists()
         with pytest.raises(ConfigError):
-            Claim(tmp_path / "new")
+            RunLock(tmp_path / "new")
         claim.release()
 
 
@@ -77,12 +77,12 @@ def test_where_the_file_system_has_no_locks_what_is_written_there_tells(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    Claim(tmp_path).release()
+    RunLock(tmp_path).release()
     (tmp_path / LOCK).write_text(f"{socket.gethostname()} {os.getppid()}\n")
     with pytest.raises(ConfigError, match=f"pid {os.getppid()}.* writes there now"):
-        Claim(tmp_path)
+        RunLock(tmp_path)
     (tmp_path / LOCK).write_text(f"{socket.gethostname()} {1 << 30}\n")
-    Claim(tmp_path).release()
+    RunLock(tmp_path).release()
 
 
 def test_another_error_of_the_file_system_is_told_and_leaves_nothing_open(
@@ -93,7 +93,7 @@ def test_another_error_of_the_file_system_is_told_and_leaves_nothing_open(
 
     monkeypatch.setattr(fcntl, "flock", flock)
     with pytest.raises(ConfigError, match="Input/output error"):
-        Claim(tmp_path)
+        RunLock(tmp_path)
     if Path("/proc/self/fd").exists():
         open_files = [os.path.realpath(path) for path in Path("/proc/self/fd").iterdir()]
         assert [name for name in open_files if name.startswith(str(tmp_path))] == []
@@ -105,9 +105,9 @@ def test_a_run_that_cannot_listen_where_it_is_told_to_leaves_its_folder_to_other
 
     config = config_for(tmp_path, steps=1)
     with pytest.raises(ConfigError, match="--bind"):
-        Conductor(config, transport, ThreadCrew(Hub()), Silent())
+        RunSupervisor(config, transport, ThreadCrew(Hub()), Silent())
     assert not (tmp_path / LOCK).exists()
-    Claim(tmp_path).release()
+    RunLock(tmp_path).release()
 
 
 def test_a_full_disk_is_told_in_one_line_and_leaves_nothing_open(
@@ -119,7 +119,7 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_nothing_open(
     monkeypatch.setattr(os, "pwrite", pwrite)
     before = os.listdir("/proc/self/fd")
     with pytest.raises(ConfigError, match="--out .*: No space left on device"):
-        Claim(tmp_path)
+        RunLock(tmp_path)
     assert os.listdir("/proc/self/fd") == before
     monkeypatch.undo()
-    Claim(tmp_path).release()
+    RunLock(tmp_path).release()

@@ -15,7 +15,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.trace import Applied, Membership
 from paceline.live import party
 from paceline.live.protocol.control_messages import NOTHING, Hello
-from paceline.runtime.run_folder.status_file import STATUS, Standing, born, read_status, shown, starting
+from paceline.runtime.run_folder.status_file import STATUS, StatusFile, born, read_status, shown, starting
 
 
 def hello(host: str = "h1", pid: int = 7, life: int = 0) -> Hello:
@@ -23,7 +23,7 @@ def hello(host: str = "h1", pid: int = 7, life: int = 0) -> Hello:
 
 
 def test_it_knows_who_takes_part_what_they_did_and_that_a_lost_one_came_back(tmp_path: Path) -> None:
-    standing = Standing(tmp_path, "asp")
+    standing = StatusFile(tmp_path, "asp")
     with standing.kept():
         for who in (party.server(0), party.worker(1), party.worker(0)):
             standing.joined(who, hello())
@@ -45,7 +45,7 @@ def test_it_knows_who_takes_part_what_they_did_and_that_a_lost_one_came_back(tmp
 
 
 def test_between_two_seconds_only_a_change_of_state_is_written(tmp_path: Path) -> None:
-    standing = Standing(tmp_path, "bsp")
+    standing = StatusFile(tmp_path, "bsp")
     standing.write("training")
     (tmp_path / STATUS).unlink()
     standing.write("training")
@@ -55,7 +55,7 @@ def test_between_two_seconds_only_a_change_of_state_is_written(tmp_path: Path) -
 
 
 def test_a_run_that_fails_says_why_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), Standing(tmp_path, "bsp").kept():
+    with pytest.raises(RuntimeError), StatusFile(tmp_path, "bsp").kept():
         raise RuntimeError("worker 1: a bad sample\nTraceback ...")
     assert (read_status(tmp_path).state, read_status(tmp_path).reason) == ("failed", "worker 1: a bad sample")
 
@@ -76,13 +76,13 @@ def test_a_run_that_never_begins_leaves_nothing_and_one_that_does_is_left_alone(
         assert read_status(tmp_path / "runs" / "a").state == "starting"
         raise ConfigError("no partition")
     assert list(tmp_path.iterdir()) == []
-    with starting(str(tmp_path / "b"), "bsp"), Standing(tmp_path / "b", "bsp").kept():
+    with starting(str(tmp_path / "b"), "bsp"), StatusFile(tmp_path / "b", "bsp").kept():
         pass
     assert read_status(tmp_path / "b").state == "over"
 
 
 def test_one_that_never_begins_leaves_what_was_there_and_never_touches_a_run_that_goes_on(tmp_path: Path) -> None:
-    with Standing(tmp_path, "bsp").kept():
+    with StatusFile(tmp_path, "bsp").kept():
         pass
     over = (tmp_path / STATUS).read_bytes()
     with pytest.raises(ConfigError, match="no partition"), starting(str(tmp_path), "asp"):
@@ -125,5 +125,5 @@ def test_values_of_the_environment_are_not_shown() -> None:
 def test_a_folder_whose_name_is_no_utf_8_is_told_in_text(tmp_path: Path) -> None:
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/b\xffad"))
     folder.mkdir()
-    with Standing(folder, "bsp").kept():
+    with StatusFile(folder, "bsp").kept():
         assert read_status(folder).folder == f"{tmp_path}/b\\xffad"

@@ -10,9 +10,9 @@ import pytest
 from paceline.core.scheme import make, names
 from paceline.launch.local.train import Silent
 from paceline.observe.runs.summary import Summary
-from paceline.runtime.simulated.setup import Setting, cluster_of
+from paceline.runtime.simulated.setup import SimulationSetup, cluster_of
 from paceline.runtime.simulated.simulated_run import VirtualRun
-from paceline.sim.cluster.model import Network
+from paceline.sim.cluster.model import NetworkSpec
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import config_for
 
@@ -73,8 +73,8 @@ def test_in_virtual_time_a_run_trains_its_epochs_and_no_more(row: str) -> None:
     config = config_of(row, Path())
     workers = config.cluster.workers
     config = config_of(row, Path(), cluster={"slowdown": [1, 2, 8, 1, 1][:workers], "step_ms": 10.0})
-    cluster = cluster_of(config, Network(latency_s=1e-4, bandwidth_gbps=10.0), lambda: 0.0)
-    setting = Setting(config=config, cluster=cluster, timing_only="codecs" not in row)
+    cluster = cluster_of(config, NetworkSpec(latency_s=1e-4, bandwidth_gbps=10.0), lambda: 0.0)
+    setting = SimulationSetup(config=config, cluster=cluster, timing_only="codecs" not in row)
     assert_exact(row, VirtualRun(setting, Silent()).run(leave=False))
 
 

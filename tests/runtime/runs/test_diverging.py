@@ -13,16 +13,16 @@ import torch
 from torch import Tensor, nn
 
 import paceline
-from paceline.checkpoint.folder_store import Folder
+from paceline.checkpoint.folder_store import FolderStore
 from paceline.config import Config
 from paceline.core.errors import Diverged
 from paceline.engine.model.mixed_precision import Precision
 from paceline.launch.local.train import Silent
 from paceline.runtime.evaluator.evaluator import Evaluator
-from paceline.runtime.simulated.setup import Setting, cluster_of
+from paceline.runtime.simulated.setup import SimulationSetup, cluster_of
 from paceline.runtime.simulated.simulated_run import VirtualRun
 from paceline.runtime.supervisor.phase_deadlines import RunFailed
-from paceline.sim.cluster.model import Network
+from paceline.sim.cluster.model import NetworkSpec
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import config_for, saved
 
@@ -67,7 +67,7 @@ def test_a_live_run_ends_with_one_line_and_leaves_the_last_finite_model(
     with pytest.raises(RunFailed, match=r"the model has diverged: .*is the last finite one, .*; lower --lr"):
         threads(config)
     assert all(torch.isfinite(v).all() for v in saved(config).values())
-    folder = Folder(out / "checkpoints")
+    folder = FolderStore(out / "checkpoints")
     assert folder.numbers()
     assert all(folder.manifest(number).finite for number in folder.numbers())
 
@@ -76,9 +76,9 @@ def test_a_virtual_run_too(monkeypatch: pytest.MonkeyPatch, out: Path) -> None:
     steps = itertools.count()
     poisoned(monkeypatch, lambda: next(steps) > 300)
     config = config_of(out, "gosgd", servers=0, cluster={"step_ms": 10.0})
-    cluster = cluster_of(config, Network(), lambda: 0.0)
+    cluster = cluster_of(config, NetworkSpec(), lambda: 0.0)
     with pytest.raises(Diverged, match=r"the model has diverged: .* the last finite one is that of .*; lower --lr"):
-        VirtualRun(Setting(config=config, cluster=cluster), Silent()).run()
+        VirtualRun(SimulationSetup(config=config, cluster=cluster), Silent()).run()
     assert all(torch.isfinite(v).all() for v in saved(config).values())
     assert not (out / "summary.json").exists()
 

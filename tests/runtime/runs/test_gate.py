@@ -19,18 +19,18 @@ from paceline.cli.support.run_and_report import faults_of
 from paceline.config import build
 from paceline.core.effects import Compute, Computed
 from paceline.core.errors import ConfigError
-from paceline.core.paramserver.gradient_check import GatePolicy
+from paceline.core.paramserver.gradient_check import GradientCheckPolicy
 from paceline.core.trace import Gated, Membership
 from paceline.engine.model.mixed_precision import Precision
 from paceline.engine.vectors.flat import Flat, norm
 from paceline.launch.local.train import Silent
 from paceline.observe.runs.summary import Summary
 from paceline.observe.trace.trace_file import read_trace
-from paceline.runtime.simulated.setup import Setting, cluster_of
+from paceline.runtime.simulated.setup import SimulationSetup, cluster_of
 from paceline.runtime.simulated.simulated_run import VirtualRun
 from paceline.runtime.simulated.workload import Training
 from paceline.runtime.supervisor.phase_deadlines import RunFailed
-from paceline.sim.cluster.model import Network
+from paceline.sim.cluster.model import NetworkSpec
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import config_for, saved
 
@@ -62,8 +62,8 @@ def simulated(
             **sections,
         }
     )
-    cluster = cluster_of(config, Network(latency_s=1e-4, bandwidth_gbps=10.0), lambda: 0.0)
-    run = VirtualRun(Setting(config=config, cluster=cluster), Silent())
+    cluster = cluster_of(config, NetworkSpec(latency_s=1e-4, bandwidth_gbps=10.0), lambda: 0.0)
+    run = VirtualRun(SimulationSetup(config=config, cluster=cluster), Silent())
     summary = run.run(leave=False)
     assert torch.isfinite(run.simulation.model().value()).all()
     return summary
@@ -177,7 +177,7 @@ def test_reject_is_refused_where_nothing_is_pushed() -> None:
 @pytest.mark.parametrize("at", [0, 4095, 100_000])
 def test_the_norm_tells_of_a_single_bad_number_anywhere(bad: float, at: int) -> None:
     numbers = torch.ones(100_001)
-    gate = GatePolicy().gate(norm, 1, 0, None)
+    gate = GradientCheckPolicy().gate(norm, 1, 0, None)
     assert gate is not None
     assert gate.push(0.0, 0, Flat.wrap(numbers.clone())) is None
     numbers[at] = bad

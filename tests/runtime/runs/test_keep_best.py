@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.checkpoint.folder_store import Folder
+from paceline.checkpoint.folder_store import FolderStore
 from paceline.cli.commands.checkpoint import main
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import config_for
@@ -14,7 +14,7 @@ from tests.runtime.one_process import config_for
 def test_a_run_keeps_its_best_checkpoint_besides_the_last(
     threads: Runner, out: Path, capsys: pytest.CaptureFixture[str], keep_best: bool
 ) -> None:
-    folder = Folder(out / "checkpoints")
+    folder = FolderStore(out / "checkpoints")
     for number, accuracy in ((1, 1.0), (2, 0.01)):  # of an earlier life
         folder.save(number, {}, finite=True, accuracy=accuracy)
     threads(config_for(out, steps=3, checkpoint={"keep_last": 1, "keep_best": keep_best}))

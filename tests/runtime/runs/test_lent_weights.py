@@ -17,7 +17,7 @@ from torch import nn
 from paceline.engine.vectors import buffer_pool
 from paceline.engine.vectors.flat import FlatMemory, Pool
 from paceline.live.net.tcp_transport import TcpTransport
-from paceline.live.net.zero_copy import Sharing
+from paceline.live.net.zero_copy import ZeroCopy
 from paceline.live.party import Party
 from paceline.live.protocol.transport import Transport
 from paceline.live.same_host.shared_memory import Segments
@@ -49,15 +49,15 @@ class Host(Sockets):
         idle = Pool()
         idle.source = self.segments.make
         monkeypatch.setattr(buffer_pool, "_HOST", idle)
-        lend = Sharing.lend
+        lend = ZeroCopy.lend
 
-        def watched(sharing: Sharing, v: Any) -> Any:
+        def watched(sharing: ZeroCopy, v: Any) -> Any:
             place = lend(sharing, v)
             if self.training and sharing in self.loans().values():
                 self.most = max(self.most, lent(sharing))
             return place
 
-        monkeypatch.setattr(Sharing, "lend", watched)
+        monkeypatch.setattr(ZeroCopy, "lend", watched)
 
     def transport(self, me: Party, incarnation: int = 0) -> Transport:
         transport = TcpTransport(me, self.token, FlatMemory(), segments=self.segments, incarnation=incarnation)
@@ -73,7 +73,7 @@ class Host(Sockets):
         self.workers[rank]._loop.call_soon(idle.set)
         return idle.wait(PATIENCE_SECONDS)
 
-    def loans(self) -> dict[Party, Sharing]:
+    def loans(self) -> dict[Party, ZeroCopy]:
         found = dict(self.server._connections) if self.server else {}
         return {who: of._sharing for who, of in found.items() if who.kind == "worker" and of._sharing}
 
@@ -81,7 +81,7 @@ class Host(Sockets):
         return next(lent(sharing) for who, sharing in self.loans().items() if who.index == rank)
 
 
-def lent(sharing: Sharing) -> int:
+def lent(sharing: ZeroCopy) -> int:
     return sum(v.nbytes for v in list(sharing._lent.values()))
 
 

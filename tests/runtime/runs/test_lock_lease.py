@@ -13,8 +13,8 @@ from paceline.launch.local.train import Silent
 from paceline.runtime.run_folder import lock_file
 from paceline.runtime.run_folder.lock_file import LEASE_SECONDS, LOCK, LOOK_SECONDS, RENEW_SECONDS, LockFence, holder_in
 from paceline.runtime.run_folder.result_files import Results
-from paceline.runtime.run_folder.run_lock import Claim
-from paceline.runtime.run_folder.status_file import STATUS, Standing
+from paceline.runtime.run_folder.run_lock import RunLock
+from paceline.runtime.run_folder.status_file import STATUS, StatusFile
 from paceline.runtime.supervisor.phase_deadlines import RunFailed
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import config_for
@@ -35,22 +35,22 @@ class Time:
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Claim:
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunLock:
     """The claim of a run on another host, of whose lock this kernel knows nothing."""
     with monkeypatch.context() as there:
         there.setattr("socket.gethostname", lambda: "elsewhere.example")
         there.setattr(lock_file, "boot_id", lambda: "another-boot")
         there.setattr("paceline.runtime.run_folder.run_lock._lock", lambda file: True)
-        return Claim(tmp_path, "theirs")
+        return RunLock(tmp_path, "theirs")
 
 
-def taken(out: Path, time: Time, token: str = "ours", said: list[str] | None = None) -> Claim:
+def taken(out: Path, time: Time, token: str = "ours", said: list[str] | None = None) -> RunLock:
     said = [] if said is None else said
-    return Claim(out, token, waits=True, say=said.append, clock=time.clock, pause=time.pause)
+    return RunLock(out, token, waits=True, say=said.append, clock=time.clock, pause=time.pause)
 
 
 def test_a_lock_that_nobody_renews_is_taken_over_after_one_lease_and_whom_one_waits_for_is_said(
-    tmp_path: Path, elsewhere: Claim
+    tmp_path: Path, elsewhere: RunLock
 ) -> None:
     time, said = Time(), list[str]()
     claim = taken(tmp_path, time, said=said)
@@ -64,7 +64,7 @@ def test_a_lock_that_nobody_renews_is_taken_over_after_one_lease_and_whom_one_wa
 
 
 def test_the_old_holder_finds_when_it_wakes_up_that_it_lost_and_leaves_the_lock_alone(
-    tmp_path: Path, elsewhere: Claim
+    tmp_path: Path, elsewhere: RunLock
 ) -> None:
     assert elsewhere.renew() == ""
     claim = taken(tmp_path, Time())
@@ -72,7 +72,7 @@ def test_the_old_holder_finds_when_it_wakes_up_that_it_lost_and_leaves_the_lock_
     assert "another run (host " in elsewhere.renew()
     with pytest.raises(LockLost, match="writes nothing there any more"):
         LockFence(tmp_path, "theirs").check()
-    Standing(tmp_path, "bsp", elsewhere.fence).write("training", at_once=True)
+    StatusFile(tmp_path, "bsp", elsewhere.fence).write("training", at_once=True)
     assert not (tmp_path / STATUS).exists()
     said: list[str] = []
     assert not Results(tmp_path, "theirs", said.append, elsewhere.fence).write("summary.json", Path.touch)
@@ -85,7 +85,9 @@ def test_the_old_holder_finds_when_it_wakes_up_that_it_lost_and_leaves_the_lock_
         LockFence(tmp_path, "theirs").check()
 
 
-def test_a_holder_that_renews_its_lock_keeps_it_whatever_its_wall_clock_says(tmp_path: Path, elsewhere: Claim) -> None:
+def test_a_holder_that_renews_its_lock_keeps_it_whatever_its_wall_clock_says(
+    tmp_path: Path, elsewhere: RunLock
+) -> None:
     def renew(now: float) -> None:
         if now % RENEW_SECONDS == 0:
             assert elsewhere.renew() == ""
@@ -98,7 +100,7 @@ def test_a_holder_that_renews_its_lock_keeps_it_whatever_its_wall_clock_says(tmp
     assert elsewhere.renew() == ""
 
 
-def test_a_change_of_the_time_or_of_the_beat_alone_is_a_sign_of_life(tmp_path: Path, elsewhere: Claim) -> None:
+def test_a_change_of_the_time_or_of_the_beat_alone_is_a_sign_of_life(tmp_path: Path, elsewhere: RunLock) -> None:
     lock = tmp_path / LOCK
     for change in (lambda n: os.utime(lock, ns=(n, n)), lambda n: lock.write_bytes(elsewhere._me.line(n))):
         time = Time(lambda now, change=change: change(int(now * 10)))  # type: ignore[misc]
@@ -107,20 +109,20 @@ def test_a_change_of_the_time_or_of_the_beat_alone_is_a_sign_of_life(tmp_path: P
 
 
 def test_a_holder_that_dies_while_it_is_watched_is_silent_for_one_lease_from_then_on(
-    tmp_path: Path, elsewhere: Claim
+    tmp_path: Path, elsewhere: RunLock
 ) -> None:
     time = Time(lambda now: None if now > 7 else elsewhere.renew() and None)
     taken(tmp_path, time).release()
     assert 7 + LEASE_SECONDS - 1 <= time.now <= 7 + LEASE_SECONDS + 3 * LOOK_SECONDS
 
 
-def test_a_holder_that_ends_in_order_is_followed_at_once(tmp_path: Path, elsewhere: Claim) -> None:
+def test_a_holder_that_ends_in_order_is_followed_at_once(tmp_path: Path, elsewhere: RunLock) -> None:
     time = Time(lambda now: elsewhere.release() if now == 3.0 else None)
     taken(tmp_path, time).release()
     assert time.now == 3.0
 
 
-def test_time_in_which_the_waiter_itself_slept_does_not_count(tmp_path: Path, elsewhere: Claim) -> None:
+def test_time_in_which_the_waiter_itself_slept_does_not_count(tmp_path: Path, elsewhere: RunLock) -> None:
     time = Time()
     lag = iter([1000.0])
     watch = lock_file.LockWatch(tmp_path / LOCK, lambda: time.now, lambda s: time.pause(s + next(lag, 0.0)))
@@ -128,14 +130,14 @@ def test_time_in_which_the_waiter_itself_slept_does_not_count(tmp_path: Path, el
     assert time.now >= 1000.0 + LEASE_SECONDS - 2 * LOOK_SECONDS
 
 
-def test_of_two_that_wait_as_long_one_has_it(tmp_path: Path, elsewhere: Claim) -> None:
+def test_of_two_that_wait_as_long_one_has_it(tmp_path: Path, elsewhere: RunLock) -> None:
     """The other one of them comes between our last look and the end of our turn."""
-    others: list[Claim] = []
+    others: list[RunLock] = []
 
     def another(now: float) -> None:
         if now > LEASE_SECONDS and not others:
             (tmp_path / LOCK).unlink()
-            others.append(Claim(tmp_path, "another"))
+            others.append(RunLock(tmp_path, "another"))
 
     with pytest.raises(ConfigError, match="writes there now"):
         taken(tmp_path, Time(another))
@@ -143,9 +145,9 @@ def test_of_two_that_wait_as_long_one_has_it(tmp_path: Path, elsewhere: Claim) -
     assert [path.name for path in tmp_path.iterdir()] == [LOCK]
 
 
-def test_without_resuming_nobody_waits_and_nothing_is_taken(tmp_path: Path, elsewhere: Claim) -> None:
+def test_without_resuming_nobody_waits_and_nothing_is_taken(tmp_path: Path, elsewhere: RunLock) -> None:
     with pytest.raises(ConfigError, match=r"host elsewhere.example .*remove .*\.lock"):
-        Claim(tmp_path, "ours", pause=lambda s: pytest.fail("it waited"))
+        RunLock(tmp_path, "ours", pause=lambda s: pytest.fail("it waited"))
     assert elsewhere.renew() == ""
 
 
@@ -160,7 +162,7 @@ def test_on_the_same_machine_nobody_waits_whatever_a_container_calls_its_host(
 ) -> None:
     with monkeypatch.context() as there:
         there.setattr("socket.gethostname", lambda: "another-pod")
-        first = Claim(tmp_path, "first")
+        first = RunLock(tmp_path, "first")
     with pytest.raises(ConfigError, match="host another-pod"):
         taken(tmp_path, Time(lambda now: pytest.fail("it waited")))
     os.close(first._file)  # as when its process is killed

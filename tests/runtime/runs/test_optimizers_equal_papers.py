@@ -18,10 +18,10 @@ from paceline.config import Config
 from paceline.engine.data.batches import Batches
 from paceline.engine.data.partition_plan import make_shares
 from paceline.launch.local.train import Silent
-from paceline.runtime.simulated.setup import Setting, cluster_of
+from paceline.runtime.simulated.setup import SimulationSetup, cluster_of
 from paceline.runtime.simulated.simulated_run import VirtualRun
 from paceline.runtime.worker.train_loop import build_model, load_data
-from paceline.sim.cluster.model import Network
+from paceline.sim.cluster.model import NetworkSpec
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import Weights, assert_same, config_for, saved
 
@@ -107,8 +107,8 @@ def by_the_formulas(config: Config) -> Weights:
 
 
 def simulated(config: Config) -> None:
-    network = Network(latency_s=1e-4, bandwidth_gbps=10.0)
-    VirtualRun(Setting(config=config, cluster=cluster_of(config, network, lambda: 0.01)), Silent()).run()
+    network = NetworkSpec(latency_s=1e-4, bandwidth_gbps=10.0)
+    VirtualRun(SimulationSetup(config=config, cluster=cluster_of(config, network, lambda: 0.01)), Silent()).run()
 
 
 @pytest.fixture(params=["live", "simulated"])

@@ -11,9 +11,9 @@ import pytest
 
 from paceline.engine.optim.optimizers import LocalOptimizer
 from paceline.launch.local.train import Silent
-from paceline.runtime.simulated.setup import Setting, cluster_of
+from paceline.runtime.simulated.setup import SimulationSetup, cluster_of
 from paceline.runtime.simulated.simulated_run import VirtualRun
-from paceline.sim.cluster.model import Network
+from paceline.sim.cluster.model import NetworkSpec
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import assert_same, config_for, resumed, saved
 from tests.runtime.runs.test_remembering import differing, in_one
@@ -115,8 +115,8 @@ def test_in_virtual_time_a_cosine_ends_at_nothing_for_every_worker(
     rates, steps = Rates(monkeypatch), {"diloco": 20, "asyncdiloco": 20, "slowmo": 12, "easgd": 10}.get(scheme, 8)
     how = {"stop": {"epochs": 8.0}, "evaluation": {"every": 60.0}, "cluster": {"step_ms": 10.0}, **COSINE}
     config = config_for(Path(), steps=0, scheme=scheme, workers=3, **how)
-    cluster = cluster_of(config, Network(latency_s=1e-4, bandwidth_gbps=10.0), lambda: 0.0)
-    VirtualRun(Setting(config=config, cluster=cluster, timing_only=False), Silent()).run(leave=False)
+    cluster = cluster_of(config, NetworkSpec(latency_s=1e-4, bandwidth_gbps=10.0), lambda: 0.0)
+    VirtualRun(SimulationSetup(config=config, cluster=cluster, timing_only=False), Silent()).run(leave=False)
     assert len(rates.last) == 3
     for samples in rates.last.values():
         assert samples > 8 * SAMPLES - 3 * steps * 32

@@ -16,7 +16,7 @@ from paceline.core.errors import ConfigError
 from paceline.engine.optim.optimizers import SGD, recipe_of
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.worker.pace import Pace
-from paceline.runtime.worker.steps.lr_watch import Followed
+from paceline.runtime.worker.steps.lr_watch import LrWatcher
 from tests.runtime.own_loops import run_loops, toy_data, toy_model
 
 STEPS = 12
@@ -135,7 +135,7 @@ def test_what_a_worker_contributes_counts_at_its_own_rate_however_slow_rank_0_is
 
 def test_what_no_recipe_can_say_is_refused_when_it_is_changed() -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1, momentum=0.9)
-    followed = Followed(optimizer, recipe_of(optimizer))
+    followed = LrWatcher(optimizer, recipe_of(optimizer))
     assert followed.changed() is None
     optimizer.param_groups[0]["dampening"] = 0.5
     with pytest.raises(ConfigError, match="dampening was set to 0.5 while training"):

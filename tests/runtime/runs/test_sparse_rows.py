@@ -13,12 +13,12 @@ from torch.utils.data import TensorDataset
 
 from paceline.core.effects import Reply
 from paceline.core.paramserver.gated_server import ClockedServer, Pull, Push
-from paceline.core.role import Place, Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import make, names
 from paceline.engine.sparse.rows import Rows
 from paceline.engine.sparse.sparse_vector import SparseFlat
-from paceline.engine.sparse.table_layout import Place as TablePlace
 from paceline.engine.sparse.table_layout import Tables
+from paceline.engine.sparse.table_layout import TableSpan as TablePlace
 from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.spec.job_spec import Recipe
@@ -161,7 +161,7 @@ def server_of(name: str, parameters: dict[str, Any]) -> Role:
     box = scheme.server(1)
     assert box is not None
     w = Flat(torch.randn(WHERE.length, generator=torch.Generator().manual_seed(9)))
-    return box(scheme, Place(me=0, workers=(0, 1, 2), w=w, update=rule))
+    return box(scheme, RoleContext(me=0, workers=(0, 1, 2), w=w, update=rule))
 
 
 @pytest.mark.parametrize(("name", "parameters"), [*SCHEMES, *VARIANTS])

@@ -17,17 +17,19 @@ from paceline.observe.runs.summary import Summary, write_summary
 from paceline.observe.trace.trace_file import read_trace
 from paceline.runtime.simulated import cluster_from_trace
 from paceline.runtime.simulated.estimate import held, look
-from paceline.runtime.simulated.setup import Setting, cluster_of
+from paceline.runtime.simulated.setup import SimulationSetup, cluster_of
 from paceline.runtime.simulated.simulated_run import VirtualRun
 from paceline.sim import Cluster, load
-from paceline.sim.cluster.model import Network
+from paceline.sim.cluster.model import NetworkSpec
 from tests.observe.fake_runs import summary as made_up_summary
 from tests.observe.fake_runs import worker
 
-FAST = Network(latency_s=1e-4, bandwidth_gbps=10.0)
+FAST = NetworkSpec(latency_s=1e-4, bandwidth_gbps=10.0)
 
 
-def setting(scheme: str = "bsp", timing_only: bool = False, cluster: Cluster | None = None, **more: Any) -> Setting:
+def setting(
+    scheme: str = "bsp", timing_only: bool = False, cluster: Cluster | None = None, **more: Any
+) -> SimulationSetup:
     values: dict[str, Any] = {
         "run": {"scheme": scheme, "out": more.pop("out", "")},
         "cluster": {"workers": 3, "slowdown": [1, 2, 4], "step_ms": 10, **more.pop("on", {})},
@@ -36,7 +38,9 @@ def setting(scheme: str = "bsp", timing_only: bool = False, cluster: Cluster | N
         **more,
     }
     config = configuration.build(values)
-    return Setting(config=config, cluster=cluster or cluster_of(config, FAST, lambda: 0.0), timing_only=timing_only)
+    return SimulationSetup(
+        config=config, cluster=cluster or cluster_of(config, FAST, lambda: 0.0), timing_only=timing_only
+    )
 
 
 def run(scheme: str = "bsp", **more: Any) -> Summary:
@@ -91,7 +95,7 @@ def test_the_same_seed_leaves_the_same_bytes(tmp_path: Path) -> None:
                          stop={"epochs": 0.5})  # fmt: skip
         values = configuration.to_dict(wanted.config)
         values["run"].update(seed=seed, out=str(tmp_path / name))
-        again = Setting(config=configuration.build(values), cluster=wanted.cluster)
+        again = SimulationSetup(config=configuration.build(values), cluster=wanted.cluster)
         VirtualRun(again, Silent()).run()
         return [(tmp_path / name / f).read_bytes() for f in ("trace.jsonl", "summary.json", "model.safetensors")]
 
@@ -176,11 +180,11 @@ def test_equal_workers_get_through_as_many_samples_whoever_says_how_large_a_batc
     config = configuration.build(
         {"cluster": {"workers": workers, "servers": 1, "step_ms": 10.0}, "data": {"batch_size": 32}}
     )
-    cluster = cluster_of(config, Network(latency_s=0.0, bandwidth_gbps=1e9), lambda: 0.0)
+    cluster = cluster_of(config, NetworkSpec(latency_s=0.0, bandwidth_gbps=1e9), lambda: 0.0)
     rates = {}
     for scheme in ("bsp", "lbbsp"):
         run = dataclasses.replace(config.run, scheme=scheme)
-        chosen = Setting(
+        chosen = SimulationSetup(
             config=dataclasses.replace(config, run=run),
             cluster=cluster,
             timing_only=True,

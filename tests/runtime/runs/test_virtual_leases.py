@@ -20,8 +20,8 @@ from paceline.launch.local.train import Silent
 from paceline.observe.runs.summary import Summary
 from paceline.observe.trace.trace_file import read_trace
 from paceline.runtime.simulated import simulated_run
-from paceline.runtime.simulated.sample_leases import Lending
-from paceline.runtime.simulated.setup import Setting
+from paceline.runtime.simulated.sample_leases import SimulatedSampleLeases
+from paceline.runtime.simulated.setup import SimulationSetup
 from paceline.runtime.simulated.simulated_run import VirtualRun
 from paceline.sim import Cluster
 from paceline.sim.cluster.model import Fault, Hazards, uniform
@@ -45,7 +45,9 @@ def cluster(*faults: Fault) -> Cluster:
     return replace(uniform(WORKERS, 2, factors=(1.0, 1.3, 1.7, 0.6)), faults=faults, lease_s=2.0)
 
 
-def leased(scheme: str, *faults: Fault, timing_only: bool = True, shares: str = "leased", **more: Any) -> Setting:
+def leased(
+    scheme: str, *faults: Fault, timing_only: bool = True, shares: str = "leased", **more: Any
+) -> SimulationSetup:
     more = {"on": ON, "data": {"shares": shares}, "stop": {"epochs": EPOCHS, "seconds": 3000}, **more}
     return setting(scheme, timing_only, cluster(*faults), **more)
 
@@ -55,13 +57,13 @@ class Tally(Counter[tuple[int, int]]):
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         super().__init__()
-        settled = Lending.settled
+        settled = SimulatedSampleLeases.settled
 
-        def hears(lending: Lending, rank: int, fate: str, data: Data) -> None:
+        def hears(lending: SimulatedSampleLeases, rank: int, fate: str, data: Data) -> None:
             self.update((epoch, at) for epoch, a, b in data if fate == APPLIED for at in range(a, b))
             settled(lending, rank, fate, data)
 
-        patch.setattr(Lending, "settled", hears)
+        patch.setattr(SimulatedSampleLeases, "settled", hears)
 
     def check(self, summary: Summary, samples: int) -> None:
         assert summary.leased

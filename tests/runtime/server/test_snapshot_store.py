@@ -13,13 +13,13 @@ import torch
 from paceline.core.errors import PeerLost
 from paceline.core.fault_tolerance.replication import SliceState
 from paceline.core.paramserver.gated_server import Push
-from paceline.core.role import Place
+from paceline.core.role import RoleContext
 from paceline.core.scheme import make
 from paceline.engine.optim.optimizers import make_rule
 from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.flat import Flat
 from paceline.live.net.inprocess_transport import Hub
-from paceline.live.node.hosted_slice import Hosted
+from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE
 from paceline.live.party import COORDINATOR, server
@@ -27,7 +27,7 @@ from paceline.live.protocol.control_messages import Ready
 from paceline.live.state.slice_state import SNAPSHOT, VERSION, Mixed, fetch, of_capture, state_exhibit
 from paceline.runtime.checkpointing.slice_capture import NOTHING, WEIGHTS, Captures
 from paceline.runtime.server import snapshot_store as vault
-from paceline.runtime.server.snapshot_store import Vault, _Snapshot
+from paceline.runtime.server.snapshot_store import SnapshotStore, _Snapshot
 from paceline.runtime.spec.job_spec import Recipe
 from tests.live.fakes import NumpyMemory
 from tests.live.node_fixture import Behind
@@ -52,7 +52,7 @@ def test_copies_are_made_where_they_are_of_all_that_was_answered(
     scheme: str, every_s: float, copied: bool, note: str
 ) -> None:
     recipe = Recipe(scheme=scheme)
-    vault = Vault(Mock(), Mock(), every_s, copies=True)
+    vault = SnapshotStore(Mock(), Mock(), every_s, copies=True)
     said = Ready(length=1, fingerprint="", seconds_per_step=0.0, optimizer=recipe.to_json())
     why = vault.refuses(said, 2)
     assert (vault.copies, vault.note) == (copied, f"a lost server {note}")
@@ -73,7 +73,7 @@ class Room:
         self.keeper, self.server = (Node(transport, NumpyMemory()) for transport in self.transports)
         for transport, node in zip(self.transports, (self.keeper, self.server), strict=True):
             transport.open(Behind(node))
-        self.vault = Vault(self.transports[0], self.keeper, 0.001)
+        self.vault = SnapshotStore(self.transports[0], self.keeper, 0.001)
 
     def seen(self) -> float:
         return float(self.server.exhibit_of(COORDINATOR, f"snapshot/{WEIGHTS}", 0).v.value())
@@ -114,7 +114,8 @@ def test_a_slice_that_was_not_updated_yet_takes_nothing_from_the_others(room: Ro
     rules = [make_rule(OptimizerRecipe(lr=0.1, momentum=0.9)) for _ in range(2)]
     w = Flat.wrap(torch.ones(3))
     hosted = [
-        Hosted(3, make("asp", {}).Server(None, Place(me=at, workers=(0,), w=w, update=rules[at]))) for at in range(2)
+        ServedSlice(3, make("asp", {}).Server(None, RoleContext(me=at, workers=(0,), w=w, update=rules[at])))
+        for at in range(2)
     ]
     rules[1](w, w, 8)
     Captures(room.server, hosted, rules, SNAPSHOT).want(0)
@@ -126,8 +127,11 @@ def test_a_snapshot_is_of_one_capture_and_has_all_slices_as_they_were_then(room:
     """What was kept for the snapshot before is in no later one."""
     rules = [make_rule(OptimizerRecipe(lr=0.1)) for _ in range(2)]
     hosted = [
-        Hosted(
-            3, make("asp", {}).Server(None, Place(me=at, workers=(0,), w=Flat.wrap(torch.ones(3)), update=rules[at]))
+        ServedSlice(
+            3,
+            make("asp", {}).Server(
+                None, RoleContext(me=at, workers=(0,), w=Flat.wrap(torch.ones(3)), update=rules[at])
+            ),
         )
         for at in range(2)
     ]

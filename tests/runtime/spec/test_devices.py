@@ -13,7 +13,7 @@ from paceline.live.party import Party
 from paceline.runtime.process_main import take_part
 from paceline.runtime.spec import devices
 from paceline.runtime.spec.devices import check_devices, depend_on_gpus
-from paceline.runtime.spec.process_spec import Seat
+from paceline.runtime.spec.process_spec import ProcessSpec
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +75,7 @@ def test_without_cuda_in_torch_that_is_said(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_party_that_nobody_asked_before_says_it_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    seat = Seat(party="worker 0", workers=1, servers=0, coordinator="", token="t", device="cuda:99")
+    seat = ProcessSpec(party="worker 0", workers=1, servers=0, coordinator="", token="t", device="cuda:99")
     why = take_part(Config(), seat, Hub().transport(Party.parse(seat.party)))
     assert why.startswith("worker 0: --device cuda:99: torch finds ")
     assert "Traceback" not in capsys.readouterr().err

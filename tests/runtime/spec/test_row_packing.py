@@ -14,14 +14,14 @@ from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.paramserver.gated_server import Push, Weights
 from paceline.engine.sparse.rows import Rows
 from paceline.engine.sparse.sparse_vector import SparseFlat
-from paceline.engine.sparse.table_layout import Place, Tables
+from paceline.engine.sparse.table_layout import Tables, TableSpan
 from paceline.engine.vectors.flat import Flat
 from paceline.live import party
 from paceline.live.protocol.row_packing import Packed, PackingPost, Parcel
 from paceline.live.protocol.transport import Envelope, Kind
 from paceline.runtime.spec.row_packing import CHANGE, ROWS, WHOLE, RowPacker
 
-WHERE = Tables(2 + 10 * 3 + 1 + 4 * 2, (Place(2, 10, 3), Place(33, 4, 2)))
+WHERE = Tables(2 + 10 * 3 + 1 + 4 * 2, (TableSpan(2, 10, 3), TableSpan(33, 4, 2)))
 SERVER, WORKER = party.server(0), party.worker(0)
 
 

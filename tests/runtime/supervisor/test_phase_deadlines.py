@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.live.coordinator.lifecycle import LEAST_BYTES_PER_S, WAIT_SECONDS, Phase, moving_seconds
+from paceline.live.coordinator.lifecycle import LEAST_BYTES_PER_S, WAIT_SECONDS, RunPhase, moving_seconds
 from paceline.live.party import Party, worker
 from paceline.runtime.supervisor.phase_deadlines import Deadline, RunFailed
 
@@ -15,13 +15,13 @@ class Run:
     """A coordinator, as far as deadlines look at it, and a clock."""
 
     def __init__(self, length: int = 0) -> None:
-        self.phase, self.stopping, self.length = Phase.GATHERING, False, length
+        self.phase, self.stopping, self.length = RunPhase.GATHERING, False, length
         self.now = 0.0
 
     def missing(self) -> list[Party]:
         return [worker(2)]
 
-    def waits(self, phase: Phase, seconds: float, *, stopping: bool = False) -> None:
+    def waits(self, phase: RunPhase, seconds: float, *, stopping: bool = False) -> None:
         deadline = Deadline(self, lambda: self.now)
         self.phase, self.stopping = phase, stopping
         deadline.check()
@@ -31,18 +31,18 @@ class Run:
 
 def test_a_phase_names_whom_it_waited_for_and_how_long() -> None:
     with pytest.raises(RunFailed, match="waited 120 s for worker 2 while waiting for everybody to say hello"):
-        Run().waits(Phase.GATHERING, WAIT_SECONDS + 1)
+        Run().waits(RunPhase.GATHERING, WAIT_SECONDS + 1)
 
 
-@pytest.mark.parametrize("phase", [Phase.PLACING_SERVERS, Phase.PLACING_WORKERS, Phase.FINISHING])
-def test_a_model_of_10_gb_may_come_over_a_link_of_1_mbit_per_second(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [RunPhase.PLACING_SERVERS, RunPhase.PLACING_WORKERS, RunPhase.FINISHING])
+def test_a_model_of_10_gb_may_come_over_a_link_of_1_mbit_per_second(phase: RunPhase) -> None:
     """There and back, and its optimizer's vectors with it."""
     Run(TEN_GB).waits(phase, 4 * 10e9 * 8 / 1e6)
 
 
 def test_it_is_given_up_all_the_same_in_the_end() -> None:
     with pytest.raises(RunFailed, match="worker 2 while placing the workers"):
-        Run(TEN_GB).waits(Phase.PLACING_WORKERS, WAIT_SECONDS + moving_seconds(TEN_GB) + 1)
+        Run(TEN_GB).waits(RunPhase.PLACING_WORKERS, WAIT_SECONDS + moving_seconds(TEN_GB) + 1)
 
 
 def test_a_small_model_changes_little() -> None:
@@ -52,9 +52,9 @@ def test_a_small_model_changes_little() -> None:
 
 
 def test_training_has_no_limit_and_being_told_to_stop_has() -> None:
-    Run().waits(Phase.TRAINING, 1e9)
+    Run().waits(RunPhase.TRAINING, 1e9)
     with pytest.raises(RunFailed, match="waited 120 s for worker 2 while stopping the workers"):
-        Run().waits(Phase.TRAINING, WAIT_SECONDS + 1, stopping=True)
+        Run().waits(RunPhase.TRAINING, WAIT_SECONDS + 1, stopping=True)
 
 
 def test_a_signal_bounds_all_that_is_left() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from paceline.runtime.worker.preemption_notice import REASON, Notice
+from paceline.runtime.worker.preemption_notice import REASON, PreemptionNotice
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def signalled() -> None:
 
 
 def test_one_that_trains_is_to_go_home(session: Any) -> None:
-    notice = Notice(session)
+    notice = PreemptionNotice(session)
     signalled()
     assert session.notice == REASON
     notice.close()
@@ -41,7 +41,7 @@ def test_one_that_trains_is_to_go_home(session: Any) -> None:
 def test_while_the_run_ends_the_first_changes_nothing_and_the_second_ends_the_process(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Notice(session)
+    PreemptionNotice(session)
     session.over.set()  # somebody told the whole group, and the coordinator was quicker
     signalled()
     assert session.notice == ""
@@ -57,6 +57,6 @@ def test_while_the_run_ends_the_first_changes_nothing_and_the_second_ends_the_pr
 def test_one_that_comes_before_training_is_heard_once_it_begins(session: Any) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as in a worker, which has no other thread by then
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
-    notice = Notice(session)
+    notice = PreemptionNotice(session)
     assert session.notice == REASON
     notice.close()

@@ -16,14 +16,14 @@ from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.role import Role
 from paceline.core.scheme import Scheme, make
 from paceline.core.vector import Ghost
-from paceline.sim import Simulation, Steps
+from paceline.sim import LocalSteps, Simulation
 from paceline.sim.checking.invariants import InvariantBroken
-from paceline.sim.messaging import Talk
+from paceline.sim.messaging import Messaging
 from tests.sim.test_simulation import Idle, scheme_of
 
 
 def run(scheme: Scheme, workers: int = 3, servers: int = 1, until: float = 200.0) -> Simulation:
-    work = Steps(lambda rank, rng: 1.0 + rank)
+    work = LocalSteps(lambda rank, rng: 1.0 + rank)
     return Simulation(scheme, np.zeros(4), work, workers=workers, servers=servers, seed=17).run(until=until)
 
 
@@ -54,14 +54,14 @@ def test_a_contribution_that_is_applied_twice_is_found() -> None:
 
 
 def test_a_push_that_reaches_some_shards_only_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    split = Talk._split
+    split = Messaging._split
 
-    def half(self: Talk, message: Any, parties: Any) -> list[Any]:
+    def half(self: Messaging, message: Any, parties: Any) -> list[Any]:
         parts = split(self, message, parties)
         return [parts[0], Pull()] if isinstance(message, Push) and message.clock == 7 else parts
 
     run(make("asp", {}), servers=2)
-    monkeypatch.setattr(Talk, "_split", half)
+    monkeypatch.setattr(Messaging, "_split", half)
     simulation = run(make("asp", {}), servers=2, until=20.0)
     assert simulation.invariants is not None
     assert [simulation.invariants.torn(rank) for rank in range(3)] == [1, 1, 0], "worker 2 makes six steps in that time"
@@ -114,7 +114,7 @@ def test_more_means_under_way_than_a_scheme_says_are_found(servers: int) -> None
     with pytest.raises(InvariantBroken, match="worker 0 has 2 Means under way; means_at_once = 1"):
         run(scheme, servers=servers)
     type(scheme).means_at_once = 2
-    work = Steps(lambda rank, rng: 1.0)
+    work = LocalSteps(lambda rank, rng: 1.0)
     for killed_at in (0.05, 0.1, 0.15, 0.2, 0.25, 0.3):
         sim = Simulation(scheme, np.ones(4), work, workers=3, servers=servers, latency_s=0.1).run(until=killed_at)
         sim.restart(1)
@@ -144,7 +144,7 @@ def test_a_share_under_way_counts() -> None:
 
     scheme = scheme_of(Passer)
     type(scheme).workers_differ = True
-    work = Steps(lambda rank, rng: 1.0)
+    work = LocalSteps(lambda rank, rng: 1.0)
     sim = Simulation(scheme, Ghost(10), work, workers=3, servers=0, latency_s=7.5).run(until=3000)
     assert any(isinstance(arg, Share) for event in sim.heap for arg in event[3])
 
@@ -190,7 +190,7 @@ def test_messages_that_go_round_without_a_step_are_found() -> None:
 
 
 def test_unwatched_runs_are_the_same_runs() -> None:
-    work = Steps(lambda rank, rng: rng.uniform(1, 2))
+    work = LocalSteps(lambda rank, rng: rng.uniform(1, 2))
     runs = [
         Simulation(make("ssp", {}), Ghost(10), work, workers=5, servers=2, watched=watched).run(until=100)
         for watched in (True, False)

@@ -7,17 +7,19 @@ import pytest
 from paceline.core.collective import PEERS
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
-from paceline.sim import Simulation, Steps
-from paceline.sim.cluster.collective_time import Carriage, choice_for
-from paceline.sim.cluster.model import Cluster, Device, Host, Network, uniform
+from paceline.sim import LocalSteps, Simulation
+from paceline.sim.cluster.collective_time import CollectiveTiming, choice_for
+from paceline.sim.cluster.model import Cluster, Device, Host, NetworkSpec, uniform
 from paceline.sim.cluster.network import Network as Ways
 
 GB = 10**9
 LATENCY_S, LOCAL_LATENCY_S = 0.5, 0.125
-NETWORK = Network(latency_s=LATENCY_S, bandwidth_gbps=8.0, local_latency_s=LOCAL_LATENCY_S, local_bandwidth_gbps=80.0)
+NETWORK = NetworkSpec(
+    latency_s=LATENCY_S, bandwidth_gbps=8.0, local_latency_s=LOCAL_LATENCY_S, local_bandwidth_gbps=80.0
+)
 
 
-def carriage(name: str, *hosts: int, gbps: tuple[float, ...] = ()) -> Carriage:
+def carriage(name: str, *hosts: int, gbps: tuple[float, ...] = ()) -> CollectiveTiming:
     """Hosts with so many workers each; a second carries 1 GB from host to host, 10 GB inside a host."""
     made = tuple(
         Host(name=f"h{k}", devices=(Device(count=count),), bandwidth_gbps=gbps[k] if gbps else 0.0)
@@ -26,7 +28,7 @@ def carriage(name: str, *hosts: int, gbps: tuple[float, ...] = ()) -> Carriage:
     cluster = Cluster(hosts=made, network=NETWORK)
     ways = Ways(cluster)
     cards = {seat.host_name: ways.card(seat.host, seat.host_name) for seat in cluster.worker_seats()}
-    return Carriage(ways, [cards[seat.host_name] for seat in cluster.worker_seats()], name)
+    return CollectiveTiming(ways, [cards[seat.host_name] for seat in cluster.worker_seats()], name)
 
 
 def test_a_ring_moves_the_vector_twice_less_a_share() -> None:
@@ -63,17 +65,17 @@ def test_workers_of_one_host_share_its_card_so_one_that_speaks_for_it_is_sooner_
 @pytest.mark.parametrize("servers", [0, 1])
 def test_a_simulated_mean_takes_what_its_schedule_takes(name: str, servers: int) -> None:
     cluster = uniform(3, servers, latency_s=0.25, bandwidth_gbps=8.0)
-    work = Steps(lambda rank, rng: 1.0)
+    work = LocalSteps(lambda rank, rng: 1.0)
     scheme = make("localsgd", {"tau": 1})
     sim = Simulation(scheme, Ghost(3 * GB // 4), work, cluster=cluster, mean=name)
     ways = Ways(cluster)
     cards = [ways.card(seat.host, f"{rank}") for rank, seat in enumerate(cluster.worker_seats())]
-    round_s = 1.0 + Carriage(ways, cards, name).seconds((0, 1, 2), 3 * GB)
+    round_s = 1.0 + CollectiveTiming(ways, cards, name).seconds((0, 1, 2), 3 * GB)
     sim.run(until=2 * round_s - 1e-6)
     assert sim.world.workers[0].role.round == 1
     sim.run(until=2 * round_s + 1e-6)
     assert sim.world.workers[0].role.round == 2
-    assert sim.world.workers[1].sent == 2 * Carriage(ways, cards, name).moved((0, 1, 2), 1, 3 * GB)[0]
+    assert sim.world.workers[1].sent == 2 * CollectiveTiming(ways, cards, name).moved((0, 1, 2), 1, 3 * GB)[0]
 
 
 def test_auto_takes_few_steps_for_little_and_few_bytes_for_much() -> None:

@@ -2,8 +2,8 @@ import pytest
 
 from paceline.core.errors import ConfigError
 from paceline.sim.cluster.model import Cluster, Device, Host, Link, uniform
-from paceline.sim.cluster.model import Network as Speeds
-from paceline.sim.cluster.network import Card, Network
+from paceline.sim.cluster.model import NetworkSpec as Speeds
+from paceline.sim.cluster.network import Network, Nic
 
 
 def network(latency_s: float = 0.5, bandwidth_gbps: float = 8.0, **more: float) -> Network:
@@ -12,7 +12,7 @@ def network(latency_s: float = 0.5, bandwidth_gbps: float = 8.0, **more: float) 
     return Network(Cluster(hosts=(Host(devices=(Device(),)),), network=speeds))
 
 
-def cards(of: Network, count: int, **host: float) -> list[Card]:
+def cards(of: Network, count: int, **host: float) -> list[Nic]:
     return [of.card(Host(name=str(n), devices=(Device(),), **host), str(n)) for n in range(count)]  # type: ignore[arg-type]
 
 
@@ -65,7 +65,7 @@ def test_those_on_one_host_do_not_use_its_card() -> None:
     assert card.sending_until == card.receiving_until == 0.0
 
 
-def two_sites() -> tuple[Network, Card, Card, Card]:
+def two_sites() -> tuple[Network, Nic, Nic, Nic]:
     near, far = Host(name="a", site="A", devices=(Device(),)), Host(name="b", site="B", devices=(Device(),))
     link = Link(between=("A", "B"), latency_s=1.0, bandwidth_gbps=0.8)
     net = Network(Cluster(hosts=(near, far), links=(link,), network=Speeds(latency_s=0.5, bandwidth_gbps=8.0)))

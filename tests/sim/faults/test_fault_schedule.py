@@ -15,12 +15,12 @@ import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.scheme import make
 from paceline.core.trace import Membership, Record, Span
 from paceline.core.vector import Ghost
-from paceline.sim import Cluster, Simulation, Steps
+from paceline.sim import Cluster, LocalSteps, Simulation
 from paceline.sim.cluster.model import Device, Fault, Host, Link, Spot, uniform
 
 
 def simulate(cluster: Cluster, scheme: str = "asp", until: float = 100.5, **more: Any) -> Simulation:
-    work = Steps(lambda rank, rng: 1.0)
+    work = LocalSteps(lambda rank, rng: 1.0)
     return Simulation(make(scheme, more.pop("parameters", {})), Ghost(12), work, cluster=cluster, **more).run(
         until=until
     )

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from paceline.sim.faults.reliable_delivery import Receiver, Sender, Verdict
+from paceline.sim.faults.reliable_delivery import DeliveryVerdict, Receiver, Sender
 
-NEW, REPEAT, GAP, STALE = Verdict.NEW, Verdict.REPEAT, Verdict.GAP, Verdict.STALE
+NEW, REPEAT, GAP, STALE = DeliveryVerdict.NEW, DeliveryVerdict.REPEAT, DeliveryVerdict.GAP, DeliveryVerdict.STALE
 
 
 def test_each_number_is_taken_once_and_in_order() -> None:

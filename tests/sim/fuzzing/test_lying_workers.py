@@ -11,23 +11,26 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.collective.mean_server import MeanServer
+from paceline.core.local.push_sum import Share
 from paceline.core.paramserver.clocks import Clocks
 from paceline.core.paramserver.robust_mean import RobustPolicy
 from paceline.core.samples.sample_leases import APPLIED, Leases
 from paceline.core.scheme import make, names
+from paceline.core.validation.bounds import COUNT_MAX, PlanLimits
 from paceline.core.validation.message_checker import Checker, FalseClaims
+from paceline.core.vector import Ghost
 from paceline.sim.cluster.model import Fault, uniform
 from paceline.sim.fuzzing import lying_workers
-from paceline.sim.fuzzing.fuzz import CALM_S, Plan, draw, go_on_to_the_end
+from paceline.sim.fuzzing.fuzz import CALM_S, FuzzPlan, draw, go_on_to_the_end
 from paceline.sim.fuzzing.random_parameters import schemes_of
-from paceline.sim.kernel.workload import Steps
+from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation
 
 Patch = pytest.MonkeyPatch
 SEEDS = 400
 
 
-def with_liar(seed: int) -> Plan | None:
+def with_liar(seed: int) -> FuzzPlan | None:
     plan = draw(seed, schemes_of(seed, names()))
     cluster = lying_workers.draw(seed, plan.scheme, plan.cluster, CALM_S)
     return replace(plan, cluster=cluster) if cluster else None
@@ -45,6 +48,18 @@ def test_the_others_go_on_and_nobody_but_the_liar_is_put_out(part: int) -> None:
         if with_liar(seed):
             sim = play(seed)
             assert sim.members.barred <= sim.liars
+
+
+def test_a_round_that_is_brought_to_its_bounds_may_be_told_on() -> None:
+    """An honest worker that returned a share with the round that a liar had given it had the strike."""
+    sim = play(6699)
+    assert set(sim.members.barred) <= sim.liars
+    checker = Checker(PlanLimits(workers=3))
+    for round in (COUNT_MAX, 2**60):
+        share = Share(w=Ghost(1), weight=0.5, round=round)
+        if checker.check(0, share) is not None:
+            share = checker.nearest(0, share)
+        assert share.round <= COUNT_MAX
 
 
 def test_the_seeds_draw_lies_in_every_scheme_and_some_are_put_out() -> None:
@@ -113,8 +128,8 @@ def test_samples_of_others_are_not_settled_by_whoever_names_them() -> None:
 def test_a_phase_that_there_is_not_ends_no_run() -> None:
     cluster = replace(uniform(3, 1), faults=(Fault(kind="lie", at_s=0.0, workers=(0,)),))
     scheme = make("hybrid", {"phases": "bsp until 4 steps; asp", "epoch_samples": 40})
-    sim = Simulation(scheme, np.zeros(4), Steps(lambda rank, rng: 1.0, lambda rank, w: w), cluster=cluster)
-    entered = next(kind for kind in [type(m) for m in _asked(sim)] if kind.__name__ == "Entered")
+    sim = Simulation(scheme, np.zeros(4), LocalSteps(lambda rank, rng: 1.0, lambda rank, w: w), cluster=cluster)
+    entered = next(kind for kind in [type(m) for m in _asked(sim)] if kind.__name__ == "PhaseEntered")
     assert sim.coordinator is not None
     assert list(sim.coordinator.on(0.0, 0, entered(phase=2**40)))
     assert list(sim.coordinator.on(0.0, 1, entered(phase=0)))
@@ -154,7 +169,7 @@ def test_under_robust_means_the_model_stays_between_the_optima_of_the_honest(rul
 
     cluster = replace(uniform(5, 2), faults=(Fault(kind="lie", at_s=0.0, one_in=2, workers=(0,)),))
     rounds = RobustPolicy(rule=rule, f=1).rounds(Numbers())
-    work = Steps(lambda rank, rng: 1.0, gradient, samples=lambda rank: 4)
+    work = LocalSteps(lambda rank, rng: 1.0, gradient, samples=lambda rank: 4)
     sim = Simulation(
         make("bsp", {}), start, work, cluster=cluster, seed=seed, rounds=rounds, batch_samples=4, watched=False
     )

@@ -13,7 +13,7 @@ import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import limits_of, lookup, make, names, types_of
 from paceline.core.vector import Ghost
-from paceline.sim import Simulation, Steps, uniform
+from paceline.sim import LocalSteps, Simulation, uniform
 from paceline.sim.cluster.model import Cluster
 
 LARGE = {int: 2_000, float: 1e6}
@@ -40,7 +40,7 @@ NUMBERS = [(name, key) for name in names() for key, kind in types_of(lookup(name
 def problem(name: str, parameters: dict[str, Any], cluster: Cluster) -> str:
     """Run a little of it; the line by which it is refused, or nothing."""
     try:
-        work = Steps(lambda rank, rng: 1.0 + rank % 2, samples=lambda rank: 4)
+        work = LocalSteps(lambda rank, rng: 1.0 + rank % 2, samples=lambda rank: 4)
         sim = Simulation(make(name, parameters), Ghost(6), work, cluster=cluster, watched=False)
         sim.run(until=30.0, max_events=400)
     except ConfigError as error:
@@ -71,4 +71,4 @@ def test_a_server_holds_one_parameter_at_least(name: str) -> None:
     if lookup(name)().server(8) is None:
         return
     with pytest.raises(ConfigError, match="8 servers cannot share 3 parameters: give --servers 3 or less"):
-        Simulation(make(name, {}), Ghost(3), Steps(lambda rank, rng: 1.0), workers=3, servers=8)
+        Simulation(make(name, {}), Ghost(3), LocalSteps(lambda rank, rng: 1.0), workers=3, servers=8)

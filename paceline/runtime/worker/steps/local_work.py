@@ -14,14 +14,14 @@ from paceline.core.effects import KEEP, RESET, Compute, Computed, Data, Train, T
 from paceline.core.samples.sample_leases import joined
 from paceline.core.spans import Spans, common
 from paceline.engine.model.flat_model import FlatModel
-from paceline.engine.optim.optimizer_state import OptimizerMemory
+from paceline.engine.optim.optimizer_state import OptimizerState
 from paceline.engine.optim.optimizers import LocalOptimizer
 from paceline.engine.sparse.sparse_vector import AnyFlat
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.spec.job_spec import Recipe
 
 
-class Steps:
+class LocalWork:
     """One piece of work after the other. Local steps are made by `optimizer`, or by one made from the recipe."""
 
     def __init__(self, flat: FlatModel, recipe: Recipe, optimizer: torch.optim.Optimizer | None) -> None:
@@ -109,8 +109,8 @@ class Local:
         return LocalOptimizer(self._flat, self._recipe.optimizer, self._recipe.schedule)
 
     @functools.cached_property
-    def _memory(self) -> OptimizerMemory:
-        return self._made.memory if self._given is None else OptimizerMemory(self._given, self._flat.parameters)
+    def _memory(self) -> OptimizerState:
+        return self._made.memory if self._given is None else OptimizerState(self._given, self._flat.parameters)
 
     def step(self, samples_seen: int) -> None:
         """One update of the model, in place."""

@@ -19,7 +19,7 @@ NUMBERS = tuple(field.name for field in fields(Rate))
 """What of a recipe a scheduler may change."""
 
 
-class Followed:
+class LrWatcher:
     """Notices that somebody has changed the learning rate of `optimizer`, its momentum or another of its numbers."""
 
     def __init__(self, optimizer: torch.optim.Optimizer | None, recipe: OptimizerRecipe) -> None:

@@ -23,7 +23,7 @@ from paceline.core.spans import Spans
 from paceline.core.vector import Arrival
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.model.gradient_hooks import WAY_OUT, Backward
-from paceline.engine.vectors.chunked import Rope
+from paceline.engine.vectors.chunked import ChunkedVector
 from paceline.live.node.node import Node
 
 
@@ -33,7 +33,7 @@ class Overlap:
     def __init__(self, flat: FlatModel, node: Node, samples: Callable[[], int], data: Callable[[], Data]) -> None:
         self._node, self._samples, self._data = node, samples, data
         self._backward = Backward(flat)
-        self._g: Rope | None = None
+        self._g: ChunkedVector | None = None
         self._weights: Arrival | None = None  # of those that the loop computes at, if they were promised
         self._waited_before = 0.0
         self._announced = 0  # samples, once the scheme has been resumed

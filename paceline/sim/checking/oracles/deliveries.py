@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
-from paceline.sim.kernel.processes import Party
+from paceline.sim.kernel.processes import SimulatedProcess
 
 Process = tuple[str, int]
 
@@ -19,7 +19,7 @@ class Deliveries:
         self._newest: dict[tuple[str, Process], int] = {}  # by sender: the latest life that was heard
         self._fenced: dict[Process, set[Process]] = defaultdict(set)
 
-    def delivered(self, src: Party, dst: Party, number: int) -> None:
+    def delivered(self, src: SimulatedProcess, dst: SimulatedProcess, number: int) -> None:
         """Message `number` of `src` is given to a role of `dst`."""
         if src.process in self._fenced[dst.process]:
             raise self._broken(
@@ -37,12 +37,12 @@ class Deliveries:
             )
         self._newest[src.name, dst.process] = src.incarnation
 
-    def acknowledged(self, src: Party, dst: Party, last: int) -> None:
+    def acknowledged(self, src: SimulatedProcess, dst: SimulatedProcess, last: int) -> None:
         """`src` believes that `dst` has taken everything up to `last`, and forgets it."""
         taken = self._last.get((src.process, dst.process), 0)
         if last > taken:
             raise self._broken(f"{src.name} was told that {dst.name} took its message {last}; it took {taken}")
 
-    def fenced(self, party: Party, dead: Party) -> None:
+    def fenced(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:
         """`party` knows that this life of `dead` is over."""
         self._fenced[party.process].add(dead.process)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from paceline.sim.kernel.processes import Party
+from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.simulation import Simulation
@@ -26,7 +26,7 @@ def weight_of(message: Any) -> float:
     return float(message.weight) if hasattr(message, "weight") and hasattr(message, "round") else 0.0
 
 
-def held_by(party: Party) -> float:
+def held_by(party: SimulatedProcess) -> float:
     return float(party.role.model()[1])
 
 
@@ -40,24 +40,24 @@ class Mass:
     def __init__(self, sim: Simulation, broken: Callable[[str], AssertionError]) -> None:
         self._sim, self._broken = sim, broken
         self._books: dict[Process, float] = {}
-        self._parties: dict[Process, Party] = {}
+        self._parties: dict[Process, SimulatedProcess] = {}
         self._left: set[Process] = set()
         self._lost: set[Process] = set()
         self._under_way: dict[Process, list[tuple[Process, Any]]] = defaultdict(list)  # by receiver
 
-    def watch(self, party: Party) -> None:
+    def watch(self, party: SimulatedProcess) -> None:
         """A newcomer has nothing where others are; without any it begins with what everybody has at first."""
         self._parties[party.process] = party
         held = self._books[party.process] = held_by(party)
         if held and party.incarnation and any(other.here for other in self._sim.world.workers if other is not party):
             raise self._broken(f"{party.name} comes with {held:.9g} that nobody gave it")
 
-    def said(self, party: Party, to: Party, message: Any) -> None:
+    def said(self, party: SimulatedProcess, to: SimulatedProcess, message: Any) -> None:
         if weight := weight_of(message):
             self._books[party.process] -= weight
             self._under_way[to.process].append((party.process, message))
 
-    def heard(self, party: Party, src: int, message: Any) -> None:
+    def heard(self, party: SimulatedProcess, src: int, message: Any) -> None:
         if weight := weight_of(message):
             self._books[party.process] += weight
             coming, name = self._under_way[party.process], self._sim.world.workers[src].name
@@ -67,12 +67,12 @@ class Mass:
                 del coming[at]
 
     # ---- who comes and goes ----------------------------------------------------------------------------------
-    def left(self, party: Party) -> None:
+    def left(self, party: SimulatedProcess) -> None:
         """Cleanly: it hands over all it has, unless nobody is there who could take it."""
         if any(other.here for other in self._sim.world.workers if other is not party):
             self._left.add(party.process)
 
-    def lost(self, party: Party) -> None:
+    def lost(self, party: SimulatedProcess) -> None:
         """It is, or counts as, dead."""
         if party.me not in self._sim.liars:
             self._look_at(party)
@@ -84,7 +84,7 @@ class Mass:
             if process not in self._lost and party.me not in self._sim.liars:
                 self._look_at(party)
 
-    def _look_at(self, party: Party) -> None:
+    def _look_at(self, party: SimulatedProcess) -> None:
         process = party.process
         held, books = held_by(party), self._books[process]
         if self._begins_anew(party, held - books):
@@ -95,7 +95,7 @@ class Mass:
         if process in self._left and held > TOLERANCE and any(other.here for other in self._sim.world.workers):
             raise self._broken(f"{party.name} has left with {held:.9g} that it was to hand over")
 
-    def _begins_anew(self, party: Party, more: float) -> bool:
+    def _begins_anew(self, party: SimulatedProcess, more: float) -> bool:
         """Nobody who is here has any mass, so somebody has to begin."""
         if abs(more - BEGUN_WITH) > TOLERANCE or not party.incarnation:
             return False

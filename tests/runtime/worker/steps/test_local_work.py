@@ -19,7 +19,7 @@ from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.worker.pace import Pace
-from paceline.runtime.worker.steps.local_work import Steps
+from paceline.runtime.worker.steps.local_work import LocalWork
 from tests.runtime.own_loops import plain_steps, run_loops, toy_data, toy_model
 
 MOMENTUM = OptimizerRecipe(lr=0.1, momentum=0.9)
@@ -32,14 +32,14 @@ WAYS: dict[str, Callable[[nn.Module], torch.optim.Optimizer] | None] = {
 
 
 class Bench:
-    """A model and its `Steps`, without a run."""
+    """A model and its `LocalWork`, without a run."""
 
     def __init__(self, way: str = "recipe", recipe: OptimizerRecipe = MOMENTUM) -> None:
         make = WAYS[way]
         self.module = toy_model()
         self.flat = FlatModel(self.module)
         optimizer = None if make is None else make(self.module)
-        self.steps = Steps(self.flat, Recipe(scheme="bsp", optimizer=recipe), optimizer)
+        self.steps = LocalWork(self.flat, Recipe(scheme="bsp", optimizer=recipe), optimizer)
         self.w0 = self.flat.weights()
 
     def do(self, wanted: Compute | Train, *sizes: int, at: int = 0) -> Any:

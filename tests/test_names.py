@@ -1,0 +1,130 @@
+"""Names that nobody outside the project would guess are gone, and stay so."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+PRIVATE_WORDS = {
+    "Admission": "MessageChecks",
+    "Album": "CandidateModels",
+    "Authority": "CertificateAuthority",
+    "Awaited": "AwaitedSeconds",
+    "Beating": "Heartbeat",
+    "Belongings": "WorkerStateCapture",
+    "Card": "Nic",
+    "Carriage": "CollectiveTiming",
+    "Churn": "Elasticity",
+    "Claim": "RunLock",
+    "Conductor": "RunSupervisor",
+    "ConfirmedMembers": "AckedMembership",
+    "Course": "RunState",
+    "Detour": "ProxiedTransport",
+    "Diary": "PositionLog",
+    "Entry": "Position",
+    "Errand": "PendingCall",
+    "Exhibit": "PublishedState",
+    "Folder": "FolderStore",
+    "Followed": "LrWatcher",
+    "Foretold": "Forecast",
+    "Gate": "GateSettings",
+    "GatePolicy": "GradientCheckPolicy",
+    "Hand": "ExternalProcess",
+    "HandCrew": "ExternalLauncher",
+    "Holdup": "Straggler",
+    "Hosted": "ServedSlice",
+    "Keeper": "ActorKeeper",
+    "Lanes": "Striping",
+    "Lending": "SimulatedSampleLeases",
+    "Life": "Incarnation",
+    "Listener": "RecoveryListener",
+    "Loan": "BufferRef",
+    "LocalCrew": "LocalLauncher",
+    "Looking": "StateReader",
+    "LoopBox": "EffectLoop",
+    "Memories": "WorkerState",
+    "Neighbours": "PeerConnections",
+    "News": "StatusLine",
+    "Notice": "PreemptionNotice",
+    "OptimizerMemory": "OptimizerState",
+    "Outbox": "MessageSender",
+    "Over": "RunOver",
+    "Passage": "WireCodec",
+    "Pending": "PendingReply",
+    "Places": "SampleRanges",
+    "Refused": "AgentRefused",
+    "Relays": "ProxySet",
+    "RemoteCrew": "RemoteLauncher",
+    "Rider": "WorkerTiming",
+    "Roll": "RunRoster",
+    "Rope": "ChunkedVector",
+    "Rule": "ServerOptimizer",
+    "ScriptCrew": "ScriptLauncher",
+    "Seat": "ProcessSpec",
+    "SessionLender": "LeaseClient",
+    "Setting": "Flag",
+    "Shares": "TimeShares",
+    "Sharing": "ZeroCopy",
+    "Shelf": "CheckpointStore",
+    "SliceGate": "SliceGradientCheck",
+    "Spool": "DiskBuffer",
+    "Spooled": "DiskVector",
+    "Standing": "StatusFile",
+    "Starter": "EngineCommand",
+    "Steps": "LocalWork",
+    "Storm": "FaultRunner",
+    "Talk": "ParentStream",
+    "Vault": "SnapshotStore",
+    "View": "ProgressDisplay",
+    "VulnerableCrew": "FaultyLauncher",
+    "Way": "Proxy",
+    "Withdrawn": "StateGone",
+    "Word": "LaunchMessage",
+}
+"""Former names of classes, each with the standard term that took its place."""
+
+CALLBACKS = {"how_far", "judged", "adopt"}
+"""Former names of what a driver calls on a role: progress_key, on_evaluation, load_join_state."""
+
+
+def names_in(tree: ast.AST) -> set[str]:
+    found = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.ClassDef(name=name) | ast.alias(name=name):
+                found.add(name)
+    return found
+
+
+def test_no_code_uses_a_private_word_for_a_class() -> None:
+    left = {
+        f"{file.relative_to(ROOT)}: {name}, now {PRIVATE_WORDS[name]}"
+        for folder in ("paceline", "tests", "benchmarks", "scripts", "examples")
+        for file in sorted((ROOT / folder).rglob("*.py"))
+        for name in names_in(ast.parse(file.read_text())) & PRIVATE_WORDS.keys()
+    }
+    assert left == set()
+
+
+def test_no_page_names_a_class_by_a_private_word() -> None:
+    pages = [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")]
+    left = {
+        f"{page.name}: {name}, now {term}"
+        for page in pages
+        for name, term in PRIVATE_WORDS.items()
+        if page.name != "CHANGELOG.md" and f"`{name}`" in page.read_text()
+    }
+    assert left == set()
+
+
+def test_roles_have_no_callback_under_a_former_name() -> None:
+    left = {
+        f"{file.relative_to(ROOT)}: {node.name}"
+        for folder in ("core", "schemes")
+        for file in sorted((ROOT / "paceline" / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name in CALLBACKS
+    }
+    assert left == set()
