@@ -49,7 +49,10 @@ class Address:
             raise ValueError(f"a password in an address is seen in lists of processes and in config.toml: {WAY}")
         db, run = _path(url)
         if not url.hostname or url.fragment or url.query not in ("", "tls", "plain"):
-            raise ValueError(f"{text!r} is no store: give redis://host:port/db, with ?tls at its end for TLS")
+            raise ValueError(
+                "the address of a store is redis://host:port/db, with nothing behind it but ?tls or ?plain; "
+                f"as for a password, {WAY}"
+            )
         tls, plain = url.scheme == "rediss" or url.query == "tls", url.query == "plain"
         found = cls(host=url.hostname, port=port, db=db, run=run, user=url.username or "", tls=tls, plain=plain)
         if not (tls or plain or found.is_here):

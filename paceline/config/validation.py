@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paceline.checkpoint.redis_url import Address, is_store
+from paceline.checkpoint.redis_url import Address
 from paceline.config.parsing import shown
 from paceline.core.errors import ConfigError
 from paceline.core.paramserver.gated_server import settles
@@ -166,7 +166,7 @@ def _check_store(config: Config) -> None:
     checkpoint = config.checkpoint
     for flag, address in (("store", checkpoint.store), ("resume", checkpoint.resume)):
         try:
-            if address and (flag == "store" or is_store(address)):
+            if address and (flag == "store" or "://" in address):
                 found = Address.parse(address)
                 if flag == "resume" and not found.run:
                     raise ValueError(f"{found} names no run: give redis://host:port/db/RUN")

@@ -41,6 +41,8 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         "redis://:hush@/a",
         "REDIS://:hush@h",
         "http://:hush@h",
+        "redis://h/0/a?password=hush",
+        "redis://h/0/a#hush",
     ],
 )
 def test_a_password_is_refused_and_never_quoted(text: str) -> None:

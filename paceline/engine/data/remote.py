@@ -23,7 +23,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from paceline.core.errors import ConfigError
 from paceline.engine.data.download import BYTES_MAX, CACHE
@@ -33,7 +33,11 @@ TIMEOUT_S = 600.0
 MARKS = ("ETag", "etag", "md5Hash", "LastModified", "modificationTime", "mtime")
 """Under which names clients tell of a file's state; the first that is there counts."""
 CHUNK = 1 << 18
-SECRET = re.compile(r"token|secret|passw|signature|^sig$|credential|api.?key|access.?key|delegation", re.IGNORECASE)
+SECRET = re.compile(
+    r"token|secret|passw|signature|credential|delegation|authori[sz]ation|api.?key|access.?key"
+    r"|(^|[^a-z])(auth|code|jwt|key|pass|pwd|sas|sig)([^a-z]|$)",
+    re.IGNORECASE,
+)
 """What parts of an address are called that let somebody in."""
 
 
@@ -47,16 +51,26 @@ def check_no_credentials(address: str) -> None:
     Arguments and `config.toml` are read by others. fsspec's clients find credentials elsewhere.
     """
     try:
-        url = urlsplit(address)
-        secret = url.password is not None or any(SECRET.search(name) for name, _ in parse_qsl(url.query))
+        secret = any(_has_credentials(part) for part in address.split("::"))  # as in simplecache::https://...
     except ValueError:
         raise ConfigError("--data-dir: no address: give one such as s3://bucket/folder, or a folder") from None
     if secret:
         raise ConfigError(
-            f"--data-dir {url.scheme}://...: credentials in an address are seen in lists of processes and "
-            "in config.toml: put them where its client looks, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-            "~/.netrc, or a file in ~/.config/fsspec"
+            f"--data-dir {address.partition('://')[0]}://...: credentials in an address are seen in lists of "
+            "processes and in config.toml: put them where its client looks, such as AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, ~/.netrc, or a file in ~/.config/fsspec"
         )
+
+
+def _has_credentials(address: str) -> bool:
+    """Returns True for a password, a name in place of a token, or a parameter that is called like a secret.
+
+    Raises ValueError for what is no address.
+    """
+    url = urlsplit(address)
+    token = url.username is not None and url.scheme.lower() in ("http", "https")  # as https://TOKEN@host
+    names = [pair.partition("=")[0] for part in (url.query, url.fragment) for pair in re.split("[&;]", part)]
+    return url.password is not None or token or any(SECRET.search(unquote(name)) for name in names)
 
 
 def mirrored(address: str, names: Sequence[str], cache: Path = CACHE) -> Path:

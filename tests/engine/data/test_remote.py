@@ -204,6 +204,14 @@ def test_a_data_set_is_loaded_from_an_address(tmp_path: Path) -> None:
         "https://account.blob/mnist?sv=1&sig=hush",
         "webhdfs://host/mnist?delegation=hush",
         "https://host/mnist?access_token=hush",
+        "https://hush@host/mnist",
+        "https://host/mnist?key=hush",
+        "https://host/mnist?v=1;auth=hush",
+        "https://host/mnist?to%6Ben=hush",
+        "https://host/mnist#token=hush",
+        "simplecache::https://me:hush@host/mnist",
+        "filecache::s3://AKIA:hush@bucket/mnist",
+        "zip://a::https://host/mnist.zip?sas=hush",
     ],
 )
 def test_credentials_in_an_address_are_refused_and_never_quoted(address: str) -> None:
@@ -213,7 +221,13 @@ def test_credentials_in_an_address_are_refused_and_never_quoted(address: str) ->
 
 
 @pytest.mark.parametrize(
-    "address", ["s3://bucket/mnist", "webhdfs://me@host:9870/data?kerberos=false", "https://host/a?v=3"]
+    "address",
+    [
+        "s3://bucket/mnist",
+        "webhdfs://me@host:9870/data?kerberos=false",
+        "https://host/a?v=3",
+        "simplecache::s3://bucket/a?keyboard=1",
+    ],
 )
 def test_a_user_or_a_version_in_an_address_is_no_secret(address: str) -> None:
     check_no_credentials(address)
