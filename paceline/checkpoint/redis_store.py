@@ -42,6 +42,10 @@ NUMBER = re.compile(rb"[0-9]{1,15}")
 T = TypeVar("T")
 
 
+class StoreTimeoutError(ConfigError):
+    """The server has not answered within TIMEOUT_S. Whoever asks again waits as long again."""
+
+
 class RedisStore(CheckpointStore):
     """The checkpoints of the run that `address` names."""
 
@@ -172,8 +176,13 @@ class RedisStore(CheckpointStore):
             raise Damaged(str(error)) from None
 
     def _carried_out(self, act: Callable[[], T]) -> T:
+        """Raises OSError, or StoreTimeoutError."""
+        import redis
+
         try:
             return act()
+        except redis.TimeoutError:
+            raise StoreTimeoutError(_hangs(self.address)) from None
         except self._error as error:
             raise OSError(0, f"{self.address}: {_plainly(error)}") from None
 
@@ -213,9 +222,15 @@ def connect(address: Address, password: str) -> tuple[Any, type[Exception]]:
         client.ping()
     except redis.AuthenticationError:
         raise ConfigError(f"{address} wants a password, or another one: {WAY}") from None
+    except redis.TimeoutError:
+        raise StoreTimeoutError(_hangs(address)) from None
     except redis.RedisError as error:
         raise ConfigError(f"{address}: {_plainly(error)}; is a redis-server running there?") from None
     return client, redis.RedisError
+
+
+def _hangs(address: Address) -> str:
+    return f"{address}: timed out after {TIMEOUT_S:g} s; does the redis-server there hang?"
 
 
 def _plainly(error: Exception) -> str:

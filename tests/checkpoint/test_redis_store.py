@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import re
+import signal
 import socket
 import threading
 from dataclasses import replace
@@ -17,7 +19,7 @@ from safetensors.torch import save as tensors
 
 from paceline.checkpoint.folder_store import FolderStore
 from paceline.checkpoint.manifest import Damaged
-from paceline.checkpoint.redis_store import RedisStore, connect
+from paceline.checkpoint.redis_store import RedisStore, StoreTimeoutError, connect
 from paceline.checkpoint.redis_url import Address, StoreSecrets
 from paceline.core.errors import ConfigError
 from paceline.runtime.checkpointing.resume import _taken
@@ -283,3 +285,35 @@ def test_a_server_that_hangs_is_asked_once_and_given_up(monkeypatch: pytest.Monk
         with contextlib.suppress(OSError):
             server.shutdown(socket.SHUT_RDWR)
     assert len([data for data in heard if b"AUTH" in data or b"PING" in data or b"HELLO" in data]) == 1
+
+
+def test_a_server_that_is_stopped_is_given_up_at_the_first_command(
+    address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, _ = connect(address, PASSWORD)
+    process = client.info()["process_id"]
+    monkeypatch.setattr("paceline.checkpoint.redis_store.TIMEOUT_S", 1.0)  # enough for it while it is well
+    shelf = store(address)
+    save(shelf, 1, OLD)
+    sent: list[object] = []
+    real = type(shelf._redis).execute_command
+
+    def execute(self: Any, *of: Any, **more: Any) -> Any:
+        sent.append(of[0])
+        return real(self, *of, **more)
+
+    monkeypatch.setattr(type(shelf._redis), "execute_command", execute)
+    os.kill(process, signal.SIGSTOP)
+    try:
+        for act in (
+            lambda: save(shelf, 2, NEW),
+            shelf.newest,
+            lambda: _taken(shelf, FolderStore(tmp_path), named=False),
+        ):
+            sent.clear()
+            with pytest.raises(StoreTimeoutError, match="timed out after 1 s"):
+                act()
+            assert len(sent) == 1, "nothing is asked after it"
+    finally:
+        os.kill(process, signal.SIGCONT)
+    assert store(address).newest() == (1, [])

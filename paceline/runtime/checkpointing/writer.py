@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from paceline.checkpoint.base_store import CheckpointStore
 from paceline.checkpoint.folder_store import CHECKPOINTS, MODEL, FolderStore
+from paceline.checkpoint.redis_store import RedisStore, StoreTimeoutError
 from paceline.checkpoint.redis_url import NO_SECRETS, StoreSecrets
 from paceline.config import Config
 from paceline.core.effects import SERVERS
@@ -54,6 +55,8 @@ from paceline.runtime.checkpointing.worker_state import by_round
 from paceline.runtime.run_folder.lock_file import LockFence
 
 AHEAD_MAX = 128
+HANGS_S = 30.0
+"""For how long a store that has hung is left alone, so that the end of a run waits for it once."""
 Vectors = dict[str, Tensor]
 Facts = dict[str, Any]
 
@@ -112,6 +115,7 @@ class CheckpointWriter:
         self._fence = fence
         self._last = time.monotonic()
         self._failing = False
+        self._asks_store_at = self._last  # not before
         self._captures = 0
         self._number = 0  # of the last one, also where the disk has refused it
         self._offsets: dict[int, int] = {}  # of what each worker calls its clock from the version of the servers
@@ -175,7 +179,7 @@ class CheckpointWriter:
         facts |= {"samples": samples, "accuracy": accuracy, "identity": identity(self._config)}
         facts["aligned"] = moment.aligned and len(workers) == self._workers
         failing = False
-        for shelf_of in (lambda: self._folder, lambda: store_of(self._config, self._secrets)):
+        for shelf_of in (lambda: self._folder, self._store):
             try:
                 shelf: CheckpointStore | None = shelf_of()
                 if shelf is not None:
@@ -185,7 +189,15 @@ class CheckpointWriter:
             except (OSError, ConfigError) as error:
                 not_saved(self._session, f"checkpoint {number}", error, quietly=self._failing)
                 failing = True
+                if isinstance(error, StoreTimeoutError):
+                    self._asks_store_at = time.monotonic() + HANGS_S
         self._failing = failing
+
+    def _store(self) -> RedisStore | None:
+        """Raises ConfigError."""
+        if self._config.checkpoint.store and time.monotonic() < self._asks_store_at:
+            raise ConfigError(f"--store has hung, and is not asked again within {HANGS_S:g} s")
+        return store_of(self._config, self._secrets)
 
     def _next_number(self) -> int:
         """Never the same one twice: where one shelf refuses it, the other has it."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import socket
+import time
 import types
 from collections.abc import Sequence
 from pathlib import Path
@@ -96,18 +99,19 @@ def session_of(node: Node) -> Any:
     )
 
 
-def keeper(out: Path, node: Node, layout: Layout, session: Any = None) -> CheckpointWriter:
+def keeper(out: Path, node: Node, layout: Layout, session: Any = None, store: str = "") -> CheckpointWriter:
     session = session or session_of(node)
     module = nn.Linear(LENGTH, 1, bias=False)
-    return CheckpointWriter(config(out, len(layout.holders)), session, layout, FlatModel(module), module, 0)
+    return CheckpointWriter(config(out, len(layout.holders), store), session, layout, FlatModel(module), module, 0)
 
 
-def config(out: Path, servers: int = 2) -> Config:
+def config(out: Path, servers: int = 2, store: str = "") -> Config:
     return build(
         {
             "run": {"scheme": "bsp", "out": str(out)},
             "cluster": {"workers": WORKERS, "servers": servers},
             "optimizer": {"name": "sgd", "momentum": 0.9},
+            "checkpoint": {"store": store},
         }
     )
 
@@ -362,3 +366,34 @@ def test_what_the_disk_refuses_takes_no_number_from_the_store(tmp_path: Path, mo
 
 def raises(error: Exception) -> Any:
     raise error
+
+
+def test_a_store_that_hangs_is_waited_for_once_and_the_folder_has_every_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("redis", reason="pip install 'paceline[redis]'")
+    monkeypatch.setattr("paceline.checkpoint.redis_store.TIMEOUT_S", 0.2)
+    layout = lay_out(LENGTH, 1)
+    node = Node([state_of(*trained(layout.slices[0], (0, 1, 2)))])
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # callers wait in its queue, and nobody answers
+
+        def callers() -> int:
+            silent.setblocking(False)
+            for count in itertools.count():
+                try:
+                    silent.accept()[0].close()
+                except BlockingIOError:
+                    return count
+            raise AssertionError
+
+        keep = keeper(tmp_path, node, layout, store=f"redis://127.0.0.1:{silent.getsockname()[1]}/0/a")
+        asked = []
+        for rest_is_over in (False, False, True, False):
+            if rest_is_over:
+                keep._asks_store_at = time.monotonic()
+            keep.save(0.5)
+            asked.append(callers())
+    assert asked == [1, 0, 1, 0], "once, then again when 30 s are over"
+    assert FolderStore(tmp_path / "checkpoints").numbers() == [2, 3, 4], "the last three"
+    lines = capsys.readouterr().err.splitlines()
+    assert ["timed out after 0.2 s" in line for line in lines] == [True, False, True, False]
