@@ -209,9 +209,33 @@ def test_every_folder_says_what_lives_there_what_to_read_first_and_what_it_may_i
     silent = []
     for folder in {file.parent for file in FILES} - {PACKAGE}:
         told = ast.get_docstring(TREES[folder / "__init__.py"]) or ""
-        if not (2 <= len(told.splitlines()) <= 12 and "Read `" in told and re.search(r"May\simport|Imports", told)):
+        may_import = r"May\simport" if folder.parent == PACKAGE else rf"Of\s`{top_of(folder)}/`\sit\smay\simport"
+        if not (2 <= len(told.splitlines()) <= 12 and "Read `" in told and re.search(may_import, told)):
             silent.append(str(folder.relative_to(ROOT)))
     assert silent == []
+
+
+def top_of(folder: Path) -> str:
+    return folder.relative_to(PACKAGE).parts[0]
+
+
+def test_a_folder_imports_of_its_package_just_the_folders_that_it_names() -> None:
+    """Imports for the type checker alone are left out."""
+    untrue = []
+    for folder in {file.parent for file in FILES}:
+        if folder == PACKAGE or folder.parent == PACKAGE:
+            continue
+        top = f"paceline/{top_of(folder)}"
+        told = re.split(r"it\smay\simport", ast.get_docstring(TREES[folder / "__init__.py"]) or "")[-1]
+        named = {f"{top}/{name}" for name in re.findall(r"`([\w/]+)/`", told)}
+        named |= {top} if re.search(r"the\sfiles\sbeside\sthe\sfolders", told) else set()
+        own = str(folder.relative_to(ROOT))
+        files = [file for file in folder.glob("*.py") if file.name != "__init__.py"]
+        needed = {folder_of(target) for file in files for target in needed_while_it_runs(file)} - {own}
+        needed = {other for other in needed if other == top or other.startswith(f"{top}/")}
+        if needed != named:
+            untrue.append(f"{own} imports {sorted(needed)} and names {sorted(named)}")
+    assert untrue == []
 
 
 def test_the_map_names_every_folder() -> None:

@@ -1,5 +1,5 @@
 """Front doors from older systems: their calls and files, on Paceline's parts.
 
-Read `mxnet/api.py` first: MXNet's key-value store. `esync/` reads the logs of ESync. May import everything below the
-command line.
+Read `mxnet/api.py` first: MXNet's key-value store. `esync/` reads the logs of ESync. May import `launch/`
+and everything below it.
 """

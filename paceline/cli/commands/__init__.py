@@ -1,4 +1,4 @@
 """The verbs of `paceline`: one file each, `main(arguments)` returns the exit code.
 
-Read `train.py` first. May import everything but other verbs; what two verbs share is in `cli/support/`.
+Read `train.py` first. Of `cli/` it may import `support/`.
 """

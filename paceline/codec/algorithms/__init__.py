@@ -1,4 +1,4 @@
 """The codecs: one file, one published way of sending fewer bytes.
 
-Read `topk.py` first. May import `codec/base`, `codec/kernels/cpu` and `core/`.
+Read `topk.py` first. Of `codec/` it may import `kernels/` and the files beside the folders.
 """

@@ -2,7 +2,7 @@
 
 Read `schedule.py` first: a schedule is data, built by name (`algorithms.py`), executed by `member.py`, timed by
 `cost_model.py` and chosen by `choice.py`. What cannot be added up on its way is gathered (`allgather.py`). The servers'
-way is `mean_server.py`. May import `core/` and `core/validation`.
+way is `mean_server.py`. Of `core/` it may import `validation/` and the files beside the folders.
 """
 
 from paceline.core.collective.algorithms import PEERS, Groups, schedule_for

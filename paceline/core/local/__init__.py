@@ -1,4 +1,5 @@
 """What schemes share whose workers train on models of their own: local SGD, elastic averaging, gossip.
 
-Read `local_sgd.py` first. May import `core/` and `core/validation`.
+Read `local_sgd.py` first. Of `core/` it may import `collective/`, `paramserver/`, `validation/` and the files beside
+the folders.
 """

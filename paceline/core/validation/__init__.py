@@ -1,4 +1,4 @@
 """Bounds of what one process may claim to another: declared beside each field, checked where messages arrive.
 
-Read `bounds.py` first. May import `core/` alone.
+Read `bounds.py` first. Of `core/` it may import the files beside the folders.
 """

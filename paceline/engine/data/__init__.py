@@ -1,7 +1,7 @@
 """Samples, who gets which of them, and in which batches.
 
 Read `partition_plan.py` first (which rank gets which samples), then `batches.py`. Nothing heavy is imported here, so
-that the plan can be checked before torch is loaded. May import `core/`.
+that the plan can be checked before torch is loaded. Of `engine/` it may import nothing else.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The networks a run can name; one file a family. Each maps float32 [n, c, h, w] to logits [n, classes].
 
-Read `lenet.py` first. May import `core/`.
+Read `lenet.py` first. Of `engine/` it may import nothing else.
 """
 
 from __future__ import annotations

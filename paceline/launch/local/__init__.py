@@ -1,5 +1,5 @@
 """Starting and ending the processes of a run on this machine.
 
 Read `launcher.py` first (forks of one warm process, `fork_server.py`), then `script_launcher.py` (somebody's own
-script). May import `runtime/` and everything below it.
+script). Of `launch/` it may import nothing else.
 """

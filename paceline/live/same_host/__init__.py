@@ -1,4 +1,4 @@
-"""What processes of one host have besides TCP: shared memory, and Unix sockets that pass it on.
+"""What processes of one host have besides TCP: shared memory, Unix sockets that pass it on, temporary folders.
 
-Read `shared_memory.py` first. Imports nothing of the package but errors.
+Read `shared_memory.py` first. Of `live/` it may import the files beside the folders.
 """

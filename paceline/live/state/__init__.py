@@ -1,4 +1,5 @@
 """State of a process that others read: the model of the moment, copies of slices, what a newcomer takes over.
 
-Read `current_model.py` first. May import `live/protocol/control_messages` and what is below it.
+Read `current_model.py` first. Of `live/` it may import `control/`, `node/`, `protocol/` and the files beside the
+folders.
 """

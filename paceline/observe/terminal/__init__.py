@@ -1,4 +1,5 @@
 """What a terminal shows: the live table, the outcome of a race, advice, tables of finished runs.
 
-Read `progress.py` first. May import `observe/runs/run_folders`, `observe/trace` and `core/trace`.
+Read `progress.py` first. `collapse.py` and `number_format.py` give words that the page and `status.json` show too. Of
+`observe/` it may import `runs/`.
 """

@@ -1,4 +1,4 @@
 """`trace.jsonl`: written while a run goes on, kept within a size, read back; hooks that hear each record.
 
-Read `trace_file.py` first. May import `core/trace` alone.
+Read `trace_file.py` first. Of `observe/` it may import nothing else.
 """

@@ -1,4 +1,5 @@
 """A run in virtual time: the scheme, the model and the data are real, the machines and the clock are not.
 
-Read `simulated_run.py` first, then `setup.py` and `workload.py`. May import `runtime/`, `sim/` and what is below them.
+Read `simulated_run.py` first, then `setup.py` and `workload.py`. Of `runtime/` it may import `evaluator/`,
+`run_folder/`, `spec/`, `worker/` and `worker/steps/`.
 """

@@ -1,5 +1,5 @@
 """A worker's part in a run, as seen from a training loop.
 
-Read `pace.py` first, then `lifecycle.py` (how it joins and leaves). May import all of `runtime/` but the supervisor and
-the evaluator.
+Read `pace.py` first, then `lifecycle.py` (how it joins and leaves). Of `runtime/` it may import `checkpointing/`,
+`collectives/`, `server/`, `spec/` and `worker/steps/`.
 """

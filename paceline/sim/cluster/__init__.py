@@ -1,4 +1,5 @@
 """Machines that need not exist: hosts, devices, links, and how long steps and messages take on them.
 
-Read `model.py` first; `toml_file.py` reads it from files, some of which are in `examples/`. May import `core/`.
+Read `model.py` first; `toml_file.py` reads it from files, some of which are in `examples/`. Of `sim/` it may import
+nothing else.
 """

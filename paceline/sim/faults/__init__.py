@@ -1,4 +1,5 @@
 """What goes wrong in a simulation: crashes, lost messages, lying workers; and what the run does about it.
 
-Read `fault_schedule.py` first, then `membership.py`. May import `sim/kernel`, `sim/cluster/model` and the oracles.
+Read `fault_schedule.py` first, then `membership.py`. Of `sim/` it may import `checking/oracles/`, `cluster/` and
+`kernel/`.
 """
