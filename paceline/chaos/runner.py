@@ -224,5 +224,5 @@ class FaultRunner:
     def _let_go(self, fault: PlannedFault, whom: Party) -> None:
         if fault.kind == "partition":
             self._victims.let_through(whom)
-        elif fault.kind not in ("server", "evaluator"):
+        elif fault.kind not in KILLS:
             self._victims.signal(whom, signal.SIGCONT)

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import array
 import fcntl
-import functools
 import os
 import secrets
 import socket
 import struct
 from collections import deque
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import ProtocolError
+from paceline.live.host_info import boot_id
 from paceline.live.same_host.file_mapping import map_shared
 
 BUFFER_BYTES = 4 << 20
@@ -27,25 +26,16 @@ _ANCILLARY_BYTES = socket.CMSG_SPACE(UNCLAIMED_MAX * 4)
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
-@functools.cache
-def host_id() -> str:
-    """The same in two processes exactly when one kernel runs both; empty where the system does not say."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
-
-
 def way_to(listener: socket.socket) -> str:
     """The address under which processes of this host reach `listener`."""
-    return f"unix:{listener.getsockname()[1:].decode()}@{host_id()}"
+    return f"unix:{listener.getsockname()[1:].decode()}@{boot_id()}"
 
 
 def name_in(address: str) -> str:
     """Name of the listener on this host that is among the ways in `address`; empty when there is none."""
     for way in address.split():
         name, _, host = way.removeprefix("unix:").partition("@")
-        if way.startswith("unix:") and host and host == host_id():
+        if way.startswith("unix:") and host and host == boot_id():
             return name
     return ""
 

@@ -255,7 +255,7 @@ class CheckpointWriter:
         shown = self._states()
         each = [json.loads(of) for of in shown]
         check_one_capture(each, self._captures)
-        facts: Facts = json.loads(min(shown))
+        facts: Facts = json.loads(min(shown))  # not one of `each`: it is changed, and compared with them
         facts["numbers_of"] = [of["numbers"] for of in each]
         del facts[CAPTURE]
         del facts["lr"]  # a later run goes on by its own

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.core.errors import LockLost
+from paceline.live.host_info import boot_id
 
 LOCK = ".lock"
 LEASE_SECONDS = 20.0
@@ -49,25 +50,20 @@ class LockHolder:
 
         `locks`: the file system has some, which reach into other containers; numbers of processes do not.
         """
-        here = self.boot in (UNKNOWN, boot_id())
+        here = self.boot in (UNKNOWN, boot_id() or UNKNOWN)
         return here and (self.host == socket.gethostname() or (locks and self.boot != UNKNOWN))
 
 
 def this_process(token: str) -> LockHolder:
     """The holder that this process is, for the run with that token."""
     run = run_id(token)
-    return LockHolder(host=socket.gethostname(), pid=str(os.getpid()), boot=boot_id(), run=run, lease_s=LEASE_SECONDS)
+    return LockHolder(
+        host=socket.gethostname(), pid=str(os.getpid()), boot=boot_id() or UNKNOWN, run=run, lease_s=LEASE_SECONDS
+    )
 
 
 def run_id(token: str) -> str:
     return hashlib.sha256(f"lock {token}".encode()).hexdigest()[:16]
-
-
-def boot_id() -> str:
-    """Containers of one machine have the same one."""
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() or UNKNOWN
-    return UNKNOWN
 
 
 def holder_in(data: bytes) -> LockHolder | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import os
 import signal
 import socket
@@ -24,6 +23,7 @@ import msgspec
 from paceline.core.errors import ConfigError
 from paceline.core.safe_path import shown_path
 from paceline.core.trace import Applied, Evaluated, Membership, Record
+from paceline.live.host_info import boot_id
 from paceline.live.party import EVALUATOR, Party
 from paceline.live.protocol.control_messages import Hello, Progress
 from paceline.runtime.run_folder.evaluation_times import EvaluationTimes
@@ -87,7 +87,7 @@ def born(pid: int) -> str:
     with contextlib.suppress(OSError):
         fields = fields_of(pid)
         if fields[0] not in "ZX":
-            return f"{Path('/proc/sys/kernel/random/boot_id').read_text(encoding='ascii').strip()} {fields[19]}"
+            return f"{boot_id()} {fields[19]}"
     return ""
 
 
@@ -149,12 +149,6 @@ class StatusFile:
                 party=str(who), host=hello.host, pid=hello.pid, device=device, steps=steps, life=hello.incarnation
             )
         )
-
-    def heard(self, who: Party, at: float) -> None:
-        """`at` by the monotonic clock; infinite if it has not been."""
-        with self._lock:
-            if who in self._parties and at < math.inf:
-                self._heard[who] = at
 
     def progressed(self, who: Party, progress: Progress) -> None:
         self._change(who, steps=progress.steps)

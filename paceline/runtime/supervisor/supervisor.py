@@ -105,7 +105,8 @@ class RunSupervisor:
         self._start, self._refused, self._transport = self._found(made)
         self._ledger = RunStatistics(config, train_samples, begun_at=self._start.samples)
         self._trace: TraceWriter | None = None
-        times = EvaluationTimes(config.evaluation.every, to_target=config.stop.target_accuracy > 0)
+        to_target = config.stop.target_accuracy > 0
+        times = EvaluationTimes(config.evaluation.every, to_target=to_target) if evaluator else None
         self._standing = StatusFile(self._out, config.run.scheme, self._claim.fence, times)
         self._taken = False
         self._is_gone = False  # for everybody else
@@ -207,7 +208,7 @@ class RunSupervisor:
         while party.EVALUATOR in self._lives.up and (left := until - time.monotonic()) > 0:
             self._next_event(min(left, 0.05))
         kept = [f"{MODEL} (as evaluated last)"] if self._results.model else []
-        kept += [SUMMARY] if self._results.write(SUMMARY, self._write_summary) else []
+        kept += [SUMMARY] if self._write(self._ledger.summary()) else []
         return f"; kept: {' and '.join(kept)}" if kept else ""
 
     def _disconnect(self) -> None:
@@ -217,8 +218,8 @@ class RunSupervisor:
         self._is_gone = True
         self._transport.close()
 
-    def _write_summary(self, path: Path) -> None:
-        write_summary(self._ledger.summary(), path)
+    def _write(self, summary: Summary) -> bool:
+        return self._results.write(SUMMARY, functools.partial(write_summary, summary))
 
     def _tells(self, transport: Transport) -> Transport:
         verbose, path = self._config.run.verbose, self._out / "logs" / "coordinator.log"
@@ -452,7 +453,7 @@ class RunSupervisor:
             if isinstance(event, StatusLine):
                 self._view.begin((event.line,))
         summary = self._ledger.summary()
-        written = self._results.write(SUMMARY, self._write_summary) and self._results.in_place(SUMMARY)
+        written = self._write(summary) and self._results.in_place(SUMMARY)
         if written and summary.test_accuracy is not None:
             self._results.write(CURVE, functools.partial(curve, self._out))
         return summary

@@ -14,9 +14,9 @@ import pytest
 
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
 from paceline.core.sharding import lay_out
-from paceline.core.trace import Applied, Decision, Ended, Record, Span, to_row
+from paceline.core.trace import Decision, Ended, Record, Span
 from paceline.live.control import reports
-from paceline.live.control.reports import line_of, records_of
+from paceline.live.control.reports import records_of
 from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
@@ -442,21 +442,6 @@ def test_a_worker_says_where_its_loop_is_when_it_is_asked(
         monkeypatch.setattr(sys, "stderr", log)
         scene.session.deliver(COORDINATOR, Envelope(Kind.CONTROL, control.Explain()))
     assert "test_a_worker_says_where_its_loop_is_when_it_is_asked" in (tmp_path / "log").read_text()
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        Span(at=0.1, rank=3, activity="computing", seconds=0.1, steps=1, samples=32, exchanges=1),
-        Applied(at=1.0, shard=0, ranks=(0, 2), version=1, staleness=0, weight=0.5, samples=4),
-        Decision(at=1.0, party="server 0", rank=0, verdict="wait", reason='for "1"\n', whom=(1,)),
-        Ended(at=2.0, reason="steps"),
-    ],
-)
-def test_a_record_becomes_one_line_and_is_the_same_afterwards(record: Record) -> None:
-    line = line_of(to_row(record))
-    assert b"\n" not in line
-    assert list(records_of(line.decode())) == [record]
 
 
 def test_a_worker_that_goes_home_when_the_run_stops_says_goodbye_all_the_same(

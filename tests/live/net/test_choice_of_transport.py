@@ -75,7 +75,7 @@ def test_where_not_both_share_memory_it_is_tcp(who_shares: str, local: Callable[
 def test_a_way_that_does_not_lead_there_is_passed_over(way: str, local: Callable[..., Someone]) -> None:
     one, other = local(worker(0), Segments()), local(server(0), Segments())
     tcp, there = other.transport.address.split()
-    host = unix_socket.host_id()
+    host = unix_socket.boot_id()
     wrong = there.replace(host, "b" + host[1:] + "0") if way == "another host" else f"unix:paceline-nobody@{host}"
     one.transport.connect(server(0), f"{tcp} {wrong}")
     assert one.transport.way_to(server(0)) == TCP
