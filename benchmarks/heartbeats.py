@@ -27,7 +27,7 @@ from _verdict import verdict
 from paceline import config as configuration
 from paceline.bench.report import conditions
 from paceline.launch.local.launcher import LocalHost
-from paceline.launch.local.train import Silent, conductor_of
+from paceline.launch.local.train import Silent, make_supervisor
 from paceline.live.coordinator.coordinator import Coordinator
 
 DEAD_AFTER_SECONDS = 5.0
@@ -64,7 +64,7 @@ def longest_silences(seconds: float) -> dict[str, float]:
             "data": {"name": "digits"},
             "stop": {"epochs": 0.0, "seconds": seconds},
         }
-        conductor_of(configuration.build(values), host.crew(), Silent()).run()
+        make_supervisor(configuration.build(values), host.launcher(), Silent()).run()
     return dict(longest)
 
 

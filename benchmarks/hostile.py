@@ -1,4 +1,4 @@
-"""Hostile bytes: 1,000,000 damaged frames into the decoders, and strangers who keep a run's doors busy.
+"""Hostile bytes: 1,000,000 damaged frames into the decoders, and strangers who keep a run's listeners busy.
 
 Decoders: frames of real messages with bytes changed, cut off, or with headers of random bytes, well-formed or not; each
 is refused as a ProtocolError or is a message within the limits, and memory stays as it is.
@@ -109,7 +109,7 @@ def decoders(cases: int) -> bool:
     return well
 
 
-# ---- doors -------------------------------------------------------------------------------------------------------
+# ---- listeners -------------------------------------------------------------------------------------------------------
 def ports(pids: list[int]) -> list[int]:
     """On which these processes listen."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]

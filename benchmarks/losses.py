@@ -103,7 +103,7 @@ class Faults(threading.Thread):
     def _training(self, there: dict[str, int]) -> set[int]:
         """Workers that the run knows by the processes they have now."""
         parties = [of for of in read_status(self._out).parties if of.party.startswith("worker ")]
-        known = [of for of in parties if of.state == ("returned" if of.life else "joined")]
+        known = [of for of in parties if of.state == ("returned" if of.incarnation else "joined")]
         return {int(of.party.split()[1]) for of in known if there.get(f"pace {of.party}") == of.pid}
 
     def _now(self) -> float:

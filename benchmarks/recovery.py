@@ -4,7 +4,7 @@ Runs of `paceline train` on this machine, 4 workers and 1 server; one worker aft
 started again by the run. The stall is the time between two updates of the shard around the loss, less the usual one, as
 the trace has them; for a stopped worker it contains the silence that counts as death (--dead-after, 5 s by default).
 Back: from the moment the loss was noticed, which takes milliseconds for a killed one, to the first update with a part
-of its next life. Heard of the dead: updates with a part of a worker that was lost and not back yet.
+of its next incarnation. Heard of the dead: updates with a part of a worker that was lost and not back yet.
 
 Claims: killed, stall at most 0.3 s in the median and 1 s at the 99th percentile, back within 1.5 s in the median;
 stopped, at most 6 s by default and 2 s with --dead-after 1; nothing heard of the dead; no survivor ended. Exit code 1

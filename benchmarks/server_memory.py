@@ -71,10 +71,10 @@ def taken(pid: int) -> int:
     return total
 
 
-def serve(seat: str) -> None:
+def serve(spec: str) -> None:
     """The server's process."""
     torch.set_num_threads(1)
-    own = ProcessSpec.from_json(seat)
+    own = ProcessSpec.from_json(spec)
     sys.exit(1 if take_part(Config(), own, own.transport()) else 0)
 
 
@@ -100,21 +100,21 @@ class Crew:
     def prepare(self, config: Config) -> int:
         return 1
 
-    def start(self, config: Config, seat: ProcessSpec) -> None:
-        if seat.who.kind == "server":
-            self._server = multiprocessing.get_context("spawn").Process(target=serve, args=(seat.to_json(),))
+    def start(self, config: Config, spec: ProcessSpec) -> None:
+        if spec.who.kind == "server":
+            self._server = multiprocessing.get_context("spawn").Process(target=serve, args=(spec.to_json(),))
             self._server.start()
         else:
-            self._threads.append(threading.Thread(target=self._work, args=(seat,), daemon=True))
+            self._threads.append(threading.Thread(target=self._work, args=(spec,), daemon=True))
             self._threads[-1].start()
 
-    def _work(self, seat: ProcessSpec) -> None:
-        session = seat.session(seat.transport())
-        session.hello(seat.coordinator, "cpu")
-        with Pace(Big(self._length), self._recipe, seat, session) as pace:
+    def _work(self, spec: ProcessSpec) -> None:
+        session = spec.session(spec.transport())
+        session.hello(spec.coordinator, "cpu")
+        with Pace(Big(self._length), self._recipe, spec, session) as pace:
             for _ in range(self._rounds):
                 pace.step(1)
-        self.ended.put(ProcessEnded(who=seat.who, why=""))
+        self.ended.put(ProcessEnded(who=spec.who, why=""))
 
     def watch(self) -> None:
         """From when the server is there."""
@@ -146,7 +146,7 @@ class Watched(RunSupervisor):
     def joined(self, who: party.Party, hello: object) -> None:
         super().joined(who, hello)  # type: ignore[arg-type]
         if who.kind == "server":
-            self._crew.watch()  # type: ignore[attr-defined]
+            self._launcher.watch()  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def measured(case: Case, length: int, rounds: int, slice_mb: float, snapshot_eve
 
 def _measured(case: Case, length: int, rounds: int, slice_mb: float, snapshot_every: float) -> int:
     torch.set_num_threads(1)
-    crew = Crew(case.scheme, RECIPES[case.optimizer][0], length, rounds)
+    launcher = Crew(case.scheme, RECIPES[case.optimizer][0], length, rounds)
     with tempfile.TemporaryDirectory() as folder:
         config = build(
             {
@@ -180,15 +180,15 @@ def _measured(case: Case, length: int, rounds: int, slice_mb: float, snapshot_ev
                 },
             }
         )
-        conductor = Watched(
+        supervisor = Watched(
             config,
             lambda token, failed: TcpTransport(party.COORDINATOR, token, PlainMemory(), failed=failed),
-            crew,
+            launcher,
             Silent(),
             evaluator=False,
         )
-        conductor.run()
-    return crew.peak
+        supervisor.run()
+    return launcher.peak
 
 
 def main() -> int:

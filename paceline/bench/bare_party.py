@@ -67,7 +67,7 @@ def open_party(
     import paceline.schemes  # noqa: F401  enters the catalogue
 
     torch.set_num_threads(1)
-    seat = ProcessSpec(
+    spec = ProcessSpec(
         party=str(who),
         workers=workers,
         servers=servers,
@@ -76,7 +76,7 @@ def open_party(
         exchange=transport,
         credentials=credentials,
     )
-    way = seat.transport()
+    way = spec.transport()
     node = Node(way, FlatMemory(), timeout_s=TIMEOUT_S)
     return node, way
 

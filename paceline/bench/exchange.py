@@ -122,7 +122,7 @@ class Running:
         self._held.close()
 
 
-def serve(job: dict[str, Any], talk: ParentStream) -> None:
+def serve(job: dict[str, Any], stream: ParentStream) -> None:
     """A server's process, until it is told to end."""
     me, credentials = job.pop("me"), job.pop("credentials")
     own = ExchangeJob(**job)
@@ -142,11 +142,11 @@ def serve(job: dict[str, Any], talk: ParentStream) -> None:
 
     node.host([hosted(number) for number in layout.of(me)])
     way.open(Ears(node))
-    talk.tell(way.address)
-    talk.hear()
+    stream.tell(way.address)
+    stream.hear()
 
 
-def work(job: dict[str, Any], talk: ParentStream) -> None:
+def work(job: dict[str, Any], stream: ParentStream) -> None:
     """A worker's process: told a number it makes as many exchanges and answers with their seconds."""
     me, credentials = job.pop("me"), job.pop("credentials")
     own = ExchangeJob(**job)
@@ -155,17 +155,17 @@ def work(job: dict[str, Any], talk: ParentStream) -> None:
     )
     way.open(Ears(node))
     g, module = Flat(spare(own.length).fill_(1e-3)), spare(own.length).zero_()
-    talk.tell("here")
-    for server, address in enumerate(talk.hear()):
+    stream.tell("here")
+    for server, address in enumerate(stream.hear()):
         way.connect(party.server(server), address)
     layout, scheme = own.layout(), make(own.scheme, {})
     place = RoleContext(me=me, workers=tuple(range(own.workers)), w=None, update=lambda w, g, samples: w)
     node.place(scheme.worker(len(layout.slices))(scheme, place), layout)
     compute: Any = node.advance()
-    talk.tell("ready")
+    stream.tell("ready")
     while True:
         times = []
-        for _ in range(talk.hear()):
+        for _ in range(stream.hear()):
             began = time.perf_counter()
             compute = node.advance(Computed(g=g, samples=1, seconds=0.0))
             if own.load:
@@ -173,7 +173,7 @@ def work(job: dict[str, Any], talk: ParentStream) -> None:
             else:
                 _ = compute.w.tensor  # waits for weights that are still arriving, and joins those that lie apart
             times.append(time.perf_counter() - began)
-        talk.tell(times)
+        stream.tell(times)
 
 
 def time_push_pull(running: Running, times: int = 1) -> float:

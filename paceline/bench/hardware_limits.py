@@ -93,7 +93,7 @@ class RawSockets:
         self._children.__exit__()
 
 
-def echo(job: dict[str, Any], _talk: ParentStream) -> None:
+def echo(job: dict[str, Any], _serve: ParentStream) -> None:
     """The other process."""
     lanes = [threading.Thread(target=_echo_lane, args=(job,)) for _ in range(job["lanes"])]
     for lane in lanes:

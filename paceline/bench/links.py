@@ -94,15 +94,15 @@ def _listening(transport: str, credentials: str) -> Iterator[str]:
         way.close()
 
 
-def ask(job: dict[str, Any], talk: ParentStream) -> None:
+def ask(job: dict[str, Any], stream: ParentStream) -> None:
     """The other process: answers each line with the seconds of both questions."""
     node, way = open_party(party.worker(0), job["transport"], workers=1, servers=1, credentials=job["credentials"])
     way.open(Ears(node))
-    talk.tell("here")
-    way.connect(party.server(0), talk.hear())
-    talk.tell("ready")
-    while talk.hear():
-        talk.tell(timed_looks(node, party.server(0), TRIES))
+    stream.tell("here")
+    way.connect(party.server(0), stream.hear())
+    stream.tell("ready")
+    while stream.hear():
+        stream.tell(timed_looks(node, party.server(0), TRIES))
 
 
 @contextlib.contextmanager

@@ -107,7 +107,7 @@ def _one_round(workers: Sequence[Child]) -> dict[str, float]:
     return {name: max(answer[name] for answer in answers) for name in answers[0]}
 
 
-def work(job: dict[str, Any], talk: ParentStream) -> None:
+def work(job: dict[str, Any], stream: ParentStream) -> None:
     """A worker's process: makes a round whenever it is told something, and answers with the seconds of each way."""
     me, store, credentials = job.pop("me"), job.pop("store"), job.pop("credentials")
     own = MeanJob(**job)
@@ -117,29 +117,31 @@ def work(job: dict[str, Any], talk: ParentStream) -> None:
     gradient, sums = torch.randn(own.length), torch.empty(own.length)
     ways: dict[str, Callable[[], object]] = {}
     for transport in own.transports:
-        mean = _carried(me, own.workers, transport, credentials, talk)
+        mean = _carried(me, own.workers, transport, credentials, stream)
         for carrier in own.carriers:
             ways[f"{carrier} {transport}"] = functools.partial(mean, carrier, v)
     ways[GLOO] = functools.partial(dist.all_reduce, gradient)
     ways[ADD] = functools.partial(torch.add, gradient, gradient, out=sums)
-    talk.tell("ready")
-    while talk.hear():
+    stream.tell("ready")
+    while stream.hear():
         v.tensor.normal_()
         gradient.fill_(1.0)
         seconds = {}
         for name, way in ways.items():
             dist.barrier()
             seconds[name] = timed(way)
-        talk.tell(seconds)
+        stream.tell(seconds)
 
 
-def _carried(me: int, workers: int, transport: str, credentials: str, talk: ParentStream) -> Callable[[str, Any], Any]:
+def _carried(
+    me: int, workers: int, transport: str, credentials: str, stream: ParentStream
+) -> Callable[[str, Any], Any]:
     """`mean(carrier, v)` over connections of that kind; the parent passes the addresses round."""
     node, way = open_party(party.worker(me), transport, workers=workers, servers=0, credentials=credentials)
     peers = node.peers = PeerCarrier(way, FlatMemory(), FlatAdder())
     way.open(Ears(node))
-    talk.tell(way.address)
-    addresses = talk.hear()
+    stream.tell(way.address)
+    addresses = stream.hear()
     for other in range(me):
         way.connect(party.worker(other), addresses[other])
     node.neighbours.meet([other for other in range(workers) if other != me], range(me))

@@ -111,7 +111,7 @@ class Children:
 
 def main(role: str, job: str) -> None:
     """Ends the process, with whatever threads it has."""
-    talk = ParentStream(sys.stdin, os.fdopen(os.dup(1), "w"))
+    stream = ParentStream(sys.stdin, os.fdopen(os.dup(1), "w"))
     os.dup2(2, 1)  # what is printed by others must not come between
     module, _, function = role.partition(".")
     code = 0
@@ -120,11 +120,11 @@ def main(role: str, job: str) -> None:
         work = getattr(importlib.import_module(f"paceline.bench.{module}"), function)
         gc.freeze()
         gc.enable()
-        work(json.loads(job), talk)
+        work(json.loads(job), stream)
     except (EOFError, BrokenPipeError):
         pass
     except PacelineError as error:
-        talk.tell({FAILED: str(error)})
+        stream.tell({FAILED: str(error)})
     except BaseException:
         sys.excepthook(*sys.exc_info())
         code = 1

@@ -1,4 +1,4 @@
-"""The crew of a run on this machine, whose parties can be hurt."""
+"""The launcher of a run on this machine, whose parties can be hurt."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ class LocalProcesses(Launcher, Protocol):
 
 
 class FaultyLauncher:
-    """`crew`, whose parties reach the coordinator by `relays` where there are any."""
+    """`launcher`, whose parties reach the coordinator by `relays` where there are any."""
 
-    def __init__(self, crew: LocalProcesses, relays: ProxySet | None) -> None:
-        self._crew, self._relays = crew, relays
-        self.ended: queue.SimpleQueue[ProcessEnded] = crew.ended
+    def __init__(self, launcher: LocalProcesses, relays: ProxySet | None) -> None:
+        self._launcher, self._relays = launcher, relays
+        self.ended: queue.SimpleQueue[ProcessEnded] = launcher.ended
 
     def prepare(self, config: Config) -> int:
-        return self._crew.prepare(config)
+        return self._launcher.prepare(config)
 
-    def start(self, config: Config, seat: ProcessSpec) -> None:
+    def start(self, config: Config, spec: ProcessSpec) -> None:
         if self._relays is not None:
-            way = self._relays.way(seat.who, party.COORDINATOR, seat.coordinator)
-            seat = dataclasses.replace(seat, coordinator=way)
-        self._crew.start(config, seat)
+            way = self._relays.way(spec.who, party.COORDINATOR, spec.coordinator)
+            spec = dataclasses.replace(spec, coordinator=way)
+        self._launcher.start(config, spec)
 
     def busy(self) -> bool:
-        return self._crew.busy()
+        return self._launcher.busy()
 
     def kill(self, who: Party) -> None:
-        self._crew.kill(who)
+        self._launcher.kill(who)
 
     def end(self, seconds: float) -> None:
-        self._crew.end(seconds)
+        self._launcher.end(seconds)
 
     # ---- what is done to them ----------------------------------------------------------------------------
     def signal(self, who: Party, number: signals.Signals) -> None:
-        self._crew.signal(who, number)
+        self._launcher.signal(who, number)
 
     def cut_off(self, who: Party) -> None:
         assert self._relays is not None

@@ -20,7 +20,7 @@ import msgspec
 
 from paceline.live import party
 from paceline.live.party import Party
-from paceline.live.protocol.control_messages import Came, Roster
+from paceline.live.protocol.control_messages import Roster, WorkerJoined
 from paceline.live.protocol.transport import Envelope, Transport
 
 LOOPBACK = "127.0.0.1"
@@ -84,7 +84,7 @@ class ProxySet:
 
     # ---- on the thread of the relays ---------------------------------------------------------------------
     async def _open(self, caller: Party, to: Party, address: str) -> Proxy:
-        """Instead of the one to an earlier life, at which nobody is to call any more."""
+        """Instead of the one to an earlier incarnation, at which nobody is to call any more."""
 
         async def called(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await self._join({caller, to}, reader, writer, address)
@@ -185,11 +185,11 @@ class ProxiedTransport:
             case Roster(addresses=addresses) as roster:
                 ways = {name: self._relays.way(to, Party.parse(name), where) for name, where in addresses.items()}
                 envelope = msgspec.structs.replace(envelope, message=dataclasses.replace(roster, addresses=ways))
-            case Came(rank=rank, address=address) as came:
+            case WorkerJoined(rank=rank, address=address) as came:
                 way = self._relays.way(to, party.worker(rank), address)
                 envelope = msgspec.structs.replace(envelope, message=dataclasses.replace(came, address=way))
         self._transport.send(to, envelope)
 
 
-def detour(transport: Transport, relays: ProxySet) -> Transport:
+def proxied(transport: Transport, relays: ProxySet) -> Transport:
     return cast(Transport, ProxiedTransport(transport, relays))

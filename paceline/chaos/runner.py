@@ -73,10 +73,10 @@ class FaultRunner:
         self,
         plan: Sequence[PlannedFault],
         parties: Sequence[Party],
-        victims: Targets,
+        targets: Targets,
         tell: Callable[[str], None],
     ) -> None:
-        self._parties, self._victims, self._tell = parties, victims, tell
+        self._parties, self._targets, self._tell = parties, targets, tell
         self.outcomes: list[FaultOutcome] = []
         self.unasked: list[Membership] = []  # losses of those whom no fault had touched
         self._away: set[Party] = set()
@@ -90,7 +90,7 @@ class FaultRunner:
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._clock: Callable[[], float] = lambda: 0.0
         self._calm: Callable[[], None] = lambda: None
-        self._thread = threading.Thread(target=self._run, name="storm", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="runner", daemon=True)
         for fault in plan:
             self._at(fault.at_s, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
 
@@ -180,7 +180,7 @@ class FaultRunner:
         self.outcomes.append(outcome)
         if outcome.kills:
             self._away.add(whom)
-            self._victims.signal(whom, signal.SIGKILL)
+            self._targets.signal(whom, signal.SIGKILL)
             outcome.ended_s = now
             return
         self._held.add(whom)
@@ -188,9 +188,9 @@ class FaultRunner:
             self._slow_down(outcome, now + fault.for_s)
             return
         if fault.kind == "stop":
-            self._victims.signal(whom, signal.SIGSTOP)
+            self._targets.signal(whom, signal.SIGSTOP)
         else:
-            self._victims.cut_off(whom)
+            self._targets.cut_off(whom)
         self._at(now + fault.for_s, lambda: self._ends(outcome))
 
     def _spared(self, fault: PlannedFault) -> Party | None:
@@ -208,9 +208,9 @@ class FaultRunner:
         if now >= until or outcome.ended_s is not None:
             self._ends(outcome)
             return
-        self._victims.signal(whom, signal.SIGSTOP)
+        self._targets.signal(whom, signal.SIGSTOP)
         at_rest = TURN_SECONDS * (outcome.fault.times - 1)
-        self._at(now + at_rest, lambda: self._victims.signal(whom, signal.SIGCONT))
+        self._at(now + at_rest, lambda: self._targets.signal(whom, signal.SIGCONT))
         self._at(now + at_rest + TURN_SECONDS, lambda: self._slow_down(outcome, until))
 
     def _ends(self, outcome: FaultOutcome) -> None:
@@ -223,6 +223,6 @@ class FaultRunner:
 
     def _let_go(self, fault: PlannedFault, whom: Party) -> None:
         if fault.kind == "partition":
-            self._victims.let_through(whom)
+            self._targets.let_through(whom)
         elif fault.kind not in KILLS:
-            self._victims.signal(whom, signal.SIGCONT)
+            self._targets.signal(whom, signal.SIGCONT)

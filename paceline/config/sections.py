@@ -61,7 +61,7 @@ class RunSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
     workers: int = option(4, "number of workers", low=1, high=100_000)
-    begin_with: int = option(
+    initial_workers: int = option(
         0, "so many of --workers begin, the others may come while training goes on (`paceline grow`); 0: all", low=0
     )
     servers: int = option(1, "number of server shards; 0 trains by collectives alone", low=0, high=10_000)
@@ -123,7 +123,7 @@ class ClusterSettings:
     @property
     def beginning(self) -> int:
         """How many workers are there at the beginning: those of the lowest ranks."""
-        return self.begin_with or self.workers
+        return self.initial_workers or self.workers
 
     @property
     def secured(self) -> bool:

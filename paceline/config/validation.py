@@ -64,7 +64,7 @@ def check(config: Config) -> None:
 def _check_beginning(config: Config) -> None:
     """Can workers come while training goes on?"""
     cluster = config.cluster
-    begin, how = cluster.begin_with, f"--begin-with {cluster.begin_with}"
+    begin, how = cluster.initial_workers, f"--initial-workers {cluster.initial_workers}"
     if begin > cluster.workers:
         raise ConfigError(f"{how}: --workers says {cluster.workers}, and is how many there can be at most")
     if cluster.beginning == cluster.workers:
@@ -78,7 +78,9 @@ def _check_beginning(config: Config) -> None:
             "give --servers 1 or more and leave --mean out"
         )
     if config.codecs().low_rank:
-        raise ConfigError(f"{how}: one who comes late would not know the factors of powersgd; leave --begin-with out")
+        raise ConfigError(
+            f"{how}: one who comes late would not know the factors of powersgd; leave --initial-workers out"
+        )
     if config.checkpoint.resume != "never":
         raise ConfigError(f"{how}: a run that goes on from a checkpoint begins with all workers; leave one of them out")
 

@@ -22,8 +22,8 @@ from paceline.core.scheme import make
 from paceline.engine.model.trainable import trained_of
 from paceline.engine.optim.optimizers import recipe_of
 from paceline.launch.exit_hook import ScriptExit, say_nothing_of_lost_peers
-from paceline.launch.external.detect import by_hand
-from paceline.launch.local.environment import seat_from
+from paceline.launch.external.detect import detect_external
+from paceline.launch.local.environment import spec_from
 from paceline.live.control.session import Session
 from paceline.runtime.process_main import check_device_of
 from paceline.runtime.spec.job_spec import Recipe
@@ -81,15 +81,15 @@ def join(
     )
     read(codec), read(codec_down)  # a name that is none is refused before anything starts, also alone
     trained_of(model, optimizer)  # so is a model that cannot be trained
-    seat, end = find_seat()
-    if seat is not None:
-        recipe.make_scheme().check(seat.workers, seat.servers)
-        recipe.codecs.check(recipe.make_scheme(), seat.servers, recipe.optimizer.momentum)
+    spec, end = find_spec()
+    if spec is not None:
+        recipe.make_scheme().check(spec.workers, spec.servers)
+        recipe.codecs.check(recipe.make_scheme(), spec.servers, recipe.optimizer.momentum)
     own = str(next(model.parameters()).device)
-    seat, session = _sit(seat, own) if seat else sit_alone(recipe.make_scheme(), device=own)
+    spec, session = _sit(spec, own) if spec else sit_alone(recipe.make_scheme(), device=own)
     try:
-        pace = Pace(model, recipe, seat.overlapping(overlap), session, optimizer=optimizer)
-        differ(seed, pace.rank, seat.incarnation)
+        pace = Pace(model, recipe, spec.overlapping(overlap), session, optimizer=optimizer)
+        differ(seed, pace.rank, spec.incarnation)
     except BaseException:
         session.close()  # a script that goes on without us shall keep no thread or socket of ours
         raise
@@ -109,27 +109,27 @@ def _refuse_second() -> None:
         )
 
 
-def _sit(seat: ProcessSpec, own_device: str) -> tuple[ProcessSpec, Session]:
-    """Say hello from this seat."""
-    _joined.append(seat.party)
-    if seat.device == "auto":
-        seat = dataclasses.replace(seat, device=own_device)
-    check_device_of(seat)
-    session = seat.session(seat.transport())
-    session.hello(seat.coordinator, seat.device, incarnation=seat.incarnation)
-    return seat, session
+def _sit(spec: ProcessSpec, own_device: str) -> tuple[ProcessSpec, Session]:
+    """Say hello from this place."""
+    _joined.append(spec.party)
+    if spec.device == "auto":
+        spec = dataclasses.replace(spec, device=own_device)
+    check_device_of(spec)
+    session = spec.session(spec.transport())
+    session.hello(spec.coordinator, spec.device, incarnation=spec.incarnation)
+    return spec, session
 
 
-def find_seat() -> tuple[ProcessSpec | None, ScriptExit | None]:
+def find_spec() -> tuple[ProcessSpec | None, ScriptExit | None]:
     """None for a process that is alone; of any other the end is watched from here.
 
     Those that start one are `paceline launch`, torchrun, Slurm and MPI, or somebody with MXNet's variables.
     """
-    seat = seat_from(os.environ)
-    if seat is not None:  # the launcher hears the exit code, too, but only when the good-byes are over
+    spec = spec_from(os.environ)
+    if spec is not None:  # the launcher hears the exit code, too, but only when the good-byes are over
         say_nothing_of_lost_peers()
-        return seat, ScriptExit()
-    if by_hand(os.environ) is None:
+        return spec, ScriptExit()
+    if detect_external(os.environ) is None:
         return None, None
     from paceline.launch.external.follower import find_place
 
@@ -138,7 +138,7 @@ def find_seat() -> tuple[ProcessSpec | None, ScriptExit | None]:
         return None, None
     end = ScriptExit()
     atexit.register(lambda: place.leave(end.code))
-    return place.seat, end
+    return place.spec, end
 
 
 class JoinedWorker(Protocol):

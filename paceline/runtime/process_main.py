@@ -1,4 +1,4 @@
-"""The main of every party but the coordinator: takes its seat, does its part, and tells when it cannot."""
+"""The main of every party but the coordinator: takes its place, does its part, and tells when it cannot."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from paceline.runtime.worker.steps.step_timer import measured_update
 from paceline.runtime.worker.train_loop import train
 
 
-def take_part(config: Config, seat: ProcessSpec, transport: Transport) -> str:
+def take_part(config: Config, spec: ProcessSpec, transport: Transport) -> str:
     """Until the run is over; returns why it failed, or nothing.
 
     The coordinator hears of a failure, with a traceback where the cause is not one the user can read as it is.
     """
-    seat = on_device(seat)
+    spec = on_device(spec)
     try:
-        check_device_of(seat)
-        session = seat.session(transport)
-        speeds = measured_update() if seat.who.kind == "server" and seat.servers > 1 else (0.0, 0.0)
-        session.hello(seat.coordinator, seat.device, speeds=speeds, incarnation=seat.incarnation)
-        match seat.who.kind:
+        check_device_of(spec)
+        session = spec.session(transport)
+        speeds = measured_update() if spec.who.kind == "server" and spec.servers > 1 else (0.0, 0.0)
+        session.hello(spec.coordinator, spec.device, speeds=speeds, incarnation=spec.incarnation)
+        match spec.who.kind:
             case "worker":
-                train(config, seat, session)
+                train(config, spec, session)
             case "server":
-                serve(seat, session, open_at(config, seat.resume))
+                serve(spec, session, open_at(config, spec.resume))
             case _:
-                evaluate(config, seat, session)
+                evaluate(config, spec, session)
     except Stopped:
         return ""
     except PeerLost as error:
@@ -63,23 +63,23 @@ def _tell(transport: Transport, cause: str, details: str) -> str:
     return cause
 
 
-def main(config: Config, seat: ProcessSpec) -> int:
-    """The whole life of a process; returns its exit code."""
+def main(config: Config, spec: ProcessSpec) -> int:
+    """The whole incarnation of a process; returns its exit code."""
     torch.set_num_threads(config.cluster.threads)
-    if seat.who.kind == "evaluator":
+    if spec.who.kind == "evaluator":
         os.nice(5)  # training comes first on a machine with few cores
-    seat = on_device(seat)
-    return 1 if take_part(config, seat, seat.transport()) else 0
+    spec = on_device(spec)
+    return 1 if take_part(config, spec, spec.transport()) else 0
 
 
-def on_device(seat: ProcessSpec) -> ProcessSpec:
-    """Returns the seat with the device that `auto` stands for on this host."""
-    if seat.device != "auto":
-        return seat
-    return dataclasses.replace(seat, device=device_for("auto", seat.gpu, torch.cuda.device_count()))
+def on_device(spec: ProcessSpec) -> ProcessSpec:
+    """Returns the place with the device that `auto` stands for on this host."""
+    if spec.device != "auto":
+        return spec
+    return dataclasses.replace(spec, device=device_for("auto", spec.gpu, torch.cuda.device_count()))
 
 
-def check_device_of(seat: ProcessSpec) -> None:
-    """Raises ConfigError where this host lacks the device of the seat."""
-    if seat.device != "cpu":
-        check_device(seat.device, torch.cuda.device_count())
+def check_device_of(spec: ProcessSpec) -> None:
+    """Raises ConfigError where this host lacks the device of the place."""
+    if spec.device != "cpu":
+        check_device(spec.device, torch.cuda.device_count())

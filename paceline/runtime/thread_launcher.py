@@ -17,7 +17,7 @@ from paceline.runtime.worker.train_loop import load_data
 
 
 class ThreadCrew:
-    """A crew on a hub. Threads cannot be killed: `end` waits for them, and says who is left."""
+    """A launcher on a hub. Threads cannot be killed: `end` waits for them, and says who is left."""
 
     def __init__(self, hub: Hub) -> None:
         self.ended: queue.SimpleQueue[ProcessEnded] = queue.SimpleQueue()
@@ -28,14 +28,14 @@ class ThreadCrew:
         check_built(config.cluster.mean)
         return len(load_data(config).train)
 
-    def start(self, config: Config, seat: ProcessSpec) -> None:
-        transport = self._hub.transport(seat.who, incarnation=seat.incarnation)
+    def start(self, config: Config, spec: ProcessSpec) -> None:
+        transport = self._hub.transport(spec.who, incarnation=spec.incarnation)
 
         def life() -> None:
-            self.ended.put(ProcessEnded(who=seat.who, why=take_part(config, seat, transport)))
+            self.ended.put(ProcessEnded(who=spec.who, why=take_part(config, spec, transport)))
 
-        thread = threading.Thread(target=life, name=seat.party, daemon=True)
-        self._threads[seat.party] = thread
+        thread = threading.Thread(target=life, name=spec.party, daemon=True)
+        self._threads[spec.party] = thread
         thread.start()
 
     def busy(self) -> bool:

@@ -88,7 +88,9 @@ class ADPSGD(Scheme):
 
     class Worker(Holder):
         asked: int | None = None  # with whom an averaging is under way
-        owed: Any = None  # what an earlier life of this worker was moved by, until there is a mass to take it off
+        owed: Any = (
+            None  # what an earlier incarnation of this worker was moved by, until there is a mass to take it off
+        )
 
         def run(self) -> Generator[Effect, Any, None]:
             yield from self.enter()

@@ -121,7 +121,7 @@ class ESync(Scheme):
 
     class Worker(Trainer):
         common = ("round", "samples_seen")
-        steps = 0  # in this life
+        steps = 0  # in this incarnation
         c = 0.0  # seconds of the last step, until the coordinator has been told
 
         def run(self) -> Generator[Effect, Any, None]:

@@ -39,7 +39,7 @@ class Messaging:
 
     def __init__(self, sim: Simulation, mean: str, passage: WireCodec | None, coding: Coding | None) -> None:
         self._sim, self._world = sim, sim.world
-        self._carriage = CollectiveTiming(sim.network, sim.world.cards, mean)
+        self._collective_timing = CollectiveTiming(sim.network, sim.world.cards, mean)
         self._passage, self._coding = passage, coding
         self._heap, self._network = sim.heap, sim.network
         # What the arrival of a message does. Bound once, for every message needs them.
@@ -60,129 +60,133 @@ class Messaging:
         }
 
     # ---- calls and means, in the foreground or not ---------------------------------------------------------
-    def _call(self, life: Incarnation, call: Call) -> object:
+    def _call(self, incarnation: Incarnation, call: Call) -> object:
         if call.to != COORDINATOR:
-            life.exchanges = 1
+            incarnation.exchanges = 1
         parties = self._several.get(call.to) or self._addressees(call.to)
-        life.awaited, life.blocked_at = self._ask(life, parties, call.message), self._sim.now
+        incarnation.awaited, incarnation.blocked_at = self._ask(incarnation, parties, call.message), self._sim.now
         return BLOCKED
 
-    def _meet(self, life: Incarnation, mean: Mean) -> object:
-        life.exchanges = 1
-        life.awaited, life.blocked_at = self._begin_mean(life, mean), self._sim.now
+    def _meet(self, incarnation: Incarnation, mean: Mean) -> object:
+        incarnation.exchanges = 1
+        incarnation.awaited, incarnation.blocked_at = self._begin_mean(incarnation, mean), self._sim.now
         return BLOCKED
 
-    def _start(self, life: Incarnation, start: Start) -> PendingCall:
+    def _start(self, incarnation: Incarnation, start: Start) -> PendingCall:
         effect = start.effect
         if isinstance(effect, Mean) or effect.to != COORDINATOR:
-            life.exchanges = 1
+            incarnation.exchanges = 1
         if isinstance(effect, Mean):
-            return self._begin_mean(life, effect)
-        return self._ask(life, self._addressees(effect.to), effect.message)
+            return self._begin_mean(incarnation, effect)
+        return self._ask(incarnation, self._addressees(effect.to), effect.message)
 
-    def _wait(self, life: Incarnation, wait: Wait) -> Any:
-        errand = wait.ticket
-        assert isinstance(errand, PendingCall)
-        if not errand.done:
-            life.awaited, life.blocked_at = errand, self._sim.now
+    def _wait(self, incarnation: Incarnation, wait: Wait) -> Any:
+        call = wait.ticket
+        assert isinstance(call, PendingCall)
+        if not call.done:
+            incarnation.awaited, incarnation.blocked_at = call, self._sim.now
             return BLOCKED
-        if errand.error:
-            self._sim.heap.push(self._sim.now, self._sim.resume, life, None, errand.error)
+        if call.error:
+            self._sim.heap.push(self._sim.now, self._sim.resume, incarnation, None, call.error)
             return BLOCKED
-        return errand.value
+        return call.value
 
-    def _begin_mean(self, life: Incarnation, mean: Mean) -> PendingCall:
+    def _begin_mean(self, incarnation: Incarnation, mean: Mean) -> PendingCall:
         part = Part.of(mean)
-        errand = self._ask(life, self._world.means, part) if self._world.peers is None else self._ask_peers(life, part)
+        call = (
+            self._ask(incarnation, self._world.means, part)
+            if self._world.peers is None
+            else self._ask_peers(incarnation, part)
+        )
         if self._sim.invariants:
-            self._sim.invariants.mean_begins(errand)
-        return errand
+            self._sim.invariants.mean_begins(call)
+        return call
 
-    def _ask_peers(self, life: Incarnation, part: Part) -> PendingCall:
+    def _ask_peers(self, incarnation: Incarnation, part: Part) -> PendingCall:
         assert self._world.peers is not None
-        errand = PendingCall(life)
-        errand.among = part.among
-        if not life.party.here:  # it was declared dead, and does not know
-            return errand
+        call = PendingCall(incarnation)
+        call.among = part.among
+        if not incarnation.party.here:  # it was declared dead, and does not know
+            return call
         if self._coding is None:
-            errand.nbytes = size(part)
+            call.nbytes = size(part)
         else:
-            part, errand.nbytes, errand.gathered = self._coding.handed_in(life.rank, part)
-        self._asked(self._world.peers, errand, part)
-        return errand
+            part, call.nbytes, call.gathered = self._coding.handed_in(incarnation.rank, part)
+        self._asked(self._world.peers, call, part)
+        return call
 
-    def _ask(self, life: Incarnation, parties: list[SimulatedProcess], message: Any) -> PendingCall:
-        errand, post = PendingCall(life), self._post
+    def _ask(self, incarnation: Incarnation, parties: list[SimulatedProcess], message: Any) -> PendingCall:
+        call, post = PendingCall(incarnation), self._post
         if len(parties) > 1:
-            errand.missing, errand.parts = len(parties), [None] * len(parties)
-            for party, part in zip(parties, self._said(life.party, self._split(message, parties)), strict=True):
-                at = post(life.party, party, part, self.asked, (party, errand, part))
-                errand.sending_s = max(errand.sending_s, at - self._sim.now)
-            return errand
+            call.missing, call.parts = len(parties), [None] * len(parties)
+            for party, part in zip(parties, self._said(incarnation.party, self._split(message, parties)), strict=True):
+                at = post(incarnation.party, party, part, self.asked, (party, call, part))
+                call.sending_s = max(call.sending_s, at - self._sim.now)
+            return call
         party = parties[0]
         if self._lies:
-            (message,) = self._said(life.party, [message])
-        at = post(life.party, party, message, self.asked, (party, errand, message))
+            (message,) = self._said(incarnation.party, [message])
+        at = post(incarnation.party, party, message, self.asked, (party, call, message))
         if self._sim.trace:
-            errand.sending_s = at - self._sim.now
-        return errand
+            call.sending_s = at - self._sim.now
+        return call
 
-    def _asked(self, party: SimulatedProcess, errand: PendingCall, message: Any) -> None:
+    def _asked(self, party: SimulatedProcess, call: PendingCall, message: Any) -> None:
         if not party.here:
-            self._sim.members.asked_in_vain(party, errand)
+            self._sim.members.asked_in_vain(party, call)
             return
-        party.admit(errand)
+        party.admit(call)
         if (
             self._admission is not None
-            and (message := self._admission.admitted(party, errand.life.party, message)) is None
+            and (message := self._admission.admitted(party, call.incarnation.party, message)) is None
         ):
             return
         on = party.on
-        for effect in on(self._sim.now + party.skew_s, errand.life.rank, message):
+        for effect in on(self._sim.now + party.skew_s, call.incarnation.rank, message):
             if type(effect) is Reply:
                 self._reply(party, effect.to, effect.message)
             else:
                 self.say(party, effect)
 
-    def _answered(self, errand: PendingCall, message: Any, shard: int) -> None:
-        if self._twice and errand.has_answer_of(shard):
+    def _answered(self, call: PendingCall, message: Any, shard: int) -> None:
+        if self._twice and call.has_answer_of(shard):
             return
-        if errand.parts is not None:
-            errand.parts[shard] = message
-            errand.missing -= 1
-            if errand.missing:
+        if call.parts is not None:
+            call.parts[shard] = message
+            call.missing -= 1
+            if call.missing:
                 return
-            message = gather(errand.parts, self._world.memory)
-        errand.value = message
-        errand.done = True
-        life = errand.life
-        if life.awaited is errand:
-            self._waited(life, errand)
-            self._sim.resume(life, message)
+            message = gather(call.parts, self._world.memory)
+        call.value = message
+        call.done = True
+        incarnation = call.incarnation
+        if incarnation.awaited is call:
+            self._waited(incarnation, call)
+            self._sim.resume(incarnation, message)
 
-    def lost(self, errand: PendingCall, name: str) -> None:
+    def lost(self, call: PendingCall, name: str) -> None:
         """Party `name` will never answer."""
-        life = errand.life
-        errand.error = PeerLost(f"{name} left before it answered worker {life.rank}")
-        errand.done = True
-        if life.awaited is errand:
-            self._waited(life, errand)
-            self._sim.resume(life, None, errand.error)
+        incarnation = call.incarnation
+        call.error = PeerLost(f"{name} left before it answered worker {incarnation.rank}")
+        call.done = True
+        if incarnation.awaited is call:
+            self._waited(incarnation, call)
+            self._sim.resume(incarnation, None, call.error)
 
-    def _waited(self, life: Incarnation, errand: PendingCall) -> None:
-        life.awaited = None
-        if self._sim.trace and life.alive:
-            waited = self._sim.now - life.blocked_at
-            communicating = min(waited, errand.sending_s + errand.receiving_s)
-            self._sim.note_span(life, "waiting", waited - communicating)
-            self._sim.note_span(life, "communicating", communicating)
+    def _waited(self, incarnation: Incarnation, call: PendingCall) -> None:
+        incarnation.awaited = None
+        if self._sim.trace and incarnation.alive:
+            waited = self._sim.now - incarnation.blocked_at
+            communicating = min(waited, call.sending_s + call.receiving_s)
+            self._sim.note_span(incarnation, "waiting", waited - communicating)
+            self._sim.note_span(incarnation, "communicating", communicating)
 
     # ---- what a party says and hears ---------------------------------------------------------------------
-    def _tell(self, life: Incarnation, tell: Tell) -> None:
-        self.say(life.party, tell)
+    def _tell(self, incarnation: Incarnation, tell: Tell) -> None:
+        self.say(incarnation.party, tell)
 
-    def _answer(self, life: Incarnation, reply: Reply) -> None:
-        self._reply(life.party, reply.to, reply.message)
+    def _answer(self, incarnation: Incarnation, reply: Reply) -> None:
+        self._reply(incarnation.party, reply.to, reply.message)
 
     def _heard(self, party: SimulatedProcess, src: SimulatedProcess, message: Any) -> None:
         if self._admission is not None and party.hears:
@@ -214,25 +218,25 @@ class Messaging:
             raise ProtocolError(f"{party.name} answers worker {to}, which has asked nothing: {message!r}")
         self.answer(party, calls.pop(0), message)
 
-    def answer(self, party: SimulatedProcess, errand: PendingCall, message: Any) -> None:
-        if errand.among:
-            self._end_mean(errand, message)
+    def answer(self, party: SimulatedProcess, call: PendingCall, message: Any) -> None:
+        if call.among:
+            self._end_mean(call, message)
             return
         post = self._post
-        at = post(party, errand.life.party, message, self.answered, (errand, message, party.me))
+        at = post(party, call.incarnation.party, message, self.answered, (call, message, party.me))
         if self._sim.trace:
-            errand.receiving_s = max(errand.receiving_s, at - self._sim.now)
+            call.receiving_s = max(call.receiving_s, at - self._sim.now)
 
-    def _end_mean(self, errand: PendingCall, message: Any) -> None:
+    def _end_mean(self, call: PendingCall, message: Any) -> None:
         """All have come; every member has the mean as long after as its carrier takes."""
-        nbytes, party = errand.nbytes, errand.life.party
+        nbytes, party = call.nbytes, call.incarnation.party
         if self._coding is not None:
             message = self._coding.handed_out(message)
-        errand.receiving_s = self._carriage.seconds(errand.among, nbytes, gathered=errand.gathered)
-        sent, received = self._carriage.moved(errand.among, party.me, nbytes, gathered=errand.gathered)
+        call.receiving_s = self._collective_timing.seconds(call.among, nbytes, gathered=call.gathered)
+        sent, received = self._collective_timing.moved(call.among, party.me, nbytes, gathered=call.gathered)
         party.sent += sent
         party.received += received
-        self._sim.heap.push(self._sim.now + errand.receiving_s, self.answered, errand, message, 0)
+        self._sim.heap.push(self._sim.now + call.receiving_s, self.answered, call, message, 0)
 
     # ---- the wire ------------------------------------------------------------------------------------------
     def _addressees(self, to: To) -> list[SimulatedProcess]:
@@ -269,6 +273,6 @@ class Messaging:
         if nbytes:
             src.sent += nbytes
             dst.received += nbytes
-        at = self._network.arrival(self._sim.now, src.card, dst.card, nbytes)
+        at = self._network.arrival(self._sim.now, src.nic, dst.nic, nbytes)
         self._heap.put(at, act, args)
         return at

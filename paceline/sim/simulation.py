@@ -116,21 +116,21 @@ class Simulation:
         confirmed = AckedMembership(self, cluster.hazards, passage) if cluster.hazards else None
         self.members = confirmed or Members(self)
         self.streams = confirmed.streams if confirmed else None
-        self.talk = Messaging(self, mean or "ring", passage, coding)
+        self.messaging = Messaging(self, mean or "ring", passage, coding)
         self._arms: dict[type, Callable[[Incarnation, Any], Any]] = {
             Compute: self._compute,
             Train: self._train,
-            **self.talk.arms,
+            **self.messaging.arms,
         }
-        self.lives = [self.begin(party, incarnation=0) for party in self.world.workers]
+        self.incarnations = [self.begin(party, incarnation=0) for party in self.world.workers]
         schedule(self)
 
     def begin(self, party: SimulatedProcess, incarnation: int, at: float = 0.0) -> Incarnation:
-        """A life of a worker, whose loop starts at once or at `at`."""
+        """An incarnation of a worker, whose loop starts at once or at `at`."""
         rng = Random(f"{self.seed}/work/{party.me}/{incarnation}")
-        life = Incarnation(party, incarnation, party.role.run(), rng)
-        self.heap.push(max(at, self.now), self.resume, life)
-        return life
+        begun = Incarnation(party, incarnation, party.role.run(), rng)
+        self.heap.push(max(at, self.now), self.resume, begun)
+        return begun
 
     # ---- for those who watch -----------------------------------------------------------------------------
     def run(
@@ -175,7 +175,7 @@ class Simulation:
         """The model has been evaluated, and the coordinator hears of it."""
         party = self.world.coordinator
         if party:
-            self.talk.say_all(party, party.role.on_evaluation(self.now + party.skew_s, accuracy))
+            self.messaging.say_all(party, party.role.on_evaluation(self.now + party.skew_s, accuracy))
 
     def leave(self, rank: int) -> None:
         """Worker `rank` shall leave, cleanly, where it would begin its next step."""
@@ -187,7 +187,7 @@ class Simulation:
 
     def join(self, rank: int) -> None:
         """Worker `rank` comes (back): a fresh role that begins with the current model; not if it was put out."""
-        if rank not in self.members.barred:
+        if rank not in self.members.banned:
             self.members.join(rank)
 
     def expel(self, rank: int, reason: str) -> None:
@@ -201,15 +201,15 @@ class Simulation:
 
     def rightful(self, ranks: Iterable[int] | None = None) -> set[int]:
         """Those of `ranks`, or of all workers, that were not put out and have never lied."""
-        out = self.members.barred | self.liars
+        out = self.members.banned | self.liars
         return set(range(self.cluster.workers) if ranks is None else ranks) - out
 
     def restart(self, rank: int) -> None:
         """Worker `rank` loses its `run` and all it waited for, and starts anew; what lives on its role survives."""
-        life = self.lives[rank]
-        if life.party.here:
-            life.end()
-            self.lives[rank] = self.begin(life.party, life.incarnation + 1)
+        incarnation = self.incarnations[rank]
+        if incarnation.party.here:
+            incarnation.end()
+            self.incarnations[rank] = self.begin(incarnation.party, incarnation.number + 1)
 
     def worker(self, rank: int) -> Role:
         return self.world.workers[rank].role
@@ -226,64 +226,64 @@ class Simulation:
         return self.world.model()
 
     # ---- one worker --------------------------------------------------------------------------------------
-    def resume(self, life: Incarnation, value: Any = None, error: Exception | None = None) -> None:
+    def resume(self, incarnation: Incarnation, value: Any = None, error: Exception | None = None) -> None:
         """Its generator gets `value`, or `error`, and what it asks for is done until it has to wait."""
-        if not life.alive:
+        if not incarnation.alive:
             return
-        arms, generator = self._arms, life.generator
+        arms, generator = self._arms, incarnation.generator
         try:
             effect = generator.throw(error) if error else generator.send(value)
-            while (value := arms[type(effect)](life, effect)) is not BLOCKED:
+            while (value := arms[type(effect)](incarnation, effect)) is not BLOCKED:
                 effect = generator.send(value)
         except StopIteration:
-            life.alive = False
+            incarnation.alive = False
         except Exception:
-            if life.rank not in self.liars:
+            if incarnation.rank not in self.liars:
                 raise
-            self.crash(life.rank)  # it has brought itself to what its box never meets
+            self.crash(incarnation.rank)  # it has brought itself to what its box never meets
 
-    def _compute(self, life: Incarnation, wanted: Compute) -> object:
+    def _compute(self, incarnation: Incarnation, wanted: Compute) -> object:
         limit = self._limit
-        if life.rank in self.members.leaving or (limit is not None and limit.done(life.rank)):
-            return self._leave(life)
-        result = self._work.compute(life.rank, wanted, life.rng)
-        steps = wanted.steps if limit is None else limit.steps(life.rank)
-        if speed := life.party.speed:
+        if incarnation.rank in self.members.leaving or (limit is not None and limit.done(incarnation.rank)):
+            return self._leave(incarnation)
+        result = self._work.compute(incarnation.rank, wanted, incarnation.rng)
+        steps = wanted.steps if limit is None else limit.steps(incarnation.rank)
+        if speed := incarnation.party.speed:
             seconds = speed.seconds(self.now, result.seconds, steps)
             result = Computed(result.g, result.samples, seconds, result.data, result.unused)
-        self.heap.put(self.now + result.seconds, self.worked, (life, result, steps))
+        self.heap.put(self.now + result.seconds, self.worked, (incarnation, result, steps))
         return BLOCKED
 
-    def _train(self, life: Incarnation, wanted: Train) -> object:
+    def _train(self, incarnation: Incarnation, wanted: Train) -> object:
         limit = self._limit
-        if life.rank in self.members.leaving or (limit is not None and limit.done(life.rank)):
-            return self._leave(life)
-        if life.fresh:
-            life.fresh = False
+        if incarnation.rank in self.members.leaving or (limit is not None and limit.done(incarnation.rank)):
+            return self._leave(incarnation)
+        if incarnation.fresh:
+            incarnation.fresh = False
             wanted = replace(wanted, memory=RESET) if wanted.memory is KEEP else wanted
-        result = self._work.train(life.rank, wanted, life.rng)
-        steps = wanted.steps if limit is None else limit.steps(life.rank)
-        if speed := life.party.speed:
+        result = self._work.train(incarnation.rank, wanted, incarnation.rng)
+        steps = wanted.steps if limit is None else limit.steps(incarnation.rank)
+        if speed := incarnation.party.speed:
             seconds = speed.seconds(self.now, result.seconds, steps)
             result = Trained(result.x, result.samples, seconds, result.memory, result.data)
-        self.heap.put(self.now + result.seconds, self.worked, (life, result, steps))
+        self.heap.put(self.now + result.seconds, self.worked, (incarnation, result, steps))
         return BLOCKED
 
-    def _worked(self, life: Incarnation, result: Computed | Trained, steps: int) -> None:
-        if not life.alive:
-            if self.lender and life.party.here:
-                self.lender.unused(life.rank, result.data)
-            if self.leasing and life.party.here:
-                self.leasing.unused(life.rank, result.data)
+    def _worked(self, incarnation: Incarnation, result: Computed | Trained, steps: int) -> None:
+        if not incarnation.alive:
+            if self.lender and incarnation.party.here:
+                self.lender.unused(incarnation.rank, result.data)
+            if self.leasing and incarnation.party.here:
+                self.leasing.unused(incarnation.rank, result.data)
             return
-        self.steps[life.rank] += steps
+        self.steps[incarnation.rank] += steps
         if self.trace:
-            self.note_span(life, "computing", result.seconds, steps, result.samples, life.exchanges)
-        life.exchanges = 0
-        self.resume(life, result)
+            self.note_span(incarnation, "computing", result.seconds, steps, result.samples, incarnation.exchanges)
+        incarnation.exchanges = 0
+        self.resume(incarnation, result)
 
-    def _leave(self, life: Incarnation) -> object:
-        self.members.leave(life)
+    def _leave(self, incarnation: Incarnation) -> object:
+        self.members.leave(incarnation)
         return BLOCKED
 
     def _note(self, record: Record) -> None:
@@ -293,15 +293,21 @@ class Simulation:
             self.trace(record)
 
     def note_span(
-        self, life: Incarnation, activity: str, seconds: float, steps: int = 0, samples: int = 0, exchanges: int = 0
+        self,
+        incarnation: Incarnation,
+        activity: str,
+        seconds: float,
+        steps: int = 0,
+        samples: int = 0,
+        exchanges: int = 0,
     ) -> None:
-        """Into the trace, that `life` did so until now."""
+        """Into the trace, that `incarnation` did so until now."""
         assert self.trace is not None
-        at = self.now + life.party.skew_s
+        at = self.now + incarnation.party.skew_s
         self.trace(
             Span(
                 at=at,
-                rank=life.rank,
+                rank=incarnation.rank,
                 activity=activity,
                 seconds=seconds,
                 steps=steps,

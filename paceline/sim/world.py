@@ -64,12 +64,10 @@ class World:
         self._clocks = Random(f"{seed}/clocks")
         self._cards: dict[str, Nic] = {}
         # The very numbers of `ranks`: a table by rank then finds them without reading what it has stored.
-        self.workers = [self._worker(*at, w0) for at in zip(self.ranks, cluster.worker_seats(), strict=True)]
-        self.cards = [party.card for party in self.workers]
-        self.servers = [self._server(s, seat, w0) for s, seat in enumerate(cluster.server_seats())]
-        self.means = [
-            SimulatedProcess(p.name, MeanServer(scheme, p.role.place), p.card, p.skew_s) for p in self.servers
-        ]
+        self.workers = [self._worker(*at, w0) for at in zip(self.ranks, cluster.worker_placements(), strict=True)]
+        self.cards = [party.nic for party in self.workers]
+        self.servers = [self._server(s, placement, w0) for s, placement in enumerate(cluster.server_placements())]
+        self.means = [SimulatedProcess(p.name, MeanServer(scheme, p.role.place), p.nic, p.skew_s) for p in self.servers]
         update = update_factory(len(w0))
         self.control = Nic(cluster.network.latency_s / 2, cluster.network.bandwidth_gbps, "", self._home().site)
         among_workers = by_peers or not self.servers
@@ -79,41 +77,43 @@ class World:
         self.others = [*self.servers, *self.means, *([self.coordinator] if self.coordinator else [])]
 
     def _home(self) -> Nic:
-        return (self.servers or self.workers)[0].card
+        return (self.servers or self.workers)[0].nic
 
-    def _card(self, seat: DevicePlacement) -> Nic:
-        name = seat.host_name
+    def _card(self, placement: DevicePlacement) -> Nic:
+        name = placement.host_name
         if name not in self._cards:
-            self._cards[name] = self.network.card(seat.host, name)
+            self._cards[name] = self.network.nic(placement.host, name)
         return self._cards[name]
 
     def _party(
-        self, name: str, box: type[Role], me: int, w: Any, update: Update, card: Nic, **lent: Any
+        self, name: str, box: type[Role], me: int, w: Any, update: Update, nic: Nic, **lent: Any
     ) -> SimulatedProcess:
         place = RoleContext(me=me, w=w, update=update, **lent, **self._place)  # type: ignore[arg-type]
         limit_s = self.cluster.skew_s
         skew_s = self._clocks.uniform(-limit_s, limit_s) if limit_s else 0.0
-        return SimulatedProcess(name, box(self.scheme, place), card, skew_s)
+        return SimulatedProcess(name, box(self.scheme, place), nic, skew_s)
 
-    def _worker(self, rank: int, seat: DevicePlacement, w: Any) -> SimulatedProcess:
-        assert seat.device is not None
+    def _worker(self, rank: int, placement: DevicePlacement, w: Any) -> SimulatedProcess:
+        assert placement.device is not None
         box = self.scheme.worker(self.cluster.servers)
-        party = self._party(f"worker {rank}", box, rank, w, self._update_factory(self._length), self._card(seat))
-        party.speed = speed_of(seat.device, self.cluster.step_s, f"{self.seed}/speed/{rank}")
+        party = self._party(f"worker {rank}", box, rank, w, self._update_factory(self._length), self._card(placement))
+        party.speed = speed_of(placement.device, self.cluster.step_s, f"{self.seed}/speed/{rank}")
         return party
 
-    def _server(self, shard: int, seat: DevicePlacement, w0: Any) -> SimulatedProcess:
+    def _server(self, shard: int, placement: DevicePlacement, w0: Any) -> SimulatedProcess:
         part, update = self.shards[shard], self._shards[shard].make_update()
         box = self.scheme.server(self.cluster.servers) or Role
         lent = {"gate": self._gate(shard), "rounds": self._rounds, "settled": None if shard else self._settled}
-        return self._party(f"server {shard}", box, shard, w0[part], update, self._card(seat), **lent)
+        return self._party(f"server {shard}", box, shard, w0[part], update, self._card(placement), **lent)
 
     def next_server(self, old: SimulatedProcess, means: SimulatedProcess) -> tuple[SimulatedProcess, SimulatedProcess]:
         """Another process in the place of that one, without a box yet: what tells of who comes and goes reaches it."""
         place = replace(old.role.place, update=old.role.update)
-        life = old.incarnation + 1
-        server = SimulatedProcess(old.name, Role(self.scheme, place), old.card, old.skew_s, incarnation=life)
-        carrier = SimulatedProcess(old.name, MeanServer(self.scheme, place), old.card, old.skew_s, incarnation=life)
+        incarnation = old.incarnation + 1
+        server = SimulatedProcess(old.name, Role(self.scheme, place), old.nic, old.skew_s, incarnation=incarnation)
+        carrier = SimulatedProcess(
+            old.name, MeanServer(self.scheme, place), old.nic, old.skew_s, incarnation=incarnation
+        )
         for before, party in ((old, server), (means, carrier)):
             self.others[self.others.index(before)] = party
             party.sent, party.received = before.sent, before.received
@@ -139,7 +139,7 @@ class World:
         if peer:
             role.load_join_state(peer.role.join_state())
         party = self.workers[rank] = SimulatedProcess(
-            old.name, role, old.card, old.skew_s, old.speed, old.incarnation + 1
+            old.name, role, old.nic, old.skew_s, old.speed, old.incarnation + 1
         )
         party.told_at, party.sent, party.received = old.told_at, old.sent, old.received
         return party

@@ -10,7 +10,7 @@ import pytest
 
 from paceline.chaos.proxy import ProxiedTransport, ProxySet
 from paceline.live import party
-from paceline.live.protocol.control_messages import Came, Roster
+from paceline.live.protocol.control_messages import Roster, WorkerJoined
 from paceline.live.protocol.transport import Envelope, Kind
 
 ME, OTHER, SERVER = party.worker(0), party.worker(1), party.server(0)
@@ -120,7 +120,7 @@ def test_everybody_is_told_ways_of_its_own_and_no_shared_memory(relays: ProxySet
 
     transport = ProxiedTransport(Post(), relays)  # type: ignore[arg-type]
     roster = Roster(addresses={"server 0": echo}, hosts={"server 0": "here"})
-    came = Came(rank=1, incarnation=1, view=2, address=echo, host="here")
+    came = WorkerJoined(rank=1, incarnation=1, view=2, address=echo, host="here")
     for to, message in ((ME, roster), (OTHER, roster), (ME, came)):
         transport.send(to, Envelope(Kind.CONTROL, message))
     ways = [sent[0].addresses["server 0"], sent[1].addresses["server 0"], sent[2].address]

@@ -18,7 +18,7 @@ from paceline.checkpoint.redis_url import Address, StoreSecrets
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.launch.local.launcher import LocalHost
-from paceline.launch.local.train import Silent, conductor_of
+from paceline.launch.local.train import Silent, make_supervisor
 from paceline.runtime.checkpointing.resume import find
 from tests.checkpoint.conftest import PASSWORD
 from tests.runtime.conftest import in_threads
@@ -113,7 +113,7 @@ def test_no_secret_of_a_store_is_in_processes_or_files_of_a_run(
     out = tmp_path / "run" / "a"
     try:
         with LocalHost() as host, watched() as seen:
-            conductor_of(config(out, 5, store=str(address)), host.crew(), Silent()).run()
+            make_supervisor(config(out, 5, store=str(address)), host.launcher(), Silent()).run()
         assert RedisStore(replace(address, run="a"), StoreSecrets(password, key)).newest()[0], "it was used"
     finally:
         client.config_set("requirepass", PASSWORD)

@@ -120,7 +120,7 @@ def test_a_worker_that_is_stopped_anywhere_in_a_round_is_soon_as_fast_as_before(
     """In a step or while it meets the others, sends or waits: nothing on the host moves for 20 s."""
     seconds = usual(4)
     stopped = Fault(kind="pause", at_s=at_s, for_s=20.0, hosts=("worker-0",))
-    cluster = replace(uniform(4, 1, factors=(1.0,) * 4), faults=(stopped,), lease_s=1000.0)
+    cluster = replace(uniform(4, 1, factors=(1.0,) * 4), faults=(stopped,), suspect_after_s=1000.0)
     run = Throughput(make(name, parameters), lambda rank, now, rng: seconds[rank], cluster=cluster)
     late = run.between(SETTLED_S, SETTLED_S + WINDOW_S)
     assert sum(late) > 0.8 * fresh(name, tuple(parameters.items()), seconds)

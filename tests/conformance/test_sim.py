@@ -212,16 +212,16 @@ def test_no_contribution_of_a_killed_worker_is_applied_twice(case: Case, servers
     repeats = 0
     dense, sparse = (5, 11) if servers == 3 else (3, 7)  # odd, for two kinds of work in turn
     for kill_at in range(8, 130, dense if case.leads else sparse):
-        ledger = Ledger(600)
-        work = LocalSteps(hasty if kill_at % 2 else uneven, ledger.gradient, lr=1.0)
-        w0 = np.zeros(ledger.length, dtype=np.float32)
-        sim = simulate(case, servers, w0, work=work, lr=1.0, see=ledger.see).run(max_events=kill_at)
+        statistics = Ledger(600)
+        work = LocalSteps(hasty if kill_at % 2 else uneven, statistics.gradient, lr=1.0)
+        w0 = np.zeros(statistics.length, dtype=np.float32)
+        sim = simulate(case, servers, w0, work=work, lr=1.0, see=statistics.see).run(max_events=kill_at)
         sim.restart(1)
         sim.run(max_events=kill_at + 20)
         sim.restart(1)
         sim.run(until=sim.now + 30)
         model = sim.model()
-        assert ledger.applied_twice(model) == [], f"killed after event {kill_at}"
-        assert ledger.applied(model) > 10
-        repeats += ledger.repeats
+        assert statistics.applied_twice(model) == [], f"killed after event {kill_at}"
+        assert statistics.applied(model) > 10
+        repeats += statistics.repeats
     assert repeats > 0, "no kill ever fell between a contribution and its answer"

@@ -51,9 +51,9 @@ Fabric = Callable[[], "Connect"]
 
 
 class Connect(Protocol):
-    """The transport of a party, in that life of it."""
+    """The transport of a party, in that incarnation of it."""
 
-    def __call__(self, who: Party, life: int = 0, /) -> Transport: ...
+    def __call__(self, who: Party, take_part: int = 0, /) -> Transport: ...
 
 
 class Dies(Exception):  # noqa: N818
@@ -62,16 +62,16 @@ class Dies(Exception):  # noqa: N818
 
 def hub() -> Connect:
     meeting = Hub()
-    return lambda who, life=0: meeting.transport(who, incarnation=life)
+    return lambda who, take_part=0: meeting.transport(who, incarnation=take_part)
 
 
 def tcp() -> Connect:
-    return lambda who, life=0: TcpTransport(who, "the token of this run", NumpyMemory(), incarnation=life)
+    return lambda who, take_part=0: TcpTransport(who, "the token of this run", NumpyMemory(), incarnation=take_part)
 
 
 def unix() -> Connect:
-    return lambda who, life=0: TcpTransport(
-        who, "the token of this run", NumpyMemory(), segments=Segments(), shared_only=True, incarnation=life
+    return lambda who, take_part=0: TcpTransport(
+        who, "the token of this run", NumpyMemory(), segments=Segments(), shared_only=True, incarnation=take_part
     )
 
 
@@ -162,7 +162,7 @@ class ThreadRun:
         self._slice_length = 0 if case.make().one_gate else slice_length
         self._workload = LocalSteps(lambda rank, _: SECONDS[rank], work, samples=samples, lr=case.lr)
         self.done = [0] * case.workers
-        self._base: dict[int, int] = {}  # steps of earlier lives, as far as they were told
+        self._base: dict[int, int] = {}  # steps of earlier incarnations, as far as they were told
         self.models: dict[int, Any] = {}
         self.records: list[Record] = []
         self.progress: dict[int, control.Progress] = {}
@@ -216,7 +216,7 @@ class ThreadRun:
     def _start(self, who: Party, address: str, incarnation: int = 0) -> threading.Thread:
         transport = self._transport_of(who, incarnation)
 
-        def life() -> None:
+        def take_part() -> None:
             try:
                 node = Node(transport, NumpyMemory(), timeout_s=DEADLINE_SECONDS)
                 session = Session(transport, node, timeout_s=DEADLINE_SECONDS)
@@ -230,7 +230,7 @@ class ThreadRun:
             finally:
                 transport.close()
 
-        thread = threading.Thread(target=life, name=str(who), daemon=True)
+        thread = threading.Thread(target=take_part, name=str(who), daemon=True)
         thread.start()
         return thread
 

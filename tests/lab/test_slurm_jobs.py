@@ -79,7 +79,7 @@ def test_at_notice_a_job_leaves_a_checkpoint_and_goes_on_from_it_once_it_is_back
         "server 0": "h1",
         "worker 0": "h2",
     }
-    assert len([*(out / "checkpoints").iterdir()]) == 2  # one of each life, when it was taken away
+    assert len([*(out / "checkpoints").iterdir()]) == 2  # one of each incarnation, when it was taken away
 
 
 def test_a_launcher_outside_of_the_job_that_is_taken_away_ends_in_order_and_says_why(lab: Lab) -> None:

@@ -60,4 +60,4 @@ def test_a_file_system_that_turns_read_only_ends_no_run(warm: Warm, tmp_path: Pa
 def test_a_disk_that_is_full_ends_no_run(warm: Warm, tmp_path: Path) -> None:
     process = begin(warm, tmp_path / "disk", "size=64k")
     told = ends_elsewhere(process, tmp_path / "disk", "No space left on device")
-    assert "life 2" not in told, "nobody ends for what it cannot print"
+    assert "incarnation 2" not in told, "nobody ends for what it cannot print"

@@ -119,7 +119,7 @@ def ends_well(run: Run) -> None:
     assert summary["reason"] == "seconds"
     lines = map(json.loads, (run.out / "trace.jsonl").read_text().splitlines())
     judged = [line for line in lines if line["kind"] == "evaluated"]
-    # The last model. The clock of a later life is behind the run's by as long as it took to hear of the start.
+    # The last model. The clock of a later incarnation is behind the run's by as long as it took to hear of the start.
     assert judged[-1]["at"] == pytest.approx(summary["seconds"], abs=0.5)
     assert summary["test_accuracy"] == judged[-1]["accuracy"] > 0.5
     assert "Traceback" not in run.errors
@@ -132,7 +132,7 @@ def test_a_killed_evaluator_is_followed_by_another_one(train: Callable[..., Run]
     os.kill(pid, signal.SIGKILL)
     ends_well(run)
     assert f"evaluator ({socket.gethostname()}, pid {pid}) lost: " in run.errors
-    assert "is back: life 2" in run.errors
+    assert "is back: incarnation 2" in run.errors
 
 
 @pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped"])
@@ -181,22 +181,27 @@ def test_kill_9_of_a_worker_of_servers_leaves_the_others_at_work(train: Callable
 )
 def test_a_killed_worker_comes_back_and_its_samples_are_counted(train: Callable[..., Run], options: list[str]) -> None:
     run = train(*options)
-    for life in (2, 3):
+    for incarnation in (2, 3):
         (victim,) = (pid for pid in descendants(run.process.pid) if comm(pid) == "pace worker 1")
         os.kill(victim, signal.SIGKILL)
-        assert within(2 * BOUND_SECONDS, lambda life=life: f"is back: life {life}; 3 of 3 train" in run.errors), (  # type: ignore[misc]
+        assert within(
+            2 * BOUND_SECONDS,
+            lambda incarnation=incarnation: f"is back: incarnation {incarnation}; 3 of 3 train" in run.errors,
+        ), (  # type: ignore[misc]
             run.errors
         )
     assert all(alive(pid) for name, pid in run.parties.items() if name != "worker 1")
-    threading.Event().wait(1.0)  # for a few reports of the last life
+    threading.Event().wait(1.0)  # for a few reports of the last incarnation
     run.process.send_signal(signal.SIGINT)
     assert run.ends() < 2 * BOUND_SECONDS
     assert run.process.returncode == 130, run.errors
     summary = json.loads((run.out / "summary.json").read_text())
-    assert [worker["lives"] for worker in summary["workers"]] == [1, 3, 1]
+    assert [worker["incarnations"] for worker in summary["workers"]] == [1, 3, 1]
     assert [fault["event"] for fault in summary["faults"]] == ["lost", "returned"] * 2
     assert summary["samples"] == sum(worker["samples"] for worker in summary["workers"])
-    assert summary["workers"][1]["steps"] > summary["faults"][-1]["steps"]  # the last life has added to the others
+    assert (
+        summary["workers"][1]["steps"] > summary["faults"][-1]["steps"]
+    )  # the last incarnation has added to the others
     records = [json.loads(line) for line in (run.out / "trace.jsonl").read_text().splitlines()]
     returned = [record["at"] for record in records if record.get("event") == "returned"]
     if options[1] == "bsp":  # a mean of all three again
@@ -233,7 +238,7 @@ def test_a_worker_that_is_killed_before_the_end_leaves_its_samples_to_the_others
 
 def test_a_worker_that_dies_more_often_than_it_is_started_again_stays_away(train: Callable[..., Run]) -> None:
     run = train("--scheme", "bsp", "--restarts", "1")
-    for told in ("is back: life 2; 3 of 3 train", "worker 1 is not started again: --restarts 1"):
+    for told in ("is back: incarnation 2; 3 of 3 train", "worker 1 is not started again: --restarts 1"):
         (victim,) = (pid for pid in descendants(run.process.pid) if comm(pid) == "pace worker 1")
         os.kill(victim, signal.SIGKILL)
         assert within(2 * BOUND_SECONDS, lambda told=told: told in run.errors), run.errors  # type: ignore[misc]
@@ -243,7 +248,7 @@ def test_a_worker_that_dies_more_often_than_it_is_started_again_stays_away(train
     run.process.send_signal(signal.SIGINT)
     assert run.ends() < 2 * BOUND_SECONDS
     summary = json.loads((run.out / "summary.json").read_text())
-    assert [worker["lives"] for worker in summary["workers"]] == [1, 2, 1]
+    assert [worker["incarnations"] for worker in summary["workers"]] == [1, 2, 1]
     assert [fault["event"] for fault in summary["faults"]] == ["lost", "returned", "lost"]
 
 

@@ -122,13 +122,13 @@ def in_background(act: Callable[[], T]) -> Callable[[], T]:
     """Runs `act` on a thread; the result, or what it raised, comes from calling what this returns."""
     outcome: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
 
-    def life() -> None:
+    def incarnation() -> None:
         try:
             outcome.put((True, act()))
         except BaseException as error:
             outcome.put((False, error))
 
-    threading.Thread(target=life, name="in background", daemon=True).start()
+    threading.Thread(target=incarnation, name="in background", daemon=True).start()
 
     def result() -> T:
         well, value = take(outcome)

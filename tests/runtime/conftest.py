@@ -10,7 +10,7 @@ import torch
 
 from paceline.config import Config
 from paceline.launch.local.launcher import LocalHost
-from paceline.launch.local.train import Silent, conductor_of
+from paceline.launch.local.train import Silent, make_supervisor
 from paceline.live import party
 from paceline.live.net.inprocess_transport import Hub
 from paceline.observe.runs.summary import Summary
@@ -46,11 +46,11 @@ def host() -> Iterator[LocalHost]:
 @pytest.fixture
 def processes(host: LocalHost) -> Runner:
     """Runs a configuration as `paceline train` does, in processes over TCP."""
-    return lambda config: conductor_of(config, host.crew(), Silent()).run()
+    return lambda config: make_supervisor(config, host.launcher(), Silent()).run()
 
 
 def in_threads(config: Config, view: ProgressDisplay | None = None, **more: Any) -> Summary:
-    """Runs a configuration in threads of this process, on a hub; `more`: for the conductor."""
+    """Runs a configuration in threads of this process, on a hub; `more`: for the supervisor."""
     hub = Hub()
     transport = lambda token, failed: hub.transport(party.COORDINATOR, failed)  # noqa: E731
     return RunSupervisor(config, transport, ThreadCrew(hub), view or Silent(), **more).run()

@@ -73,7 +73,7 @@ class Sockets:
 
 
 class LoopCrew(ThreadCrew):
-    """A thread crew whose workers run `loop`."""
+    """A thread launcher whose workers run `loop`."""
 
     def __init__(
         self,
@@ -94,30 +94,30 @@ class LoopCrew(ThreadCrew):
     def prepare(self, config: Config) -> int:
         return 1
 
-    def start(self, config: Config, seat: ProcessSpec) -> None:
-        if seat.who.kind != "worker":
-            super().start(config, seat)
+    def start(self, config: Config, spec: ProcessSpec) -> None:
+        if spec.who.kind != "worker":
+            super().start(config, spec)
             return
-        thread = threading.Thread(target=self._live, args=(seat,), name=seat.party, daemon=True)
+        thread = threading.Thread(target=self._live, args=(spec,), name=spec.party, daemon=True)
         self._workers.append(thread)
         thread.start()
 
-    def _live(self, seat: ProcessSpec) -> None:
-        model = self.models[seat.who.index] = self._make_model()
+    def _live(self, spec: ProcessSpec) -> None:
+        model = self.models[spec.who.index] = self._make_model()
         optimizer = self._optimizer(self._held(model))
         scheme = make(self._scheme, self._parameters)
         recipe = Recipe(scheme=self._scheme, parameters=scheme.parameters(), optimizer=recipe_of(optimizer))
-        session = seat.session(self._hub_of_workers.transport(seat.who))
-        session.hello(seat.coordinator, seat.device)
+        session = spec.session(self._hub_of_workers.transport(spec.who))
+        session.hello(spec.coordinator, spec.device)
         why = ""
         try:
-            with Pace(model, recipe, seat, session, optimizer=optimizer) as pace:
+            with Pace(model, recipe, spec, session, optimizer=optimizer) as pace:
                 self._loop(pace, model)
         except Exception as error:
-            why = f"{seat.party}: {type(error).__name__}: {error}"
+            why = f"{spec.party}: {type(error).__name__}: {error}"
         finally:
             session.close()
-        self.ended.put(ProcessEnded(who=seat.who, why=why))
+        self.ended.put(ProcessEnded(who=spec.who, why=why))
 
     def end(self, seconds: float) -> None:
         super().end(seconds)
@@ -148,7 +148,7 @@ def run_loops(
     """`workers` threads of `loop` in one run; its summary and the model each thread ended with."""
     sockets = sockets or hub is not None
     hub = hub or (Sockets() if sockets else Hub())
-    crew = LoopCrew(hub, scheme, loop, optimizer, parameters, make_model, held)
+    launcher = LoopCrew(hub, scheme, loop, optimizer, parameters, make_model, held)
     config = build(
         {
             "run": {"scheme": "bsp", "out": str(out)},
@@ -156,5 +156,5 @@ def run_loops(
         }
     )
     coordinator = hub.coordinator if sockets else lambda token, failed: hub.transport(party.COORDINATOR, failed)
-    conductor = RunSupervisor(config, coordinator, crew, Silent(), evaluator=False)
-    return conductor.run(), crew.models
+    supervisor = RunSupervisor(config, coordinator, launcher, Silent(), evaluator=False)
+    return supervisor.run(), launcher.models

@@ -26,7 +26,7 @@ under_every_variation = pytest.mark.parametrize("parameters", VARIED, ids=str)
 
 
 class Rounds(LocalSteps):
-    """Local steps by round and rank. `seconds` is asked for the rank, the step of its life, and the time."""
+    """Local steps by round and rank. `seconds` is asked for the rank, the step of its incarnation, and the time."""
 
     sim: Simulation
 

@@ -119,7 +119,7 @@ def test_a_phase_may_end_by_seconds_or_epochs(condition: str, reason: str, at_le
 def test_a_phase_ends_in_time_though_workers_are_lost_and_come_back_all_the_while(
     scheme: str, until: str, samples: int
 ) -> None:
-    """What the lost have done counts. At most the exchange under way is not known of, of each life that is lost."""
+    """What the lost have done counts. At most the exchange under way is not known of, of each incarnation that is lost."""
     scheme_of_all = phases(f"{scheme} until {until}; bsp", epoch_samples=120)
     sim, records = simulate(scheme_of_all, lambda rank, w: w, np.ones(4))
     ends_at = None
@@ -132,7 +132,7 @@ def test_a_phase_ends_in_time_though_workers_are_lost_and_come_back_all_the_whil
         sim.run(until=sim.now + 2.0)
         sim.join(turn % 3)
     assert ends_at is not None, "the phase never ends"
-    lost = turn * 2 * 2 * 2  # an exchange of two steps of two samples, of each life
+    lost = turn * 2 * 2 * 2  # an exchange of two steps of two samples, of each incarnation
     assert ends_at <= samples + lost + 60, f"{ends_at} samples, {turn} lives lost"
 
 

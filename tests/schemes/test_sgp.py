@@ -54,7 +54,7 @@ def test_without_overlap_it_is_the_algorithm_of_the_paper_whatever_the_speeds(to
         return len(final) == n
 
     def waits(sim: Simulation, rank: int) -> bool:
-        return bool(sim.lives[rank].awaited)
+        return bool(sim.incarnations[rank].awaited)
 
     sim.run(until=200, stop=all_have)
     expected = by_matrices(topology, rounds, n)

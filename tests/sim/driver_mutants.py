@@ -117,8 +117,8 @@ def what_was_said_is_forgotten_in_a_crash(patch: Patch) -> None:
 def a_newcomer_enters_before_the_dead_is_fenced(patch: Patch) -> None:
     is_gone = AckedMembership._is_gone
 
-    def at_once(self: AckedMembership, party: SimulatedProcess, card: Any) -> None:
-        is_gone(self, party, card)
+    def at_once(self: AckedMembership, party: SimulatedProcess, nic: Any) -> None:
+        is_gone(self, party, nic)
         for news in [news for news in self._under_way if news.who is party]:
             news.missing.clear()
             self._done(news)

@@ -46,7 +46,7 @@ def the_bound_and_its_declaration_are_off_by_one(patch: Patch) -> None:
 
 
 def the_lease_of_a_lost_worker_is_not_returned(patch: Patch) -> None:
-    patch.setattr(Leases, "fenced", lambda self, rank, life, pending: None)
+    patch.setattr(Leases, "fenced", lambda self, rank, incarnation, pending: None)
 
 
 def what_workers_have_seen_is_not_restored(patch: Patch) -> None:
@@ -199,8 +199,8 @@ def samples_of_an_update_that_was_undone_are_lost(patch: Patch) -> None:
 def samples_of_an_open_round_are_given_out_again(patch: Patch) -> None:
     fenced = Leases.fenced
 
-    def hasty(self: Leases, rank: int, life: int, pending: Data) -> None:
-        fenced(self, rank, life, ())
+    def hasty(self: Leases, rank: int, incarnation: int, pending: Data) -> None:
+        fenced(self, rank, incarnation, ())
 
     patch.setattr(Leases, "fenced", hasty)
 

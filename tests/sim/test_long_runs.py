@@ -10,7 +10,7 @@ import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
 from paceline.sim.cluster.model import Cluster, Fault, Hazards, uniform
-from paceline.sim.fuzzing.fuzz import LEASE_S, FuzzPlan, end, go_on, simulation
+from paceline.sim.fuzzing.fuzz import SUSPECT_AFTER_S, FuzzPlan, end, go_on, simulation
 from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation
 
@@ -20,7 +20,7 @@ HOSTS = ["workers-0", "workers-1", "workers-2", "workers-3", "servers-0", "serve
 
 def cluster(faults: list[Fault], **hazards: object) -> Cluster:
     made = uniform(4, 2, latency_s=0.01)
-    fields = {"hosts": made.hosts, "network": made.network, "lease_s": LEASE_S}
+    fields = {"hosts": made.hosts, "network": made.network, "suspect_after_s": SUSPECT_AFTER_S}
     return Cluster(**fields, faults=tuple(faults), hazards=Hazards(**hazards))  # type: ignore[arg-type]
 
 
@@ -31,7 +31,7 @@ def test_after_a_day_of_faults_nothing_has_grown_and_everybody_goes_on(scheme: s
     faults = []
     for at_s in range(600, int(DAY_S), 1200):
         kind, host = random.choice(("crash", "pause", "reset", "mute")), random.choice(HOSTS)
-        faults.append(Fault(kind=kind, at_s=at_s, for_s=2 * LEASE_S if kind != "reset" else 0.0, hosts=(host,)))
+        faults.append(Fault(kind=kind, at_s=at_s, for_s=2 * SUSPECT_AFTER_S if kind != "reset" else 0.0, hosts=(host,)))
     made = cluster(faults, lost=0.01, repeated=0.01, late=0.01, servers_keep="snapshot", snapshot_every_s=600.0)
     work = LocalSteps(lambda rank, rng: rng.uniform(20.0, 40.0))
     sim = Simulation(make(scheme, {}), Ghost(12), work, cluster=made, seed=7)

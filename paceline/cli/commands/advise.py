@@ -11,7 +11,7 @@ from paceline.cli.support.simulation_flags import SimulationFlags, add_flags
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.local.train import Silent
 from paceline.observe.terminal.advice import COLUMNS, Prospect, advice_text
-from paceline.observe.terminal.progress import make_view
+from paceline.observe.terminal.progress import make_display
 
 EPILOG = """Every scheme is simulated on the cluster, with messages of the model's size. How many samples a
 second reach the model is known then. How many samples the model needs is not. With
@@ -38,21 +38,21 @@ def main(arguments: list[str]) -> int:
     if trained and namespace.parameters:
         raise ConfigError("--target-accuracy trains --model; --parameters is the size of one that is not at hand")
     scene.check(timing_only=not trained)
-    outlook = Outlook()
+    prospects = Prospects()
     try:
-        outlook.look_at_all(scene, names, trained)
+        prospects.look_at_all(scene, names, trained)
     except KeyboardInterrupt:
-        if outlook.prospects:
-            print(advice_text(outlook.prospects, outlook.refused, _width()))
+        if prospects.prospects:
+            print(advice_text(prospects.prospects, prospects.refused, _width()))
         print("paceline: interrupted", file=sys.stderr)
         return 130
-    if not outlook.prospects:
-        raise ConfigError(outlook.refused[0][1])
-    print(advice_text(outlook.prospects, outlook.refused, _width()))
+    if not prospects.prospects:
+        raise ConfigError(prospects.refused[0][1])
+    print(advice_text(prospects.prospects, prospects.refused, _width()))
     return 0
 
 
-class Outlook:
+class Prospects:
     """What was seen of each scheme, and why the others were left out."""
 
     def __init__(self) -> None:
@@ -64,10 +64,10 @@ class Outlook:
 
         for number, name in enumerate(names, 1):
             print(f"[{number}/{len(names)}] {name}", file=sys.stderr)
-            view = make_view(sys.stderr) if trained or sys.stderr.isatty() else Silent()
+            display = make_display(sys.stderr) if trained or sys.stderr.isatty() else Silent()
             try:
                 setting = scene.setting(scene.config(scheme=name), timing_only=not trained)
-                self.prospects.append(look(setting, view))
+                self.prospects.append(look(setting, display))
             except PacelineError as error:
                 self.refused.append((name, str(error)))
 

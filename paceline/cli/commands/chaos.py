@@ -14,7 +14,7 @@ from typing import Any
 from paceline import config as configuration
 from paceline.chaos.faulty_launcher import FaultyLauncher
 from paceline.chaos.plan import KINDS, PlannedFault, draw, kinds_of
-from paceline.chaos.proxy import ProxySet, detour
+from paceline.chaos.proxy import ProxySet, proxied
 from paceline.chaos.runner import FaultRunner
 from paceline.chaos.verdict import ChaosVerdict, pauses
 from paceline.cli.support.options import Parser, add_settings, values_of
@@ -22,10 +22,10 @@ from paceline.cli.support.run_and_report import RunInterrupted, report, run
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.local.launcher import LocalHost
-from paceline.launch.local.train import conductor_of, new_folder
+from paceline.launch.local.train import make_supervisor, new_folder
 from paceline.live import party
 from paceline.observe.runs.summary import Summary
-from paceline.observe.terminal.progress import make_view
+from paceline.observe.terminal.progress import make_display
 from paceline.observe.trace.trace_file import TRACE, read_trace
 
 EPILOG = """The plan is drawn from --seed and printed first. While the run goes on there is a line for each
@@ -131,15 +131,15 @@ class Chaos:
 
     def run(self) -> int:
         try:
-            summary, storm, left = self._with_faults()
+            summary, runner, left = self._with_faults()
             quiet = self._quiet(summary) if self._options.baseline else None
         except RunInterrupted as end:
             print("paceline: interrupted", file=sys.stderr)
             return end.exit_code
         verdict = ChaosVerdict(
-            outcomes=storm.outcomes,
+            outcomes=runner.outcomes,
             planned=len(self._plan),
-            unasked=len(storm.unasked),
+            unasked=len(runner.unasked),
             pauses=pauses(read_trace(Path(self._config.run.out) / TRACE)),
             accuracy=summary.test_accuracy,
             quiet=quiet.test_accuracy if quiet else None,
@@ -150,37 +150,37 @@ class Chaos:
         return 1 if verdict.broken() else 0
 
     def _with_faults(self) -> tuple[Summary, FaultRunner, Mapping[str, Sequence[str]]]:
-        view = make_view(sys.stderr)
+        display = make_display(sys.stderr)
         cluster = self._config.cluster
         parties = [*map(party.worker, range(cluster.workers)), *map(party.server, range(cluster.servers))]
         parties.append(party.EVALUATOR)
         with _relays(self._plan) as relays:
-            crew = FaultyLauncher(self._host.crew(), relays)
-            storm = FaultRunner(self._plan, parties, crew, lambda line: view.begin((line,)))
-            conductor = conductor_of(
+            launcher = FaultyLauncher(self._host.launcher(), relays)
+            runner = FaultRunner(self._plan, parties, launcher, lambda line: display.begin((line,)))
+            supervisor = make_supervisor(
                 self._config,
-                crew,
-                view,
-                hooks=(storm.heard,),
-                around=lambda transport: detour(transport, relays) if relays else transport,
+                launcher,
+                display,
+                hooks=(runner.heard,),
+                around=lambda transport: proxied(transport, relays) if relays else transport,
             )
-            storm.start(conductor.elapsed_s, lambda: conductor.stop(SETTLED) if self._sooner else None)
+            runner.start(supervisor.elapsed_s, lambda: supervisor.stop(SETTLED) if self._sooner else None)
             try:
-                return run(conductor), storm, conductor.left
+                return run(supervisor), runner, supervisor.left
             except PacelineError as error:
-                struck = storm.outcomes[-1] if storm.outcomes else "any"
+                struck = runner.outcomes[-1] if runner.outcomes else "any"
                 raise PacelineError(f"the run did not outlive {struck}\n{error}") from None
             finally:
-                storm.end()
+                runner.end()
 
     def _quiet(self, summary: Summary) -> Summary:
         """As many samples, without faults."""
-        samples = self._host.crew().prepare(self._config)
+        samples = self._host.launcher().prepare(self._config)
         stop = dataclasses.replace(self._config.stop, epochs=summary.samples / samples, seconds=0.0, steps=0)
         out = str(Path(self._config.run.out) / "quiet")
         config = dataclasses.replace(self._config, stop=stop, run=dataclasses.replace(self._config.run, out=out))
         print("the same without faults", file=sys.stderr)
-        return run(conductor_of(new_folder(config), self._host.crew(), make_view(sys.stderr)))
+        return run(make_supervisor(new_folder(config), self._host.launcher(), make_display(sys.stderr)))
 
 
 @contextlib.contextmanager

@@ -16,9 +16,9 @@ from paceline.observe.runs.run_folders import CONFIG
 from paceline.runtime.run_folder.status_file import PartyStatus, Status, read_status
 
 EPILOG = """examples:
-  paceline train --workers 4 --begin-with 2 --out runs/a ...      two begin, and there is room for two more
+  paceline train --workers 4 --initial-workers 2 --out runs/a ...      two begin, and there is room for two more
   paceline grow runs/a                                            the third comes
-  paceline grow runs/a --by 2                                     as many as there are seats left, two at most
+  paceline grow runs/a --by 2                                     as many as there are places left, two at most
 
 The newcomer takes over the model of the moment, and trains once everybody knows of it. The process that leads the run
 starts it, where it would have started that worker at the beginning; so this has to run on its machine. Workers that
@@ -43,8 +43,8 @@ def main(arguments: list[str]) -> int:
     try:
         _check(folder, status)
         there, came = _workers(status), 0
-        seats = build(load(folder / CONFIG)).cluster.workers - len(there)
-        while came < min(options.by, seats):
+        specs = build(load(folder / CONFIG)).cluster.workers - len(there)
+        while came < min(options.by, specs):
             _check(folder, read_status(folder))  # a signal to one that is ending would end it at once
             signal.pidfd_send_signal(leader, signal.SIGUSR1)
             newcomer = _newcomer(folder, there, leader)
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
     finally:
         os.close(leader)
     if came < options.by:
-        why = "all seats of --workers are taken" if came == seats else "the run says why"
+        why = "all seats of --workers are taken" if came == specs else "the run says why"
         print(f"paceline: {folder}: {came} of {options.by} came: {why}", file=sys.stderr)
         return 1
     return 0
@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
 def _check(folder: Path, status: Status) -> None:
     """Raises ConfigError where nobody can come."""
     if not status.grows:
-        raise ConfigError(f"{folder} began with all its workers: start it with --workers MOST --begin-with FEWER")
+        raise ConfigError(f"{folder} began with all its workers: start it with --workers MOST --initial-workers FEWER")
     if status.state != "training":
         raise ConfigError(f"{folder} is {status.state}: workers come while it is training")
 

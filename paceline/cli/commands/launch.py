@@ -27,14 +27,14 @@ from paceline.launch.local.interfaces import address_towards, planned_towards, r
 from paceline.launch.local.launcher import LocalHost
 from paceline.launch.local.script_launcher import ScriptLauncher, programs_path
 from paceline.launch.local.script_output import Output
-from paceline.launch.local.train import conductor_of, new_folder, removing_unused
+from paceline.launch.local.train import make_supervisor, new_folder, removing_unused
 from paceline.launch.remote.hostfile import HostEntry, parse_hosts, slots_of
 from paceline.launch.remote.launcher import RemoteLauncher, begin
 from paceline.launch.remote.placement import Placement, place
 from paceline.launch.remote.ssh import Ssh, logins, sync
 from paceline.live.addresses import is_loopback
 from paceline.observe.terminal.number_format import counted
-from paceline.observe.terminal.progress import make_view
+from paceline.observe.terminal.progress import make_display
 from paceline.runtime.run_folder.status_file import starting
 
 EPILOG = """The script joins with
@@ -180,12 +180,12 @@ def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, 
     os.environ.update(everybody)
     config = new_folder(config, "launch" if script else "")
     with page(options.watch, config.run.out), LocalHost() as host:
-        local = host.crew(by_role, warm=not script or config.cluster.servers > 0)
+        local = host.launcher(by_role, warm=not script or config.cluster.servers > 0)
         if not script:
-            return run_and_report(conductor_of(config, local, make_view(sys.stderr)))
+            return run_and_report(make_supervisor(config, local, make_display(sys.stderr)))
         said = Output(config.run.out)
-        crew = ScriptLauncher(script, local, said, by_role)
-        return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), said.close)
+        launcher = ScriptLauncher(script, local, said, by_role)
+        return run_scripts(make_supervisor(config, launcher, Losses(), evaluator=False), said.close)
 
 
 # ---- on other machines -----------------------------------------------------------------------------------
@@ -217,13 +217,13 @@ def _over_ssh(
             sync(ssh, placement.hosts, options.sync_exclude)
         with page(options.watch, config.run.out), logins(ssh, placement.hosts) as there, LocalHost() as here:
             bind = "" if _is_address(options.interface) else options.interface or ""
-            local = here.crew(by_role, warm=not script)
+            local = here.launcher(by_role, warm=not script)
             begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
             said = Output(config.run.out)
-            crew = RemoteLauncher(there, placement, local, scripts=bool(script), said=said)
+            launcher = RemoteLauncher(there, placement, local, scripts=bool(script), said=said)
             if script:
-                return run_scripts(conductor_of(config, crew, Losses(), evaluator=False), said.close)
-            return run_and_report(conductor_of(config, crew, make_view(sys.stderr)))
+                return run_scripts(make_supervisor(config, launcher, Losses(), evaluator=False), said.close)
+            return run_and_report(make_supervisor(config, launcher, make_display(sys.stderr)))
 
 
 def _check_out(out: str) -> None:

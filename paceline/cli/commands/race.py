@@ -15,9 +15,9 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import lookup, names
 from paceline.launch.local.launcher import LocalHost
-from paceline.launch.local.train import conductor_of, new_folder, removing_unused
+from paceline.launch.local.train import make_supervisor, new_folder, removing_unused
 from paceline.observe.runs.summary import Summary
-from paceline.observe.terminal.progress import make_view
+from paceline.observe.terminal.progress import make_display
 
 EPILOG = """examples:
   paceline race                                               every scheme, 4 uneven workers, handwritten digits
@@ -36,7 +36,9 @@ def main(arguments: list[str]) -> int:
     # All are checked before the first one starts.
     configs, out = with_folders([config_of(namespace, scheme=name) for name in chosen(namespace.schemes)], "race")
     with removing_unused(out), page(namespace.watch, out), LocalHost() as host:
-        return race(configs, Path(out), lambda config: conductor_of(config, host.crew(), make_view(sys.stderr)))
+        return race(
+            configs, Path(out), lambda config: make_supervisor(config, host.launcher(), make_display(sys.stderr))
+        )
 
 
 def chosen(schemes: str) -> list[str]:

@@ -13,7 +13,7 @@ from paceline.cli.support.watch_page import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.launch.local.train import new_folder, removing_unused
-from paceline.observe.terminal.progress import make_view
+from paceline.observe.terminal.progress import make_display
 
 EPILOG = """Two kinds of work. By default the model is really trained, on the real data, in one process and on
 one copy of it for all workers; only the time is virtual, so accuracy against time is that of the
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
     def start(config: Config) -> Runner:
         from paceline.runtime.simulated.simulated_run import VirtualRun
 
-        return VirtualRun(scene.setting(config, timing_only=timing_only), make_view(sys.stderr))
+        return VirtualRun(scene.setting(config, timing_only=timing_only), make_display(sys.stderr))
 
     if namespace.schemes is None:
         config = scene.config()

@@ -25,7 +25,7 @@ worker its progress, of a server an update, of the evaluator an accuracy; what t
 The exit code is 0 while a run goes on or when it ended well, 1 when it failed or its process was killed.
 """
 GONE = "gone"
-HEADINGS = ("party", "state", "host", "pid", "device", "life", "steps", "heard")
+HEADINGS = ("party", "state", "host", "pid", "device", "incarnation", "steps", "heard")
 
 
 def main(arguments: list[str]) -> int:
@@ -81,5 +81,14 @@ def _row(party: PartyStatus, hosts: Mapping[str, str], age: float | None) -> tup
     """`age`: seconds since it was written; None for a run that is over, whose parties are silent anyway."""
     heard = "" if age is None else f"{seconds_text(party.heard_s + age)} ago"
     steps = str(party.steps) if party.party.startswith("worker") else ""
-    life = str(party.life + 1)
-    return (party.party, party.state, hosts.get(party.host, ""), str(party.pid), party.device, life, steps, heard)
+    incarnation = str(party.incarnation + 1)
+    return (
+        party.party,
+        party.state,
+        hosts.get(party.host, ""),
+        str(party.pid),
+        party.device,
+        incarnation,
+        steps,
+        heard,
+    )

@@ -12,10 +12,10 @@ from paceline.cli.support.options import Parser, add_settings, config_of, values
 from paceline.cli.support.run_and_report import run_and_report
 from paceline.cli.support.watch_page import add_watch, page
 from paceline.core.errors import ConfigError
-from paceline.launch.external.detect import SCHEDULER, ExternalProcess, by_hand
+from paceline.launch.external.detect import SCHEDULER, ExternalProcess, detect_external
 from paceline.launch.local.launcher import LocalHost, prepare_seconds
-from paceline.launch.local.train import conductor_of, new_folder
-from paceline.observe.terminal.progress import make_view
+from paceline.launch.local.train import make_supervisor, new_folder
+from paceline.observe.terminal.progress import make_display
 
 EPILOG = """examples:
   paceline train                                              4 workers, handwritten digits, ESync
@@ -43,24 +43,24 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     namespace = parse(arguments)
-    if (hand := by_hand(os.environ)) is not None:
+    if (external := detect_external(os.environ)) is not None:
         if namespace.watch:
             raise ConfigError("--watch: run `paceline watch` where the run is led; this is one process of several")
-        return _by_hand(hand, values_of(namespace))
+        return _by_hand(external, values_of(namespace))
     config = new_folder(config_of(namespace))
     with page(namespace.watch, config.run.out), LocalHost() as host:
-        return run_and_report(conductor_of(config, host.crew(), make_view(sys.stderr)))
+        return run_and_report(make_supervisor(config, host.launcher(), make_display(sys.stderr)))
 
 
-def _by_hand(hand: ExternalProcess, values: dict[str, dict[str, Any]]) -> int:
+def _by_hand(external: ExternalProcess, values: dict[str, dict[str, Any]]) -> int:
     """One party of a run, whose processes torchrun, Slurm, MPI or somebody's hand starts."""
     from paceline.launch.external import follower, rendezvous
     from paceline.launch.external import leader as leading
 
-    hand = rendezvous.with_job(hand)
+    external = rendezvous.with_job(external)
     # A mistake is told by all, and before anybody waits.
-    config = configuration.build(leading.with_numbers(hand, values))
-    if hand.kind == SCHEDULER:
-        return leading.lead(hand, values, trains=True, run=run_and_report, view=make_view(sys.stderr))
-    leader = follower.start_leader(hand, values, trains=True) if hand.leads else None
-    return follower.take_part(follower.come(hand, leader, prepare_s=prepare_seconds(config)))
+    config = configuration.build(leading.with_numbers(external, values))
+    if external.kind == SCHEDULER:
+        return leading.lead(external, values, trains=True, run=run_and_report, display=make_display(sys.stderr))
+    leader = follower.start_leader(external, values, trains=True) if external.leads else None
+    return follower.take_part(follower.register(external, leader, prepare_s=prepare_seconds(config)))

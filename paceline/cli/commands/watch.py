@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
         raise ConfigError(f"--port {namespace.port}: must be a number from 0 to 65535")
     if not owned:
         check(run)
-    from paceline.cli.support.scheme_forecast import outlook_of
+    from paceline.cli.support.scheme_forecast import forecasts_of
     from paceline.observe.watch.reader import newest
     from paceline.observe.watch.server import serve
 
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
             run,
             lambda: about(newest(run)),
             port=int(namespace.port),
-            outlook=lambda measured: outlook_of(measured, about(newest(run))),
+            forecaster=lambda measured: forecasts_of(measured, about(newest(run))),
             owner=sys.stdin.buffer if owned else None,
             ready=lambda address: print(f"watch the run at {address}", flush=True),
             metrics_open=namespace.metrics_open,

@@ -18,18 +18,18 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.launch.engines import mpi, ray, sge, slurm, torchrun, yarn
 from paceline.launch.engines.callback_agents import Engine, called, listening_address, placed_on, plan
-from paceline.launch.engines.restarted_agents import Returning
+from paceline.launch.engines.restarted_agents import RestartedAgents
 from paceline.launch.local.environment import split_environment
 from paceline.launch.local.interfaces import address_towards, addresses, planned_towards, resolve
 from paceline.launch.local.launcher import LocalHost
 from paceline.launch.local.script_output import Output
-from paceline.launch.local.train import conductor_of, new_folder, removing_unused
+from paceline.launch.local.train import make_supervisor, new_folder, removing_unused
 from paceline.launch.remote.hostfile import HostEntry
 from paceline.launch.remote.launcher import RemoteLauncher, begin
 from paceline.live.addresses import is_loopback
 from paceline.live.same_host.temporary_folder import TemporaryFolder
 from paceline.observe.terminal.number_format import counted
-from paceline.observe.terminal.progress import make_view
+from paceline.observe.terminal.progress import make_display
 from paceline.runtime.run_folder.status_file import starting
 
 RETURN_SECONDS = 120.0  # Ray takes a minute to know of a dead node, and an autoscaler more to have another
@@ -54,7 +54,7 @@ def over_engine(
     run = values.setdefault("run", {})
     if options.launcher == slurm.NAME and not script and run.get("out") and slurm.has_come_back(os.environ):
         values.setdefault("checkpoint", {}).setdefault("resume", "auto")
-        values["cluster"].pop("begin_with", None)  # it goes on with all workers
+        values["cluster"].pop("initial_workers", None)  # it goes on with all workers
     config = configuration.build(values)
     if options.write:
         return _write(options, config, trains=not script)
@@ -82,7 +82,7 @@ def _run(
 ) -> int:
     out, patience = Path(config.run.out), _seconds(options.start_timeout)
     apart = _apart(engine)
-    returning = Returning() if isinstance(engine, ray.Ray) else None
+    returning = RestartedAgents() if isinstance(engine, ray.Ray) else None
     count = config.cluster.workers + apart
     agents = counted(count, "agent")
     print(f"paceline: {engine.name} starts {agents}, calling {config.cluster.bind}", file=sys.stderr)
@@ -95,7 +95,7 @@ def _run(
             python=options.python,
             folder=out,
             seconds=patience,
-            late=returning.come if returning else None,
+            late=returning.register if returning else None,
         ) as callers,
         LocalHost() as here,
     ):
@@ -103,18 +103,18 @@ def _run(
         placement = placed_on(found, config.cluster.servers, apart=apart)
         there = [host for _, host in callers]
         bind = options.interface if "/" in (options.interface or "") else ""
-        local = here.crew(by_role, warm=not script)
+        local = here.launcher(by_role, warm=not script)
         ready = functools.partial(begin, command=script, environment=everybody, by_role=by_role, bind=bind)
         ready(there, placement)
         said, patience_s = Output(config.run.out), RETURN_SECONDS if returning else 0.0
-        crew = RemoteLauncher(there, placement, local, scripts=bool(script), said=said, patience_s=patience_s)
+        launcher = RemoteLauncher(there, placement, local, scripts=bool(script), said=said, patience_s=patience_s)
         if returning:
-            returning.join(crew, lambda host, number: ready([host], placement, first=number))
-        view = Losses() if script else make_view(sys.stderr)
-        conductor = conductor_of(config, crew, view, evaluator=not script)
+            returning.join(launcher, lambda host, number: ready([host], placement, first=number))
+        display = Losses() if script else make_display(sys.stderr)
+        supervisor = make_supervisor(config, launcher, display, evaluator=not script)
         if not returning:  # Ray brings agents back
-            crew.when_taken(lambda: conductor.taken(TAKEN.format(engine.name)))
-        return run_scripts(conductor, said.close) if script else run_and_report(conductor)
+            launcher.when_taken(lambda: supervisor.taken(TAKEN.format(engine.name)))
+        return run_scripts(supervisor, said.close) if script else run_and_report(supervisor)
 
 
 def _extra(options: argparse.Namespace) -> tuple[str, ...]:

@@ -27,13 +27,13 @@ EVENTS_MAX = 100_000
 WORKERS_MAX = 2000
 
 
-def outlook_of(measured: Sequence[Measured], about: dict[str, Any]) -> list[Forecast]:
+def forecasts_of(measured: Sequence[Measured], about: dict[str, Any]) -> list[Forecast]:
     """Samples a second under each scheme that can run there, the most first; nothing for too many workers."""
     if not 2 <= len(measured) <= WORKERS_MAX:
         return []
     names = dict.fromkeys(filter(None, (about["scheme"], *SCHEMES)))
-    found = [foretold for name in names if (foretold := _under(name, measured, about))]
-    return sorted(found, key=lambda foretold: -foretold.rate)
+    found = [forecast for name in names if (forecast := _under(name, measured, about))]
+    return sorted(found, key=lambda forecast: -forecast.rate)
 
 
 def _under(name: str, measured: Sequence[Measured], about: dict[str, Any]) -> Forecast | None:

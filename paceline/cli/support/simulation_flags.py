@@ -18,7 +18,7 @@ from paceline.sim.cluster.model import NetworkSpec
 if TYPE_CHECKING:
     from paceline.runtime.simulated.setup import SimulationSetup
 
-PLACES = ("workers", "begin-with", "slowdown", "latency-ms", "bandwidth-gbps")
+PLACES = ("workers", "initial-workers", "slowdown", "latency-ms", "bandwidth-gbps")
 CLUSTERS = "ready clusters: " + ", ".join(examples())
 
 

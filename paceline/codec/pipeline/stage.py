@@ -88,7 +88,9 @@ class Stage:
         self._sends = down if of_server else up
         self._small = small or {}
         self._rows: dict[tuple[Any, ...], _Row] = {}
-        self._recalled: dict[tuple[int, str], Residual] = {}  # of an earlier life of the run, until a row takes it
+        self._recalled: dict[
+            tuple[int, str], Residual
+        ] = {}  # of an earlier incarnation of the run, until a row takes it
         self._numbers = 0
         self._held: dict[Hashable, dict[int, tuple[int, Any]]] = defaultdict(dict)  # by sender and row: number, vector
         self._locks: dict[Hashable, threading.Lock] = defaultdict(threading.Lock)
@@ -111,7 +113,7 @@ class Stage:
         return {_named(key): _on_host(residual) for key, residual in kept if residual is not None}
 
     def recall(self, residuals: Mapping[tuple[int, str], Residual]) -> None:
-        """Begin with what `residuals` gave, here or in an earlier life of the run."""
+        """Begin with what `residuals` gave, here or in an earlier incarnation of the run."""
         self._recalled.update(residuals)
 
     # ---- out ---------------------------------------------------------------------------------------------

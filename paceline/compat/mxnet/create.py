@@ -12,7 +12,7 @@ from paceline.compat.mxnet.distributed import DistributedStore
 from paceline.compat.mxnet.local import LocalStore
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
-from paceline.launch.join import find_seat, leave
+from paceline.launch.join import find_spec, leave
 from paceline.runtime.kvstore.store_spec import BOUND, SCHEMES, StoreSpec
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
@@ -49,22 +49,22 @@ def create(
             raise ConfigError(f"staleness and groups are for stores of several workers: leave them out of {type}")
         return LocalStore(type)
     store = StoreSpec(type=type, staleness=staleness, groups=tuple(map(tuple, groups)), bound=bigarray_bound)
-    seat, end = find_seat()
-    made = _distributed(seat, store, timeout_s)
+    spec, end = find_spec()
+    made = _distributed(spec, store, timeout_s)
     atexit.register(leave, made, end)
     return made
 
 
-def _distributed(seat: ProcessSpec | None, store: StoreSpec, timeout_s: float) -> DistributedStore:
-    store.check(seat.workers if seat else 1, seat.servers if seat else 1)
-    if seat is None:
-        seat, session = sit_alone(Recipe(scheme=store.scheme).make_scheme(), device="cpu", servers=1)
+def _distributed(spec: ProcessSpec | None, store: StoreSpec, timeout_s: float) -> DistributedStore:
+    store.check(spec.workers if spec else 1, spec.servers if spec else 1)
+    if spec is None:
+        spec, session = sit_alone(Recipe(scheme=store.scheme).make_scheme(), device="cpu", servers=1)
     else:
-        seat = dataclasses.replace(seat, device="cpu")  # where what arrives is put; `pull` brings it to where `out` is
-        session = seat.session(seat.transport())
-        session.hello(seat.coordinator, seat.device)
+        spec = dataclasses.replace(spec, device="cpu")  # where what arrives is put; `pull` brings it to where `out` is
+        session = spec.session(spec.transport())
+        session.hello(spec.coordinator, spec.device)
     try:
-        return DistributedStore(seat, session, store, timeout_s=timeout_s or seat.timeout_s)
+        return DistributedStore(spec, session, store, timeout_s=timeout_s or spec.timeout_s)
     except BaseException:
         session.close()  # a script that goes on without us shall keep no thread or socket of ours
         raise

@@ -47,11 +47,11 @@ class _Home:
 
 
 class DistributedStore(KVStore):
-    def __init__(self, seat: ProcessSpec, session: Session, store: StoreSpec, *, timeout_s: float) -> None:
+    def __init__(self, spec: ProcessSpec, session: Session, store: StoreSpec, *, timeout_s: float) -> None:
         """Joins the run; returns when all workers have. Raises ConfigError where worker 0 opens another store."""
         super().__init__(store.type)
-        self.rank = seat.who.index
-        self._session, self._store, self._servers = session, store, seat.servers
+        self.rank = spec.who.index
+        self._session, self._store, self._servers = session, store, spec.servers
         self._asking = ServerRequests(session, timeout_s)
         self._homes: dict[Key, _Home] = {}
         self._open: defaultdict[Key, deque[list[Asked]]] = defaultdict(deque)  # pushes, oldest first

@@ -83,7 +83,7 @@ class LocalStore(KVStore):
             rule.set_lr(lr)
 
     def _compress(self, codec: str) -> None:
-        """The door keeps it, and `_as_sent` uses it."""
+        """The listener keeps it, and `_as_sent` uses it."""
 
     def _states(self, key: Key) -> KeyStates:
         numbers, single, tensors = taken_apart(self._rules[key].state())

@@ -145,14 +145,16 @@ class MeanServer(Role):
             return super().on(now, src, message)
         last = self._closed_before(src, message)
         if last is not None:
-            self.asked.pop(src, None)  # what an earlier life asked for
+            self.asked.pop(src, None)  # what an earlier incarnation asked for
             return (Reply(src, last.result),)
         meeting = self._meeting(message)
         asked = self.asked.get(src)
         if not asked or meeting in asked:  # likewise
             self.asked[src] = [meeting]
         else:
-            if len(asked) == self.kept_at_most:  # no worker asks more at once: the oldest is of an earlier life, too
+            if (
+                len(asked) == self.kept_at_most
+            ):  # no worker asks more at once: the oldest is of an earlier incarnation, too
                 self._gives_up(src, asked.pop(0))
             asked.append(meeting)
         meeting.add(src, message, functools.partial(self._fault, now))

@@ -1,11 +1,11 @@
-"""Who takes part: the coordinator's record of lives, and what it decides when one ends or begins.
+"""Who takes part: the coordinator's record of incarnations, and what it decides when one ends or begins.
 
     absent --hello--> joining --ready--> coming --all others know--> training --left--> left
        ^                 |                 |                            |                 |
        +-- hello of a later incarnation -- lost <----- reset, silence, no progress -------+
 
 A member is a worker, a server, or whoever else there is; it may be named by anything hashable. Each life of it has an
-incarnation, a number that only grows: to evict a member is to burn its incarnation, so that nothing which that life
+incarnation, a number that only grows: to evict a member is to burn its incarnation, so that nothing which that incarnation
 still says is heard (it may wake up after its eviction). The view counts the changes that others have to know.
 
 The machine has no clock and sends nothing: it is told what happened and when, on one monotonic clock, and returns
@@ -25,7 +25,7 @@ from typing import Generic, TypeVar
 Who = TypeVar("Who", bound=Hashable)
 
 FIRST_STEP = 6.0
-"""The first step of a life may take so many times as long: it compiles, and loads what later ones find loaded."""
+"""The first step of an incarnation may take so many times as long: it compiles, and loads what later ones find loaded."""
 
 
 class MembershipState(enum.Enum):
@@ -123,7 +123,7 @@ class Membership(Generic[Who]):
         return self._members[who].state if who in self._members else MembershipState.ABSENT
 
     def incarnation(self, who: Who) -> int:
-        """Of its present life, or its last one."""
+        """Of its present incarnation, or its last one."""
         return self._members[who].incarnation if who in self._members else 0
 
     def here(self) -> list[Who]:
@@ -132,10 +132,10 @@ class Membership(Generic[Who]):
 
     # ---- coming ------------------------------------------------------------------------------------------
     def hello(self, now: float, who: Who, incarnation: int) -> list[Decision[Who]]:
-        """A life says hello. An earlier one that is still here is evicted for it; a burnt one is refused."""
+        """An incarnation says hello. An earlier one that is still here is evicted for it; a burnt one is refused."""
         member = self._members.setdefault(who, MemberRecord())
         if incarnation <= member.burnt:
-            return [Refuse(who, incarnation, f"life {incarnation} of {who} is over: {member.burnt} are burnt")]
+            return [Refuse(who, incarnation, f"incarnation {incarnation} of {who} is over: {member.burnt} are burnt")]
         decisions = self.lost(now, who, member.incarnation, "came back") if incarnation > member.incarnation else []
         member.state, member.incarnation, member.since = MembershipState.JOINING, incarnation, now
         member.heard = member.progressed = now
@@ -184,7 +184,7 @@ class Membership(Generic[Who]):
             self._members[who].heard = now
 
     def progressed(self, now: float, who: Who, steps: int, *, waits: bool, step_s: float = 0.0) -> None:
-        """`who` has made `steps` steps in this life, of `step_s` seconds each; `waits`: for others, just now."""
+        """`who` has made `steps` steps in this incarnation, of `step_s` seconds each; `waits`: for others, just now."""
         self.heard(now, who)
         member = self._members[who]
         if waits or steps != member.steps:
@@ -201,7 +201,7 @@ class Membership(Generic[Who]):
         return self.view
 
     def lost(self, now: float, who: Who, incarnation: int, reason: str) -> list[Decision[Who]]:
-        """That life of `who` is to end, or has: its connection was reset, somebody cannot reach it, ... Once a life."""
+        """That life of `who` is to end, or has: its connection was reset, somebody cannot reach it, ... Once an incarnation."""
         member = self._members.get(who)
         if (
             member is None

@@ -132,7 +132,7 @@ class Copies(Role):
         self._waiting[at].append((self._numbers[at], role, now))
         return []
 
-    def when_kept(self, act: Callable[[], None]) -> None:
+    def after_replicated(self, act: Callable[[], None]) -> None:
         """Between two messages: `act` once all that there is now is on the next server, or nobody could keep it."""
         self._acts.append((self._numbers.copy() if self._copied else [0] * self._own, act))
         self._act()
@@ -151,7 +151,7 @@ class Copies(Role):
                 self._release(at, self._numbers[at])
 
     def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
-        """What waits for a copy is not for the life of that worker that comes after it."""
+        """What waits for a copy is not for the incarnation of that worker that comes after it."""
         for waiting in self._waiting:
             for _, _, effects in waiting:
                 effects[:] = [of for of in effects if not (isinstance(of, Reply) and of.to == rank)]

@@ -230,7 +230,7 @@ class ClockedServer(Role):
         self.seen[rank] = self.version
         self.rounds[rank] = self.homes.setdefault(rank, Round(()))
         self.rounds[rank].members.add(rank)
-        if rank in self.rounds[rank].came:  # its former life has done its part of the open round
+        if rank in self.rounds[rank].came:  # its former incarnation has done its part of the open round
             self.clocks.tick(rank, self.clocks[rank] + 1)
         yield from ()
 

@@ -157,7 +157,7 @@ class Granting:
         self.again: Counter[int] = Counter()  # who asks for an exchange again, at the end
         self.told: dict[int, GoOn] = {}
         self.granted = dict.fromkeys(workers, -1)
-        self.first: dict[int, int] = {}  # the exchange that each asked for first, in its present life
+        self.first: dict[int, int] = {}  # the exchange that each asked for first, in its present incarnation
         self.samples = 0  # done in this phase by all, whoever has left since
         self.steps: Counter[int] = Counter()  # the same, by how many took part at that time
 

@@ -3,7 +3,7 @@
     take        a worker is given a lease, the next samples that nobody has
     applied     an update was made of some of them: those are done
     dropped     what came of them was refused: they are given to others
-    fenced      a life of a worker is over, and the servers hear nothing more of it: the same with what it still had
+    fenced      an incarnation of a worker is over, and the servers hear nothing more of it: the same with what it still had
     restored    the servers went back to an earlier state: what that does not know was not done
 
 A piece is what all of this is about: places `start` to `stop` (without it) in the order of an epoch. The queue knows
@@ -127,7 +127,7 @@ def joined(pieces: Iterable[Piece]) -> Data:
 
 
 class _Held:
-    """What one life of a worker was given and has not settled: pieces in the order in which it works at them.
+    """What one incarnation of a worker was given and has not settled: pieces in the order in which it works at them.
 
     granted: samples that it was given in all. last: what its last contribution was made of, if that was applied or came
     too late. again: what came too late, and may come once more to a server that does not know that it did.
@@ -165,7 +165,7 @@ class _Held:
 class Leases:
     """Of `samples` samples an epoch, in leases of `size`; epoch follows epoch without end.
 
-    done: what an earlier life of the run has behind it. Raises ValueError for pieces that there cannot be.
+    done: what an earlier incarnation of the run has behind it. Raises ValueError for pieces that there cannot be.
     """
 
     def __init__(self, samples: int, size: int, done: Iterable[Piece] = ()) -> None:
@@ -192,7 +192,7 @@ class Leases:
             self._count_epochs()
 
     # ---- what workers ask for ----------------------------------------------------------------------------
-    def take(self, rank: int, life: int) -> Piece:
+    def take(self, rank: int, incarnation: int) -> Piece:
         """The next samples that nobody has, those that were given back first.
 
         But for those that this worker has just handed over in vain: one that is always late would have them for ever.
@@ -207,7 +207,7 @@ class Leases:
             epoch, start, stop = piece
             piece = epoch, start, min(stop, start + self.size)
             self._waiting.discard(piece)
-        self._held.setdefault(rank, {}).setdefault(life, _Held()).give(piece)
+        self._held.setdefault(rank, {}).setdefault(incarnation, _Held()).give(piece)
         self._given.setdefault(rank, SampleRanges()).add(piece)
         self._taken.add(piece)
         return piece
@@ -218,16 +218,16 @@ class Leases:
                 return part
         return None
 
-    def past(self, rank: int, life: int, handed: int) -> None:
-        """Of the first `handed` samples that this life was given nothing is under way: what is not done is not."""
-        held = self._held.get(rank, {}).get(life)
+    def past(self, rank: int, incarnation: int, handed: int) -> None:
+        """Of the first `handed` samples that this incarnation was given nothing is under way: what is not done is not."""
+        held = self._held.get(rank, {}).get(incarnation)
         if held is not None:
             held.again = ()
             self._give_back(held, held.before(handed))
 
     # ---- what servers tell -------------------------------------------------------------------------------
     def settled(self, rank: int, fate: str, data: Data) -> None:
-        """What became of a contribution of `rank`, in whichever of its lives.
+        """What became of a contribution of `rank`, in whichever of its incarnations.
 
         Raises ValueError where it names samples that were never given to that worker; they stay what they were.
         """
@@ -251,16 +251,16 @@ class Leases:
             self._waiting.discard(piece)
         self._count_epochs()
 
-    def leave(self, rank: int, life: int) -> bool:
+    def leave(self, rank: int, incarnation: int) -> bool:
         """That life is over. Has it anything left, so that the servers are to be asked for the last of it?"""
-        held = self._held.get(rank, {}).get(life)
+        held = self._held.get(rank, {}).get(incarnation)
         if held is not None:
             held.last = []
         return bool(held and held.pieces)
 
-    def fenced(self, rank: int, life: int, pending: Data) -> None:
-        """The servers hear nothing more of that life; of what they heard only `pending` may still be applied."""
-        held = self._held.get(rank, {}).get(life)
+    def fenced(self, rank: int, incarnation: int, pending: Data) -> None:
+        """The servers hear nothing more of that incarnation; of what they heard only `pending` may still be applied."""
+        held = self._held.get(rank, {}).get(incarnation)
         if held is None:
             return
         held.again = ()
@@ -277,7 +277,7 @@ class Leases:
         """
         # A worker may have claimed what nobody had.
         now = SampleRanges(part for piece in done if self._can_be(piece) for part in self._part(self._taken, piece))
-        for held in [held for lives in self._held.values() for held in lives.values()]:
+        for held in [held for incarnations in self._held.values() for held in incarnations.values()]:
             again = [(offset, piece) for offset, piece in held.last if not now.within(piece)]
             if held.late:
                 again = self._taken_back(again)
@@ -322,8 +322,8 @@ class Leases:
 
     def unsettled(self) -> Iterator[tuple[int, int]]:
         """Rank and life of all that have something."""
-        for rank, lives in self._held.items():
-            yield from ((rank, life) for life, held in lives.items() if held.pieces)
+        for rank, incarnations in self._held.items():
+            yield from ((rank, incarnation) for incarnation, held in incarnations.items() if held.pieces)
 
     def _taken_back(self, dropped: list[tuple[int, Piece]]) -> list[tuple[int, Piece]]:
         """What of it waits for somebody, and now does not."""
@@ -377,9 +377,13 @@ class Leases:
 
     def _forget(self, rank: int) -> None:
         """Lives but the last that have nothing."""
-        lives = self._held.get(rank, {})
-        for life in [life for life, held in lives.items() if not held.pieces and life != max(lives)]:
-            del lives[life]
+        incarnations = self._held.get(rank, {})
+        for incarnation in [
+            incarnation
+            for incarnation, held in incarnations.items()
+            if not held.pieces and incarnation != max(incarnations)
+        ]:
+            del incarnations[incarnation]
 
     def _count_epochs(self) -> None:
         while self._done.of(self._epochs) + self._left_out.of(self._epochs) >= self.samples:

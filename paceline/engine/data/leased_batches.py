@@ -51,7 +51,7 @@ class LeasedBatches(BatchStream):
         self._behind = 0
 
     def go_on(self, samples: int) -> None:
-        """So many were handed out by earlier lives of this worker; to be called before any is."""
+        """So many were handed out by earlier incarnations of this worker; to be called before any is."""
         self.samples = self._behind = samples
 
     def skip(self, batches: int) -> None:
@@ -60,7 +60,7 @@ class LeasedBatches(BatchStream):
 
     @property
     def handed(self) -> int:
-        """Samples of the leases of this life."""
+        """Samples of the leases of this incarnation."""
         return self.samples - self._behind
 
     @property

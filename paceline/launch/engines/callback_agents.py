@@ -133,17 +133,17 @@ def called(
     """
     ticket = folder.absolute() / TICKET
     with contextlib.ExitStack() as open_ones:
-        door = CallbackListener(address)
-        open_ones.callback(door.close)
+        listener = CallbackListener(address)
+        open_ones.callback(listener.close)
         folder.mkdir(parents=True, exist_ok=True)
         ticket.unlink(missing_ok=True)
-        door.write_ticket(ticket)
+        listener.write_ticket(ticket)
         open_ones.callback(ticket.unlink, missing_ok=True)
         starter = EngineCommand(engine, engine.command(count, agent_command(python, ticket)))
         open_ones.callback(starter.close)
         found: dict[int, tuple[AgentHello, RemoteHost]] = {}
         try:
-            for lines, hello in door.agents(count, seconds, given_up=starter.why, again=late is not None):
+            for lines, hello in listener.agents(count, seconds, given_up=starter.why, again=late is not None):
                 host = RemoteHost(hello.host, lines, why_gone=starter.why)
                 open_ones.callback(host.close)
                 found[len(found) if late is None else hello.task] = hello, host
@@ -151,7 +151,7 @@ def called(
             raise PacelineError(f"--launcher {engine.name}: {error}; --start-timeout says how long to wait") from None
         starter.done = True
         if late is not None:
-            open_ones.enter_context(_heard(door, late, starter.why))
+            open_ones.enter_context(_heard(listener, late, starter.why))
         else:
             ticket.unlink(missing_ok=True)
         callers = sorted(found.values(), key=lambda caller: caller[0].task)
@@ -161,13 +161,13 @@ def called(
 
 @contextlib.contextmanager
 def _heard(
-    door: CallbackListener, late: Callable[[AgentHello, RemoteHost], None], why_gone: Callable[[], str]
+    listener: CallbackListener, late: Callable[[AgentHello, RemoteHost], None], why_gone: Callable[[], str]
 ) -> Iterator[None]:
     """Whoever calls, until the end; gone then."""
     came: list[RemoteHost] = []
 
     def hear() -> None:
-        while (caller := door.caller()) is not None:
+        while (caller := listener.caller()) is not None:
             lines, hello = caller
             came.append(RemoteHost(hello.host, lines, why_gone=why_gone))
             late(hello, came[-1])
@@ -177,7 +177,7 @@ def _heard(
     try:
         yield
     finally:
-        door.close()
+        listener.close()
         thread.join()
         for host in came:
             host.close()

@@ -128,7 +128,7 @@ def _service(cluster: KubernetesJob) -> dict[str, Any]:
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": {"paceline/run": cluster.name, "paceline/part": "leader"},
-            "ports": [{"name": "door", "port": PORT}],
+            "ports": [{"name": "listener", "port": PORT}],
         },
     }
 

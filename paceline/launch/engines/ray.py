@@ -30,7 +30,7 @@ from paceline.core.errors import ConfigError
 NAME = "ray"
 STRATEGIES = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
 SHORT_SECONDS = 5.0
-SHORT_LIVES_MAX = 3  # in a row: whatever ends an agent so soon will do so again
+SHORT_RUNS_MAX = 3  # in a row: whatever ends an agent so soon will do so again
 SERVER = "server."
 
 
@@ -110,7 +110,7 @@ class ActorKeeper:
         return subprocess.run(command, env=environment, check=False, preexec_fn=die_with_parent).returncode
 
 
-class Lives:
+class AgentRestarts:
     """Of the agents: who ends in order is done, anybody else is started again."""
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -120,10 +120,10 @@ class Lives:
         self._began[number] = self._now()
 
     def again(self, number: int, why: str) -> bool:
-        """Shall agent `number` live once more, whose life has ended, in order if there is no `why`?"""
+        """Shall agent `number` live once more, whose incarnation has ended, in order if there is no `why`?"""
         short = self._now() - self._began[number] < SHORT_SECONDS
         self._short[number] = self._short[number] + 1 if short else 0
-        return bool(why) and self._short[number] < SHORT_LIVES_MAX
+        return bool(why) and self._short[number] < SHORT_RUNS_MAX
 
 
 def main(arguments: list[str]) -> int:
@@ -160,11 +160,11 @@ def _run(ray: Any, given: argparse.Namespace) -> None:
     labels = {"bundle_label_selector": json.loads(given.labels)} if given.labels else {}
     group = placement_group(bundles, strategy=given.strategy, **labels)
     ray.get(group.ready())
-    lives, running = Lives(time.monotonic), dict[Any, tuple[int, Any]]()
+    incarnations, running = AgentRestarts(time.monotonic), dict[Any, tuple[int, Any]]()
 
     def start(number: int) -> None:
         bundle = dict(bundles[number])
-        lives.begins(number)
+        incarnations.begins(number)
         kind = ray.remote(max_restarts=0, num_cpus=bundle.pop("CPU", 0), num_gpus=bundle.pop("GPU", 0))(ActorKeeper)
         where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number)
         actor = kind.options(resources=bundle, scheduling_strategy=where).remote()
@@ -177,15 +177,15 @@ def _run(ray: Any, given: argparse.Namespace) -> None:
         number, actor = running.pop(ended)
         why = _why(ray, ended)
         ray.kill(actor)  # it would hold its room, which the next one needs
-        if lives.again(number, why):
+        if incarnations.again(number, why):
             print(f"agent {number} is started again: {why}", flush=True)
             start(number)
 
 
-def _why(ray: Any, life: Any) -> str:
+def _why(ray: Any, incarnation: Any) -> str:
     """What ended it; empty where it ended in order."""
     try:
-        code = ray.get(life)
+        code = ray.get(incarnation)
     except ray.exceptions.RayError as error:
         return str(error).splitlines()[0]
     return f"it ended with {code}" if code else ""

@@ -12,29 +12,29 @@ from paceline.launch.remote.launcher import RemoteHost, RemoteLauncher, unlike
 from paceline.launch.remote.protocol import AgentHello
 
 
-class Returning:
-    """Those who have come wait until there is a crew to join."""
+class RestartedAgents:
+    """Those who have come wait until there is a launcher to join."""
 
     def __init__(self) -> None:
-        self._come: queue.SimpleQueue[tuple[AgentHello, RemoteHost]] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[AgentHello, RemoteHost]] = queue.SimpleQueue()
 
-    def come(self, hello: AgentHello, host: RemoteHost) -> None:
+    def register(self, hello: AgentHello, host: RemoteHost) -> None:
         """It has called; from any thread."""
-        self._come.put((hello, host))
+        self._calls.put((hello, host))
 
-    def join(self, crew: RemoteLauncher, begin: Callable[[RemoteHost, int], None]) -> None:
-        """Let all who come join `crew` from now on. `begin` gets an agent ready that is to have that number."""
-        threading.Thread(target=self._run, args=(crew, begin), name="returning", daemon=True).start()
+    def join(self, launcher: RemoteLauncher, begin: Callable[[RemoteHost, int], None]) -> None:
+        """Let all who come join `launcher` from now on. `begin` gets an agent ready that is to have that number."""
+        threading.Thread(target=self._run, args=(launcher, begin), name="returning", daemon=True).start()
 
-    def _run(self, crew: RemoteLauncher, begin: Callable[[RemoteHost, int], None]) -> None:
+    def _run(self, launcher: RemoteLauncher, begin: Callable[[RemoteHost, int], None]) -> None:
         while True:
-            hello, host = self._come.get()
+            hello, host = self._calls.get()
             try:
                 for problem in unlike(hello):
                     raise ConfigError(problem)
-                crew.check(hello.task)
+                launcher.check(hello.task)
                 begin(host, hello.task)
-                crew.rejoin(hello.task, host)
+                launcher.rejoin(hello.task, host)
             except PacelineError as error:
                 print(f"paceline: {hello.host} cannot take part again: {error}", file=sys.stderr, flush=True)
                 host.close()

@@ -146,7 +146,7 @@ def script(
     which all before it is; the rest is for the workers'. trains: it is a `paceline train`, which can go on. placed: it
     says by --out where the run is left.
 
-    Otherwise each job has a folder of its own; what cannot go on, each of its lives.
+    Otherwise each job has a folder of its own; what cannot go on, each of its incarnations.
     """
     asked = [f"--ntasks={workers}", *settings]
     if HETJOB in settings:

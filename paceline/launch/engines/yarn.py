@@ -3,7 +3,7 @@
 The REST of the ResourceManager alone starts no plain command: what it starts has to register as an ApplicationMaster,
 and the distributed shell's does. So its client submits the job and stays until it is over; REST is what finds the job
 by its name and ends it (`python -m paceline.launch.engines.yarn`), which the client does not do when it is killed.
-Containers get no numbers: agents take seats as they call. They find the ticket in a folder that all nodes share.
+Containers get no numbers: agents take places as they call. They find the ticket in a folder that all nodes share.
 
     GET  RM/ws/v1/cluster/apps?states=...        PUT  RM/ws/v1/cluster/apps/ID/state  {"state": "KILLED"}
 """

@@ -67,7 +67,7 @@ class ExternalProcess:
     kind: scheduler, server or worker; number: its rank or shard, -1 where it is to be given one. leads: it brings the
     coordinator, and with `own_servers` the servers, too. host, port: where it is led from; no host: from this one,
     found by `job`. slot: its number among the workers of its host, or -1. interface: where to listen.
-    begin_with: as --begin-with; 0 where nobody says.
+    initial_workers: as --initial-workers; 0 where nobody says.
     """
 
     starter: str
@@ -81,12 +81,12 @@ class ExternalProcess:
     slot: int = -1
     leads: bool = False
     own_servers: bool = True
-    begin_with: int = 0
+    initial_workers: int = 0
     interface: str = ""
     verbose: int = 0
 
 
-def by_hand(environment: Mapping[str, str]) -> ExternalProcess | None:
+def detect_external(environment: Mapping[str, str]) -> ExternalProcess | None:
     """How this process was started; None for one that is alone, or was started by Paceline. Raises ConfigError."""
     if "PACELINE_COORDINATOR" in environment:
         return None
@@ -148,13 +148,13 @@ def _of_paceline(environment: Mapping[str, str]) -> ExternalProcess:
     workers = _number(environment, "PACELINE_WORKERS", 1, least=1)
     own = "PACELINE_RANK" if environment.get("PACELINE_RANK") else "JOB_COMPLETION_INDEX"
     return ExternalProcess(
-        starter="hand",
+        starter="external",
         kind=role,
         leads=role == SCHEDULER,
         number=-1 if role == SCHEDULER else _number(environment, own, -1, most=workers - 1),
         workers=workers,
         servers=_number(environment, "PACELINE_SERVERS", 1),
-        begin_with=_number(environment, "PACELINE_BEGIN_WITH", 0),
+        initial_workers=_number(environment, "PACELINE_BEGIN_WITH", 0),
         host=host,
         port=port,
         job=f"hand-{port}",

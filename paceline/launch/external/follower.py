@@ -1,6 +1,6 @@
-"""Parties that somebody else starts: each calls who leads the run, and is given its seat (see `detect.py`).
+"""Parties that somebody else starts: each calls who leads the run, and is given its place (see `detect.py`).
 
-On one host the ticket to the door of who leads (`paceline.launch.external.leader`) lies in a folder that only this user
+On one host the ticket to the listener of who leads (`paceline.launch.external.leader`) lies in a folder that only this user
 can enter. Beyond it, everybody who has the token in PACELINE_TOKEN_FILE can make the ticket, and nobody else can.
 """
 
@@ -22,7 +22,7 @@ import msgspec
 
 from paceline import config as configuration
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.launch.external.detect import SCHEDULER, ExternalProcess, by_hand
+from paceline.launch.external.detect import SCHEDULER, ExternalProcess, detect_external
 from paceline.launch.external.rendezvous import secret_of, ticket_of, with_job
 from paceline.launch.local.fork_server import die_with_parent
 from paceline.launch.local.interfaces import resolve
@@ -44,7 +44,7 @@ class Assignment:
     """What a caller was given. `lines` stay open for as long as it takes part."""
 
     config: dict[str, dict[str, Any]]
-    seat: ProcessSpec
+    spec: ProcessSpec
     lines: MessageStream[Request]
     beat: Heartbeat
 
@@ -58,12 +58,14 @@ class Assignment:
         hang_up(self.lines)
 
 
-def come(hand: ExternalProcess, leader: subprocess.Popen[bytes] | None = None, *, prepare_s: float = 0.0) -> Assignment:
-    """Call who leads, who may not be there yet, and take a seat; `leader` is its process, where that is known.
+def register(
+    external: ExternalProcess, leader: subprocess.Popen[bytes] | None = None, *, prepare_s: float = 0.0
+) -> Assignment:
+    """Call who leads, who may not be there yet, and take a place; `leader` is its process, where that is known.
 
-    prepare_s: how long who leads may take to get ready, before it gives out seats. Raises ConfigError, PacelineError.
+    prepare_s: how long who leads may take to get ready, before it gives out places. Raises ConfigError, PacelineError.
     """
-    lines, address = _call(hand, leader)
+    lines, address = _call(external, leader)
     beat = Heartbeat(lines)
     patience_s = CALLING_SECONDS + prepare_s
     deadline = time.monotonic() + patience_s
@@ -74,38 +76,42 @@ def come(hand: ExternalProcess, leader: subprocess.Popen[bytes] | None = None, *
             hang_up(lines)
             raise ConfigError(f"this process {start.why}")
         if start is None and time.monotonic() >= deadline:
-            raise PacelineError(f"waited {patience_s:.0f} s for a seat as {hand.kind} at {_where(hand)}: all are taken")
-        raise PacelineError(f"the run at {_where(hand)} is over, or has another process for this seat as {hand.kind}")
-    seat = ProcessSpec.from_json(start.seat)
-    bind = resolve(hand.interface, "the interface") if hand.interface else address
-    seat = dataclasses.replace(seat, bind=bind if not is_loopback(seat.bind) else seat.bind, slot=hand.slot)
+            raise PacelineError(
+                f"waited {patience_s:.0f} s for a seat as {external.kind} at {_where(external)}: all are taken"
+            )
+        raise PacelineError(
+            f"the run at {_where(external)} is over, or has another process for this seat as {external.kind}"
+        )
+    spec = ProcessSpec.from_json(start.spec)
+    bind = resolve(external.interface, "the interface") if external.interface else address
+    spec = dataclasses.replace(spec, bind=bind if not is_loopback(spec.bind) else spec.bind, slot=external.slot)
     if start.keys:
-        seat = _at_home(seat, start.keys)
-    return Assignment(start.config, seat, lines, beat)
+        spec = _at_home(spec, start.keys)
+    return Assignment(start.config, spec, lines, beat)
 
 
-def _at_home(seat: ProcessSpec, keys: Mapping[str, str]) -> ProcessSpec:
+def _at_home(spec: ProcessSpec, keys: Mapping[str, str]) -> ProcessSpec:
     """With keys on this host, in a folder that goes with this process."""
     from paceline.live.security.certificate_authority import write_secret
 
-    folder = TemporaryFolder("seat")
+    folder = TemporaryFolder("spec")
     _FOLDERS.append(folder)
     place = Path(folder.name, "credentials")
     place.mkdir(mode=0o700)
     for name, text in keys.items():
         write_secret(place, name, text.encode())
-    return dataclasses.replace(seat, credentials=str(place))
+    return dataclasses.replace(spec, credentials=str(place))
 
 
 _FOLDERS: list[Any] = []  # removed when the process ends
 
 
-def _call(hand: ExternalProcess, leader: subprocess.Popen[bytes] | None) -> tuple[MessageStream[Request], str]:
+def _call(external: ExternalProcess, leader: subprocess.Popen[bytes] | None) -> tuple[MessageStream[Request], str]:
     def who() -> protocol.AgentHello:
-        return msgspec.structs.replace(hello(), kind=hand.kind, task=hand.number)
+        return msgspec.structs.replace(hello(), kind=external.kind, task=external.number)
 
-    secret = secret_of(hand)
-    path, known = ("", ticket_from(secret, hand.host, hand.port)) if secret else (ticket_of(hand), "")
+    secret = secret_of(external)
+    path, known = ("", ticket_from(secret, external.host, external.port)) if secret else (ticket_of(external), "")
     deadline = time.monotonic() + CALLING_SECONDS
     waiting = threading.Event()
     while True:
@@ -116,33 +122,33 @@ def _call(hand: ExternalProcess, leader: subprocess.Popen[bytes] | None) -> tupl
             if leader is not None and leader.poll() is not None:
                 raise PacelineError("the process that was to lead the run has ended; it says why above") from None
             if time.monotonic() > deadline:
-                leads = "rank 0" if hand.own_servers and hand.starter != "hand" else "its scheduler"
+                leads = "rank 0" if external.own_servers and external.starter != "external" else "its scheduler"
                 raise PacelineError(
-                    f"waited {CALLING_SECONDS:.0f} s for {leads} at {_where(hand)}: is it started? ({error})"
+                    f"waited {CALLING_SECONDS:.0f} s for {leads} at {_where(external)}: is it started? ({error})"
                 ) from None
         waiting.wait(AGAIN_SECONDS)
 
 
-def _where(hand: ExternalProcess) -> str:
-    return f"{hand.host}, port {hand.port}" if hand.host else "this host"
+def _where(external: ExternalProcess) -> str:
+    return f"{external.host}, port {external.port}" if external.host else "this host"
 
 
-# ---- the lives of processes ----------------------------------------------------------------------------------
+# ---- the incarnations of processes ----------------------------------------------------------------------------------
 def find_place() -> Assignment | None:
     """For a script: its place, if somebody has started it in a row with others.
 
     Rank 0 starts who leads first. The scheduler and servers of MXNet's manual starts do their part here, and end.
     """
-    hand = by_hand(os.environ)
-    if hand is None:
+    external = detect_external(os.environ)
+    if external is None:
         return None
-    hand = with_job(hand)
-    if hand.kind == SCHEDULER:
-        from paceline.launch.external.leader import led
+    external = with_job(external)
+    if external.kind == SCHEDULER:
+        from paceline.launch.external.leader import run_leader
 
-        sys.exit(led(hand, {}, trains=False))
-    place = come(hand, start_leader(hand, {}, trains=False) if hand.leads else None)
-    if place.seat.who.kind == "server":
+        sys.exit(run_leader(external, {}, trains=False))
+    place = register(external, start_leader(external, {}, trains=False) if external.leads else None)
+    if place.spec.who.kind == "server":
         sys.exit(take_part(place))
     return place
 
@@ -151,20 +157,20 @@ def take_part(place: Assignment) -> int:
     """A party of Paceline's own, to its end; the exit code."""
     from paceline.runtime import process_main
 
-    code = process_main.main(configuration.build(place.config), place.seat)
+    code = process_main.main(configuration.build(place.config), place.spec)
     if code == 0:
         place.leave()
     return code
 
 
-def start_leader(hand: ExternalProcess, values: Mapping[str, Any], *, trains: bool) -> subprocess.Popen[bytes]:
+def start_leader(external: ExternalProcess, values: Mapping[str, Any], *, trains: bool) -> subprocess.Popen[bytes]:
     """A process beside rank 0, which waits for it at its own end."""
     process = subprocess.Popen(
         [sys.executable, "-m", "paceline.launch.external.leader"], stdin=subprocess.PIPE, preexec_fn=die_with_parent
     )
     assert process.stdin is not None
     with process.stdin as pipe:
-        pipe.write(msgspec.json.encode({"hand": hand, "values": values, "trains": trains}))
+        pipe.write(msgspec.json.encode({"external": external, "values": values, "trains": trains}))
     atexit.register(_wait_for, process)
     return process
 

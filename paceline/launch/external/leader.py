@@ -1,10 +1,10 @@
-"""Who leads a run whose parties somebody else starts: gives out seats, and misses who is gone.
+"""Who leads a run whose parties somebody else starts: gives out places, and misses who is gone.
 
     python -m paceline.launch.external.leader     the coordinator, and servers where nobody starts them
 
-It opens a door (`paceline.launch.remote.callback_listener`); over the same words as an agent a caller says as what it
+It opens a listener (`paceline.launch.remote.callback_listener`); over the same words as an agent a caller says as what it
 comes, and hears Start (`paceline.launch.external.follower`). A caller whose stream ends is lost; who is started again
-calls again, and takes the seat over.
+calls again, and takes the place over.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from paceline.launch.external.detect import ExternalProcess
 from paceline.launch.external.rendezvous import secret_of, ticket_of
 from paceline.launch.local.interfaces import resolve
 from paceline.launch.local.launcher import LocalHost, LocalLauncher
-from paceline.launch.local.train import Silent, conductor_of, new_folder
+from paceline.launch.local.train import Silent, make_supervisor, new_folder
 from paceline.launch.remote import protocol
 from paceline.launch.remote.callback_listener import CallbackListener, Caller
 from paceline.launch.remote.launcher import keys_of, unlike
@@ -36,7 +36,7 @@ from paceline.launch.remote.protocol import Event, MessageStream, hang_up
 from paceline.live.addresses import is_loopback
 from paceline.live.party import Party
 from paceline.observe.terminal.number_format import left_text
-from paceline.observe.terminal.progress import ProgressDisplay, make_view
+from paceline.observe.terminal.progress import ProgressDisplay, make_display
 from paceline.runtime.spec.launcher import ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec
 
@@ -45,33 +45,38 @@ class ExternalLauncher:
     """Parties that come by themselves; those of other kinds are `local`'s."""
 
     def __init__(
-        self, door: CallbackListener, hand: ExternalProcess, local: LocalLauncher | None, *, trains: bool = False
+        self,
+        listener: CallbackListener,
+        external: ExternalProcess,
+        local: LocalLauncher | None,
+        *,
+        trains: bool = False,
     ) -> None:
         """`local` may be missing where somebody starts servers, too, and there is no evaluator.
 
         trains: parties are `paceline train`'s own, and have its data; those of scripts are nobody else's affair.
         """
         self._trains = trains
-        self._kinds = {"worker"} if hand.own_servers else {"worker", "server"}
+        self._kinds = {"worker"} if external.own_servers else {"worker", "server"}
         self._local = local
         self.ended: queue.SimpleQueue[ProcessEnded] = local.ended if local else queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._callers: list[Caller] = []  # who has no seat
-        self._wanted: list[tuple[Config, ProcessSpec]] = []  # seats that nobody has taken
+        self._callers: list[Caller] = []  # who has no place
+        self._wanted: list[tuple[Config, ProcessSpec]] = []  # places that nobody has taken
         self._taken: dict[str, MessageStream[Event]] = {}
-        self._door = door
-        threading.Thread(target=self._receive, name="door", daemon=True).start()
+        self._listener = listener
+        threading.Thread(target=self._receive, name="listener", daemon=True).start()
 
     def prepare(self, config: Config) -> int:
         return self._local.prepare(config, ()) if self._local and self._trains else 1
 
-    def start(self, config: Config, seat: ProcessSpec) -> None:
-        if seat.who.kind not in self._kinds:
+    def start(self, config: Config, spec: ProcessSpec) -> None:
+        if spec.who.kind not in self._kinds:
             assert self._local is not None
-            self._local.start(config, seat)
+            self._local.start(config, spec)
             return
         with self._lock:
-            self._wanted.append((config, seat))
+            self._wanted.append((config, spec))
         self._match()
 
     def busy(self) -> bool:
@@ -85,7 +90,7 @@ class ExternalLauncher:
             lines.close()
 
     def end(self, seconds: float) -> None:
-        self._door.close()
+        self._listener.close()
         for lines in list(self._taken.values()):
             lines.close()
         with self._lock:
@@ -95,19 +100,19 @@ class ExternalLauncher:
             self._local.end(seconds)
 
     def _receive(self) -> None:
-        while (caller := self._door.caller()) is not None:
+        while (caller := self._listener.caller()) is not None:
             if problem := next(unlike(caller[1], f"at {socket.gethostname()}, which leads the run"), ""):
                 self._refuse(caller, problem)
                 continue
-            seat = (caller[1].kind, caller[1].task)
+            spec = (caller[1].kind, caller[1].task)
             with self._lock:
                 if caller[1].task >= 0:  # it was started again
-                    self._forget([c for c in self._callers if (c[1].kind, c[1].task) == seat])
+                    self._forget([c for c in self._callers if (c[1].kind, c[1].task) == spec])
                 self._callers.append(caller)
             self._match()
 
     def _refuse(self, caller: Caller, problem: str) -> None:
-        """It hears the reason, and so does whoever looks here; its seat stays free for one that fits."""
+        """It hears the reason, and so does whoever looks here; its place stays free for one that fits."""
         lines, hello = caller
         who = f"{hello.kind} {hello.task}" if hello.task >= 0 else hello.kind
         print(f"paceline: {who} ({hello.host}, pid {hello.pid}) is refused: it {problem}", file=sys.stderr, flush=True)
@@ -120,34 +125,34 @@ class ExternalLauncher:
             hang_up(caller[0])
 
     def _match(self) -> None:
-        """Give seats to those who have called for one of that kind, and of that number if they say one."""
+        """Give places to those who have called for one of that kind, and of that number if they say one."""
         with self._lock:
             if self._wanted:
                 self._forget([caller for caller in self._callers if caller[0].hung_up])
-            for config, seat in list(self._wanted):
-                asked = (seat.who.kind, seat.who.index)
+            for config, spec in list(self._wanted):
+                asked = (spec.who.kind, spec.who.index)
                 ours = [c for c in self._callers if (c[1].kind, c[1].task) in (asked, (asked[0], -1))]
                 if ours:
-                    self._wanted.remove((config, seat))
+                    self._wanted.remove((config, spec))
                     self._callers.remove(ours[0])
-                    self._seat(config, seat, *ours[0])
+                    self._spec(config, spec, *ours[0])
 
-    def _seat(
-        self, config: Config, seat: ProcessSpec, lines: MessageStream[Event], caller: protocol.AgentHello
+    def _spec(
+        self, config: Config, spec: ProcessSpec, lines: MessageStream[Event], caller: protocol.AgentHello
     ) -> None:
-        self._taken[seat.party] = lines
-        told = protocol.StartProcess(config=configuration.to_dict(config), seat=seat.to_json(), keys=keys_of(seat))
+        self._taken[spec.party] = lines
+        told = protocol.StartProcess(config=configuration.to_dict(config), spec=spec.to_json(), keys=keys_of(spec))
         lines.say(told)
-        threading.Thread(target=self._follow, args=(seat, lines, caller), name=seat.party, daemon=True).start()
+        threading.Thread(target=self._follow, args=(spec, lines, caller), name=spec.party, daemon=True).start()
 
-    def _follow(self, seat: ProcessSpec, lines: MessageStream[Event], caller: protocol.AgentHello) -> None:
-        who, how = f"{seat.party} ({caller.host}, pid {caller.pid})", "is gone"
+    def _follow(self, spec: ProcessSpec, lines: MessageStream[Event], caller: protocol.AgentHello) -> None:
+        who, how = f"{spec.party} ({caller.host}, pid {caller.pid})", "is gone"
         while (event := lines.hear()) is not None:
             if isinstance(event, protocol.RunOver):
                 how = f"ended with exit code {event.code}" if event.code else ""
-        if self._taken.get(seat.party) is lines:
-            del self._taken[seat.party]
-        self.ended.put(ProcessEnded(who=seat.who, why=f"{who} {how}" if how else ""))
+        if self._taken.get(spec.party) is lines:
+            del self._taken[spec.party]
+        self.ended.put(ProcessEnded(who=spec.who, why=f"{who} {how}" if how else ""))
 
 
 def _drain(lines: MessageStream[Event]) -> None:
@@ -157,76 +162,78 @@ def _drain(lines: MessageStream[Event]) -> None:
 
 
 def lead(
-    hand: ExternalProcess,
+    external: ExternalProcess,
     values: Mapping[str, Mapping[str, Any]],
     *,
     trains: bool,
     run: Callable[[Any], int],
-    view: ProgressDisplay,
+    display: ProgressDisplay,
 ) -> int:
-    """Lead the run until it is over, as `run` has it, who is given the conductor; the exit code.
+    """Lead the run until it is over, as `run` has it, who is given the supervisor; the exit code.
 
     `trains`: parties are `paceline train`'s own; otherwise scripts.
     """
-    values = with_numbers(hand, values)
-    cluster = {**values["cluster"], "bind": _listens_on(hand)}
+    values = with_numbers(external, values)
+    cluster = {**values["cluster"], "bind": _listens_on(external)}
     own = {"scheme": "bsp"} if not trains else {}
     run_values = {**own, **values.get("run", {})}
-    run_values["verbose"] = max(hand.verbose, int(run_values.get("verbose", 0)))
+    run_values["verbose"] = max(external.verbose, int(run_values.get("verbose", 0)))
     config = configuration.build({**values, "cluster": cluster, "run": run_values})
-    config = new_folder(config, "" if trains else hand.starter)
-    secret = secret_of(hand)
-    port = 0 if not hand.host else hand.port
+    config = new_folder(config, "" if trains else external.starter)
+    secret = secret_of(external)
+    port = 0 if not external.host else external.port
     with contextlib.ExitStack() as stack:
-        door = CallbackListener(config.cluster.bind, port, secret)
-        stack.callback(door.close)
+        listener = CallbackListener(config.cluster.bind, port, secret)
+        stack.callback(listener.close)
         if not secret:
-            path = ticket_of(hand)
+            path = ticket_of(external)
             path.unlink(missing_ok=True)
-            door.write_ticket(path)
+            listener.write_ticket(path)
             stack.callback(path.unlink, missing_ok=True)
-        host = stack.enter_context(LocalHost()) if trains or hand.own_servers else None
-        crew = ExternalLauncher(door, hand, host.crew() if host else None, trains=trains)
-        conductor = conductor_of(config, crew, view, evaluator=trains, open_seats=True)
-        return run(conductor)
+        host = stack.enter_context(LocalHost()) if trains or external.own_servers else None
+        launcher = ExternalLauncher(listener, external, host.launcher() if host else None, trains=trains)
+        supervisor = make_supervisor(config, launcher, display, evaluator=trains, accept_joins=True)
+        return run(supervisor)
 
 
-def with_numbers(hand: ExternalProcess, values: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+def with_numbers(external: ExternalProcess, values: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """`values` with as many workers and servers as were started, or are to be."""
-    numbers = {"workers": hand.workers, "servers": hand.servers}
-    if hand.begin_with:
-        numbers["begin_with"] = hand.begin_with
+    numbers = {"workers": external.workers, "servers": external.servers}
+    if external.initial_workers:
+        numbers["initial_workers"] = external.initial_workers
     return {**values, "cluster": {**values.get("cluster", {}), **numbers}}
 
 
-def _listens_on(hand: ExternalProcess) -> str:
-    if not hand.host:
+def _listens_on(external: ExternalProcess) -> str:
+    if not external.host:
         return "127.0.0.1"
-    if hand.interface:
-        return resolve(hand.interface, "the interface")
+    if external.interface:
+        return resolve(external.interface, "the interface")
     try:
-        address = str(socket.getaddrinfo(hand.host, None, type=socket.SOCK_STREAM)[0][4][0])
+        address = str(socket.getaddrinfo(external.host, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
-        raise ConfigError(f"{hand.host}: {error.strerror}; name the host that leads the run") from None
-    if is_loopback(address) and not is_loopback(hand.host):
-        raise ConfigError(f"{hand.host} is {address} here, where no other host calls: name who leads by its address")
+        raise ConfigError(f"{external.host}: {error.strerror}; name the host that leads the run") from None
+    if is_loopback(address) and not is_loopback(external.host):
+        raise ConfigError(
+            f"{external.host} is {address} here, where no other host calls: name who leads by its address"
+        )
     return address
 
 
-def led(hand: ExternalProcess, values: Mapping[str, Any], *, trains: bool) -> int:
+def run_leader(external: ExternalProcess, values: Mapping[str, Any], *, trains: bool) -> int:
     """`lead`, for a process of its own: ends in order at SIGTERM and SIGINT."""
 
-    def run(conductor: Any) -> int:
+    def run(supervisor: Any) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda got, _frame: conductor.interrupt(signal.Signals(got).name))
-        summary = conductor.run()
+            signal.signal(number, lambda got, _frame: supervisor.interrupt(signal.Signals(got).name))
+        summary = supervisor.run()
         steps = ", ".join(f"{worker.rank}: {worker.steps}" for worker in summary.workers)
         print(f"{summary.scheme}: {summary.seconds:.1f} s, {summary.samples} samples; steps by worker: {steps}")
-        print(left_text(conductor.left), flush=True)
+        print(left_text(supervisor.left), flush=True)
         return 0
 
     try:
-        return lead(hand, values, trains=trains, run=run, view=make_view(sys.stderr) if trains else Silent())
+        return lead(external, values, trains=trains, run=run, display=make_display(sys.stderr) if trains else Silent())
     except PacelineError as error:
         print(f"paceline: {error}", file=sys.stderr, flush=True)
         return 2 if isinstance(error, ConfigError) else 1
@@ -234,7 +241,7 @@ def led(hand: ExternalProcess, values: Mapping[str, Any], *, trains: bool) -> in
 
 def _main() -> int:
     told = msgspec.json.decode(sys.stdin.buffer.read())
-    return led(msgspec.convert(told["hand"], ExternalProcess), told["values"], trains=told["trains"])
+    return run_leader(msgspec.convert(told["external"], ExternalProcess), told["values"], trains=told["trains"])
 
 
 if __name__ == "__main__":

@@ -19,11 +19,11 @@ TOKEN_CHARACTERS_MIN = 32
 HOW = "make one by `openssl rand -hex 32 > token; chmod 600 token`, copy it to every host, and set " + TOKEN
 
 
-def secret_of(hand: ExternalProcess) -> str:
+def secret_of(external: ExternalProcess) -> str:
     """What everybody has in a file; empty on one host, where none is needed. Raises ConfigError."""
-    if not hand.host or is_loopback(hand.host):
+    if not external.host or is_loopback(external.host):
         return ""
-    return shared_secret(f"{hand.host} is beyond this host, so the run needs a token")
+    return shared_secret(f"{external.host} is beyond this host, so the run needs a token")
 
 
 def shared_secret(why: str) -> str:
@@ -45,21 +45,21 @@ def shared_secret(why: str) -> str:
     return text
 
 
-def with_job(hand: ExternalProcess) -> ExternalProcess:
+def with_job(external: ExternalProcess) -> ExternalProcess:
     """MPICH and Intel MPI tell no name of the job: here it is that of their proxy on this host.
 
     The proxy is the first ancestor that has no rank itself; a shell between them has one.
     """
-    if hand.starter != "mpich":
-        return hand
+    if external.starter != "mpich":
+        return external
     proxy = os.getppid()
     with contextlib.suppress(OSError):  # another user's
         while b"PMI_RANK=" in Path(f"/proc/{proxy}/environ").read_bytes():
             proxy = int(fields_of(proxy)[1])
-    return dataclasses.replace(hand, job=f"{hand.job}-{proxy}")
+    return dataclasses.replace(external, job=f"{external.job}-{proxy}")
 
 
-def ticket_of(hand: ExternalProcess) -> Path:
+def ticket_of(external: ExternalProcess) -> Path:
     """In a folder that nobody else can enter. Raises ConfigError."""
     folder = Path(tempfile.gettempdir(), f"paceline-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
@@ -67,5 +67,5 @@ def ticket_of(hand: ExternalProcess) -> Path:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise ConfigError(f"{folder} is not a folder of yours alone: remove it, or set TMPDIR to one that is")
-    name = "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in hand.job)
+    name = "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in external.job)
     return folder / f"{name}.ticket"

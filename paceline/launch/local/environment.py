@@ -1,4 +1,4 @@
-"""The contract with a training script: a few environment variables say which seat its process has.
+"""The contract with a training script: a few environment variables say which place its process has.
 
 PACELINE_COORDINATOR  address of the coordinator; without it the process is alone
 PACELINE_RANK         rank of this worker, from 0
@@ -11,7 +11,7 @@ PACELINE_STEP_SECONDS emulation: a step lasts at least this long
 PACELINE_TRANSPORT    how vectors pass between processes of one host: auto, shm, tcp
 PACELINE_BIND         address to listen on
 PACELINE_CREDENTIALS  folder with this worker's key and certificate, where connections are under TLS
-PACELINE_INCARNATION  which life of this worker this is, from 0
+PACELINE_INCARNATION  which incarnation of this worker this is, from 0
 PACELINE_MEAN         who averages among equals: the choices of --mean
 PACELINE_TIMEOUT      bound of every wait, in seconds
 
@@ -36,23 +36,23 @@ Environment = Mapping[str, Mapping[str, str]]
 """Variables by kind of party."""
 
 
-def environment_of(seat: ProcessSpec, token_file: Path) -> dict[str, str]:
-    """What the process at `seat` finds in its environment."""
+def environment_of(spec: ProcessSpec, token_file: Path) -> dict[str, str]:
+    """What the process at `spec` finds in its environment."""
     values = {
-        "COORDINATOR": seat.coordinator,
-        "RANK": seat.who.index,
-        "WORKERS": seat.workers,
-        "SERVERS": seat.servers,
+        "COORDINATOR": spec.coordinator,
+        "RANK": spec.who.index,
+        "WORKERS": spec.workers,
+        "SERVERS": spec.servers,
         "TOKEN_FILE": token_file,
-        "DEVICE": seat.device,
-        "SLOT": seat.slot,
-        "STEP_SECONDS": seat.step_seconds,
-        "TRANSPORT": seat.exchange,
-        "BIND": seat.bind,
-        "CREDENTIALS": seat.credentials,
-        "INCARNATION": seat.incarnation,
-        "MEAN": seat.mean,
-        "TIMEOUT": seat.timeout_s,
+        "DEVICE": spec.device,
+        "SLOT": spec.slot,
+        "STEP_SECONDS": spec.step_seconds,
+        "TRANSPORT": spec.exchange,
+        "BIND": spec.bind,
+        "CREDENTIALS": spec.credentials,
+        "INCARNATION": spec.incarnation,
+        "MEAN": spec.mean,
+        "TIMEOUT": spec.timeout_s,
     }
     return {PREFIX + name: str(value) for name, value in values.items()}
 
@@ -77,8 +77,8 @@ def split_environment(items: Sequence[str], ours: Mapping[str, str]) -> tuple[di
     return everybody, by_role
 
 
-def seat_from(environment: Mapping[str, str]) -> ProcessSpec | None:
-    """The seat described there; None for a process that is alone. Raises ConfigError when something is wrong."""
+def spec_from(environment: Mapping[str, str]) -> ProcessSpec | None:
+    """The place described there; None for a process that is alone. Raises ConfigError when something is wrong."""
     if PREFIX + "COORDINATOR" not in environment:
         return None
 

@@ -119,15 +119,15 @@ class ForkServer:
         except PacelineError as error:
             self._say(event="error", why=str(error))
 
-    def _start(self, config: dict[str, Any], seat: str, party: str, log: str, environment: dict[str, str]) -> None:
+    def _start(self, config: dict[str, Any], spec: str, party: str, log: str, environment: dict[str, str]) -> None:
         pid = os.fork()
         if pid == 0:
             os.environ.update(environment)
-            self._become(config, seat, party, log)
+            self._become(config, spec, party, log)
         self._children[pid] = party
         self._say(event="started", party=party, pid=pid)
 
-    def _become(self, config: dict[str, Any], seat: str, party: str, log: str) -> None:
+    def _become(self, config: dict[str, Any], spec: str, party: str, log: str) -> None:
         """The child: never returns."""
         code = 1
         try:
@@ -150,7 +150,7 @@ class ForkServer:
             from paceline.runtime import process_main as job
             from paceline.runtime.spec.process_spec import ProcessSpec
 
-            code = job.main(configuration.build(config), ProcessSpec.from_json(seat))
+            code = job.main(configuration.build(config), ProcessSpec.from_json(spec))
         except BaseException:
             traceback.print_exc()
         finally:

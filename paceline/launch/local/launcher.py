@@ -1,4 +1,4 @@
-"""The crew of a run on this machine, forked from one warm process."""
+"""The launcher of a run on this machine, forked from one warm process."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ class LocalHost:
         )
         theirs.close()
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self._crew: LocalLauncher | None = None
+        self._launcher: LocalLauncher | None = None
         self._has_started = False
         self._reader = threading.Thread(target=self._read, name="fork server", daemon=True)
         self._reader.start()
 
-    def crew(self, environment: Environment | None = None, *, warm: bool = True) -> LocalLauncher:
+    def launcher(self, environment: Environment | None = None, *, warm: bool = True) -> LocalLauncher:
         """For the next run; `environment` is what parties of a kind find in theirs.
 
         warm: import torch for them right away, which takes seconds, beside what the caller does until it `prepare`s.
         """
-        self._crew = LocalLauncher(self, environment or {})
+        self._launcher = LocalLauncher(self, environment or {})
         if warm:
             self.ask(do="warm")
-        return self._crew
+        return self._launcher
 
     def ask(self, **request: Any) -> None:
         """`do` one thing. Raises PacelineError where nobody is left to do it."""
@@ -106,8 +106,8 @@ class LocalHost:
         with self._socket.makefile("r", encoding="utf-8") as lines, contextlib.suppress(OSError):
             for line in lines:
                 event = json.loads(line)
-                if event["event"] in ("started", "ended") and self._crew is not None:
-                    self._crew.heard(event)
+                if event["event"] in ("started", "ended") and self._launcher is not None:
+                    self._launcher.heard(event)
                 else:
                     self._answers.put(event)
         self._answers.put({"event": "error", "why": "the process that starts the others has ended"})
@@ -142,18 +142,18 @@ class LocalLauncher:
             check_devices(config, workers, int(answer["gpus"]))
         return int(answer["train_samples"])
 
-    def start(self, config: Config, seat: ProcessSpec) -> None:
-        log = safe_join(config.run.out, "logs", f"{seat.party.replace(' ', '-')}.log")
+    def start(self, config: Config, spec: ProcessSpec) -> None:
+        log = safe_join(config.run.out, "logs", f"{spec.party.replace(' ', '-')}.log")
         with self._change:
-            self._alive.add(seat.party)
-            self._logs[seat.party] = log
+            self._alive.add(spec.party)
+            self._logs[spec.party] = log
         self._host.ask(
             do="start",
             config=configuration.to_dict(config),
-            seat=seat.to_json(),
-            party=seat.party,
+            spec=spec.to_json(),
+            party=spec.party,
             log=str(log),
-            environment={**for_nccl(seat.bind, os.environ), **self._environment.get(seat.who.kind, {})},
+            environment={**for_nccl(spec.bind, os.environ), **self._environment.get(spec.who.kind, {})},
         )
 
     def heard(self, event: dict[str, Any]) -> None:

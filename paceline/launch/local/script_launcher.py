@@ -1,4 +1,4 @@
-"""The crew of a run whose workers are somebody's own training script; the servers are ours."""
+"""The launcher of a run whose workers are somebody's own training script; the servers are ours."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LAST_LINES_SECONDS = 1.0  # for what a process that has ended printed
 
 
 class ScriptLauncher:
-    """Starts `command` once a worker, with its seat in the environment; what it prints is told line by line."""
+    """Starts `command` once a worker, with its place in the environment; what it prints is told line by line."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class ScriptLauncher:
         said: Callable[[str, str], None],
         environment: Environment | None = None,
     ) -> None:
-        """`said` hears of party and line; `environment` is what workers find in theirs besides their seat."""
+        """`said` hears of party and line; `environment` is what workers find in theirs besides their place."""
         self._command, self._servers, self._said = list(command), servers, said
         self._environment = dict((environment or {}).get("worker", {}))
         self.ended = servers.ended  # one queue for both, so that the first cause comes first
@@ -56,14 +56,14 @@ class ScriptLauncher:
         program = shutil.which(self._command[0], path=programs_path())
         return program is not None and Path(program).parent == Path(sys.executable).parent
 
-    def start(self, config: Config, seat: ProcessSpec) -> None:
-        if seat.who.kind != "worker":
-            self._servers.start(config, seat)
+    def start(self, config: Config, spec: ProcessSpec) -> None:
+        if spec.who.kind != "worker":
+            self._servers.start(config, spec)
             return
         # Scripts on one machine would each start a thread a core, and those spin for one another's work.
-        ours = {"OMP_NUM_THREADS": str(config.cluster.threads), **for_nccl(seat.bind, os.environ)}
+        ours = {"OMP_NUM_THREADS": str(config.cluster.threads), **for_nccl(spec.bind, os.environ)}
         inherited = {**ours, **os.environ, "PATH": programs_path()}
-        environment = {**inherited, **self._environment, **environment_of(seat, _token_file(seat))}
+        environment = {**inherited, **self._environment, **environment_of(spec, _token_file(spec))}
         try:
             process = subprocess.Popen(
                 self._command,
@@ -78,15 +78,15 @@ class ScriptLauncher:
             )
         except OSError as error:
             raise ConfigError(f"{self._command[0]}: {error.strerror}") from None
-        self._processes[seat.party] = process
-        thread = threading.Thread(target=self._follow, args=(seat, process), name=seat.party, daemon=True)
+        self._processes[spec.party] = process
+        thread = threading.Thread(target=self._follow, args=(spec, process), name=spec.party, daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _follow(self, seat: ProcessSpec, process: subprocess.Popen[str]) -> None:
+    def _follow(self, spec: ProcessSpec, process: subprocess.Popen[str]) -> None:
         """Tell how it ended, and leave nothing of it: children of its own may hold its output open for ever."""
         last: deque[str] = deque(maxlen=1)
-        reader = threading.Thread(target=self._pass_on, args=(seat.party, process, last), daemon=True)
+        reader = threading.Thread(target=self._pass_on, args=(spec.party, process, last), daemon=True)
         reader.start()
         if hasattr(os, "waitid"):
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # until it is reaped its group is no other's
@@ -98,10 +98,10 @@ class ScriptLauncher:
         code = process.wait()
         why = ""
         if code and not self._ending:
-            why = f"{seat.party} (pid {process.pid}) {how_ended(code)}" + "".join(f": {line}" for line in last)
-        if self._processes.get(seat.party) is process:
-            del self._processes[seat.party]
-        self.ended.put(ProcessEnded(who=seat.who, why=why))
+            why = f"{spec.party} (pid {process.pid}) {how_ended(code)}" + "".join(f": {line}" for line in last)
+        if self._processes.get(spec.party) is process:
+            del self._processes[spec.party]
+        self.ended.put(ProcessEnded(who=spec.who, why=why))
 
     def _pass_on(self, party: str, process: subprocess.Popen[str], last: deque[str]) -> None:
         """What it prints, and in `last` the last line that says something."""
@@ -146,10 +146,10 @@ def _kill_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
         os.killpg(process.pid, number)
 
 
-def _token_file(seat: ProcessSpec) -> Path:
+def _token_file(spec: ProcessSpec) -> Path:
     """The token, for its owner's eyes only; never in arguments or the environment."""
-    path = Path(seat.folder) / "token"
+    path = Path(spec.folder) / "token"
     if not path.exists():
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(seat.token)
+            file.write(spec.token)
     return path

@@ -19,7 +19,7 @@ from paceline.core.registry import nearest
 from paceline.launch.local.launcher import LocalHost
 from paceline.live import party
 from paceline.observe.runs.summary import Summary
-from paceline.observe.terminal.progress import ProgressDisplay, ProgressSnapshot, make_view
+from paceline.observe.terminal.progress import ProgressDisplay, ProgressSnapshot, make_display
 
 if TYPE_CHECKING:
     from paceline.live.protocol.transport import Transport
@@ -97,33 +97,35 @@ def _numbered(stem: str) -> Iterator[str]:
         yield f"{stem}-{n}"
 
 
-def conductor_of(
+def make_supervisor(
     config: Config,
-    crew: Launcher,
-    view: ProgressDisplay,
+    launcher: Launcher,
+    display: ProgressDisplay,
     *,
     evaluator: bool = True,
     hooks: Sequence[Hook] = (),
     around: Callable[[Transport], Transport] = lambda transport: transport,
-    open_seats: bool = False,
+    accept_joins: bool = False,
 ) -> RunSupervisor:
-    """A conductor for processes of this host. `around` may put something around the coordinator's transport.
+    """A supervisor for processes of this host. `around` may put something around the coordinator's transport.
 
-    `open_seats`: workers come by themselves, also while training goes on.
+    `accept_joins`: workers come by themselves, also while training goes on.
     """
     with removing_unused(config.run.out):
-        return _conductor(config, crew, view, evaluator=evaluator, hooks=hooks, around=around, open_seats=open_seats)
+        return _make_supervisor(
+            config, launcher, display, evaluator=evaluator, hooks=hooks, around=around, accept_joins=accept_joins
+        )
 
 
-def _conductor(
+def _make_supervisor(
     config: Config,
-    crew: Launcher,
-    view: ProgressDisplay,
+    launcher: Launcher,
+    display: ProgressDisplay,
     *,
     evaluator: bool,
     hooks: Sequence[Hook],
     around: Callable[[Transport], Transport],
-    open_seats: bool,
+    accept_joins: bool,
 ) -> RunSupervisor:
     # Here, so that a wrong option is told at once.
     from paceline.live.net.tcp_transport import TcpTransport
@@ -154,13 +156,13 @@ def _conductor(
     return RunSupervisor(
         config,
         transport,
-        crew,
-        view,
+        launcher,
+        display,
         evaluator=evaluator,
         credentials=credentials,
         hooks=hooks,
         store_secrets=StoreSecrets.of(os.environ),
-        open_seats=open_seats,
+        accept_joins=accept_joins,
     )
 
 
@@ -174,8 +176,8 @@ def train(*, progress: bool = True, host: LocalHost | None = None, **options: An
     """
     config = configuration.build(_values(options))
     with contextlib.nullcontext(host) if host else LocalHost() as running:
-        view = make_view(sys.stderr) if progress else Silent()
-        return conductor_of(new_folder(config), running.crew(), view).run()
+        display = make_display(sys.stderr) if progress else Silent()
+        return make_supervisor(new_folder(config), running.launcher(), display).run()
 
 
 def _values(options: dict[str, Any]) -> dict[str, dict[str, Any]]:

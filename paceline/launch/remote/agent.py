@@ -1,4 +1,4 @@
-"""An agent: a crew on another host, led by the launcher over one stream of lines (`paceline.launch.remote.protocol`).
+"""An agent: a launcher on another host, led by the launcher over one stream of lines (`paceline.launch.remote.protocol`).
 
     python -m paceline.launch.remote.agent                 over standard input and output, as by ssh
     python -m paceline.launch.remote.agent --dial TICKET   calls back under TLS, where there is no input
@@ -55,7 +55,7 @@ class Agent:
         """`folder`: of its own, for keys and logs. `address`: of this host, as the launcher reaches it."""
         self._lines, self._folder, self._address = lines, folder, address
         self._host: LocalHost | None = None
-        self._crew: Launcher | None = None
+        self._launcher: Launcher | None = None
         self._local: LocalLauncher | None = None
         self._out = ""  # where the launcher keeps the run
 
@@ -70,8 +70,8 @@ class Agent:
                     self._lines.say(protocol.AgentRefused(why=str(error)))
         finally:
             beat.close()
-            if self._crew is not None:
-                self._crew.end(0.0)
+            if self._launcher is not None:
+                self._launcher.end(0.0)
             if self._host is not None:
                 self._host.close()
 
@@ -84,12 +84,12 @@ class Agent:
                     raise PacelineError("Begin comes first")
                 samples = self._local.prepare(configuration.build(config), workers)
                 self._lines.say(protocol.AgentPrepared(train_samples=samples))
-            case protocol.StartProcess(config=config, seat=text, keys=keys):
-                seat = ProcessSpec.from_json(text)
+            case protocol.StartProcess(config=config, spec=text, keys=keys):
+                spec = ProcessSpec.from_json(text)
                 try:
-                    self._start(config, seat, keys)
+                    self._start(config, spec, keys)
                 except PacelineError as error:
-                    self._lines.say(protocol.AgentProcessEnded(party=seat.party, why=f"{seat.party}: {error}"))
+                    self._lines.say(protocol.AgentProcessEnded(party=spec.party, why=f"{spec.party}: {error}"))
             case protocol.Kill(party=party):
                 self._led.kill(Party.parse(party))
             case protocol.End(seconds=seconds):
@@ -98,9 +98,9 @@ class Agent:
 
     @property
     def _led(self) -> Launcher:
-        if self._crew is None:
+        if self._launcher is None:
             raise PacelineError("Begin comes first")
-        return self._crew
+        return self._launcher
 
     def _begin(self, begin: protocol.BeginRun) -> None:
         os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"  # as in its venv
@@ -110,17 +110,17 @@ class Agent:
         address = resolve(begin.bind) if begin.bind else self._address
         _check_listening(address)
         self._host = LocalHost()
-        self._local = local = self._host.crew(begin.by_role, warm=not begin.command)
-        crew = ScriptLauncher(begin.command, local, self._said, begin.by_role) if begin.command else local
-        self._crew = crew
-        threading.Thread(target=self._report, args=(crew,), name="ends", daemon=True).start()
+        self._local = local = self._host.launcher(begin.by_role, warm=not begin.command)
+        launcher = ScriptLauncher(begin.command, local, self._said, begin.by_role) if begin.command else local
+        self._launcher = launcher
+        threading.Thread(target=self._report, args=(launcher,), name="ends", daemon=True).start()
         self._lines.say(protocol.Begun(address=address))
 
-    def _start(self, config: dict[str, dict[str, object]], seat: ProcessSpec, keys: Mapping[str, str]) -> None:
+    def _start(self, config: dict[str, dict[str, object]], spec: ProcessSpec, keys: Mapping[str, str]) -> None:
         built = configuration.build(config)
         self._out = built.run.out
-        if seat.resume and not Path(seat.resume).is_dir():
-            raise ConfigError(f"--resume: {seat.resume} is not on this host: the runs must be in a folder of all hosts")
+        if spec.resume and not Path(spec.resume).is_dir():
+            raise ConfigError(f"--resume: {spec.resume} is not on this host: the runs must be in a folder of all hosts")
         credentials = ""
         if keys:
             from paceline.live.security.certificate_authority import write_secret
@@ -131,18 +131,18 @@ class Agent:
                 if not (place / name).exists():  # another party of this host has brought it
                     write_secret(place, name, text.encode())
             credentials = str(place)
-        seat = dataclasses.replace(seat, folder=str(self._folder), credentials=credentials)
+        spec = dataclasses.replace(spec, folder=str(self._folder), credentials=credentials)
         self._led.start(
             dataclasses.replace(built, run=dataclasses.replace(built.run, out=str(self._folder))),
-            seat,
+            spec,
         )
 
     def _said(self, party: str, line: str) -> None:
         self._lines.say(protocol.Said(party=party, line=line))
 
-    def _report(self, crew: Launcher) -> None:
+    def _report(self, launcher: Launcher) -> None:
         while True:
-            ended = crew.ended.get()
+            ended = launcher.ended.get()
             log = safe_join(self._folder, "logs", f"{str(ended.who).replace(' ', '-')}.log")
             why = ended.why.replace(str(self._folder), self._out)
             self._lines.say(protocol.AgentProcessEnded(party=str(ended.who), why=why, log=_tail(log)))

@@ -101,7 +101,7 @@ class CallbackListener:
     def agents(
         self, count: int, seconds: float, *, given_up: Callable[[], str] = lambda: "", again: bool = False
     ) -> Iterator[Caller]:
-        """Those who call, as they come. `again`: one whose task has called before counts once, and is its next life.
+        """Those who call, as they come. `again`: one whose task has called before counts once, and is its next incarnation.
 
         Raises PacelineError when fewer than `count` do within `seconds`, or `given_up` says why they will not.
         """
@@ -125,7 +125,7 @@ class CallbackListener:
         return None
 
     def caller(self) -> Caller | None:
-        """The next who calls; None once the door is closed."""
+        """The next who calls; None once the listener is closed."""
         return self._agents.get()
 
     def close(self) -> None:
@@ -197,7 +197,7 @@ def _ticket(host: str, port: int, token: str, authority: bytes) -> str:
 
 
 def ticket_from(secret: str, host: str, port: int) -> str:
-    """To the door that was opened there with the same secret."""
+    """To the listener that was opened there with the same secret."""
     from paceline.live.security.certificate_authority import CertificateAuthority, derived
 
     return _ticket(host, port, derived(secret, "token", 16).hex(), CertificateAuthority(secret).certificate)

@@ -1,4 +1,4 @@
-"""The crew of a run on several hosts: each is led through its agent; who keeps the books stays here."""
+"""The launcher of a run on several hosts: each is led through its agent; who keeps the books stays here."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class RemoteLauncher:
         for host in hosts:
             host.follow(lambda event, host=host: self._heard(host, event))  # type: ignore[misc]
 
-    # ---- a crew ------------------------------------------------------------------------------------------
+    # ---- a launcher ------------------------------------------------------------------------------------------
     def prepare(self, config: Config) -> int:
         self._config = config
         if self._scripts:
@@ -158,39 +158,39 @@ class RemoteLauncher:
         workers = [(rank, slot) for rank, (host, slot) in placed if host == number]
         return protocol.Prepare(config=configuration.to_dict(self._config), workers=workers)
 
-    def start(self, config: Config, seat: ProcessSpec) -> None:
-        if seat.who.kind == "evaluator":
-            self._local.start(config, seat)
+    def start(self, config: Config, spec: ProcessSpec) -> None:
+        if spec.who.kind == "evaluator":
+            self._local.start(config, spec)
             return
         self._out = config.run.out
         with self._change:
-            lost = not self._hosts[self._placement.host_of(seat.who)].alive
-            if waits := lost and seat.who.kind == "worker" and self._patience_s > 0:
-                timer = threading.Timer(self._patience_s, self._start_waiting, [seat.who])
+            lost = not self._hosts[self._placement.host_of(spec.who)].alive
+            if waits := lost and spec.who.kind == "worker" and self._patience_s > 0:
+                timer = threading.Timer(self._patience_s, self._start_waiting, [spec.who])
                 timer.daemon = True
-                self._waiting[seat.who] = (config, seat, timer)
+                self._waiting[spec.who] = (config, spec, timer)
                 timer.start()
         if not waits:
-            self._start(config, seat)
+            self._start(config, spec)
 
-    def _start(self, config: Config, seat: ProcessSpec) -> None:
+    def _start(self, config: Config, spec: ProcessSpec) -> None:
         with self._change:
-            host = self._host_for(seat.who)
-            self._at[seat.party] = host
-        slot = self._placement.slots[seat.who.index] if seat.who.kind == "worker" else -1
-        there = dataclasses.replace(seat, bind=_bind(host.address, seat.bind), slot=slot)
+            host = self._host_for(spec.who)
+            self._at[spec.party] = host
+        slot = self._placement.slots[spec.who.index] if spec.who.kind == "worker" else -1
+        there = dataclasses.replace(spec, bind=_bind(host.address, spec.bind), slot=slot)
         values = configuration.to_dict(config)
-        host.ask(protocol.StartProcess(config=values, seat=there.to_json(), keys=keys_of(seat)))
+        host.ask(protocol.StartProcess(config=values, spec=there.to_json(), keys=keys_of(spec)))
 
     def _start_waiting(self, who: Party) -> None:
         """Where its host is back, or else elsewhere."""
         with self._change:
             waits = self._waiting.pop(who, None)
         if waits is not None:
-            config, seat, timer = waits
-            timer.cancel()  # the next life that waits has time of its own
+            config, spec, timer = waits
+            timer.cancel()  # the next incarnation that waits has time of its own
             try:
-                self._start(config, seat)
+                self._start(config, spec)
             except PacelineError as error:
                 self.ended.put(ProcessEnded(who=who, why=str(error)))
 
@@ -364,9 +364,9 @@ def _bind(there: str, here: str) -> str:
     return here if is_loopback(there) else there
 
 
-def keys_of(seat: ProcessSpec) -> dict[str, str]:
-    """The files that `seat` finds in its folder of credentials, by name."""
-    if not seat.credentials:
+def keys_of(spec: ProcessSpec) -> dict[str, str]:
+    """The files that `spec` finds in its folder of credentials, by name."""
+    if not spec.credentials:
         return {}
-    names = ("job", "authority.pem", file_of(seat.who))
-    return {name: Path(seat.credentials, name).read_text(encoding="ascii") for name in names}
+    names = ("job", "authority.pem", file_of(spec.who))
+    return {name: Path(spec.credentials, name).read_text(encoding="ascii") for name in names}

@@ -5,7 +5,7 @@
     launcher  Begin         the environment, the command (none: Paceline's own worker), where to listen
     agent     Begun         the address that parties will listen on         or Refused
     launcher  Prepare       load the data                     agent  Prepared           or Refused
-    launcher  Start         one party: its configuration, its seat and its keys
+    launcher  Start         one party: its configuration, its place and its keys
     agent     Said          a line that the party's command printed
     agent     Leaving       its engine has told it to go; it stays for a while, so that the run can be ended in order
     agent     Ended         the party is no more; `why` is empty when all went well
@@ -77,7 +77,7 @@ class StartProcess(LaunchMessage, frozen=True, kw_only=True, tag="start"):
     """`keys`: files of the party's credentials, by name."""
 
     config: dict[str, Any]
-    seat: str
+    spec: str
     keys: dict[str, str]
 
 

@@ -59,5 +59,5 @@ def timed_looks(node: Node, who: Party, tries: int) -> tuple[float, float]:
 
 def timed_look(node: Node, who: Party, what: str) -> float:
     began = time.monotonic()
-    node.peek_at(who, what)
+    node.read_state_of(who, what)
     return time.monotonic() - began

@@ -52,7 +52,7 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
     **{
         cls: (frozenset({COORDINATOR}), MEMBERS)
         for cls in (
-            *(control.Roster, control.Plan, control.Go, control.Gone, control.Came),
+            *(control.Roster, control.Plan, control.Go, control.Gone, control.WorkerJoined),
             *(control.Finish, control.Exit),
         )
     },

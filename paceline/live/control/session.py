@@ -71,7 +71,7 @@ class Session:
         self._addresses: dict[str, str] = {}
         self._reached: set[Party] = set()
         self._hosts: dict[str, str] = {}
-        self._lives: dict[int, int] = {}  # of workers, by rank, where it is not the first
+        self._incarnations: dict[int, int] = {}  # of workers, by rank, where it is not the first
         self._coming: tuple[int, ...] = ()  # newcomers, of which this one said hello last
         self.late = False  # this party came when the run was going on
         self._early: list[tuple[Party, Envelope]] | None = None  # what others say to one that has no role yet
@@ -81,7 +81,9 @@ class Session:
         self.lost_ranks: set[int] = set()  # those of them that cannot be asked for anything
         self.on_lost: Callable[[Party], None] = lambda who: None
         self.on_came: Callable[[int], None] = lambda rank: None  # a worker that takes part from now on
-        self.when_kept: Callable[[Callable[[], None]], None] = lambda act: act()  # by who takes this one's place, too
+        self.after_replicated: Callable[[Callable[[], None]], None] = lambda act: (
+            act()
+        )  # by who takes this one's place, too
         self.on_rate: Callable[[int, control.Rate], None] = lambda rank, rate: None
         self.on_capture: Callable[[control.Capture], None] = lambda order: None
         self.on_replaced: Callable[[], None] = lambda: None  # before what is not answered is asked once more
@@ -122,8 +124,8 @@ class Session:
 
     def reach(self, other: Party) -> None:
         """Connect to one more party; those who are connected stay so."""
-        life = self._lives.get(other.index, 0) if other.kind == "worker" else 0
-        self._transport.connect(other, self._addresses[str(other)], life)
+        incarnation = self._incarnations.get(other.index, 0) if other.kind == "worker" else 0
+        self._transport.connect(other, self._addresses[str(other)], incarnation)
         self._reached.add(other)
 
     def reach_if_there(self, other: Party) -> None:
@@ -166,7 +168,7 @@ class Session:
         for who in (*there, *servers):
             with contextlib.suppress(PeerLost):  # the coordinator will hear of it, too
                 self.reach(who)
-                self.node.peek_at(who, PRESENCE)
+                self.node.read_state_of(who, PRESENCE)
 
     def meet_workers(self) -> None:
         """Connect to all other workers: to those of lower rank from here, the others call. Returns when those know.
@@ -247,7 +249,7 @@ class Session:
         for server in sorted(who for who in self._reached if home and who.kind == "server"):
             # Nothing of what this worker sent may be on its way when it is gone; but the run may end just now.
             with contextlib.suppress(PeerLost, Stopped):
-                self.node.peek_at(server, PRESENCE)
+                self.node.read_state_of(server, PRESENCE)
         self.reports.flush()
         self.tell(control.Left(reason=reason, home=home))
 
@@ -355,9 +357,9 @@ class Session:
                 self.quotas.put(samples)
             case control.Lease() as lease:
                 self.leases.put(lease)
-            case control.Fence(rank=rank, incarnation=life):
+            case control.Fence(rank=rank, incarnation=incarnation):
                 self.reports.tell_settled()
-                self.tell(control.Fenced(rank=rank, incarnation=life, pending=self.pending_of(rank)))
+                self.tell(control.Fenced(rank=rank, incarnation=incarnation, pending=self.pending_of(rank)))
             case control.Gone(rank=rank, lost=lost, incarnation=incarnation):
                 self.departed.add(rank)
                 if lost:
@@ -371,7 +373,7 @@ class Session:
             case control.Plan() as plan:
                 self.node.admission.planned(plan)
                 self._inbox.put(plan)
-            case control.Came() as came:
+            case control.WorkerJoined() as came:
                 self._meet(came)
             case control.Rate() as rate:
                 self.on_rate(src.index, rate)
@@ -424,25 +426,27 @@ class Session:
     def _learn(self, roster: control.Roster) -> None:
         """Here, so that what is heard of others after it is not forgotten when it is looked at."""
         self._addresses, self._hosts = dict(roster.addresses), dict(roster.hosts)
-        self._lives = dict(enumerate(roster.lives))
-        self.late = bool(roster.lives)
+        self._incarnations = dict(enumerate(roster.incarnations))
+        self.late = bool(roster.incarnations)
         self._early = [] if self.late else None
         self.node.begin_view(roster.view)
-        own = {self.node.me.index} if self.node.me.kind == "worker" else set()  # an earlier life of this worker is gone
+        own = (
+            {self.node.me.index} if self.node.me.kind == "worker" else set()
+        )  # an earlier incarnation of this worker is gone
         self.departed, self.lost_ranks = set(roster.gone) - own, set(roster.lost) - own
         self._coming = roster.coming
 
-    def _meet(self, came: control.Came) -> None:
+    def _meet(self, came: control.WorkerJoined) -> None:
         self._addresses[str(party.worker(came.rank))] = came.address
         self._hosts[str(party.worker(came.rank))] = came.host
-        self._lives[came.rank] = came.incarnation
+        self._incarnations[came.rank] = came.incarnation
         self.departed.discard(came.rank)
         self.lost_ranks.discard(came.rank)
         if self._early is not None:
             self._came_before.add(came.rank)
         self.node.came(came.rank)
         self.on_came(came.rank)
-        self.when_kept(lambda: self.tell(control.Aware(view=came.view)))
+        self.after_replicated(lambda: self.tell(control.Aware(view=came.view)))
 
     def room_for(
         self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]

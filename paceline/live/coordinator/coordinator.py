@@ -82,7 +82,7 @@ class Coordinator:
         longer. `min_workers`: with fewer left after a loss the run ends.
         `snapshots`: what servers that are lost are replaced from; without, a lost server ends the run.
         `absent`: workers, those of the highest ranks, that may come while training goes on.
-        `done`: leased samples that an earlier life of the run has behind it.
+        `done`: leased samples that an earlier incarnation of the run has behind it.
         """
         self.node = node
         self._transport, self._listener = transport, listener
@@ -90,36 +90,36 @@ class Coordinator:
         self._stop_rule, self._make_role, self._seed = stop_rule, make_role, seed
         self._lay_out, self._choose_mean = lay_out, choose_mean
         self._snapshots = snapshots
-        self._course, self._tally = RunState(), ProgressTotals()
-        self._roll = roll = RunRoster(workers, servers, evaluator, absent)
+        self._run_state, self._totals = RunState(), ProgressTotals()
+        self._roster = roster = RunRoster(workers, servers, evaluator, absent)
         self._longest = 0  # elements of the model
         self._answers: dict[Party, Any] = {}  # what each party said in this phase
         # Workers and servers, once training has started.
         patience = Patience(dead_s=dead_after_s, stuck_s=stuck_after_s, stuck_steps=STUCK_STEPS)
         self._members = Members[Party](patience)
-        others = [*roll.workers, *roll.evaluator]
-        self._recovery = Recovery(transport, node, listener, self._members, roll.servers, others, snapshots)
+        others = [*roster.workers, *roster.evaluator]
+        self._recovery = Recovery(transport, node, listener, self._members, roster.servers, others, snapshots)
         self._recovery.departed.update(absent)
         self._leasing = sample_leases.Leasing(self._tell, listener.recorded, node.now, done)
-        self._churn = self._make_churn(min_workers)
+        self._elasticity = self._make_elasticity(min_workers)
         self._evaluating = self._make_evaluating(dead_after_s)
-        self._rendezvous = Rendezvous(transport, roll.workers)
-        node.admission.expel = lambda rank, why: self._churn.put_out(party.worker(rank), why)
+        self._rendezvous = Rendezvous(transport, roster.workers)
+        node.admission.expel = lambda rank, why: self._elasticity.expel(party.worker(rank), why)
         node.admission.on_strike = self._refused
         self._leasing.on_false_claim = node.admission.strike
 
-    def _make_churn(self, min_workers: int) -> Elasticity:
+    def _make_elasticity(self, min_workers: int) -> Elasticity:
         return Elasticity(
             self._transport,
             self.node,
             self._listener,
-            course=self._course,
-            roll=self._roll,
-            tally=self._tally,
+            run_state=self._run_state,
+            roster=self._roster,
+            totals=self._totals,
             members=self._members,
             recovery=self._recovery,
             leasing=self._leasing,
-            quotas=Quotas(self._stop_rule, self._tally),
+            quotas=Quotas(self._stop_rule, self._totals),
             min_workers=min_workers,
             finish=self._finish,
         )
@@ -129,8 +129,8 @@ class Coordinator:
             self._transport,
             self.node,
             self._listener,
-            course=self._course,
-            roll=self._roll,
+            run_state=self._run_state,
+            roster=self._roster,
             recovery=self._recovery,
             dead_after_s=dead_after_s,
             welcome=self._welcome,
@@ -143,22 +143,22 @@ class Coordinator:
 
     @property
     def phase(self) -> RunPhase:
-        return self._course.phase
+        return self._run_state.phase
 
     @property
-    def barred(self) -> set[Party]:
+    def banned(self) -> set[Party]:
         """Workers that nobody starts again, or lets in."""
-        return self._roll.barred
+        return self._roster.banned
 
     @property
     def samples(self) -> int:
         """Trained by all workers together, as far as reported."""
-        return self._tally.samples
+        return self._totals.samples
 
     @property
     def stopping(self) -> bool:
         """Have the workers been told to stop, and not all left yet?"""
-        return bool(self._course.reason) and self.phase is RunPhase.TRAINING
+        return bool(self._run_state.reason) and self.phase is RunPhase.TRAINING
 
     @property
     def length(self) -> int:
@@ -168,7 +168,7 @@ class Coordinator:
     def missing(self) -> list[Party]:
         """Who has not answered in this phase, or not left yet."""
         if self.stopping:
-            return sorted(self._roll.training)
+            return sorted(self._roster.training)
         return [who for who in self._concerned() if who not in self._answers]
 
     def stop(self, reason: str) -> None:
@@ -201,19 +201,21 @@ class Coordinator:
             case control.Hello() as hello if self.phase is not RunPhase.GATHERING and src == party.EVALUATOR:
                 self._evaluating.hello(hello)
             case control.Hello() as hello if self.phase is not RunPhase.GATHERING:
-                self._churn.hello(src, hello)
-            case control.Ready() as ready if src in self._roll.coming:
-                self._churn.ready(src, ready)
+                self._elasticity.hello(src, hello)
+            case control.Ready() as ready if src in self._roster.coming:
+                self._elasticity.ready(src, ready)
             case control.Aware(view=view):
-                self._churn.carry_out(self._members.acknowledged(self.node.now(), src, view))
-            case control.Failed(cause=cause) if src in self._roll.coming or self._fails_alone(src):
+                self._elasticity.carry_out(self._members.acknowledged(self.node.now(), src, view))
+            case control.Failed(cause=cause) if src in self._roster.coming or self._fails_alone(src):
                 self.lost(src, cause)
             case control.Hello() as hello:
                 self._joined(src, hello)
             case control.Prepared() as prepared if self.phase in (RunPhase.TRAINING, RunPhase.FINISHING):
                 self._recovery.prepared(src, prepared)
                 if not self._recovery.under_way:
-                    self._leasing.servers_are_back({who.index: self.life_of(who) for who in self._roll.training})
+                    self._leasing.servers_are_back(
+                        {who.index: self.incarnation_of(who) for who in self._roster.training}
+                    )
             case control.Ready() | control.Prepared() | control.Saved() as answer:
                 self._answer(src, answer)
             case control.Progress() as progress:
@@ -227,15 +229,15 @@ class Coordinator:
             case control.Left(reason=reason, home=home):
                 self._left(src, reason, home=home)
             case control.Unfit(rank=rank, reason=reason):
-                self._churn.put_out(party.worker(rank), reason)
+                self._elasticity.expel(party.worker(rank), reason)
                 self._go_on()  # where the run ends, it is not waited for
             case control.Beat():
                 pass
             case control.Ask() as ask:
-                quota = self._churn.quotas.quota(src.index, ask, training=len(self._roll.training))
+                quota = self._elasticity.quotas.quota(src.index, ask, training=len(self._roster.training))
                 self._tell([src], control.Quota(samples=quota))
             case said if isinstance(said, sample_leases.MESSAGES):
-                self._leasing.heard(src, self.life_of(src), said)
+                self._leasing.heard(src, self.incarnation_of(src), said)
                 self._stop_at_epochs()
             case control.Failed(cause=cause, details=details):
                 self._listener.failed(src, cause, details)
@@ -247,7 +249,7 @@ class Coordinator:
 
         Of any other one the failure ends the run: mostly it is a bug in the user's script, which all have.
         """
-        refused = self.node.admission.strikes[src] or src in self._roll.barred
+        refused = self.node.admission.strikes[src] or src in self._roster.banned
         return bool(src.kind == "worker" and refused and self.survives(src))
 
     def _joined(self, src: Party, hello: control.Hello) -> None:
@@ -273,26 +275,26 @@ class Coordinator:
         why = str(why)
         if src == party.EVALUATOR and self.survives(src):
             if self.phase is RunPhase.FINISHING and src in self._answers:
-                self._roll.barred.add(src)  # it has saved the last model
+                self._roster.banned.add(src)  # it has saved the last model
             self._evaluating.lost(why)
             return
         if not self.survives(src):
             self._rendezvous.lost(src, why)
-        self._churn.lost(src, why)
+        self._elasticity.lost(src, why)
         if self.phase is RunPhase.FINISHING:
             self._go_on()
 
     def survives(self, who: Party) -> bool:
         """Does the run go on without `who`? Or has it already?"""
-        return self._evaluating.survives() if who == party.EVALUATOR else self._churn.survives(who)
+        return self._evaluating.survives() if who == party.EVALUATOR else self._elasticity.survives(who)
 
     def why_last(self, who: Party) -> str:
         """Why the run could otherwise go on without it, but ends; for the end of a line."""
-        return self._churn.why_last(who)
+        return self._elasticity.why_last(who)
 
-    def life_of(self, who: Party) -> int:
+    def incarnation_of(self, who: Party) -> int:
         """Its present incarnation, or its last."""
-        return self._evaluating.life if who == party.EVALUATOR else self._members.incarnation(who)
+        return self._evaluating.incarnation if who == party.EVALUATOR else self._members.incarnation(who)
 
     def ended(self, who: Party, why: str) -> None:
         """The process of `who` has ended; from any thread."""
@@ -306,13 +308,13 @@ class Coordinator:
         """Who has to answer before the next phase."""
         match self.phase:
             case RunPhase.GATHERING:
-                return [*self._roll.beginning, *self._roll.servers, *self._roll.evaluator]
+                return [*self._roster.beginning, *self._roster.servers, *self._roster.evaluator]
             case RunPhase.PLACING_SERVERS:
-                return [*self._roll.servers]
+                return [*self._roster.servers]
             case RunPhase.READYING | RunPhase.PLACING_WORKERS:
-                return self._roll.beginning
+                return self._roster.beginning
             case RunPhase.FINISHING:
-                return [who for who in self._roll.everybody() if who not in self._roll.lost]
+                return [who for who in self._roster.everybody() if who not in self._roster.lost]
             case _:
                 return []
 
@@ -329,41 +331,41 @@ class Coordinator:
     def _next(self, answers: dict[Party, Any]) -> None:
         match self.phase:
             case RunPhase.GATHERING:
-                self._course.phase = RunPhase.READYING
-                self._roll.hellos = answers
-                self._tell_all(self._roll.roster(self._recovery.view))
+                self._run_state.phase = RunPhase.READYING
+                self._roster.hellos = answers
+                self._tell_all(self._roster.roster(self._recovery.view))
             case RunPhase.READYING:
-                self._make_plan([answers[who] for who in self._roll.beginning])
-                self._course.phase = RunPhase.PLACING_SERVERS
-                self._tell(self._roll.servers, self._plan)
+                self._make_plan([answers[who] for who in self._roster.beginning])
+                self._run_state.phase = RunPhase.PLACING_SERVERS
+                self._tell(self._roster.servers, self._plan)
             case RunPhase.PLACING_SERVERS:
-                self._course.phase = RunPhase.PLACING_WORKERS
-                self._tell([*self._roll.workers, *self._roll.evaluator], self._plan)
+                self._run_state.phase = RunPhase.PLACING_WORKERS
+                self._tell([*self._roster.workers, *self._roster.evaluator], self._plan)
             case RunPhase.PLACING_WORKERS:
                 self._start()
             case RunPhase.FINISHING:
-                self._course.phase = RunPhase.OVER
+                self._run_state.phase = RunPhase.OVER
                 self._tell_all(control.Exit())
                 self._leasing.record()
-                self._listener.finished(self._course.reason, self._course.seconds)
+                self._listener.finished(self._run_state.reason, self._run_state.seconds)
             case _:
                 raise AssertionError(self.phase)
 
     def _make_plan(self, ready: list[control.Ready]) -> None:
-        kept, roll = self._snapshots, self._roll
-        replaced = kept is not None and not kept.refuses(ready[0], len(roll.servers))
+        kept, roster = self._snapshots, self._roster
+        replaced = kept is not None and not kept.refuses(ready[0], len(roster.servers))
         self._model, self._longest = ready[0], ready[0].length
         patience = self._members.patience
         self._members.patience = replace(patience, join_s=WAIT_SECONDS + moving_seconds(self._longest))
         self._plan = make_plan(
             ready,
-            [roll.hellos[who] for who in roll.beginning],
-            [roll.hellos[who] for who in roll.servers],
+            [roster.hellos[who] for who in roster.beginning],
+            [roster.hellos[who] for who in roster.servers],
             lay_out=self._lay_out,
             choose_mean=self._choose_mean,
             replaced=replaced,
             copied=replaced and kept is not None and kept.copies,
-            absent=len(roll.absent),
+            absent=len(roster.absent),
             samples=self._stop_rule.samples or 0,
             contribution=self._stop_rule.contribution,
             epoch_samples=self._stop_rule.epoch_samples,
@@ -371,10 +373,10 @@ class Coordinator:
         self.node.admission.planned(self._plan)
 
     def _start(self) -> None:
-        self._course.phase = RunPhase.TRAINING
+        self._run_state.phase = RunPhase.TRAINING
         place = RoleContext(
             me=0,
-            workers=tuple(range(len(self._roll.workers))),
+            workers=tuple(range(len(self._roster.workers))),
             w=None,
             update=no_update,
             seed=self._seed,
@@ -382,13 +384,13 @@ class Coordinator:
             note=self._listener.recorded,
         )
         self.node.place(self._make_role(self._plan, place))
-        for who in sorted(self._roll.absent):
+        for who in sorted(self._roster.absent):
             self.node.gone(who.index)
         self.node.start_clock()
-        self._churn.begin(self._plan, self._model)
+        self._elasticity.begin(self._plan, self._model)
         self._evaluating.begin()
         self._listener.started(self._plan)
-        self._tell([*self._roll.servers, *self._roll.beginning, *self._roll.evaluator], control.Go())
+        self._tell([*self._roster.servers, *self._roster.beginning, *self._roster.evaluator], control.Go())
         self._recovery.plan = self._plan
         if self._snapshots is not None and self._plan.replaced:
             self._snapshots.begin(self._plan)
@@ -401,11 +403,11 @@ class Coordinator:
             steps = progress.steps - progress.steps_before
             usual = progress.seconds_computing / max(1, steps)
             self._members.progressed(self.node.now(), src, steps, waits=not progress.seconds_at_batch, step_s=usual)
-        progress = self._tally.told(src.index, progress)
+        progress = self._totals.told(src.index, progress)
         self._listener.progressed(src.index, progress)
         if self.phase is RunPhase.TRAINING:
             total = control.Total(samples=self.samples, epochs=self._leasing.epochs)
-            self._tell([src, *self._roll.evaluator], total)
+            self._tell([src, *self._roster.evaluator], total)
             self._stop_at_epochs()
 
     def _stop_at_epochs(self) -> None:
@@ -415,7 +417,7 @@ class Coordinator:
             self._stop("epochs")
 
     def _judged(self, judged: control.Judged) -> None:
-        at = min(judged.at, self._course.seconds) if self._course.seconds else judged.at
+        at = min(judged.at, self._run_state.seconds) if self._run_state.seconds else judged.at
         accuracy, loss, samples = judged.accuracy, judged.loss, judged.samples
         self._listener.recorded(
             Evaluated(
@@ -431,8 +433,8 @@ class Coordinator:
     # ---- ending ------------------------------------------------------------------------------------------
     def _left(self, src: Party, reason: str, *, home: bool) -> None:
         """`home`: it wants to end at once."""
-        self._churn.left(src, reason, home=home)
-        if not self._roll.training:
+        self._elasticity.left(src, reason, home=home)
+        if not self._roster.training:
             self._stop(reason)
             self._finish()
 
@@ -441,17 +443,17 @@ class Coordinator:
         if self._recovery.under_way:  # the last model is not whole yet
             self._recovery.afterwards(self._finish)
             return
-        self._course.phase = RunPhase.FINISHING
+        self._run_state.phase = RunPhase.FINISHING
         self._tell_all(self._finish_order())
 
     def _finish_order(self) -> control.Finish:
-        assert self._course.holder is not None
-        return control.Finish(holder=self._course.holder.index, reason=self._course.reason)
+        assert self._run_state.holder is not None
+        return control.Finish(holder=self._run_state.holder.index, reason=self._run_state.reason)
 
     def _welcome(self, who: Party) -> None:
-        """Tells a later life of the evaluator what it has missed."""
-        roster = self._roll.roster(self._recovery.view, late=self._members)
-        go = control.Go(at=self.node.now(), samples=self._tally.samples)
+        """Tells a later incarnation of the evaluator what it has missed."""
+        roster = self._roster.roster(self._recovery.view, late=self._members)
+        go = control.Go(at=self.node.now(), samples=self._totals.samples)
         for message in (roster, self._plan, go):
             self._tell([who], message)
         if self.phase is RunPhase.FINISHING:
@@ -459,11 +461,11 @@ class Coordinator:
 
     def _stop(self, reason: str) -> None:
         """Workers are told once; what follows waits until the last of them has left."""
-        if self._course.reason or self.phase is not RunPhase.TRAINING:
+        if self._run_state.reason or self.phase is not RunPhase.TRAINING:
             return
-        self._course.reason, self._course.seconds = reason, self.node.now()
-        self._listener.recorded(Ended(at=self._course.seconds, reason=reason))
-        self._tell([*sorted(self._roll.training), *self._roll.coming], control.Stop(reason=reason))
+        self._run_state.reason, self._run_state.seconds = reason, self.node.now()
+        self._listener.recorded(Ended(at=self._run_state.seconds, reason=reason))
+        self._tell([*sorted(self._roster.training), *self._roster.coming], control.Stop(reason=reason))
 
     def _tell_all(self, message: Any) -> None:
-        self._tell(self._roll.everybody(), message)
+        self._tell(self._roster.everybody(), message)

@@ -42,9 +42,9 @@ class Elasticity:
         node: Node,
         listener: CoordinatorListener,
         *,
-        course: RunState,
-        roll: RunRoster,
-        tally: ProgressTotals,
+        run_state: RunState,
+        roster: RunRoster,
+        totals: ProgressTotals,
         members: Members[Party],
         recovery: Recovery,
         leasing: Leasing,
@@ -56,7 +56,7 @@ class Elasticity:
         self._finish = finish
         self._transport, self._node, self._listener = transport, node, listener
         self._tell = functools.partial(tell, transport)
-        self._course, self._roll, self._tally = course, roll, tally
+        self._run_state, self._roster, self._totals = run_state, roster, totals
         self._members, self._recovery = members, recovery
         self._leasing, self._min_workers = leasing, min_workers
         self.quotas = quotas
@@ -65,7 +65,7 @@ class Elasticity:
     def begin(self, plan: control.Plan, model: control.Ready) -> None:
         """Training starts with `plan`, and `model` is what a newcomer has to have."""
         self._plan, self._model = plan, model
-        for who in (*self._roll.beginning, *self._roll.servers):
+        for who in (*self._roster.beginning, *self._roster.servers):
             self._members.hello(0.0, who, 0)
         self._members.begin(0.0)
         self._look()
@@ -76,61 +76,61 @@ class Elasticity:
         It does without a worker while others train, and where a server can be replaced. Where workers carry means
         themselves, it ends. Once the workers are told to stop, one of them is enough: it has the last model.
         """
-        roll, course = self._roll, self._course
+        roster, run_state = self._roster, self._run_state
         if who.kind == "server":
-            return course.phase is RunPhase.TRAINING and self._recovery.can_replace(who)
-        if who in roll.lost:
+            return run_state.phase is RunPhase.TRAINING and self._recovery.can_replace(who)
+        if who in roster.lost:
             return True
-        if who.kind != "worker" or course.phase not in (RunPhase.TRAINING, RunPhase.FINISHING):
+        if who.kind != "worker" or run_state.phase not in (RunPhase.TRAINING, RunPhase.FINISHING):
             return False
-        if course.reason or who not in roll.training:
-            return bool(roll.training - {who}) or course.holder not in (None, who)
-        return len(roll.training) > self._min_workers and self._plan.mean == "servers"
+        if run_state.reason or who not in roster.training:
+            return bool(roster.training - {who}) or run_state.holder not in (None, who)
+        return len(roster.training) > self._min_workers and self._plan.mean == "servers"
 
     def why_last(self, who: Party) -> str:
         """Why the run could otherwise go on without it, but ends; for the end of a line."""
-        few = who in self._roll.training and 1 < self._min_workers >= len(self._roll.training)
+        few = who in self._roster.training and 1 < self._min_workers >= len(self._roster.training)
         why = f"--min-workers {self._min_workers} would not be left" if few else self._recovery.exhausted(who)
         return f"; {why}" if why else ""
 
     # ---- going -------------------------------------------------------------------------------------------
     def lost(self, who: Party, why: str) -> None:
-        if who in self._roll.lost and self._members.state(who) is MembershipState.LEFT:
+        if who in self._roster.lost and self._members.state(who) is MembershipState.LEFT:
             return  # it has gone home
-        if self.survives(who) and who not in self._roll.lost and self._members.state(who) is MembershipState.LEFT:
-            self._roll.lost.add(who)  # it trains no more: nobody has to hear of it
-            self._course.holder = None if self._course.holder == who else self._course.holder
+        if self.survives(who) and who not in self._roster.lost and self._members.state(who) is MembershipState.LEFT:
+            self._roster.lost.add(who)  # it trains no more: nobody has to hear of it
+            self._run_state.holder = None if self._run_state.holder == who else self._run_state.holder
             told = {"event": "lost", "reason": f"{why}; it had trained to its end"}
             self._listener.recorded(Membership(at=self._node.now(), party=str(who), **told))
         elif self.survives(who):
             self.carry_out(self._members.lost(self._node.now(), who, self._members.incarnation(who), why))
-        elif self._course.phase is not RunPhase.OVER and who not in self._roll.lost:
+        elif self._run_state.phase is not RunPhase.OVER and who not in self._roster.lost:
             self._listener.failed(who, f"lost {who}: {why}{self.why_last(who)}", "")
 
-    def put_out(self, who: Party, why: str) -> None:
+    def expel(self, who: Party, why: str) -> None:
         """For good. One whom the run could not do without stays: the servers go on refusing what it sends."""
-        if who not in self._roll.lost and self.survives(who):
-            self._roll.barred.add(who)
+        if who not in self._roster.lost and self.survives(who):
+            self._roster.banned.add(who)
             self.lost(who, f"{why}; it is not started again")
 
     def left(self, who: Party, reason: str, *, home: bool) -> None:
         """It trains no more. `home`: it wants to end at once, so that from then on nobody can ask it for anything."""
-        home = home and self.survives(who) and not self._course.reason
-        self._roll.training.discard(who)
+        home = home and self.survives(who) and not self._run_state.reason
+        self._roster.training.discard(who)
         if not home:
-            self._course.holder = who
+            self._run_state.holder = who
         if home:
-            self._roll.barred.add(who)
-            self._roll.lost.add(who)
-            reason += f"; {self._roll.count('continue')}"
+            self._roster.banned.add(who)
+            self._roster.lost.add(who)
+            reason += f"; {self._roster.count('continue')}"
         now = self._node.now()
         self._listener.recorded(Membership(at=now, party=str(who), event="drained" if home else "left", reason=reason))
         self._recovery.departed.add(who.index)
         self._members.left(now, who)
         self.quotas.gone(who.index)
-        if self._course.phase is RunPhase.TRAINING and not self._course.reason:
-            life = self._members.incarnation(who) if home else 0
-            self._tell(self._roll.present(), control.Gone(rank=who.index, lost=home, incarnation=life))
+        if self._run_state.phase is RunPhase.TRAINING and not self._run_state.reason:
+            incarnation = self._members.incarnation(who) if home else 0
+            self._tell(self._roster.present(), control.Gone(rank=who.index, lost=home, incarnation=incarnation))
             self._node.gone(who.index)
             self._leasing.gone(who.index, self._members.incarnation(who))
         if home:
@@ -138,7 +138,7 @@ class Elasticity:
 
     def _look(self) -> None:
         """A few times a second while training goes on: has anybody fallen silent?"""
-        if self._course.phase is RunPhase.TRAINING:
+        if self._run_state.phase is RunPhase.TRAINING:
             slow = {who for who in self._members.half_stuck(self._node.now()) if who.kind == "worker"}
             self._tell(sorted(slow - self._asked), control.Explain())
             self._asked = slow
@@ -149,7 +149,7 @@ class Elasticity:
         for decision in decisions:
             match decision:
                 case Evict(who=who) if who.kind == "server" and self.survives(who):
-                    self._send_home("a server was lost while it came")
+                    self._abort_joins("a server was lost while it came")
                     self._recovery.lost(who, decision.incarnation, decision.reason)
                 case Evict(who=who) if self.survives(who):
                     self._evict(decision)
@@ -165,57 +165,57 @@ class Elasticity:
     def _evict(self, decision: Evict[Party]) -> None:
         who, why = decision.who, decision.reason
         why += "; its log says where it hangs" if who in self._asked else ""
-        self._roll.lost.add(who)
-        self._roll.training.discard(who)
+        self._roster.lost.add(who)
+        self._roster.training.discard(who)
         self._recovery.departed.add(who.index)
         self.quotas.gone(who.index)
-        newcomer = self._roll.coming.pop(who, None) is not None
-        if not (newcomer and self._course.reason):  # one that came too late to be told anything but that
+        newcomer = self._roster.coming.pop(who, None) is not None
+        if not (newcomer and self._run_state.reason):  # one that came too late to be told anything but that
             before = " before it was back" if newcomer else ""
-            reason = f"{why}{before}; {self._roll.count('continue')}"
+            reason = f"{why}{before}; {self._roster.count('continue')}"
             self._listener.recorded(Membership(at=self._node.now(), party=str(who), event="lost", reason=reason))
         self._node.lost(who, why)
         if decision.known:
             gone = control.Gone(rank=who.index, lost=True, incarnation=decision.incarnation)
-            self._tell(self._roll.present(), gone)
+            self._tell(self._roster.present(), gone)
             self._node.gone(who.index)
             self._leasing.gone(who.index, decision.incarnation)
         self._transport.drop(who, decision.incarnation, why)
-        if self._course.reason and not self._roll.training and self._course.holder is not None:
+        if self._run_state.reason and not self._roster.training and self._run_state.holder is not None:
             self._finish()
 
     # ---- coming ------------------------------------------------------------------------------------------
     def hello(self, who: Party, hello: control.Hello) -> None:
         """After everybody was there. Raises ProtocolError for one that nobody has lost."""
-        if who in self._roll.lost:
+        if who in self._roster.lost:
             self._comes(who, hello)
         elif who.kind == "server" and self._members.state(who) is MembershipState.LOST:
             self._listener.joined(who, hello)
-            self._roll.hellos[who] = hello
-            self._recovery.hello(who, hello.incarnation, self._roll.roster(self._recovery.view))
+            self._roster.hellos[who] = hello
+            self._recovery.hello(who, hello.incarnation, self._roster.roster(self._recovery.view))
         else:
-            raise ProtocolError(f"{who} says hello while the run is {self._course.phase.value}")
+            raise ProtocolError(f"{who} says hello while the run is {self._run_state.phase.value}")
 
     def _comes(self, who: Party, hello: control.Hello) -> None:
-        """A later life of a lost worker. It learns where everybody is, and says when it is ready."""
+        """A later incarnation of a lost worker. It learns where everybody is, and says when it is ready."""
         if self._recovery.under_way:
             self._recovery.afterwards(lambda: self._comes(who, hello))
             return
-        if self._course.phase is not RunPhase.TRAINING or self._course.reason or who in self._roll.barred:
-            self._tell([who], control.Stop(reason=self._course.reason or "it was put out of the run"))
+        if self._run_state.phase is not RunPhase.TRAINING or self._run_state.reason or who in self._roster.banned:
+            self._tell([who], control.Stop(reason=self._run_state.reason or "it was put out of the run"))
             return
         self.carry_out(self._members.hello(self._node.now(), who, hello.incarnation))
         if self._members.state(who) is not MembershipState.JOINING:
             return
-        self._roll.coming[who] = hello
+        self._roster.coming[who] = hello
         self._listener.joined(who, hello)
-        self._tell([who], self._roll.roster(self._recovery.view, late=self._members))
+        self._tell([who], self._roster.roster(self._recovery.view, late=self._members))
 
     def ready(self, who: Party, ready: control.Ready) -> None:
         """Of one that comes."""
         if self._recovery.under_way:
             self._recovery.afterwards(lambda: self.ready(who, ready))
-        elif who not in self._roll.coming or self._course.reason:
+        elif who not in self._roster.coming or self._run_state.reason:
             pass  # it is lost again, or too late
         elif other := other_model(who.index, ready, self._model):
             self.lost(who, other)
@@ -223,31 +223,33 @@ class Elasticity:
             self.carry_out(self._members.ready(self._node.now(), who))
 
     def _announce(self, who: Party, incarnation: int, view: int) -> None:
-        hello = self._roll.hellos[who] = self._roll.coming[who]
-        came = control.Came(rank=who.index, incarnation=incarnation, view=view, address=hello.address, host=hello.host)
+        hello = self._roster.hellos[who] = self._roster.coming[who]
+        came = control.WorkerJoined(
+            rank=who.index, incarnation=incarnation, view=view, address=hello.address, host=hello.host
+        )
         self._recovery.came_back(who.index)
-        self._tell([other for other in self._roll.present() if other != who], came)
+        self._tell([other for other in self._roster.present() if other != who], came)
         self._node.came(who.index)
 
     def _enter(self, who: Party) -> None:
         """Everybody reckons with it, so it may begin; unless it was sent home, or told that the run ends."""
-        if self._course.reason or who not in self._roll.coming:
+        if self._run_state.reason or who not in self._roster.coming:
             return
-        hello = self._roll.coming.pop(who)
-        self._roll.lost.discard(who)
-        self._roll.training.add(who)
+        hello = self._roster.coming.pop(who)
+        self._roster.lost.discard(who)
+        self._roster.training.add(who)
         now = self._node.now()
-        former = self._tally.new_life(who.index)
-        life = "it is new" if who in self._roll.absent else f"life {self._members.incarnation(who) + 1}"
-        self._roll.absent.discard(who)
-        told = {"event": "returned", "reason": f"{life}; {self._roll.count('train')}"}
+        former = self._totals.new_incarnation(who.index)
+        incarnation = "it is new" if who in self._roster.absent else f"incarnation {self._members.incarnation(who) + 1}"
+        self._roster.absent.discard(who)
+        told = {"event": "returned", "reason": f"{incarnation}; {self._roster.count('train')}"}
         self._listener.recorded(Membership(at=now, party=str(who), device=hello.device, host=hello.host, **told))
         self._tell([who], self._plan)
-        self._tell([who], control.Go(at=now, samples=self._tally.samples, steps=former.steps))
+        self._tell([who], control.Go(at=now, samples=self._totals.samples, steps=former.steps))
 
-    def _send_home(self, why: str) -> None:
+    def _abort_joins(self, why: str) -> None:
         """All newcomers, since nobody connects them to the server that comes: they may try again."""
         now = self._node.now()
-        for who in list(self._roll.coming):
+        for who in list(self._roster.coming):
             decisions = self._members.lost(now, who, self._members.incarnation(who), why)
             self.carry_out(decision for decision in decisions if not isinstance(decision, Enter))

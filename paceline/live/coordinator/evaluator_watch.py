@@ -1,6 +1,6 @@
-"""The evaluator, as the coordinator sees it: nobody waits for it while training goes on, and it may have several lives.
+"""The evaluator, as the coordinator sees it: nobody waits for it while training goes on, and it may have several incarnations.
 
-lost        by its connection, its process or silence: training goes on; the conductor starts the next life
+lost        by its connection, its process or silence: training goes on; the supervisor starts the next incarnation
 coming      Hello -> Roster, Plan, Go, and Finish where nobody trains any more
 over        it has said Saved, and is not started again
 """
@@ -34,26 +34,26 @@ class EvaluatorLives:
         node: Node,
         listener: CoordinatorListener,
         *,
-        course: RunState,
-        roll: RunRoster,
+        run_state: RunState,
+        roster: RunRoster,
         recovery: Recovery,
         dead_after_s: float,
         welcome: Callable[[Party], None],
     ) -> None:
-        """`welcome` sends a later life what it has missed. `dead_after_s`: silence that counts as its death."""
+        """`welcome` sends a later incarnation what it has missed. `dead_after_s`: silence that counts as its death."""
         self._transport, self._node, self._listener = transport, node, listener
         self._tell = functools.partial(tell, transport)
-        self._course, self._roll, self._recovery, self._welcome = course, roll, recovery, welcome
+        self._run_state, self._roster, self._recovery, self._welcome = run_state, roster, recovery, welcome
         self._members = Members[Party](Patience(dead_s=dead_after_s))
 
     @property
-    def life(self) -> int:
+    def incarnation(self) -> int:
         """Which one is the present or the last."""
         return self._members.incarnation(EVALUATOR)
 
     def begin(self) -> None:
         """Training starts."""
-        if self._roll.evaluator:
+        if self._roster.evaluator:
             self._members.hello(0.0, EVALUATOR, 0)
             self._members.begin(0.0)
             self._look()
@@ -64,11 +64,11 @@ class EvaluatorLives:
 
     def survives(self) -> bool:
         """Does the run go on if the evaluator is lost now?"""
-        return self._course.phase in (RunPhase.TRAINING, RunPhase.FINISHING)
+        return self._run_state.phase in (RunPhase.TRAINING, RunPhase.FINISHING)
 
     def lost(self, why: str) -> None:
-        """Its present life is over; of one that is lost already nobody hears again."""
-        self._evict(self._members.lost(self._node.now(), EVALUATOR, self.life, why))
+        """Its present incarnation is over; of one that is lost already nobody hears again."""
+        self._evict(self._members.lost(self._node.now(), EVALUATOR, self.incarnation, why))
 
     def _look(self) -> None:
         """A few times a second until the run is over."""
@@ -80,14 +80,14 @@ class EvaluatorLives:
         for decision in decisions:
             if isinstance(decision, Evict):
                 why = decision.reason
-                reason = f"{why}; training goes on" if self._course.phase is RunPhase.TRAINING else why
+                reason = f"{why}; training goes on" if self._run_state.phase is RunPhase.TRAINING else why
                 record = Membership(at=self._node.now(), party=str(EVALUATOR), event="lost", reason=reason)
                 self._listener.recorded(record)
                 self._node.lost(EVALUATOR, why)
                 self._transport.drop(EVALUATOR, decision.incarnation, why)
 
     def hello(self, hello: control.Hello) -> None:
-        """A later life. Servers that are being replaced come first."""
+        """A later incarnation. Servers that are being replaced come first."""
         if self._recovery.under_way:
             self._recovery.afterwards(lambda: self.hello(hello))
             return
@@ -99,8 +99,8 @@ class EvaluatorLives:
         if self._members.state(EVALUATOR) is not MembershipState.JOINING:
             return
         self._members.ready(now, EVALUATOR)
-        self._roll.hellos[EVALUATOR] = hello
+        self._roster.hellos[EVALUATOR] = hello
         self._listener.joined(EVALUATOR, hello)
-        told = {"event": "returned", "host": hello.host, "reason": f"life {hello.incarnation + 1}"}
+        told = {"event": "returned", "host": hello.host, "reason": f"incarnation {hello.incarnation + 1}"}
         self._listener.recorded(Membership(at=now, party=str(EVALUATOR), **told))
         self._welcome(EVALUATOR)

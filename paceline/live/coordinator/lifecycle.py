@@ -48,7 +48,7 @@ class RunState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRule:
-    """Whichever comes first; None is never. `samples` counts over all workers; `behind`: those of earlier lives.
+    """Whichever comes first; None is never. `samples` counts over all workers; `behind`: those of earlier incarnations.
 
     contribution: samples of one contribution at most; epoch_samples: of the data set. 0 where nobody knows.
     """

@@ -6,11 +6,11 @@ from paceline.live.protocol import control_messages as control
 
 
 class ProgressTotals:
-    """By rank, all lives of a worker together."""
+    """By rank, all incarnations of a worker together."""
 
     def __init__(self) -> None:
         self._progress: dict[int, control.Progress] = {}
-        self._former: dict[int, control.Progress] = {}  # without the present life, where it is not the first
+        self._former: dict[int, control.Progress] = {}  # without the present incarnation, where it is not the first
 
     @property
     def samples(self) -> int:
@@ -23,13 +23,13 @@ class ProgressTotals:
         return progress.samples - progress.samples_before
 
     def told(self, rank: int, progress: control.Progress) -> control.Progress:
-        """`progress` is that of its present life; returns that of all."""
+        """`progress` is that of its present incarnation; returns that of all."""
         if rank in self._former:
             progress = self._former[rank] + progress
         self._progress[rank] = progress
         return progress
 
-    def new_life(self, rank: int) -> control.Progress:
-        """What it has done before the life that begins now."""
+    def new_incarnation(self, rank: int) -> control.Progress:
+        """What it has done before the incarnation that begins now."""
         former = self._former[rank] = self._progress.get(rank, control.NOTHING)
         return former

@@ -122,7 +122,7 @@ class ReplayableCoordinator:
         try:
             self.coordinator.deliver(src, envelope)
         except ProtocolError as error:
-            self.say("drop", str(src), self.coordinator.life_of(src), str(error))
+            self.say("drop", str(src), self.coordinator.incarnation_of(src), str(error))
 
     def _answer(self, question: str, who: str) -> Any:
         match question:
@@ -141,10 +141,10 @@ class ReplayableCoordinator:
     def _tell_facts(self) -> None:
         """What others may want to look at, whenever it has changed: before whatever else is said."""
         of = self.coordinator
-        facts = (of.phase.name, of.stopping, len(of.barred), of.length)
+        facts = (of.phase.name, of.stopping, len(of.banned), of.length)
         if facts != self._told:
             self._told = facts
-            self.said.append(["facts", of.phase.name, of.stopping, sorted(map(str, of.barred)), of.length])
+            self.said.append(["facts", of.phase.name, of.stopping, sorted(map(str, of.banned)), of.length])
 
     def joined(self, who: Party, hello: control.Hello) -> None:
         self.say("joined", str(who), alone(hello))
@@ -159,7 +159,7 @@ class ReplayableCoordinator:
         if self._muted:
             return
         if isinstance(record, Membership):
-            self.say("life", record.party, self.coordinator.life_of(Party.parse(record.party)))
+            self.say("incarnation", record.party, self.coordinator.incarnation_of(Party.parse(record.party)))
         self.say("recorded", to_dict(record))
 
     def failed(self, who: Party, cause: str, details: str) -> None:

@@ -23,7 +23,7 @@ class RunRoster:
         self.training = set(self.beginning)
         self.coming: dict[Party, control.Hello] = {}  # newcomers that do not train yet
         self.lost = set(self.absent)
-        self.barred: set[Party] = set()  # those of them that nobody starts again, or lets in
+        self.banned: set[Party] = set()  # those of them that nobody starts again, or lets in
         self.hellos: dict[Party, control.Hello] = {}  # what those said that have been there
 
     def everybody(self) -> list[Party]:
@@ -38,7 +38,7 @@ class RunRoster:
         return f"{len(self.training)} of {len(self.workers)} {what}"
 
     def roster(self, view: int, late: Members[Party] | None = None) -> control.Roster:
-        """`late`: who is here by now, and in which life, for one that comes late; the announced are here.
+        """`late`: who is here by now, and in which incarnation, for one that comes late; the announced are here.
 
         Nobody has to call the lost: where a whole host is, each call would take its time.
         """
@@ -47,7 +47,7 @@ class RunRoster:
         return control.Roster(
             addresses={str(who): hello.address for who, hello in hellos.items()},
             hosts={str(who): hello.host for who, hello in hellos.items()},
-            lives=tuple(late.incarnation(who) for who in self.workers) if late else (),
+            incarnations=tuple(late.incarnation(who) for who in self.workers) if late else (),
             gone=tuple(sorted(who.index for who in away)),
             lost=tuple(sorted(who.index for who in away & self.lost)),
             coming=tuple(sorted(who.index for who in away & self.coming.keys())),

@@ -30,7 +30,7 @@ class Leasing:
     """Nothing happens before the first Want."""
 
     def __init__(self, tell: Tell, recorded: Callable[[Leased], None], now: Callable[[], float], done: Data) -> None:
-        """`done`: by an earlier life of the run."""
+        """`done`: by an earlier incarnation of the run."""
         self._tell, self._recorded, self._now, self._done = tell, recorded, now, done
         self._leases: Leases | None = None
         self.on_false_claim: Callable[[Party, str], None] = lambda who, why: None
@@ -44,32 +44,32 @@ class Leasing:
         """Are so many done? Nobody knows where nothing is leased."""
         return self._leases is not None and self._leases.reached(samples)
 
-    def heard(self, src: Party, life: int, said: Any) -> None:
+    def heard(self, src: Party, incarnation: int, said: Any) -> None:
         """Raises ProtocolError for what cannot be."""
         try:
             if isinstance(said, control.Want):
-                self._want(src, life, said)
+                self._want(src, incarnation, said)
             elif self._leases is not None:
                 before = self.epochs
-                self._learn(self._leases, src, life, said)
+                self._learn(self._leases, src, incarnation, said)
                 if self.epochs > before:
                     self.record()
         except ValueError as error:
             raise ProtocolError(f"{src}: {error}") from None
 
-    def _want(self, src: Party, life: int, want: control.Want) -> None:
+    def _want(self, src: Party, incarnation: int, want: control.Want) -> None:
         if self._leases is None:
             self._leases = Leases(want.samples, want.size, self._done)
         if (want.samples, want.size) != (self._leases.samples, self._leases.size):
             of = f"{self._leases.samples} samples by {self._leases.size}"
             raise ProtocolError(f"{src} wants leases of {want.samples} samples by {want.size}, others of {of}")
-        epoch, start, stop = self._leases.take(src.index, life)
+        epoch, start, stop = self._leases.take(src.index, incarnation)
         self._tell([src], control.Lease(epoch=epoch, start=start, stop=stop))
 
-    def _learn(self, leases: Leases, src: Party, life: int, said: Any) -> None:
+    def _learn(self, leases: Leases, src: Party, incarnation: int, said: Any) -> None:
         match said:
             case control.Past(handed=handed):
-                leases.past(src.index, life, handed)
+                leases.past(src.index, incarnation, handed)
             case control.Settled(contributions=contributions) if src == FIRST:
                 for rank, fate, data in contributions:
                     self._settle(leases, rank, fate, data)
@@ -88,16 +88,16 @@ class Leasing:
             self.on_false_claim(worker(rank), str(error))
 
     # ---- who comes and goes ------------------------------------------------------------------------------
-    def gone(self, rank: int, life: int) -> None:
-        """Everybody was told that this life is over."""
-        if self._leases is not None and self._leases.leave(rank, life):
-            self._tell([FIRST], control.Fence(rank=rank, incarnation=life))
+    def gone(self, rank: int, incarnation: int) -> None:
+        """Everybody was told that this incarnation is over."""
+        if self._leases is not None and self._leases.leave(rank, incarnation):
+            self._tell([FIRST], control.Fence(rank=rank, incarnation=incarnation))
 
     def servers_are_back(self, living: dict[int, int]) -> None:
-        """Whoever was asked may have been lost with the answer. `living`: the life of each worker that trains."""
-        for rank, life in list(self._leases.unsettled()) if self._leases else ():
-            if living.get(rank) != life:
-                self._tell([FIRST], control.Fence(rank=rank, incarnation=life))
+        """Whoever was asked may have been lost with the answer. `living`: the incarnation of each worker that trains."""
+        for rank, incarnation in list(self._leases.unsettled()) if self._leases else ():
+            if living.get(rank) != incarnation:
+                self._tell([FIRST], control.Fence(rank=rank, incarnation=incarnation))
 
     def record(self) -> None:
         """What it comes to, for the trace."""

@@ -12,9 +12,9 @@ from paceline.live.protocol import control_messages as control
 class Quotas:
     """What a worker has trained is what it told; what a lost one had not told any more is trained by others."""
 
-    def __init__(self, stop_rule: StopRule, tally: ProgressTotals) -> None:
+    def __init__(self, stop_rule: StopRule, totals: ProgressTotals) -> None:
         self._budget = None if stop_rule.samples is None else Budget(stop_rule.samples - stop_rule.behind)
-        self._tally = tally
+        self._totals = totals
 
     def quota(self, rank: int, ask: control.Ask, *, training: int) -> int:
         """For worker `rank`, where so many are training. Raises ProtocolError for what nobody can ask for."""
@@ -25,4 +25,4 @@ class Quotas:
     def gone(self, rank: int) -> None:
         """This life of worker `rank` is over."""
         if self._budget is not None:
-            self._budget.settle(rank, self._tally.of(rank))
+            self._budget.settle(rank, self._totals.of(rank))

@@ -29,9 +29,9 @@ from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Transport, tell
 
 PATIENCE_SECONDS = 60.0
-LIVES_MAX = 4  # of one server, each of them short
+INCARNATIONS_MAX = 4  # of one server, each of them short
 SHORT_SECONDS = 5.0
-"""A life that lasted longer says that whatever ended it may be over: one counts anew after it."""
+"""An incarnation that lasted longer says that whatever ended it may be over: one counts anew after it."""
 
 
 class Snapshots(Protocol):
@@ -79,14 +79,14 @@ class Recovery:
         self._tell = functools.partial(tell, transport)
         self._transport, self._node, self._listener = transport, node, listener
         self._members, self._servers, self._snapshots = members, servers, snapshots
-        self._lives = dict.fromkeys(servers, 1)  # each server's short ones in a row, with the present one
+        self._incarnations = dict.fromkeys(servers, 1)  # each server's short ones in a row, with the present one
         self._began = dict.fromkeys(servers, 0.0)  # when that one began to train; none has while it is lost
         self._replacing = Replacing(len(servers))
         self._prepared: dict[Party, control.Prepared] = {}
         self._versions: dict[int, int] = {}  # that each server has told of
         self._afterwards: list[Callable[[], None]] = []
         self.departed: set[int] = set()  # workers
-        self._returned: set[int] = set()  # workers that are in a later life
+        self._returned: set[int] = set()  # workers that are in a later incarnation
         self.plan: control.Plan | None = None
 
     @property
@@ -103,21 +103,21 @@ class Recovery:
 
     def can_replace(self, who: Party) -> bool:
         """Or has that begun?"""
-        if who not in self._lives or self._snapshots is None or self.plan is None or not self.plan.replaced:
+        if who not in self._incarnations or self._snapshots is None or self.plan is None or not self.plan.replaced:
             return False
         if who.index in self._replacing.away and self._members.state(who) is MembershipState.LOST:
             return True
         return not self.exhausted(who) and (self.plan.copied or self._snapshots.available)
 
     def exhausted(self, who: Party) -> str:
-        """Why that server has had its last life; nothing while it has not."""
-        if self._lives.get(who, 0) < LIVES_MAX or self._short_lives(who) < LIVES_MAX:
+        """Why that server has had its last incarnation; nothing while it has not."""
+        if self._incarnations.get(who, 0) < INCARNATIONS_MAX or self._short_incarnations(who) < INCARNATIONS_MAX:
             return ""
-        return f"it has died {LIVES_MAX} times in a row within {SHORT_SECONDS:g} s"
+        return f"it has died {INCARNATIONS_MAX} times in a row within {SHORT_SECONDS:g} s"
 
-    def _short_lives(self, who: Party) -> int:
+    def _short_incarnations(self, who: Party) -> int:
         """In a row, if the present one ended now; 1 where that was a long one."""
-        return self._lives[who] if self._node.now() - self._began[who] < SHORT_SECONDS else 1
+        return self._incarnations[who] if self._node.now() - self._began[who] < SHORT_SECONDS else 1
 
     # ---- going -------------------------------------------------------------------------------------------
     def lost(self, who: Party, incarnation: int, why: str) -> None:
@@ -127,7 +127,7 @@ class Recovery:
             return
         assert self._snapshots is not None
         self._snapshots.hold()
-        self._lives[who], self._began[who] = self._short_lives(who) + 1, math.inf
+        self._incarnations[who], self._began[who] = self._short_incarnations(who) + 1, math.inf
         self._listener.recorded(Membership(at=self._node.now(), party=str(who), event="lost", reason=why))
         self._node.lost(who, why)
         self._node.go_back(self._node.view, undone=False)  # what was being kept for a later snapshot is no more
@@ -173,7 +173,7 @@ class Recovery:
             self._listener.failed(who, f"waited {self._patience_s:.0f} s for {who} to be back in its place", "")
 
     def came_back(self, rank: int) -> None:
-        """Everybody hears of another life of that worker."""
+        """Everybody hears of another incarnation of that worker."""
         self.departed.discard(rank)
         self._returned.add(rank)
 
@@ -183,7 +183,7 @@ class Recovery:
 
     # ---- coming ------------------------------------------------------------------------------------------
     def hello(self, who: Party, incarnation: int, roster: control.Roster) -> None:
-        """A new life of a server that was lost; lives between them may have ended before they could say hello."""
+        """A new incarnation of a server that was lost; lives between them may have ended before they could say hello."""
         self._members.hello(self._node.now(), who, max(incarnation, self._members.incarnation(who) + 1))
         for message in (roster, self.plan, self._order(who)):
             self._tell([who], message)

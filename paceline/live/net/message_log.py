@@ -35,7 +35,7 @@ def told(transport: Transport, verbose: int, path: Path | None = None) -> Transp
     if verbose < CONNECTIONS:
         return transport
     _listen(path)
-    return cast(Transport, _Told(transport, messages=verbose >= MESSAGES))
+    return cast(Transport, LoggingTransport(transport, messages=verbose >= MESSAGES))
 
 
 def _listen(path: Path | None) -> None:
@@ -47,7 +47,7 @@ def _listen(path: Path | None) -> None:
         log.addHandler(handler)
 
 
-class _Told:
+class LoggingTransport:
     """A transport with a voice; what is not here is the transport's own."""
 
     def __init__(self, transport: Transport, *, messages: bool) -> None:
@@ -58,7 +58,7 @@ class _Told:
         return getattr(self._transport, name)
 
     def open(self, handler: Handler) -> None:
-        self._transport.open(cast(Handler, _Heard(handler, self.me, self._messages)))
+        self._transport.open(cast(Handler, LoggingHandler(handler, self.me, self._messages)))
         self._tell("open", address=self._transport.address)
 
     def connect(self, party: Party, address: str, incarnation: int = 0) -> None:
@@ -83,7 +83,7 @@ class _Told:
         log.info("%s %s %s", self.me, event, " ".join(f"{key}={_text(value)}" for key, value in facts.items()))
 
 
-class _Heard:
+class LoggingHandler:
     """A handler that tells of what it is given."""
 
     def __init__(self, handler: Handler, me: Party, messages: bool) -> None:

@@ -102,9 +102,11 @@ class TcpTransport:
         self._tls_listener = self._under(tls) if tls else None
         plain = [None if tls else self._listener, self._local]
         self._plain_listeners = [listener for listener in plain if listener]
-        self._early: dict[Party, list[tuple[Connection, int]]] = {}  # lanes before their connection, and of which life
+        self._early: dict[
+            Party, list[tuple[Connection, int]]
+        ] = {}  # lanes before their connection, and of which incarnation
         self._gone = [0, 0, 0, 0]  # traffic of connections that are closed, and handshakes of lanes
-        self._lives: dict[Party, int] = {}  # of those that were ever connected
+        self._incarnations: dict[Party, int] = {}  # of those that were ever connected
         self._burnt: dict[Party, int] = {}  # lives up to this one are over
         self._handler: Handler | None = None
 
@@ -153,7 +155,7 @@ class TcpTransport:
             sock.close()
             raise PeerLost(f"{party} takes no part any more")
         connection = self._wrap(sock, party)
-        self._connections[party], self._lives[party] = connection, incarnation
+        self._connections[party], self._incarnations[party] = connection, incarnation
         connection.begin()
         if sock.family != socket.AF_UNIX:
             self._add_lanes(connection, party, address, sock)
@@ -272,30 +274,32 @@ class TcpTransport:
     def _greeted(self, connection: Connection, party: Party, greeting: Greeting) -> None:
         """`party` calls, and has proved it."""
         if greeting.incarnation <= self._burnt.get(party, -1):
-            raise ProtocolError(f"life {greeting.incarnation} of {party} is over")
+            raise ProtocolError(f"incarnation {greeting.incarnation} of {party} is over")
         if greeting.lane:
             self._early.setdefault(party, []).append((connection, greeting.incarnation))
         else:
             self._make_way(party, greeting.incarnation)
             self._strangers.pop(connection, None)
             self._admit(connection, party)
-            self._connections[party], self._lives[party] = connection, greeting.incarnation
+            self._connections[party], self._incarnations[party] = connection, greeting.incarnation
         if party in self._connections:
             self._adopt(party)
 
     def _make_way(self, party: Party, incarnation: int) -> None:
-        """An earlier life of `party`, whose end has not been heard of yet, ends here."""
-        if party in self._connections and incarnation <= self._lives[party]:
+        """An earlier incarnation of `party`, whose end has not been heard of yet, ends here."""
+        if party in self._connections and incarnation <= self._incarnations[party]:
             raise ProtocolError(f"{party} is connected already")
         self.drop(party, incarnation - 1, "it came back")
 
     def _adopt(self, party: Party) -> None:
-        """The streams that this life of `party` opened before its connection, or just now, become its lanes."""
+        """The streams that this incarnation of `party` opened before its connection, or just now, become its lanes."""
         for stream, incarnation in self._early.pop(party, ()):
             if stream not in self._strangers:  # it has lost patience, or was closed
                 continue
-            if incarnation != self._lives[party]:
-                stream.close(f"a stream of life {incarnation} of {party}, of which life {self._lives[party]} is here")
+            if incarnation != self._incarnations[party]:
+                stream.close(
+                    f"a stream of incarnation {incarnation} of {party}, of which incarnation {self._incarnations[party]} is here"
+                )
                 continue
             del self._strangers[stream]
             self._gone[0] += stream.bytes_sent
@@ -316,7 +320,7 @@ class TcpTransport:
     def drop(self, party: Party, incarnation: int, why: str) -> None:
         self._burnt[party] = max(incarnation, self._burnt.get(party, -1))
         connection = self._connections.get(party)
-        if connection and self._lives[party] <= incarnation:
+        if connection and self._incarnations[party] <= incarnation:
             connection.close(why)
 
     def way_to(self, party: Party) -> str:

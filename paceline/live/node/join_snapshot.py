@@ -18,10 +18,10 @@ def picture(role: Role | None, memory: Memory) -> PublishedState:
     return PublishedState(v=v, facts="" if role is None else json.dumps({"vector": name, "shown": shown}))
 
 
-def shown_in(exhibit: PublishedState) -> dict[str, Any] | None:
+def published_by(read_published: PublishedState) -> dict[str, Any] | None:
     """What was shown; None where there was no role yet."""
-    if not exhibit.facts:
+    if not read_published.facts:
         return None
-    facts = json.loads(exhibit.facts)
+    facts = json.loads(read_published.facts)
     shown: dict[str, Any] = facts["shown"]
-    return {**shown, facts["vector"]: exhibit.v} if facts["vector"] else shown
+    return {**shown, facts["vector"]: read_published.v} if facts["vector"] else shown

@@ -60,7 +60,7 @@ class MessageChecks:
         self._checker = Checker(limits_of(plan, self._me))
 
     def came(self, rank: int) -> None:
-        """A later life of a worker: its clocks may be any."""
+        """A later incarnation of a worker: its clocks may be any."""
         self._checker.forget(party.worker(rank))
 
     def begin_view(self) -> None:

@@ -29,7 +29,7 @@ class OutgoingCalls:
     """
 
     def __init__(self) -> None:
-        self.patient = False
+        self.retries = False
         self._ids = itertools.count(1)
         self._calls: dict[int, OpenCall] = {}
         self._void = 0  # up to this number
@@ -51,7 +51,7 @@ class OutgoingCalls:
 
     def waits_for(self, who: Party) -> bool:
         """Is nothing lost that is said to `who` while it is not there?"""
-        return self.patient and who.kind == "server"
+        return self.retries and who.kind == "server"
 
     def lost(self, who: Party) -> list[PendingReply]:
         """What `who` will not answer any more."""

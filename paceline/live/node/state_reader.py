@@ -19,35 +19,35 @@ class StateReader:
     def __init__(self, out: MessageSender) -> None:
         self.out = out
 
-    def peek(self, to: To, what: str) -> Any:
+    def read_state(self, to: To, what: str) -> Any:
         """A look at what `to` holds, such as its weights, without its role noticing; also when the run is over."""
-        return self.exhibit(to, what).v
+        return self.read_published(to, what).v
 
-    def peek_at(self, who: Party, what: str) -> Any:
+    def read_state_of(self, who: Party, what: str) -> Any:
         """The same of one party, or of its first slice."""
-        return self.exhibit_of(who, what).v
+        return self.read_published_of(who, what).v
 
-    def exhibit(self, to: To, what: str) -> PublishedState:
+    def read_published(self, to: To, what: str) -> PublishedState:
         """The same with what is said of it."""
         shown: PublishedState = self.out.call(to, ReadState(what=what)).wait(self.out.timeout_s)
         return shown
 
-    def exhibit_of(self, who: Party, what: str, slice: int = 0) -> PublishedState:
+    def read_published_of(self, who: Party, what: str, slice: int = 0) -> PublishedState:
         """That of one party, or of one of its slices."""
-        return self.exhibits_of(who, [(what, slice)])[0]
+        return self.read_several(who, [(what, slice)])[0]
 
-    def exhibits_of(self, who: Party, wanted: Sequence[tuple[str, int]]) -> list[PublishedState]:
+    def read_several(self, who: Party, wanted: Sequence[tuple[str, int]]) -> list[PublishedState]:
         """Several, asked for at once: of which slice each."""
         asked = [self.out.ask([(0, who, at, ReadState(what=what))], f"the {what} of {who}") for what, at in wanted]
         return [pending.wait(self.out.timeout_s) for pending in asked]
 
     def version_of(self, who: Party, what: str) -> float:
         """The number that `who` shows by this name."""
-        return self.exhibit_of(who, what).weight
+        return self.read_published_of(who, what).weight
 
-    def peek_model(self, to: To) -> tuple[Any, float]:
+    def read_model(self, to: To) -> tuple[Any, float]:
         """The weights of `to`, and what they count in a mean over the workers."""
-        shown = self.exhibit(to, WEIGHTS)
+        shown = self.read_published(to, WEIGHTS)
         return shown.v, shown.weight
 
     def ask(self, who: Party, slice: int, message: Any, what: str) -> PendingReply:

@@ -18,7 +18,7 @@ Beat       I am alive, with nothing to report
 Ask        how much may I train? (workers)        Quota    so many samples more (workers)
 Want       samples to work at (workers)           Lease    these samples are yours now (workers)
 Past       so far nothing is under way (workers)
-Settled    what became of samples (servers)       Fence    is anything left of that life? (servers)
+Settled    what became of samples (servers)       Fence    is anything left of that incarnation? (servers)
 Fenced     so much (servers)
 Restored   just these samples are done (servers)
 Failed     I cannot go on, because
@@ -51,7 +51,7 @@ class Hello:
     """`bytes_per_second`: how fast a server applies an update to its weights; 0 when nobody measured.
 
     `bytes_per_second_max`: how fast it may be in truth, for all that was measured.
-    `incarnation`: which life of this party it is. `cores`: how many its process may use; 0 when nobody looked.
+    `incarnation`: which incarnation of this party it is. `cores`: how many its process may use; 0 when nobody looked.
     """
 
     address: bounds.Name
@@ -71,13 +71,13 @@ class Hello:
 class Roster:
     """Addresses and hosts by party.
 
-    For a newcomer: `lives` says which one each worker has, by rank; `gone` take no further part, and those `lost` among
+    For a newcomer: `incarnations` says which one each worker has, by rank; `gone` take no further part, and those `lost` among
     them cannot be asked for anything, but may be `coming` as this one is, that said hello last; `view` of the servers.
     """
 
     addresses: dict[str, str]
     hosts: dict[str, str]
-    lives: tuple[int, ...] = ()
+    incarnations: tuple[int, ...] = ()
     gone: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
     coming: tuple[int, ...] = ()
@@ -120,7 +120,7 @@ class Plan:
     `workers`: how many there can be; those of the highest ranks may come later than at the beginning.
     `replaced`: is a server that is lost replaced by another one? `copied`: is what it answers on the next one first?
     `crowded`: why no core is idle in which to communicate while others compute; nothing where one may be.
-    `samples`: that all workers together train, earlier lives of the run included; 0 where nobody counts them.
+    `samples`: that all workers together train, earlier incarnations of the run included; 0 where nobody counts them.
     `contribution`: samples of one contribution, at most; `epoch_samples`: of the data set. 0 where nobody knows.
     """
 
@@ -192,7 +192,7 @@ class Progress:
     samples_before: bounds.TotalSamples = 0
 
     def __add__(self, other: Progress) -> Progress:
-        """Of two lives, the later one second."""
+        """Of two incarnations, the later one second."""
         names = [field.name for field in dataclasses.fields(self)]
         sums = {name: getattr(self, name) + getattr(other, name) for name in names}
         return Progress(**{**sums, "seconds_at_batch": other.seconds_at_batch})
@@ -269,7 +269,7 @@ class Lease:
 
 @message("control.Past", plane="control")
 class Past:
-    """Of the first `handed` samples that this life was leased nothing is under way to the servers, nor will be."""
+    """Of the first `handed` samples that this incarnation was leased nothing is under way to the servers, nor will be."""
 
     handed: bounds.Count
 
@@ -283,7 +283,7 @@ class Settled:
 
 @message("control.Fence", plane="control")
 class Fence:
-    """To the first server, after Gone: what is in open rounds of that life of a worker?"""
+    """To the first server, after Gone: what is in open rounds of that incarnation of a worker?"""
 
     rank: int
     incarnation: int
@@ -370,7 +370,7 @@ class Restore:
     source: the coordinator, with a snapshot for all servers; a server, with copies for the one in the lost one's place.
     number: of this order.
 
-    departed: workers that take no part any more. returned: those in a later life than the snapshot may know.
+    departed: workers that take no part any more. returned: those in a later incarnation than the snapshot may know.
     """
 
     number: int
@@ -395,7 +395,7 @@ class Resume:
 
 @message("control.Gone", plane="control")
 class Gone:
-    """`lost`: that life of it without a word, so that it cannot be asked for anything any more."""
+    """`lost`: that incarnation of it without a word, so that it cannot be asked for anything any more."""
 
     rank: int
     lost: bool = False
@@ -411,8 +411,8 @@ class Unfit:
 
 
 @message("control.Came", plane="control")
-class Came:
-    """From here on worker `rank` takes part, in that life, which is reached there; `view` counts such changes."""
+class WorkerJoined:
+    """From here on worker `rank` takes part, in that incarnation, which is reached there; `view` counts such changes."""
 
     rank: int
     incarnation: int

@@ -99,15 +99,15 @@ class Transport(Post, Protocol):
         """Begin to deliver."""
 
     def connect(self, party: Party, address: str, incarnation: int = 0) -> None:
-        """Make that life of `party` reachable, if it is not; returns when it is. Raises PeerLost when it cannot be."""
+        """Make that incarnation of `party` reachable, if it is not; returns when it is. Raises PeerLost when it cannot be."""
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> None:
         """Run `action` on the thread that delivers, about `seconds` from now."""
 
     def drop(self, party: Party, incarnation: int, why: str) -> None:
-        """On the thread that delivers: that life of `party` is over, and so are those before it.
+        """On the thread that delivers: that incarnation of `party` is over, and so are those before it.
 
-        Their connection is closed, and from now on none of theirs is taken or made. A later life is another matter.
+        Their connection is closed, and from now on none of theirs is taken or made. A later incarnation is another matter.
         """
 
     def way_to(self, party: Party) -> str:

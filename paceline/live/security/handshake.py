@@ -1,6 +1,6 @@
 """Handshakes: caller and listener prove to one another that they have the run's token, which itself is never sent.
 
-    caller    Greeting     who calls, whom it calls, in which life, and a nonce
+    caller    Greeting     who calls, whom it calls, in which incarnation, and a nonce
     listener  Challenge    a nonce of its own, and its proof
     caller    Proof        its own proof; after it whatever the parties have to say
 

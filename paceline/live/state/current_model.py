@@ -25,30 +25,30 @@ def model_now(session: Session, answering: Answering, model_of: ModelOf, workers
     Of workers that do not answer now, nobody's is in it. Raises NoAnswer, which is a PeerLost, where none does.
     """
     if model_of == "servers":
-        return session.node.peek(SERVERS, WEIGHTS)
+        return session.node.read_state(SERVERS, WEIGHTS)
     here = [rank for rank in range(workers) if rank not in session.departed] or [0]
-    found = _models(answering.peek_model, here)
+    found = _models(answering.read_model, here)
     return next(found)[0] if model_of == "any worker" else mean_model(found)
 
 
 def mean_now(session: Session, ranks: list[int]) -> Any:
     """Of the models of these workers, without those that are lost meanwhile. Raises PeerLost when all are."""
-    return mean_model(_models(session.node.peek_model, ranks))
+    return mean_model(_models(session.node.read_model, ranks))
 
 
-def _models(peek_model: Peek, ranks: list[int]) -> Iterator[tuple[Any, float]]:
+def _models(read_model: Peek, ranks: list[int]) -> Iterator[tuple[Any, float]]:
     """One after the other, of those that are not lost meanwhile. Raises PeerLost when all are."""
     lost: list[PeerLost] = []
-    yield from _found(peek_model, ranks, lost)
+    yield from _found(read_model, ranks, lost)
     if lost and len(lost) == len(ranks):
         raise lost[-1]
 
 
-def _found(peek_model: Peek, ranks: list[int], lost: list[PeerLost] | None = None) -> Iterator[tuple[Any, float]]:
+def _found(read_model: Peek, ranks: list[int], lost: list[PeerLost] | None = None) -> Iterator[tuple[Any, float]]:
     """The same, whoever is lost; `lost` takes up why."""
     for rank in ranks:
         try:
-            model = peek_model(rank)
+            model = read_model(rank)
         except PeerLost as error:
             if lost is not None:
                 lost.append(error)
@@ -63,13 +63,13 @@ def final_model(session: Session, model_of: ModelOf, holder: int, workers: int) 
     """
     node = session.node
     if model_of == "servers":
-        return node.peek(SERVERS, WEIGHTS)
+        return node.read_state(SERVERS, WEIGHTS)
     if node.me != party.worker(holder):
         session.reach(party.worker(holder))
-        return node.peek(holder, FINAL)
+        return node.read_state(holder, FINAL)
     v, weight = node.role.model()
     if model_of == "mean of workers":
         ranks = [rank for rank in range(workers) if rank != holder and rank not in session.lost_ranks]
-        v = mean_model(itertools.chain([(v, weight)], _found(node.peek_model, ranks)))  # one at a time in memory
+        v = mean_model(itertools.chain([(v, weight)], _found(node.read_model, ranks)))  # one at a time in memory
     node.exhibits[FINAL] = lambda _slice: v
     return v

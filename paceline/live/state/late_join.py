@@ -11,7 +11,7 @@ from paceline.core.role import Role
 from paceline.core.scheme import ModelOf
 from paceline.live import party
 from paceline.live.control.session import Session
-from paceline.live.node.join_snapshot import shown_in
+from paceline.live.node.join_snapshot import published_by
 from paceline.live.node.published_state import COMMON, WEIGHTS
 from paceline.live.state.current_model import mean_now
 
@@ -38,7 +38,7 @@ def come_late(session: Session, model_of: ModelOf, workers: int, role_with: Call
             if model_of == "mean of workers":
                 w = mean_now(session, [other for other, _ in found])
             else:
-                w = session.node.peek(rank if model_of == "any worker" else SERVERS, WEIGHTS)
+                w = session.node.read_state(rank if model_of == "any worker" else SERVERS, WEIGHTS)
             role = role_with(w)
             if model_of == "any worker" and Role.progress_key(shown) != Role.progress_key(_shown(session, rank) or {}):
                 continue  # it has gone on meanwhile
@@ -51,7 +51,7 @@ def come_late(session: Session, model_of: ModelOf, workers: int, role_with: Call
 def _from_servers(session: Session, model_of: ModelOf, role_with: Callable[[Any], Role]) -> Role:
     """All who trained are lost, and newcomers alone are left: the servers have the model, and may count for them."""
     if model_of == "servers":
-        role = role_with(session.node.peek(SERVERS, WEIGHTS))
+        role = role_with(session.node.read_state(SERVERS, WEIGHTS))
         if role.servers_count:
             return role
     raise PeerLost("nobody is left whom this worker could take its place from")
@@ -72,4 +72,4 @@ def _seen(session: Session, workers: int) -> list[tuple[int, Shown]]:
 
 
 def _shown(session: Session, rank: int) -> Shown | None:
-    return shown_in(session.node.exhibit(rank, COMMON))
+    return published_by(session.node.read_published(rank, COMMON))

@@ -15,7 +15,7 @@ from paceline.core.role import RoleContext
 from paceline.live import party
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE, PublishedState
-from paceline.live.state.slice_state import kept, state_exhibit
+from paceline.live.state.slice_state import kept, publish_state
 
 COPY = "copy"  # what the exhibits of copies are called after
 COMPLETE = kept(COPY, "complete")
@@ -66,4 +66,4 @@ class SliceReplication(replication.Copies):
 
     def _facts(self, at: int) -> PublishedState:
         state = self._held[at]
-        return state_exhibit(state.facts, state.vectors, self._nothing)
+        return publish_state(state.facts, state.vectors, self._nothing)

@@ -25,7 +25,7 @@ class Answering:
         self._looking, self._patience_s = looking, patience_s
         self._silent: dict[int, PendingReply] = {}  # by rank: what it was asked last
 
-    def exhibit(self, rank: int, what: str) -> PublishedState:
+    def read_published(self, rank: int, what: str) -> PublishedState:
         """What worker `rank` shows. Raises NoAnswer where it does not answer, PeerLost where it is lost."""
         if (pending := self._silent.get(rank)) is not None:
             if not pending.ready:
@@ -39,20 +39,20 @@ class Answering:
             raise NoAnswer(f"worker {rank} does not answer") from None
         return shown
 
-    def peek(self, rank: int, what: str) -> Any:
+    def read_state(self, rank: int, what: str) -> Any:
         """The vector of it."""
-        return self.exhibit(rank, what).v
+        return self.read_published(rank, what).v
 
-    def peek_model(self, rank: int) -> tuple[Any, float]:
+    def read_model(self, rank: int) -> tuple[Any, float]:
         """The weights of worker `rank`, and what they count in a mean over the workers."""
-        shown = self.exhibit(rank, WEIGHTS)
+        shown = self.read_published(rank, WEIGHTS)
         return shown.v, shown.weight
 
     def all_answer(self, ranks: Iterable[int]) -> bool:
         """Does each of them that is not lost?"""
         for rank in ranks:
             try:
-                self.exhibit(rank, PRESENCE)
+                self.read_published(rank, PRESENCE)
             except NoAnswer:
                 return False
             except PeerLost:

@@ -29,7 +29,7 @@ def kept(whose: str, name: str) -> str:
     return f"{whose}/{name}"
 
 
-def state_exhibit(facts: dict[str, Any], vectors: Iterable[str], nothing: Any) -> PublishedState:
+def publish_state(facts: dict[str, Any], vectors: Iterable[str], nothing: Any) -> PublishedState:
     """`nothing`: an empty vector, for the place of one."""
     return PublishedState(v=nothing, facts=json.dumps({**facts, "vectors": sorted(vectors)}))
 
@@ -52,10 +52,10 @@ def check_one_capture(facts: Iterable[dict[str, Any]], number: int | None = None
 
 def fetch(node: Node, source: Party, slices: Sequence[int], whose: str) -> list[SliceState]:
     """What `source` shows of these slices. Raises PeerLost or TimedOut, and Mixed where they are not of one capture."""
-    shown = node.exhibits_of(source, [(kept(whose, STATE), at) for at in slices])
-    facts: list[dict[str, Any]] = [json.loads(exhibit.facts) for exhibit in shown]
+    shown = node.read_several(source, [(kept(whose, STATE), at) for at in slices])
+    facts: list[dict[str, Any]] = [json.loads(read_published.facts) for read_published in shown]
     check_one_capture(facts)
     # Each its own: a slice that has not been updated yet may have none of the optimizer's.
     wanted = [(kept(whose, name), at) for at, of in zip(slices, facts, strict=True) for name in of["vectors"]]
-    found = iter(node.exhibits_of(source, wanted))
+    found = iter(node.read_several(source, wanted))
     return [SliceState({name: next(found).v for name in of["vectors"]}, of) for of in facts]

@@ -32,7 +32,7 @@ class WorkerSummary:
 
     `seconds_hidden`: of communication that went on while it computed, besides `seconds_communicating`. `refused`: of
     its contributions, those of which a server used nothing, or not all; `wild`: those noted and used (docs/numbers.md).
-    `lives`: how often it was started; all figures are sums over them. `host`: where it ran, if that is known.
+    `incarnations`: how often it was started; all figures are sums over them. `host`: where it ran, if that is known.
     """
 
     rank: int
@@ -49,7 +49,7 @@ class WorkerSummary:
     seconds_hidden: float = 0.0
     refused: int = 0
     wild: int = 0
-    lives: int = 1
+    incarnations: int = 1
     host: str = ""
 
     @property

@@ -46,7 +46,7 @@ class WorkerRow:
 class ProgressSnapshot:
     """A run now. `seconds_left` and `fraction_done` are None where the end cannot be foreseen.
 
-    `samples_before`: those among `samples` that earlier lives of the run have trained, before `elapsed_s` began.
+    `samples_before`: those among `samples` that earlier incarnations of the run have trained, before `elapsed_s` began.
     """
 
     scheme: str
@@ -184,7 +184,7 @@ class LiveView:
         self._live.update(live_table(snapshot, ascii_only=ascii_only), refresh=True)
 
 
-def make_view(stream: TextIO, interval_s: float = 5.0) -> ProgressDisplay:
+def make_display(stream: TextIO, interval_s: float = 5.0) -> ProgressDisplay:
     """A live table if `stream` is a terminal that can move its cursor, else lines at most every `interval_s`."""
     from rich.console import Console
 

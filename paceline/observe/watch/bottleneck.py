@@ -47,41 +47,41 @@ class Bottleneck:
         return max(0.0, self.exchange_s - self.bytes_s)
 
 
-def bottleneck(paces: Sequence[WorkerRates], riders: Sequence[WorkerTiming]) -> Bottleneck | None:
+def bottleneck(workers: Sequence[WorkerRates], timings: Sequence[WorkerTiming]) -> Bottleneck | None:
     """None where the exchange takes less than SHARE of a step of anybody, or too little is known."""
-    if not riders or any(paces[rider.rank].latest.spans < SPANS_MIN for rider in riders):
+    if not timings or any(workers[timing.rank].latest.spans < SPANS_MIN for timing in timings):
         return None
-    moved = {rider.rank: min(communicating_s(paces[rider.rank]), rider.own_s) for rider in riders}
-    alone = [replace(rider, own_s=rider.own_s - moved[rider.rank]) for rider in riders]
+    moved = {timing.rank: min(communicating_s(workers[timing.rank]), timing.own_s) for timing in timings}
+    alone = [replace(timing, own_s=timing.own_s - moved[timing.rank]) for timing in timings]
     last = latest(alone)
     found = [
         Bottleneck(
-            rank=rider.rank,
-            exchange_s=max(0.0, rider.waiting_s + moved[rider.rank] - max(0.0, last - rider.own_s)),
-            bytes_s=moved[rider.rank],
-            step_s=rider.step_s + moved[rider.rank],
+            rank=timing.rank,
+            exchange_s=max(0.0, timing.waiting_s + moved[timing.rank] - max(0.0, last - timing.own_s)),
+            bytes_s=moved[timing.rank],
+            step_s=timing.step_s + moved[timing.rank],
         )
-        for rider in alone
-        if rider.step_s > 0
+        for timing in alone
+        if timing.step_s > 0
     ]
     least = min(found, key=lambda one: one.share, default=None)
     return least if least is not None and least.share >= SHARE else None
 
 
-def slow_links(paces: Sequence[WorkerRates]) -> list[WorkerRates]:
+def slow_links(workers: Sequence[WorkerRates]) -> list[WorkerRates]:
     """Workers whose bytes take TIMES as long as the median worker's and SHARE of their own step; not most of them."""
-    known = [pace for pace in paces if pace.here and pace.latest.spans >= SPANS_MIN]
+    known = [worker for worker in workers if worker.here and worker.latest.spans >= SPANS_MIN]
     if len(known) < 3:
         return []
-    usual = statistics.median_low([communicating_s(pace) for pace in known])
+    usual = statistics.median_low([communicating_s(worker) for worker in known])
     slow = [
-        pace
-        for pace in known
-        if communicating_s(pace) > TIMES * usual and communicating_s(pace) >= SHARE * (pace.own_s or 1.0)
+        worker
+        for worker in known
+        if communicating_s(worker) > TIMES * usual and communicating_s(worker) >= SHARE * (worker.own_s or 1.0)
     ]
     return sorted(slow, key=communicating_s, reverse=True)
 
 
-def communicating_s(pace: WorkerRates) -> float:
+def communicating_s(worker: WorkerRates) -> float:
     """Seconds a step in which the worker sent and received, and did nothing else."""
-    return pace.latest.communicating / pace.latest.steps if pace.latest.steps else 0.0
+    return worker.latest.communicating / worker.latest.steps if worker.latest.steps else 0.0

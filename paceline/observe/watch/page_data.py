@@ -14,7 +14,7 @@ from paceline.observe.terminal.number_format import counted, percent, seconds_te
 from paceline.observe.watch.bottleneck import bottleneck, communicating_s, slow_links
 from paceline.observe.watch.state import PageState
 from paceline.observe.watch.straggler import Straggler
-from paceline.observe.watch.time_bins import Bins
+from paceline.observe.watch.time_bins import TimeBins
 from paceline.observe.watch.worker_rates import ACTIVITIES, WorkerRates
 
 ROWS_MAX = 100
@@ -43,25 +43,25 @@ class PageQuery:
 
 def picture(state: PageState, query: PageQuery) -> dict[str, Any]:
     """Sections that the page has already are left out: curve and events, by their numbers of records."""
-    order = ordered(state.paces, state, query.sort)
-    held = state.holdup()
+    order = ordered(state.workers, state, query.sort)
+    held = state.straggler()
     shown = order[query.first : query.first + min(query.count, ROWS_MAX)]
     document: dict[str, Any] = {
         "now": round(state.now, 3),
         "ended": state.ended,
         "samples": state.samples,
-        "rate": round(sum(pace.samples_per_second for pace in state.paces if pace.here), 1),
-        "workers": len(state.paces),
-        "here": sum(pace.here for pace in state.paces),
+        "rate": round(sum(worker.samples_per_second for worker in state.workers if worker.here), 1),
+        "workers": len(state.workers),
+        "here": sum(worker.here for worker in state.workers),
         "strip": [round(state.strips.first * state.strips.width_s, 3), round(_end(state.strips), 3)],
-        "holdup": told(state, held),
+        "straggler": told(state, held),
         "collapse": state.collapse(),
         "first": query.first,
-        "rows": [row(state, pace, held) for pace in shown],
+        "rows": [row(state, worker, held) for worker in shown],
         "groups": [group(state, ranks) for ranks in state.groups()[:GROUPS_MAX]],
         "standing": standing(state),
         "servers": servers(state),
-        "bands": bands(state) if len(state.paces) >= BANDED_FROM else [],
+        "bands": bands(state) if len(state.workers) >= BANDED_FROM else [],
         "curve_count": state.evaluations.count,
         "event_count": state.event_count,
     }
@@ -85,7 +85,7 @@ def rates(state: PageState) -> tuple[float, float, list[int]]:
     Samples are known when their step is over, so the bins of the latest steps are left out.
     """
     width = state.rates.width_s
-    slowest = max((pace.step_s for pace in state.paces if pace.here), default=0.0)
+    slowest = max((worker.step_s for worker in state.workers if worker.here), default=0.0)
     known = max(0, int((state.now - slowest) / width) - state.rates.first)
     counts = [sums[0] for sums in itertools.islice(state.rates.of(0), known)]
     reach = round(STEPS_SMOOTHED * slowest / width / 2)
@@ -97,47 +97,47 @@ def rates(state: PageState) -> tuple[float, float, list[int]]:
 def usual_rate(state: PageState) -> float:
     """The median of the latest samples a second, so that a short outage changes nothing; 0 before there are any."""
     _, width, latest = rates(state)
-    slowest = max((pace.step_s for pace in state.paces if pace.here), default=0.0)
+    slowest = max((worker.step_s for worker in state.workers if worker.here), default=0.0)
     known = latest[-max(1, round(max(USUAL_S, USUAL_STEPS * slowest) / width)) :]
     return statistics.median(known) if known else 0.0
 
 
-def ordered(paces: Sequence[WorkerRates], state: PageState, sort: str) -> list[WorkerRates]:
+def ordered(workers: Sequence[WorkerRates], state: PageState, sort: str) -> list[WorkerRates]:
     keys = {
-        "slow": lambda pace: -pace.own_s,
-        "rank": lambda pace: pace.rank,
-        "waiting": lambda pace: -pace.shares()[2],
-        "staleness": lambda pace: -state.lateness[pace.rank].mean if pace.rank in state.lateness else 0.0,
-        "share": lambda pace: -pace.samples,
-        "rate": lambda pace: -pace.samples_per_second,
+        "slow": lambda worker: -worker.own_s,
+        "rank": lambda worker: worker.rank,
+        "waiting": lambda worker: -worker.shares()[2],
+        "staleness": lambda worker: -state.lateness[worker.rank].mean if worker.rank in state.lateness else 0.0,
+        "share": lambda worker: -worker.samples,
+        "rate": lambda worker: -worker.samples_per_second,
     }
-    return sorted(paces, key=keys.get(sort, keys["slow"]))
+    return sorted(workers, key=keys.get(sort, keys["slow"]))
 
 
-def row(state: PageState, pace: WorkerRates, held: Straggler | None) -> dict[str, Any]:
-    late, wait = state.lateness.get(pace.rank), state.wait(pace.rank)
-    rounds = pace.steps_a_round
+def row(state: PageState, worker: WorkerRates, held: Straggler | None) -> dict[str, Any]:
+    late, wait = state.lateness.get(worker.rank), state.wait(worker.rank)
+    rounds = worker.steps_a_round
     return {
-        "rank": pace.rank,
-        "device": pace.device,
-        "host": pace.host,
-        "here": pace.here,
-        "at": state.standing(pace.rank),
+        "rank": worker.rank,
+        "device": worker.device,
+        "host": worker.host,
+        "here": worker.here,
+        "at": state.standing(worker.rank),
         "why": wait.reason if wait else "",
-        "step_ms": round(1000 * pace.step_s, 2),
-        "own_ms": round(1000 * pace.own_s, 2),
-        "shares": [round(share, 3) for share in pace.shares()],
-        "rate": round(pace.samples_per_second, 1),
-        "steps": pace.steps,
-        "part": round(pace.samples / max(1, state.samples), 4),
+        "step_ms": round(1000 * worker.step_s, 2),
+        "own_ms": round(1000 * worker.own_s, 2),
+        "shares": [round(share, 3) for share in worker.shares()],
+        "rate": round(worker.samples_per_second, 1),
+        "steps": worker.steps,
+        "part": round(worker.samples / max(1, state.samples), 4),
         "rounds": None if rounds is None else round(rounds, 1),
         "staleness": None if late is None else [round(late.mean, 1), late.largest],
-        "straggler": held is not None and pace.rank in held.ranks,
-        "strip": strip(state.strips, [pace.rank]),
+        "straggler": held is not None and worker.rank in held.ranks,
+        "strip": strip(state.strips, [worker.rank]),
     }
 
 
-def strip(bins: Bins, rows: Sequence[int]) -> str:
+def strip(bins: TimeBins, rows: Sequence[int]) -> str:
     """Two characters a bin: tenths of computing and of communicating, from 0 to : (ten); the rest is waiting.
 
     A bin of which nothing is known is `..`.
@@ -158,46 +158,46 @@ def _tenths(sums: Sequence[float]) -> str:
 
 def bands(state: PageState) -> list[dict[str, Any]]:
     """The workers in ten bands, the slowest first."""
-    paces = [pace for pace in ordered(state.paces, state, "slow") if pace.here]
-    cuts = [round(n * len(paces) / BANDS) for n in range(BANDS + 1)]
-    return [_band(state, paces[low:high]) for low, high in itertools.pairwise(cuts) if low < high]
+    workers = [worker for worker in ordered(state.workers, state, "slow") if worker.here]
+    cuts = [round(n * len(workers) / BANDS) for n in range(BANDS + 1)]
+    return [_band(state, workers[low:high]) for low, high in itertools.pairwise(cuts) if low < high]
 
 
-def _band(state: PageState, paces: Sequence[WorkerRates]) -> dict[str, Any]:
+def _band(state: PageState, workers: Sequence[WorkerRates]) -> dict[str, Any]:
     return {
-        "workers": len(paces),
-        "step_ms": [round(1000 * pace.step_s, 2) for pace in (paces[0], paces[-1])],
-        "shares": mean_shares(paces),
-        "rate": round(sum(pace.samples_per_second for pace in paces), 1),
-        "strip": strip(state.strips, [pace.rank for pace in paces]),
+        "workers": len(workers),
+        "step_ms": [round(1000 * worker.step_s, 2) for worker in (workers[0], workers[-1])],
+        "shares": mean_shares(workers),
+        "rate": round(sum(worker.samples_per_second for worker in workers), 1),
+        "strip": strip(state.strips, [worker.rank for worker in workers]),
     }
 
 
-def mean_shares(paces: Sequence[WorkerRates]) -> list[float]:
+def mean_shares(workers: Sequence[WorkerRates]) -> list[float]:
     """Of the time of these workers: computing, communicating, waiting."""
-    return [round(statistics.fmean(column), 3) for column in zip(*(pace.shares() for pace in paces), strict=True)]
+    return [round(statistics.fmean(column), 3) for column in zip(*(worker.shares() for worker in workers), strict=True)]
 
 
 def standing(state: PageState) -> dict[str, Any]:
     """By activity: how many workers are at it, and the first of them."""
     ranks: dict[str, list[int]] = {activity: [] for activity in ACTIVITIES}
-    for pace in state.paces:
-        if pace.here and pace.last_activity:
-            ranks[state.standing(pace.rank)].append(pace.rank)
+    for worker in state.workers:
+        if worker.here and worker.last_activity:
+            ranks[state.standing(worker.rank)].append(worker.rank)
     return {activity: {"count": len(of), "ranks": of[:RANKS_SHOWN]} for activity, of in ranks.items()}
 
 
 def group(state: PageState, ranks: Sequence[int]) -> dict[str, Any]:
     """Who meets in one group and where, and its own pace: the step of its slowest, samples a second of all."""
-    paces = [state.paces[rank] for rank in ranks]
-    hosts = dict.fromkeys(pace.host for pace in paces if pace.host)
+    workers = [state.workers[rank] for rank in ranks]
+    hosts = dict.fromkeys(worker.host for worker in workers if worker.host)
     return {
         "ranks": list(ranks[:RANKS_SHOWN]),
         "workers": len(ranks),
         "hosts": list(hosts)[:HOSTS_SHOWN],
-        "step_ms": round(1000 * max(pace.own_s for pace in paces), 2),
-        "shares": mean_shares(paces),
-        "rate": round(sum(pace.samples_per_second for pace in paces), 1),
+        "step_ms": round(1000 * max(worker.own_s for worker in workers), 2),
+        "shares": mean_shares(workers),
+        "rate": round(sum(worker.samples_per_second for worker in workers), 1),
         "strip": strip(state.strips, ranks),
     }
 
@@ -240,7 +240,7 @@ def told(state: PageState, held: Straggler | None) -> dict[str, Any]:
         return {"ranks": [], "sentence": exchange_text(state) or _nobody(state)}
     several = len(held.ranks) > 1
     who, it = names(state, held.ranks), "them" if several else "it"
-    others = sum(pace.here for pace in state.paces) - len(held.ranks)
+    others = sum(worker.here for worker in state.workers) - len(held.ranks)
     rest = f"the other {others}" if others > 1 else "the other one"
     share = percent(held.cost / held.without)
     return {
@@ -260,9 +260,9 @@ def told(state: PageState, held: Straggler | None) -> dict[str, Any]:
 
 def exchange_text(state: PageState) -> str:
     """Which servers or links hold everybody up, where no worker does; nothing where none does."""
-    found = bottleneck(state.paces, state.riders())
+    found = bottleneck(state.workers, state.timings())
     if found is None:
-        return _links_text(state, [pace.rank for pace in slow_links(state.paces)]).strip()
+        return _links_text(state, [worker.rank for worker in slow_links(state.workers)]).strip()
     count = len(state.shards)
     if not count:
         who, where = "The exchange among the workers holds everybody up", "it"
@@ -281,20 +281,24 @@ def exchange_text(state: PageState) -> str:
 
 def _links_text(state: PageState, ranks: Sequence[int]) -> str:
     """Of these workers, those with slow links; begins with a blank."""
-    slow = [pace for pace in slow_links(state.paces) if pace.rank in ranks]
+    slow = [worker for worker in slow_links(state.workers) if worker.rank in ranks]
     if not slow:
         return ""
-    others = [communicating_s(pace) for pace in state.paces if pace.here and pace not in slow and pace.latest.steps]
+    others = [
+        communicating_s(worker)
+        for worker in state.workers
+        if worker.here and worker not in slow and worker.latest.steps
+    ]
     several = len(slow) > 1
     return (
-        f" {'The links' if several else 'The link'} of w{names(state, [pace.rank for pace in slow])[1:]} "
+        f" {'The links' if several else 'The link'} of w{names(state, [worker.rank for worker in slow])[1:]} "
         f"{'are' if several else 'is'} slow: {step_text(communicating_s(slow[0]))} of a step go into sending and "
         f"receiving, against {step_text(statistics.median(others))} of the others."
     )
 
 
 def _nobody(state: PageState) -> str:
-    stepped = [pace for pace in state.paces if pace.here and pace.latest.steps]
+    stepped = [worker for worker in state.workers if worker.here and worker.latest.steps]
     if not stepped:
         return "All workers have left." if state.samples else "No worker has finished a step yet."
     slowest, fastest = max(stepped, key=lambda p: p.own_s), min(stepped, key=lambda p: p.own_s)
@@ -309,8 +313,8 @@ def _nobody(state: PageState) -> str:
 def names(state: PageState, ranks: Sequence[int]) -> str:
     """`Worker 3 (cuda:0 on node-7)`, `Workers 3 and 5`, `Workers 3, 5, 8 and 4 more`."""
     if len(ranks) == 1:
-        pace = state.paces[ranks[0]]
-        where = " on ".join(filter(None, (pace.device, pace.host)))
+        worker = state.workers[ranks[0]]
+        where = " on ".join(filter(None, (worker.device, worker.host)))
         return f"Worker {ranks[0]} ({where})" if where else f"Worker {ranks[0]}"
     shown: Iterable[str] = map(str, ranks[:3])
     if len(ranks) > 3:
@@ -327,5 +331,5 @@ def heading(workers: int, servers: int) -> str:
     return f"{counted(workers, 'worker')}, {counted(servers, 'server')}"
 
 
-def _end(bins: Bins) -> float:
+def _end(bins: TimeBins) -> float:
     return (bins.last + 1) * bins.width_s

@@ -17,8 +17,8 @@ from paceline.observe.watch.state import PageState
 
 LOOK_S = 0.25
 BATCH = 2000
-FORETOLD_AFTER_STEPS = 5
-FORETOLD_EVERY_S = 20.0
+FORECAST_AFTER_STEPS = 5
+FORECAST_EVERY_S = 20.0
 MISSED = 1.25
 """A forecast for the run's own scheme that is off by more than this factor is not believed for others."""
 
@@ -51,15 +51,15 @@ class Forecast:
     is_own: bool = False
 
 
-Outlook = Callable[[Sequence[Measured]], Sequence[Forecast]]
+Forecaster = Callable[[Sequence[Measured]], Sequence[Forecast]]
 
 
 @dataclass(slots=True)
-class _Told:
+class _Announced:
     """For whom it was foretold, and when by the trace's clock."""
 
     about: tuple[int, ...] = ()
-    at: float = -FORETOLD_EVERY_S
+    at: float = -FORECAST_EVERY_S
     rows: list[dict[str, Any]] = field(default_factory=list)
     withheld: str = ""
 
@@ -82,16 +82,16 @@ def _begun(run: Path) -> tuple[float, str]:
 class Reader:
     """The run in folder `run`, or the newest of those in it.
 
-    `outlook` says what other schemes would give; it is asked in the background.
+    `forecaster` says what other schemes would give; it is asked in the background.
     """
 
-    def __init__(self, run: Path, outlook: Outlook | None = None) -> None:
+    def __init__(self, run: Path, forecaster: Forecaster | None = None) -> None:
         self._folder, self.run = run, newest(run)
         self._follower = Follower(self.run / TRACE)
-        self._state, self._outlook = PageState(workers=0), outlook
+        self._state, self._forecaster = PageState(workers=0), forecaster
         self._metrics = Metrics(run=str(self.run))
         self._lock, self._over = threading.Lock(), threading.Event()
-        self._told, self._problem = _Told(), ""
+        self._told, self._problem = _Announced(), ""
         self._asked: threading.Thread | None = None
         self._pictures: dict[PageQuery, tuple[int, dict[str, Any]]] = {}
 
@@ -112,7 +112,7 @@ class Reader:
                 "run": str(self.run),
                 "read": round(self._follower.fraction, 3),
                 "problem": self._problem,
-                "foretold": self._told.rows,
+                "forecast": self._told.rows,
                 "withheld": self._told.withheld,
                 "foretold_at": round(self._told.at, 1),
             }
@@ -130,7 +130,7 @@ class Reader:
         if self._follower.begun_anew or run != self.run:
             with self._lock:
                 self.run = run
-                self._state, self._told = PageState(workers=0), _Told()
+                self._state, self._told = PageState(workers=0), _Announced()
                 self._metrics = Metrics(run=str(self.run))
                 self._pictures.clear()
         for at in range(0, len(records), BATCH):
@@ -154,32 +154,32 @@ class Reader:
     # ---- what another scheme would give --------------------------------------------------------------------
     def _foretell(self) -> None:
         """Once the workers' speeds are known, and again when somebody else holds them up, but not all the time."""
-        if self._outlook is None or (self._asked is not None and self._asked.is_alive()):
+        if self._forecaster is None or (self._asked is not None and self._asked.is_alive()):
             return
         with self._lock:
             state, told = self._state, self._told
-            paces = [pace for pace in state.paces if pace.here]
-            known = paces and all(pace.steps >= FORETOLD_AFTER_STEPS for pace in paces)
-            if not known or (told.rows and state.now < told.at + FORETOLD_EVERY_S and not state.ended):
+            workers = [worker for worker in state.workers if worker.here]
+            known = workers and all(worker.steps >= FORECAST_AFTER_STEPS for worker in workers)
+            if not known or (told.rows and state.now < told.at + FORECAST_EVERY_S and not state.ended):
                 return
-            held = state.holdup()
-            about = (*(held.ranks if held else ()), -len(paces))
+            held = state.straggler()
+            about = (*(held.ranks if held else ()), -len(workers))
             if told.rows and told.about == about and not told.withheld:
                 return
             measured = [
                 Measured(
-                    rank=pace.rank,
-                    device=pace.device,
-                    step_s=pace.usual_step_s,
-                    spread_s=min(pace.spread_s, pace.usual_spread_s),
-                    samples=pace.latest.samples / pace.latest.steps,
-                    exchange_s=pace.usual_exchange_s,
+                    rank=worker.rank,
+                    device=worker.device,
+                    step_s=worker.usual_step_s,
+                    spread_s=min(worker.spread_s, worker.usual_spread_s),
+                    samples=worker.latest.samples / worker.latest.steps,
+                    exchange_s=worker.usual_exchange_s,
                 )
-                for pace in paces
+                for worker in workers
             ]
             at, measured_rate = state.now, usual_rate(state)
         self._asked = threading.Thread(
-            target=self._ask, args=(state, measured, about, at, measured_rate), name="outlook"
+            target=self._ask, args=(state, measured, about, at, measured_rate), name="forecaster"
         )
         self._asked.daemon = True
         self._asked.start()
@@ -188,19 +188,19 @@ class Reader:
         self, state: PageState, measured: Sequence[Measured], about: tuple[int, ...], at: float, rate: float = 0.0
     ) -> None:
         """`rate`: what is measured, in samples/s; 0 where that is not known."""
-        assert self._outlook is not None
-        foretold = self._outlook(measured)
-        withheld = withheld_because(foretold, rate)
-        shown = [told for told in foretold if told.is_own or not withheld]
+        assert self._forecaster is not None
+        forecast = self._forecaster(measured)
+        withheld = withheld_because(forecast, rate)
+        shown = [told for told in forecast if told.is_own or not withheld]
         rows = [{"scheme": told.scheme, "rate": round(told.rate), "kind": told.kind} for told in shown]
         with self._lock:
             if self._state is state:  # meanwhile the page may have gone over to another run
-                self._told = _Told(about, at, rows, withheld)
+                self._told = _Announced(about, at, rows, withheld)
 
 
-def withheld_because(foretold: Sequence[Forecast], rate: float) -> str:
+def withheld_because(forecast: Sequence[Forecast], rate: float) -> str:
     """Why no other scheme is shown, if so: a forecast that misses the run itself is worth nothing."""
-    own = next((told for told in foretold if told.is_own), None)
+    own = next((told for told in forecast if told.is_own), None)
     if own is None or rate <= 0 or 1 / MISSED < own.rate / rate < MISSED:
         return ""
     return (

@@ -14,7 +14,7 @@ import uvicorn
 from paceline.core.errors import ConfigError
 from paceline.observe.watch.app import make_app
 from paceline.observe.watch.connections import HEAD_BYTES_MAX, Acceptor, LimitedProtocol
-from paceline.observe.watch.reader import Outlook, Reader
+from paceline.observe.watch.reader import Forecaster, Reader
 
 LINGER_S = 2.0
 """How long the page stays after its owner has gone, so that a browser sees how the run ended."""
@@ -28,7 +28,7 @@ def serve(
     about: Callable[[], dict[str, Any]],
     *,
     port: int = 0,
-    outlook: Outlook | None = None,
+    forecaster: Forecaster | None = None,
     owner: BinaryIO | None = None,
     ready: Callable[[str], None] = print,
     metrics_open: bool = False,
@@ -44,7 +44,7 @@ def serve(
         listener.close()
         raise ConfigError(f"--port {port}: {error.strerror}; leave it out for a free one") from None
     port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
-    reader = Reader(run, outlook)
+    reader = Reader(run, forecaster)
     app = make_app(reader, about, token, port, metrics_open=metrics_open)
     config = uvicorn.Config(
         app,

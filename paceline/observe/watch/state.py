@@ -18,8 +18,8 @@ from paceline.core.trace import ARRIVALS, Applied, Decision, Ended, Evaluated, G
 from paceline.observe.terminal.collapse import collapse
 from paceline.observe.trace.trace_file import is_timed
 from paceline.observe.watch.evaluations import Evaluations
-from paceline.observe.watch.straggler import Straggler, WorkerTiming, holdup
-from paceline.observe.watch.time_bins import Bins
+from paceline.observe.watch.straggler import Straggler, WorkerTiming, straggler
+from paceline.observe.watch.time_bins import TimeBins
 from paceline.observe.watch.worker_rates import ACTIVITIES, WorkerRates
 
 STRIP_S = 120.0
@@ -63,13 +63,13 @@ class PageState:
         self.now = 0.0
         self.ended = ""
         self.records = 0
-        self.paces = [WorkerRates(rank) for rank in range(self._workers)]
-        self.strips = Bins(len(ACTIVITIES), STRIP_S)
-        self.rates = Bins(1)
+        self.workers = [WorkerRates(rank) for rank in range(self._workers)]
+        self.strips = TimeBins(len(ACTIVITIES), STRIP_S)
+        self.rates = TimeBins(1)
         self.strips.need(self._workers)
         self.rates.need(1)
         self.shards: dict[int, ShardState] = {}
-        self.updates = Bins(1, STRIP_S)
+        self.updates = TimeBins(1, STRIP_S)
         self.lateness: dict[int, Lateness] = {}
         self._met: dict[int, tuple[int, ...]] = {}  # by rank: whose contributions made an update with its latest
         self.evaluations = Evaluations()
@@ -110,8 +110,8 @@ class PageState:
 
     # ---- each kind ---------------------------------------------------------------------------------------
     def _span(self, span: Span) -> None:
-        pace = self.pace(span.rank)
-        pace.add(span)
+        worker = self.worker(span.rank)
+        worker.add(span)
         if span.activity not in ACTIVITIES:
             return
         begin = span.at - span.seconds
@@ -123,12 +123,12 @@ class PageState:
         self.strips.add(span.rank, ACTIVITIES.index(span.activity), begin, span.at, span.seconds)
         if span.activity == "computing":
             self.rates.add(0, 0, begin, span.at, span.samples)
-            self.strips.span_s = max(self.strips.span_s, STEPS_SHOWN * pace.step_s)
+            self.strips.span_s = max(self.strips.span_s, STEPS_SHOWN * worker.step_s)
 
-    def pace(self, rank: int) -> WorkerRates:
-        while rank >= len(self.paces):
-            self.paces.append(WorkerRates(len(self.paces)))
-        return self.paces[rank]
+    def worker(self, rank: int) -> WorkerRates:
+        while rank >= len(self.workers):
+            self.workers.append(WorkerRates(len(self.workers)))
+        return self.workers[rank]
 
     def _applied(self, update: Applied) -> None:
         shard = self.shards.setdefault(update.shard, ShardState())
@@ -166,16 +166,16 @@ class PageState:
     def _member(self, record: Membership) -> None:
         kind, _, number = record.party.rpartition(" ")
         if kind == "worker":
-            pace = self.pace(int(number))
-            pace.here = record.event in ARRIVALS
-            pace.device, pace.host = record.device or pace.device, record.host or pace.host
+            worker = self.worker(int(number))
+            worker.here = record.event in ARRIVALS
+            worker.device, worker.host = record.device or worker.device, record.host or worker.host
         if record.event != "joined" or record.at > 0:
             self._event(record)
 
     # ---- what follows from them --------------------------------------------------------------------------
     @property
     def samples(self) -> int:
-        return sum(pace.samples for pace in self.paces)
+        return sum(worker.samples for worker in self.workers)
 
     def wait(self, rank: int) -> Decision | None:
         """Why worker `rank` waits, if it does: what it was told last."""
@@ -185,37 +185,37 @@ class PageState:
         """What worker `rank` is most likely at now: what follows on what it last told of."""
         if self.wait(rank):
             return "waiting"
-        last = self.paces[rank].last_activity
-        if last == "computing" and (self.paces[rank].steps_a_round or 1.0) < 1.5:
+        last = self.workers[rank].last_activity
+        if last == "computing" and (self.workers[rank].steps_a_round or 1.0) < 1.5:
             return "communicating"
         return "computing"
 
     def groups(self) -> list[tuple[int, ...]]:
         """Ranks that meet apart from others, as in GSP, the largest group first; none where all or nobody meet."""
-        here = [pace.rank for pace in self.paces if pace.here]
+        here = [worker.rank for worker in self.workers if worker.here]
         found = {self._met[rank] for rank in here if rank in self._met}
         apart = sum(map(len, found)) == len({rank for group in found for rank in group}) == len(here)
         return sorted(found, key=lambda group: (-len(group), group)) if apart and 1 < len(found) < len(here) else []
 
-    def riders(self) -> list[WorkerTiming]:
+    def timings(self) -> list[WorkerTiming]:
         return [
             WorkerTiming(
-                rank=pace.rank,
-                own_s=pace.own_s,
-                waiting_s=pace.waiting_s,
-                samples=pace.latest.samples / pace.latest.steps,
-                spread_s=pace.spread_s,
-                waits_for=self._named(pace.rank),
+                rank=worker.rank,
+                own_s=worker.own_s,
+                waiting_s=worker.waiting_s,
+                samples=worker.latest.samples / worker.latest.steps,
+                spread_s=worker.spread_s,
+                waits_for=self._named(worker.rank),
             )
-            for pace in self.paces
-            if pace.here and pace.latest.steps
+            for worker in self.workers
+            if worker.here and worker.latest.steps
         ]
 
     def collapse(self) -> str:
-        return collapse(self.evaluations.points, sum(pace.steps for pace in self.paces))
+        return collapse(self.evaluations.points, sum(worker.steps for worker in self.workers))
 
-    def holdup(self) -> Straggler | None:
-        return holdup(self.riders())
+    def straggler(self) -> Straggler | None:
+        return straggler(self.timings())
 
     def _named(self, rank: int) -> frozenset[int] | None:
         since = self.now - self.strips.span_s / 4

@@ -65,53 +65,55 @@ class Straggler:
         return self.without - self.rate
 
 
-def holdup(riders: Sequence[WorkerTiming]) -> Straggler | None:
+def straggler(timings: Sequence[WorkerTiming]) -> Straggler | None:
     """None where nobody costs the others anything worth a word."""
-    riders = [rider for rider in riders if rider.step_s > 0]
-    if len(riders) < 2:
+    timings = [timing for timing in timings if timing.step_s > 0]
+    if len(timings) < 2:
         return None
-    rate = sum(rider.samples / rider.step_s for rider in riders)
-    counts = [count for count in COUNTS if count <= len(riders) / 2]
-    slowest = heapq.nlargest(counts[-1], riders, key=lambda rider: rider.own_s)
-    gains = [rate_without(riders, slowest[:count]) - rate for count in counts]
+    rate = sum(timing.samples / timing.step_s for timing in timings)
+    counts = [count for count in COUNTS if count <= len(timings) / 2]
+    slowest = heapq.nlargest(counts[-1], timings, key=lambda timing: timing.own_s)
+    gains = [rate_without(timings, slowest[:count]) - rate for count in counts]
     if max(gains) < WORTH * rate:
         return None
     count, gain = next(found for found in zip(counts, gains, strict=True) if found[1] >= max(gains) / 2)
     held = slowest[:count]
-    gone = {rider.rank for rider in held}
+    gone = {timing.rank for timing in held}
     return Straggler(
-        ranks=tuple(rider.rank for rider in held),
+        ranks=tuple(timing.rank for timing in held),
         rate=rate,
         without=rate + gain,
         own_s=held[0].own_s,
-        others_own_s=max(rider.own_s for rider in riders if rider.rank not in gone),
+        others_own_s=max(timing.own_s for timing in timings if timing.rank not in gone),
     )
 
 
-def rate_without(riders: Sequence[WorkerTiming], held: Sequence[WorkerTiming]) -> float:
+def rate_without(timings: Sequence[WorkerTiming], held: Sequence[WorkerTiming]) -> float:
     """R' of the module's docstring, in samples/s."""
-    gone = {rider.rank for rider in held}
-    left = {rider.rank: rider for rider in riders if rider.rank not in gone}
-    waiting = min(rider.waiting_s for rider in riders)
+    gone = {timing.rank for timing in held}
+    left = {timing.rank: timing for timing in timings if timing.rank not in gone}
+    waiting = min(timing.waiting_s for timing in timings)
     anybody = latest([*left.values()])
-    return sum(rider.samples / min(rider.step_s, _bound(rider, left, anybody) + waiting) for rider in left.values())
+    return sum(timing.samples / min(timing.step_s, _bound(timing, left, anybody) + waiting) for timing in left.values())
 
 
-def _bound(rider: WorkerTiming, left: dict[int, WorkerTiming], anybody: float) -> float:
-    """When those are done that `rider` waits for, and itself."""
-    if rider.waits_for is None:
+def _bound(timing: WorkerTiming, left: dict[int, WorkerTiming], anybody: float) -> float:
+    """When those are done that `timing` waits for, and itself."""
+    if timing.waits_for is None:
         return anybody
-    return latest([rider, *(left[rank] for rank in rider.waits_for if rank in left)])
+    return latest([timing, *(left[rank] for rank in timing.waits_for if rank in left)])
 
 
-def latest(riders: Sequence[WorkerTiming]) -> float:
+def latest(timings: Sequence[WorkerTiming]) -> float:
     """The mean of the largest of their own step times."""
-    low = max(rider.own_s for rider in riders)
+    low = max(timing.own_s for timing in timings)
     # Who is done before that nearly always has no say in it.
-    varying = [rider for rider in riders if rider.spread_s > 1e-3 * low and rider.own_s + 4 * rider.spread_s > low]
+    varying = [
+        timing for timing in timings if timing.spread_s > 1e-3 * low and timing.own_s + 4 * timing.spread_s > low
+    ]
     if len(varying) < 2:
         return low
-    high = low + 5 * max(rider.spread_s for rider in varying)
+    high = low + 5 * max(timing.spread_s for timing in varying)
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
         done = math.prod(0.5 * (1 + math.erf((middle - r.own_s) / (r.spread_s * math.sqrt(2)))) for r in varying)

@@ -14,7 +14,7 @@ BINS = 240
 WIDTH_MIN_S = 1 / 64
 
 
-class Bins:
+class TimeBins:
     """`kinds` sums for each row and bin. `span_s`: what the bins shall span; infinite for the whole run."""
 
     def __init__(self, kinds: int, span_s: float = math.inf) -> None:

@@ -47,7 +47,7 @@ class Sums:
 
 
 class WorkerRates:
-    """Worker `rank`, since it joined. `at`: of its last record; `steps`, `samples`: of all its life."""
+    """Worker `rank`, since it joined. `at`: of its last record; `steps`, `samples`: of all its incarnation."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank

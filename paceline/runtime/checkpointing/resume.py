@@ -1,6 +1,6 @@
 """Where a run begins that is not the first of its kind: at a checkpoint, or at weights from a file.
 
-The conductor finds the checkpoint and reads all of it once; everybody else reads what is theirs.
+The supervisor finds the checkpoint and reads all of it once; everybody else reads what is theirs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from paceline.observe.trace.trace_file import TRACE
 from paceline.runtime.checkpointing import checkpoint_validation
 from paceline.runtime.checkpointing.checkpoint_validation import OPTIMIZER, worker_names
 
-if TYPE_CHECKING:  # the conductor has no use for torch
+if TYPE_CHECKING:  # the supervisor has no use for torch
     from torch import Tensor, nn
 
     from paceline.runtime.checkpointing.worker_state import WorkerState

@@ -32,7 +32,7 @@ from paceline.live.state.slice_state import (
     VERSION,
     kept,
     of_capture,
-    state_exhibit,
+    publish_state,
 )
 from paceline.runtime.checkpointing.disk_buffer import DiskBuffer, on_disk, unspooled
 
@@ -103,7 +103,7 @@ class Captures:
         self._shown = [kept(self._purpose, STATE), *(kept(self._purpose, name) for name in names)]
         for name in names:
             self._node.exhibits[kept(self._purpose, name)] = functools.partial(self._vector, name)
-        facts = {at: state_exhibit(of.facts, names & of.vectors.keys(), NOTHING) for at, of in self._kept.items()}
+        facts = {at: publish_state(of.facts, names & of.vectors.keys(), NOTHING) for at, of in self._kept.items()}
         self._node.exhibits[kept(self._purpose, STATE)] = facts.__getitem__
 
     def _vector(self, name: str, at: int) -> Any:

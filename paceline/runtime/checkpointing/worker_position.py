@@ -22,7 +22,7 @@ from torch import Tensor
 from paceline.engine.vectors.flat import Flat
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE
-from paceline.live.state.slice_state import CHECKPOINT, FORGET, VERSION, kept, state_exhibit
+from paceline.live.state.slice_state import CHECKPOINT, FORGET, VERSION, kept, publish_state
 from paceline.runtime.checkpointing.slice_capture import NOTHING
 
 AT_ONCE = 0
@@ -64,7 +64,7 @@ class PositionLog:
         node.exhibits[VERSION] = lambda _slice: (NOTHING, float(self._met))
 
     def begin(self, clock: int, steps: int, position: int) -> None:
-        """Nothing has been handed over in this life; in earlier ones so much."""
+        """Nothing has been handed over in this incarnation; in earlier ones so much."""
         self._handed_over = self._met = self._begun = clock
         self._entries = {self._met: Position(steps, position, generators(self._device))}
 
@@ -114,7 +114,7 @@ class PositionLog:
     def _show(self, of: Kept) -> None:
         facts, vectors = of
         entries = {clock: entry.to_json() for clock, entry in self._entries.items()}
-        state = state_exhibit({**facts, "clock": self._met, "entries": entries}, vectors, NOTHING)
+        state = publish_state({**facts, "clock": self._met, "entries": entries}, vectors, NOTHING)
         self._wanted = FORGET
         self._shown = [kept(CHECKPOINT, name) for name in (*vectors, STATE)]
         for name, v in vectors.items():

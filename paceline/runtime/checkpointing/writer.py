@@ -103,7 +103,7 @@ class CheckpointWriter:
         fence: LockFence | None = None,
     ) -> None:
         """`layout`: of the model on servers; without holders where the workers have it.
-        `begun_at`: samples of an earlier life of the run.
+        `begun_at`: samples of an earlier incarnation of the run.
 
         `secrets` of --store. `fence` keeps it from writing once the folder is another run's.
         """
@@ -120,7 +120,7 @@ class CheckpointWriter:
         self._number = 0  # of the last one, also where the disk has refused it
         self._offsets: dict[int, int] = {}  # of what each worker calls its clock from the version of the servers
         self._asking = False  # workers are asked for what they have
-        self._asked: set[int] = set()  # those that have heard it in their present life
+        self._asked: set[int] = set()  # those that have heard it in their present incarnation
         session.on_came = self._ask_newcomer
 
     @property
@@ -265,7 +265,7 @@ class CheckpointWriter:
         """What JSON can say of each slice, in their order."""
         of_server = [range(len(self._layout.of(shard))) for shard in range(self._servers)]
         states = [
-            self._node.exhibits_of(party.server(shard), [(kept(CHECKPOINT, STATE), at) for at in slices])
+            self._node.read_several(party.server(shard), [(kept(CHECKPOINT, STATE), at) for at in slices])
             for shard, slices in enumerate(of_server)
         ]
         return [states[shard][at].facts for shard, at in self._layout.homes()]
@@ -315,7 +315,7 @@ class CheckpointWriter:
         found = {}
         for rank in [rank for rank in self._here if rank in self._asked]:
             try:
-                found[rank] = json.loads(self._node.exhibit(rank, kept(CHECKPOINT, STATE)).facts)
+                found[rank] = json.loads(self._node.read_published(rank, kept(CHECKPOINT, STATE)).facts)
             except Undone:
                 raise
             except PeerLost:  # the others go on without it
@@ -345,7 +345,7 @@ class CheckpointWriter:
         return found
 
     def _numbers(self, to: Any, name: str) -> Tensor:
-        v: Any = self._node.exhibit(to, kept(CHECKPOINT, name)).v
+        v: Any = self._node.read_published(to, kept(CHECKPOINT, name)).v
         numbers = torch.empty(len(v))
         v.copy_into(numbers)
         return numbers

@@ -25,7 +25,7 @@ MEETING_SECONDS = 90.0  # less than a phase of a run may take, so that those are
 
 
 class LiveCarrier(Carrier, Protocol):
-    """A carrier of means, as the life of a worker needs it."""
+    """A carrier of means, as the incarnation of a worker needs it."""
 
     def drain(self) -> None:
         """This worker begins no mean any more; the others go on without being held up."""
@@ -70,7 +70,7 @@ def measured_links(session: Session) -> control.Links:
 
 
 def make_carrier(
-    seat: ProcessSpec, session: Session, plan: control.Plan, coder: MeanCoder | None
+    spec: ProcessSpec, session: Session, plan: control.Plan, coder: MeanCoder | None
 ) -> LiveCarrier | None:
     """None where the servers carry means. Raises ConfigError for one that cannot be had, naming the way out.
 
@@ -79,17 +79,17 @@ def make_carrier(
     name, peers = plan.mean, session.node.peers
     if name == "servers" or (peers is None and name in PEERS):
         return None
-    rank = seat.who.index
+    rank = spec.who.index
     if name in PEERS:
         assert peers is not None
         return PeerMeans(peers, name, plan.hosts, [other for other in range(plan.workers) if other != rank])
     return CollectiveCarrier(
         name,
         rank,
-        seat.workers,
-        store=RunStore(session.node, seat.timeout_s if name == "nccl" else min(seat.timeout_s, MEETING_SECONDS)),
-        bind=seat.bind,
-        device=torch.device(seat.device),
-        timeout_s=seat.timeout_s,
+        spec.workers,
+        store=RunStore(session.node, spec.timeout_s if name == "nccl" else min(spec.timeout_s, MEETING_SECONDS)),
+        bind=spec.bind,
+        device=torch.device(spec.device),
+        timeout_s=spec.timeout_s,
         coder=coder,
     )

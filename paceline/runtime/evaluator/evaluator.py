@@ -116,7 +116,7 @@ def _os_error(error: SafetensorError) -> OSError:
 class Evaluator:
     """Peeks, judges and saves."""
 
-    def __init__(self, config: Config, seat: ProcessSpec, session: Session) -> None:
+    def __init__(self, config: Config, spec: ProcessSpec, session: Session) -> None:
         self._config, self._session, self._node = config, session, session.node
         splits = load_data(config)
         x, y, classes = splits.test.x, splits.test.y, splits.test.classes
@@ -128,9 +128,9 @@ class Evaluator:
         shown: Any = build_model(config, splits)
         self._shown: nn.Module = shown.to(memory_format=torch.channels_last)
         self._buffers = Buffers(self._module, config.model.buffers)
-        self._seat = seat
-        self._fence = LockFence(Path(config.run.out), seat.token)
-        self._album = CandidateModels()
+        self._spec = spec
+        self._fence = LockFence(Path(config.run.out), spec.token)
+        self._candidates = CandidateModels()
         self._target = config.stop.target_accuracy
         self._next_glance = 0.0
         self._answering = Answering(session.node)
@@ -139,29 +139,29 @@ class Evaluator:
 
     def join(self) -> None:
         """Until training starts."""
-        session, seat = self._session, self._seat
+        session, spec = self._session, self._spec
         session.connect(())
         self._reach_others()
         plan = session.expect(control.Plan)
         scheme = Recipe.from_json(plan.optimizer).make_scheme()
-        self._model_of = scheme.model_of(seat.servers)
+        self._model_of = scheme.model_of(spec.servers)
         self._node.place(None, plan.layout)
-        self._node.calls.patient = plan.replaced
-        self._begun_at = begun_at = open_at(self._config, self._seat.resume).samples
+        self._node.calls.retries = plan.replaced
+        self._begun_at = begun_at = open_at(self._config, self._spec.resume).samples
         layout = plan.layout if self._model_of == "servers" else NOWHERE
         of = (session, layout, self._flat, self._module)
-        self._keeper = CheckpointWriter(self._config, *of, begun_at, seat.store_secrets, fence=self._fence)
+        self._keeper = CheckpointWriter(self._config, *of, begun_at, spec.store_secrets, fence=self._fence)
         session.expect(control.Go)
         session.reports.begin()
 
     def _reach_others(self) -> None:
-        """Connects to servers and workers; a later life to those that are there, as the others will call it."""
+        """Connects to servers and workers; a later incarnation to those that are there, as the others will call it."""
         session = self._session
         lost = (PeerLost,) if session.late else ()  # a server that is being replaced
-        for who in map(party.server, range(self._seat.servers)):
+        for who in map(party.server, range(self._spec.servers)):
             with contextlib.suppress(*lost):
                 session.reach(who)
-        for who in map(party.worker, range(self._seat.workers)):
+        for who in map(party.worker, range(self._spec.workers)):
             if not session.late:
                 with contextlib.suppress(PeerLost):  # it is lost or expelled already, and the run goes on
                     session.reach_if_there(who)
@@ -171,7 +171,7 @@ class Evaluator:
 
     def judge_now(self) -> None:
         """Judges the model as it is now; checkpoints it where one is due."""
-        before = self._album.turn()
+        before = self._candidates.turn()
         try:
             accuracy = self._judge(self._look(), self.glance)
         except (NoAnswer, Undone):
@@ -190,14 +190,14 @@ class Evaluator:
             self._load(snapshot)
         if finish.reason != TARGET_REACHED and self._judged_at is not None:
             self.save()
-        if snapshot is not None and self._seat.judges:
+        if snapshot is not None and self._spec.judges:
             self._keeper.save(self._judge_loaded(snapshot))
 
     def glance(self) -> None:
         """Keep a snapshot, if there is a target to find the moment of and it is time for one."""
         now = time.monotonic()
         if self._target and now >= self._next_glance:
-            self._album.add(self._look())
+            self._candidates.add(self._look())
             after = time.monotonic()
             self._next_glance = after + max(self._config.evaluation.every, (after - now) / GLANCING)
 
@@ -220,7 +220,7 @@ class Evaluator:
 
     def _look(self, holder: int | None = None) -> ModelSnapshot:
         at, samples = self._node.now(), max(self._begun_at, self._session.total_samples)
-        session, model_of, workers = self._session, self._model_of, self._seat.workers
+        session, model_of, workers = self._session, self._model_of, self._spec.workers
         if holder is None:
             weights = model_now(session, self._answering, model_of, workers)
         else:
@@ -231,11 +231,11 @@ class Evaluator:
         """Batch-norm statistics: the first worker's, or the mean over the workers by samples, by the policy."""
         if not len(self._buffers):
             return None
-        return statistics_of(self._buffers, self._here, lambda rank: self._answering.exhibit(rank, "buffers"))
+        return statistics_of(self._buffers, self._here, lambda rank: self._answering.read_published(rank, "buffers"))
 
     @property
     def _here(self) -> list[int]:
-        return [rank for rank in range(self._seat.workers) if rank not in self._session.lost_ranks]
+        return [rank for rank in range(self._spec.workers) if rank not in self._session.lost_ranks]
 
     def _judge(self, snapshot: ModelSnapshot, between: Callable[[], None] = lambda: None) -> float:
         """Judges it and tells the coordinator; returns its accuracy. Raises Diverged where it is not finite.
@@ -298,7 +298,7 @@ class Evaluator:
         out = Path(self._config.run.out)
         self._fence.check()
         try:
-            line = fallback_folder.put(out, MODEL, self._seat.token, functools.partial(save_model, module))
+            line = fallback_folder.put(out, MODEL, self._spec.token, functools.partial(save_model, module))
         except OSError as error:
             not_saved(self._session, MODEL, error)
         else:
@@ -311,9 +311,9 @@ class Evaluator:
             self._save(self._shown)  # a checkpoint may have put another one into the other module
 
 
-def evaluate(config: Config, seat: ProcessSpec, session: Session) -> None:
+def evaluate(config: Config, spec: ProcessSpec, session: Session) -> None:
     """Until the coordinator says that nobody trains any more; then once again, and save."""
-    evaluator = Evaluator(config, seat, session)
+    evaluator = Evaluator(config, spec, session)
     evaluator.join()
     try:
         _evaluate(evaluator, config, session)

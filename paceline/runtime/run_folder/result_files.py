@@ -24,7 +24,7 @@ class Results:
     def __init__(self, out: Path, token: str, say: Callable[[str], None], fence: LockFence | None = None) -> None:
         """`token` of the run; `say` shows a line to the user; `fence`: is the folder still this run's?"""
         self._out, self._token, self._say, self._fence = out, token, say, fence
-        self._model_before = _changed(out / MODEL)  # an earlier life of this run may have left one
+        self._model_before = _changed(out / MODEL)  # an earlier incarnation of this run may have left one
         self._written: list[str] = []
 
     def write(self, name: str, write: Callable[[Path], None]) -> bool:
@@ -36,7 +36,7 @@ class Results:
             line = fallback_folder.put(self._out, name, self._token, write)
         except (OSError, PacelineError) as error:
             with contextlib.suppress(OSError):
-                (self._out / name).unlink(missing_ok=True)  # it would be that of an earlier life
+                (self._out / name).unlink(missing_ok=True)  # it would be that of an earlier incarnation
             self._say(f"{name} was not written: {getattr(error, 'strerror', None) or error}")
             return False
         if line:

@@ -226,7 +226,7 @@ def _is_held(holder: LockHolder | None) -> bool:
 
 
 def set_aside(trace: Path) -> None:
-    """What the lives of a run before this one left of their traces: trace.1.jsonl, trace.2.jsonl, ..."""
+    """What the incarnations of a run before this one left of their traces: trace.1.jsonl, trace.2.jsonl, ..."""
     if trace.exists():
         names = (trace.with_name(f"trace.{n}.jsonl") for n in range(1, 1_000_000))
         trace.rename(next(path for path in names if not path.exists()))

@@ -26,7 +26,7 @@ class _Worker:
     slowdown: float = 1.0
     latest: Progress = NOTHING
     state: str = "training"
-    lives: int = 1
+    incarnations: int = 1
     history: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     def samples_per_second(self) -> float:
@@ -39,7 +39,7 @@ class _Worker:
 class RunStatistics:
     """Written by the coordinator's thread, read by the one that shows. `driver`: live or sim.
 
-    begun_at: samples of an earlier life of the run.
+    begun_at: samples of an earlier incarnation of the run.
     """
 
     def __init__(self, config: Config, train_samples: int, driver: str = "live", begun_at: int = 0) -> None:
@@ -47,7 +47,7 @@ class RunStatistics:
         self._begun_at = begun_at
         self._workers = [_Worker() for _ in range(config.cluster.workers)]
         for absent in self._workers[config.cluster.beginning :]:
-            absent.lives, absent.state = 0, "absent"
+            absent.incarnations, absent.state = 0, "absent"
         self._staleness, self._faults = Staleness(), Faults()
         self._evaluations: list[Evaluated] = []
         self._changes: list[Change] = []
@@ -69,14 +69,14 @@ class RunStatistics:
     def has_started(self) -> bool:
         return self._is_started
 
-    def lives(self, who: Party) -> int:
+    def incarnations(self, who: Party) -> int:
         """Of a worker: how often it has come."""
-        return self._workers[who.index].lives
+        return self._workers[who.index].incarnations
 
     @property
     def _known(self) -> list[tuple[int, _Worker]]:
         """Those that have ever been there, by rank."""
-        return [(rank, worker) for rank, worker in enumerate(self._workers) if worker.lives]
+        return [(rank, worker) for rank, worker in enumerate(self._workers) if worker.incarnations]
 
     def steps(self, who: Party) -> int:
         return self._workers[who.index].latest.steps if who.kind == "worker" else 0
@@ -105,7 +105,7 @@ class RunStatistics:
         if who.kind == "worker":
             worker = self._workers[who.index]
             worker.state = "training" if record.event == "returned" else record.event
-            worker.lives += record.event == "returned"
+            worker.incarnations += record.event == "returned"
 
     def finished(self, reason: str, seconds: float) -> None:
         self._reason, self._seconds = reason, seconds
@@ -131,7 +131,7 @@ class RunStatistics:
         )
 
     def _fraction_done(self, elapsed_s: float) -> tuple[float | None, float]:
-        """How far the run is towards the nearest of its ends, and how much of that earlier lives of it have done.
+        """How far the run is towards the nearest of its ends, and how much of that earlier incarnations of it have done.
 
         The target accuracy cannot be foretold.
         """
@@ -186,7 +186,7 @@ class RunStatistics:
             staleness_max=self._staleness.max(rank),
             refused=self._faults.refused(rank),
             wild=self._faults.wild(rank),
-            lives=worker.lives,
+            incarnations=worker.incarnations,
         )
 
     def _accuracy_kept(self, target: float | None) -> float | None:

@@ -45,7 +45,7 @@ class PartyStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     device: str = ""
     state: str = "joined"
     steps: int = 0
-    life: int = 0
+    incarnation: int = 0
     heard_s: float = 0.0
     doing: str = ""
 
@@ -110,7 +110,7 @@ def read_status(folder: str | os.PathLike[str]) -> Status:
 
 
 class StatusFile:
-    """Keeps `status.json` of the run in `folder`; told by the conductor, from any thread."""
+    """Keeps `status.json` of the run in `folder`; told by the supervisor, from any thread."""
 
     def __init__(
         self,
@@ -146,7 +146,12 @@ class StatusFile:
         steps = self._parties[who].steps if who in self._parties else 0
         self._put(
             PartyStatus(
-                party=str(who), host=hello.host, pid=hello.pid, device=device, steps=steps, life=hello.incarnation
+                party=str(who),
+                host=hello.host,
+                pid=hello.pid,
+                device=device,
+                steps=steps,
+                incarnation=hello.incarnation,
             )
         )
 

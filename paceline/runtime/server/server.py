@@ -64,7 +64,7 @@ class _Means(MeanServer):
             self._initial(result.v)
 
 
-def serve(seat: ProcessSpec, session: Session, start: ResumePoint | None = None) -> None:
+def serve(spec: ProcessSpec, session: Session, start: ResumePoint | None = None) -> None:
     """Until the coordinator says Exit. Raises PeerLost when it vanishes."""
     session.connect(())
     plan = session.expect(control.Plan)
@@ -72,7 +72,7 @@ def serve(seat: ProcessSpec, session: Session, start: ResumePoint | None = None)
     if store:
         session.node.host(open_table(session.node, store, plan.workers))
     else:
-        shard = Shard(seat, session, plan, start)
+        shard = Shard(spec, session, plan, start)
         session.node.host(shard.everything)
         for rank in sorted(session.departed):  # they may come later
             session.node.gone(rank)
@@ -83,8 +83,8 @@ def serve(seat: ProcessSpec, session: Session, start: ResumePoint | None = None)
 class Shard:
     """The slices of one server. Their boxes come with the initial weights, or with the state of a server before it."""
 
-    def __init__(self, seat: ProcessSpec, session: Session, plan: control.Plan, start: ResumePoint | None) -> None:
-        self._server, self._is_later_life = seat.who.index, seat.incarnation > 0
+    def __init__(self, spec: ProcessSpec, session: Session, plan: control.Plan, start: ResumePoint | None) -> None:
+        self._server, self._is_later_incarnation = spec.who.index, spec.incarnation > 0
         self._session, self._node, self._plan, self._start = session, session.node, plan, start
         self._recipe = recipe = Recipe.from_json(plan.optimizer)
         self._scheme = recipe.make_scheme()
@@ -231,7 +231,7 @@ class Shard:
         for rank in order.returned:  # they begin where those are who were there all the time
             if rank not in departed:
                 self._node.came(rank)
-        if self._is_later_life:
+        if self._is_later_incarnation:
             self._session.reach_all(self._neighbours if self._copies else ())
         version = self._version()
         prepared = control.Prepared(number=order.number, version=version, undone=max(0, before - version))
@@ -304,12 +304,12 @@ class Shard:
         )
         longest = max(parts[number].stop - parts[number].start for number in of(before.index))
         self._beside = [ServedSlice(longest, role=copies)]
-        self._session.when_kept = lambda act: self._node.between_messages(lambda: copies.when_kept(act))
+        self._session.after_replicated = lambda act: self._node.between_messages(lambda: copies.after_replicated(act))
         self._session.on_lost = lambda who: self._node.between_messages(lambda: self._is_lost(who))
         for other in {before, after}:  # one of two calls the other
-            if not self._is_later_life and self._server < other.index:
+            if not self._is_later_incarnation and self._server < other.index:
                 self._session.reach(other)
-                self._node.peek_at(other, PRESENCE)
+                self._node.read_state_of(other, PRESENCE)
         return copies
 
     def _is_lost(self, who: Party) -> None:

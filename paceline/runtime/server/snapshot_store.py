@@ -1,4 +1,4 @@
-"""The newest snapshot of all servers, on the conductor's disk: what a server that is lost is replaced from.
+"""The newest snapshot of all servers, on the supervisor's disk: what a server that is lost is replaced from.
 
 Every so often each slice is written down at one version, two ahead of where the servers are, and fetched from here,
 while training goes on: one slice after the other, so that no party needs room for more than one of them.
@@ -28,7 +28,7 @@ from paceline.live.state.slice_state import (
     check_one_capture,
     fetch,
     kept,
-    state_exhibit,
+    publish_state,
 )
 from paceline.runtime.checkpointing.disk_buffer import DiskBuffer, on_disk, unspooled
 from paceline.runtime.server.snapshot_policy import SnapshotPolicy
@@ -50,7 +50,7 @@ class _Snapshot:
 
     def facts(self, nothing: Any, number: int) -> PublishedState:
         state = self.slices[number]
-        return state_exhibit(state.facts, state.vectors, nothing)
+        return publish_state(state.facts, state.vectors, nothing)
 
 
 class SnapshotStore(SnapshotPolicy):
@@ -73,7 +73,7 @@ class SnapshotStore(SnapshotPolicy):
         self._homes = plan.layout.homes()
         if not self._every_s:
             return
-        self._thread = threading.Thread(target=self._run, name="vault", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
         self._thread.start()
 
     @property

@@ -20,7 +20,7 @@ EVENTS_MAX = 400_000
 """Thousands of workers show their pace in fewer rounds."""
 
 
-def look(setting: SimulationSetup, view: ProgressDisplay) -> Prospect:
+def look(setting: SimulationSetup, display: ProgressDisplay) -> Prospect:
     """A short look where nothing is trained, a whole run where the model is.
 
     Raises PacelineError when the scheme cannot run on such a cluster.
@@ -30,7 +30,7 @@ def look(setting: SimulationSetup, view: ProgressDisplay) -> Prospect:
         stop = StopSettings(epochs=0.0, seconds=setting.config.stop.seconds)
         config = replace(setting.config, stop=stop)
         setting = replace(setting, config=config, rounds=ROUNDS, events_max=EVENTS_MAX)
-    run = VirtualRun(setting, view)
+    run = VirtualRun(setting, display)
     summary = run.run(leave=False)
     scheme, servers = run.simulation.scheme, setting.cluster.servers
     length, remembered = run.model_length, run.remembered

@@ -16,7 +16,7 @@ from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.leased_batches import LeasedBatches
 
 LIFE = 0
-"""Of every worker: what one that is gone had is given back before its next life asks, so none is taken for another."""
+"""Of every worker: what one that is gone had is given back before its next incarnation asks, so none is taken for another."""
 
 
 class SimulatedSampleLeases:

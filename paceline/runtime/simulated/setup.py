@@ -77,7 +77,7 @@ def cluster_of(config: Config, network: NetworkSpec, step_s: Callable[[], float]
     """
     if config.cluster.beginning < config.cluster.workers:
         raise ConfigError(
-            f"--begin-with {config.cluster.begin_with} is for live runs: here workers come and go as the faults of a "
+            f"--initial-workers {config.cluster.initial_workers} is for live runs: here workers come and go as the faults of a "
             "cluster file say (docs/simulator.md)"
         )
     base = config.cluster.step_ms / 1000 or step_s()

@@ -63,21 +63,21 @@ class RunBroken(PacelineError):  # noqa: N818  as RunFailed
 class VirtualRun:
     """`run()` blocks until it is over; `interrupt()` may be called from a signal handler."""
 
-    def __init__(self, setting: SimulationSetup, view: ProgressDisplay) -> None:
+    def __init__(self, setting: SimulationSetup, display: ProgressDisplay) -> None:
         """Raises ConfigError when the data cannot be had, or the scheme cannot run on such a cluster."""
         config, cluster = setting.config, setting.cluster
         torch.set_num_threads(config.cluster.threads)
-        self._setting, self._config, self._view = setting, config, view
+        self._setting, self._config, self._display = setting, config, display
         self._splits = load_data(config)
         if not setting.timing_only:
             check_batch_size(config, len(self._splits.train))
         self._recipe = recipe_of(config, len(self._splits.train))
         self._samples_max = round(config.stop.epochs * len(self._splits.train))
-        self._meters, self._ledger = Meters(cluster.workers), RunStatistics(config, len(self._splits.train), "sim")
+        self._meters, self._statistics = Meters(cluster.workers), RunStatistics(config, len(self._splits.train), "sim")
         self._trace: TraceWriter | None = None
         self._hooks = Hooks(load(config.run.hook, config.run.out))
         self._judge = None if setting.timing_only else Judge(config, self._splits)
-        self._results = Results(Path(config.run.out), secrets.token_hex(16), lambda line: view.begin((line,)))
+        self._results = Results(Path(config.run.out), secrets.token_hex(16), lambda line: display.begin((line,)))
         self.evaluations: list[Evaluated] = []
         self._joined: list[Record] = []
         self._reason = self._interrupted = ""
@@ -87,13 +87,15 @@ class VirtualRun:
         self._counted = self._make_counted()
         self._expelled: set[int] = set()
         self.simulation = self._simulate()
-        seats = zip(cluster.worker_seats(), setting.slowdowns, strict=True)
-        for rank, (seat, slowdown) in enumerate(seats):
-            device = seat.device.name if seat.device else ""
-            host = "" if seat.host_name == f"worker-{rank}" else seat.host_name  # each has one, and no name was given
-            self._ledger.seated(rank, device, slowdown, host)
+        placements = zip(cluster.worker_placements(), setting.slowdowns, strict=True)
+        for rank, (placement, slowdown) in enumerate(placements):
+            device = placement.device.name if placement.device else ""
+            host = (
+                "" if placement.host_name == f"worker-{rank}" else placement.host_name
+            )  # each has one, and no name was given
+            self._statistics.seated(rank, device, slowdown, host)
             self._joined.append(
-                Membership(at=0.0, party=f"worker {rank}", event="joined", device=device, host=seat.host_name)
+                Membership(at=0.0, party=f"worker {rank}", event="joined", device=device, host=placement.host_name)
             )
         self._behind = set(range(cluster.workers)) if setting.rounds else set()
         self._meters.on_steps = self._stepped if config.stop.steps or setting.rounds else None
@@ -143,7 +145,7 @@ class VirtualRun:
         except OSError as error:
             raise ConfigError(f"--out {out}: {error.strerror}") from None
         if note := "" if self._setting.timing_only else batch_size_note(self._config, len(self._splits.train)):
-            self._view.begin((note,))
+            self._display.begin((note,))
         with self._hooks, TraceWriter(out / "trace.jsonl", bytes_max=self._config.run.trace_bytes) as self._trace:
             try:
                 summary = self._go_on()
@@ -158,7 +160,7 @@ class VirtualRun:
     def _go_on(self) -> Summary:
         sim, seconds = self.simulation, self._config.stop.seconds or math.inf
         try:
-            self._ledger.started(self._recipe, self.model_length)
+            self._statistics.started(self._recipe, self.model_length)
             for record in self._joined:
                 self._note(record)
             sim.run(until=seconds, max_events=self._setting.events_max or math.inf, stop=self._after_event)
@@ -167,16 +169,16 @@ class VirtualRun:
         except InvariantBroken as broken:
             raise RunBroken(f"{sim.scheme.name}: {broken}") from broken
         finally:
-            self._view.close()
-        return self._ledger.summary()
+            self._display.close()
+        return self._statistics.summary()
 
     def _end(self, seconds_max: float) -> None:
         sim = self.simulation
         at = sim.now
         if not self._reason:
             stop = self._config.stop
-            barred = sim.members.barred
-            if stop.steps and all(m.steps >= stop.steps or r in barred for r, m in enumerate(self._meters.of)):
+            banned = sim.members.banned
+            if stop.steps and all(m.steps >= stop.steps or r in banned for r, m in enumerate(self._meters.of)):
                 self._reason = "steps"
             elif sim.events >= (self._setting.events_max or math.inf):
                 self._reason = "events"
@@ -190,7 +192,7 @@ class VirtualRun:
         if self._judge is not None and not (self.evaluations and self.evaluations[-1].samples == self._meters.total):
             self._look(at)
         self._tell()
-        self._ledger.finished(self._reason, at)
+        self._statistics.finished(self._reason, at)
 
     def _why_stuck(self, at: float) -> str:
         if any(party.here for party in self.simulation.world.workers):
@@ -246,7 +248,7 @@ class VirtualRun:
             self._counted.heard(record)
         if isinstance(record, Membership) and record.event in CHANGES:
             self._tell()  # what is left of it must not depend on when the screen was written
-        self._ledger.recorded(record)
+        self._statistics.recorded(record)
         if self._trace is not None:
             self._trace.append(record)
             self._hooks.append(record)
@@ -259,7 +261,7 @@ class VirtualRun:
             self._show()
 
     def _show(self) -> None:
-        self._view.show(self._ledger.snapshot(self.simulation.now))
+        self._display.show(self._statistics.snapshot(self.simulation.now))
 
     def _tell(self) -> None:
         for rank, meter in enumerate(self._meters.of):
@@ -274,7 +276,7 @@ class VirtualRun:
                 bytes_up=party.sent,
                 bytes_down=party.received,
             )
-            self._ledger.progressed(rank, progress, self.simulation.now)
+            self._statistics.progressed(rank, progress, self.simulation.now)
 
     # ---- what takes part ---------------------------------------------------------------------------------
     def _simulate(self) -> Simulation:

@@ -44,7 +44,7 @@ class Recipe:
 
         Raises ConfigError for a bad optimizer or schedule.
         """
-        from paceline.engine.optim.optimizers import make_rule  # here, as the conductor has no use for torch
+        from paceline.engine.optim.optimizers import make_rule  # here, as the supervisor has no use for torch
 
         return make_rule(self.of_rule(self.optimizer), self.schedule, tensors)
 

@@ -1,4 +1,4 @@
-"""How a conductor starts and ends the other parties of a run."""
+"""How a supervisor starts and ends the other parties of a run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Launcher(Protocol):
     def prepare(self, config: Config) -> int:
         """Load the data, so that everybody starts at once; the number of training samples. Raises ConfigError."""
 
-    def start(self, config: Config, seat: ProcessSpec) -> None: ...
+    def start(self, config: Config, spec: ProcessSpec) -> None: ...
 
     def busy(self) -> bool:
         """Is somebody at work that is no part of the run, such as a script after its training?"""

@@ -1,4 +1,4 @@
-"""The seats of a run: what each party has to know to take part, and what of that the run's first lines say."""
+"""The places of a run: what each party has to know to take part, and what of that the run's first lines say."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.live.protocol import control_messages as control
 from paceline.runtime.spec.process_spec import ProcessSpec
 
 
-def make_seats(
+def make_specs(
     config: Config,
     coordinator: str,
     token: str,
@@ -29,7 +29,7 @@ def make_seats(
     """
     cluster = config.cluster
 
-    def seat(who: Party, rank: int | None = None) -> ProcessSpec:
+    def spec(who: Party, rank: int | None = None) -> ProcessSpec:
         return ProcessSpec(
             party=str(who),
             workers=cluster.workers,
@@ -52,11 +52,11 @@ def make_seats(
             resume=resume,
         )
 
-    seats = [seat(party.server(shard)) for shard in range(cluster.servers)]
-    seats += [seat(party.worker(rank), rank) for rank in range(cluster.workers)]
+    specs = [spec(party.server(shard)) for shard in range(cluster.servers)]
+    specs += [spec(party.worker(rank), rank) for rank in range(cluster.workers)]
     if evaluator:
-        seats.append(dataclasses.replace(seat(party.EVALUATOR), store_secrets=store_secrets))
-    return {seat.who: seat for seat in seats}
+        specs.append(dataclasses.replace(spec(party.EVALUATOR), store_secrets=store_secrets))
+    return {spec.who: spec for spec in specs}
 
 
 def overlap_note(config: Config, plan: control.Plan) -> str:

@@ -30,7 +30,7 @@ def make_coordinator(
     done: Data = (),
     behind: int = 0,
 ) -> Coordinator:
-    """`train_samples`: of the data set, by which epochs are counted. `done`: leased samples of an earlier life.
+    """`train_samples`: of the data set, by which epochs are counted. `done`: leased samples of an earlier incarnation.
 
     behind: samples of it.
     """

@@ -22,10 +22,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class MemberEvent:
-    """`life` of it has come or, `lost`, is over."""
+    """`incarnation` of it has come or, `lost`, is over."""
 
     who: Party
-    life: int
+    incarnation: int
     line: str
     lost: bool
 

@@ -1,4 +1,4 @@
-"""The lives of each party of a run: which one is in its seat, and when the next one is started."""
+"""The lives of each party of a run: which one is in its place, and when the next one is started."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from paceline.config import Config
-from paceline.live.coordinator.server_recovery import LIVES_MAX
+from paceline.live.coordinator.server_recovery import INCARNATIONS_MAX
 from paceline.live.party import EVALUATOR, Party
 from paceline.runtime.spec.launcher import Launcher
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.supervisor.restart_policy import (
-    LATER_LIVES,
+    LATE_RESTARTS,
     LATER_SECONDS,
     EvaluatorRestarts,
     Replacements,
@@ -21,66 +21,66 @@ from paceline.runtime.supervisor.restart_policy import (
 
 
 class PartyLives:
-    """Told by the conductor; `joined` on the coordinator's thread, all else on the one that watches."""
+    """Told by the supervisor; `joined` on the coordinator's thread, all else on the one that watches."""
 
-    def __init__(self, config: Config, crew: Launcher, say: Callable[[str], None]) -> None:
+    def __init__(self, config: Config, launcher: Launcher, say: Callable[[str], None]) -> None:
         """`say` shows a line to the user."""
-        self._config, self._crew, self._say = config, crew, say
-        self._seats: dict[Party, ProcessSpec] = {}
+        self._config, self._launcher, self._say = config, launcher, say
+        self._specs: dict[Party, ProcessSpec] = {}
         self._restarts = Restarts(config.cluster.restarts)
-        self._replacements = Replacements(LIVES_MAX)
+        self._replacements = Replacements(INCARNATIONS_MAX)
         self._evaluator = EvaluatorRestarts()
         self.up: set[Party] = set()  # whose process is, as far as anybody has heard
         self.newcomers_not = ""  # why no worker can come late
 
-    def begin(self, seats: Mapping[Party, ProcessSpec], absent: Collection[Party]) -> None:
+    def begin(self, specs: Mapping[Party, ProcessSpec], absent: Collection[Party]) -> None:
         """Starts everybody but the absent."""
-        self._seats = dict(seats)
-        for who in seats:
+        self._specs = dict(specs)
+        for who in specs:
             if who not in absent:
                 self._start(who)
 
     def next(self, who: Party) -> None:
-        """Starts the next life of `who`."""
-        seat = self._seats[who]
-        self._seats[who] = dataclasses.replace(seat, incarnation=seat.incarnation + 1, resume="")
+        """Starts the next incarnation of `who`."""
+        spec = self._specs[who]
+        self._specs[who] = dataclasses.replace(spec, incarnation=spec.incarnation + 1, resume="")
         self._start(who)
 
     def _start(self, who: Party) -> None:
         self.up.add(who)
-        self._crew.start(self._config, self._seats[who])
+        self._launcher.start(self._config, self._specs[who])
 
     # ---- what is heard of them ---------------------------------------------------------------------------
-    def joined(self, who: Party, life: int) -> None:
+    def joined(self, who: Party, incarnation: int) -> None:
         if who.kind == "server":
-            self._replacements.joined(who, life)
+            self._replacements.joined(who, incarnation)
 
-    def lost(self, who: Party, life: int) -> None:
-        """The run goes on without that life, whose process may be there still; it is ended."""
-        if life == self._seats[who].incarnation:  # the next one may be up by now
-            self._crew.kill(who)
-        if who.kind == "server" and self._replacements.given_up(who, life):
+    def lost(self, who: Party, incarnation: int) -> None:
+        """The run goes on without that incarnation, whose process may be there still; it is ended."""
+        if incarnation == self._specs[who].incarnation:  # the next one may be up by now
+            self._launcher.kill(who)
+        if who.kind == "server" and self._replacements.given_up(who, incarnation):
             self.next(who)
 
     def hopeless(self, who: Party, *, trains: bool) -> bool:
-        """The process of `who` has ended: was that its last life, though the run cannot do without another one?"""
+        """The process of `who` has ended: was that its last incarnation, though the run cannot do without another one?"""
         if who == EVALUATOR:
             return self._evaluator.exhausted and not trains
-        return self._replacements.hopeless(who, self._seats[who].incarnation)
+        return self._replacements.hopeless(who, self._specs[who].incarnation)
 
-    def ended(self, who: Party, *, trains: bool, barred: Collection[Party]) -> None:
-        """The process of `who` has, and the run goes on: the next life is started now, later or never."""
+    def ended(self, who: Party, *, trains: bool, banned: Collection[Party]) -> None:
+        """The process of `who` has, and the run goes on: the next incarnation is started now, later or never."""
         if who.kind == "server":
-            if self._replacements.ended(who, self._seats[who].incarnation):
+            if self._replacements.ended(who, self._specs[who].incarnation):
                 self.next(who)
             return
-        if who in barred:
+        if who in banned:
             return
         if who == EVALUATOR:
             self._evaluator.ended()
         if trains:
             why_not = self.newcomers_not if who.kind == "worker" else ""
-            later = LATER_LIVES if who == EVALUATOR else 0
+            later = LATE_RESTARTS if who == EVALUATOR else 0
             now = time.monotonic()
             why_not = why_not or self._restarts.ended(now, who, later=later)
             if who == EVALUATOR and not why_not and (pause := self._restarts.pause(now, who)) >= LATER_SECONDS:
@@ -97,7 +97,7 @@ class PartyLives:
                 if who == EVALUATOR:
                     self._evaluator.started()
                 self.next(who)
-        if not trains and needs_evaluator and self._evaluator.takes_last_life():
+        if not trains and needs_evaluator and self._evaluator.takes_final_restart():
             if self._evaluator.exhausted:
-                self._seats[EVALUATOR] = dataclasses.replace(self._seats[EVALUATOR], judges=False)
+                self._specs[EVALUATOR] = dataclasses.replace(self._specs[EVALUATOR], judges=False)
             self.next(EVALUATOR)

@@ -1,4 +1,4 @@
-"""Brings a run up, watches it and ends it: the coordinator, its crew, and what the run leaves behind."""
+"""Brings a run up, watches it and ends it: the coordinator, its launcher, and what the run leaves behind."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from paceline.runtime.server.snapshot_store import SnapshotStore
 from paceline.runtime.spec.batch_size import batch_size_note, check_batch_size
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.launcher import Launcher, ProcessEnded
-from paceline.runtime.spec.process_specs import make_seats, overlap_note
+from paceline.runtime.spec.process_specs import make_specs, overlap_note
 from paceline.runtime.supervisor.coordinator_factory import make_coordinator
 from paceline.runtime.supervisor.credentials import Credentials, security_note
 from paceline.runtime.supervisor.events import (
@@ -74,55 +74,55 @@ class RunSupervisor:
         self,
         config: Config,
         transport: Callable[[str, Callable[[BaseException], None]], Transport],
-        crew: Launcher,
-        view: ProgressDisplay,
+        launcher: Launcher,
+        display: ProgressDisplay,
         *,
         evaluator: bool = True,
         credentials: Credentials | None = None,
         hooks: Sequence[Hook] = (),
         store_secrets: StoreSecrets = NO_SECRETS,
-        open_seats: bool = False,
+        accept_joins: bool = False,
     ) -> None:
         """`transport` makes the coordinator's from the run's token and a place to report errors to.
 
         `credentials` of all parties, if connections are under TLS; they end with the run. `hooks` besides --hook.
-        `store_secrets` of --store. `open_seats`: workers come by themselves, also while training goes on.
+        `store_secrets` of --store. `accept_joins`: workers come by themselves, also while training goes on.
 
         Raises ConfigError when the data, a hook or a store cannot be had.
         """
         self._hooks = Hooks([*load(config.run.hook, config.run.out), *hooks])
-        train_samples = crew.prepare(config)
+        train_samples = launcher.prepare(config)
         if evaluator:
             check_batch_size(config, train_samples)
         self._batch_note = batch_size_note(config, train_samples) if evaluator else ""
-        self._config, self._crew, self._view = config, crew, view
+        self._config, self._launcher, self._display = config, launcher, display
         self._out = Path(config.run.out)
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._token = secrets.token_hex(16)
         self._evaluator, self._credentials, self._store_secrets = evaluator, credentials, store_secrets
-        self._claim = self._claimed()
+        self._lock = self._claimed()
         made = functools.partial(transport, self._token, self._coordinator_failed)
         self._start, self._refused, self._transport = self._found(made)
-        self._ledger = RunStatistics(config, train_samples, begun_at=self._start.samples)
+        self._statistics = RunStatistics(config, train_samples, begun_at=self._start.samples)
         self._trace: TraceWriter | None = None
         to_target = config.stop.target_accuracy > 0
         times = EvaluationTimes(config.evaluation.every, to_target=to_target) if evaluator else None
-        self._standing = StatusFile(self._out, config.run.scheme, self._claim.fence, times)
+        self._status_file = StatusFile(self._out, config.run.scheme, self._lock.fence, times)
         self._taken = False
         self._is_gone = False  # for everybody else
-        self._results = Results(self._out, self._token, lambda line: view.begin((line,)), self._claim.fence)
+        self._results = Results(self._out, self._token, lambda line: display.begin((line,)), self._lock.fence)
         self._interrupted, self._where, self._lost_at = "", dict[Party, str](), dict[Party, str]()
         cluster = config.cluster
         node = Node(self._transport, PlainMemory())
-        self._vault = SnapshotStore(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")
-        self._lives = PartyLives(config, crew, lambda line: view.begin((line,)))
+        self._snapshots = SnapshotStore(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")
+        self._incarnations = PartyLives(config, launcher, lambda line: display.begin((line,)))
         self._absent = [party.worker(rank) for rank in range(cluster.beginning, cluster.workers)]  # not asked for yet
-        self._open_seats = open_seats
+        self._accept_joins = accept_joins
         self._coordinator = make_coordinator(
             self._transport,
             node,
             self,
-            self._vault,
+            self._snapshots,
             config=config,
             train_samples=train_samples,
             evaluator=evaluator,
@@ -133,9 +133,9 @@ class RunSupervisor:
     def _claimed(self) -> RunLock:
         """The folder, renewed from now on. Raises ConfigError where another run has it."""
         waits = self._config.checkpoint.resume == "auto"
-        claim = RunLock(self._out, self._token, waits=waits, say=lambda line: self._view.begin((line,)))
-        claim.keep_renewing(self._folder_lost)
-        return claim
+        lock = RunLock(self._out, self._token, waits=waits, say=lambda line: self._display.begin((line,)))
+        lock.keep_renewing(self._folder_lost)
+        return lock
 
     def _folder_lost(self, why: str) -> None:
         """The folder is another run's: this one ends."""
@@ -147,16 +147,16 @@ class RunSupervisor:
             found = find(self._config, self._store_secrets) if self._evaluator else (ResumePoint(self._config), [])
             return *found, self._tells(transport())
         except BaseException:
-            self._claim.release()
+            self._lock.release()
             raise
 
     # ---- the run -----------------------------------------------------------------------------------------
     def run(self) -> Summary:
-        """Once. Raises RunFailed with the first cause; nobody of the crew is left either way."""
+        """Once. Raises RunFailed with the first cause; nobody of the launcher is left either way."""
         try:
             return self._run()
         finally:
-            self._claim.release()
+            self._lock.release()
 
     def _run(self) -> Summary:
         try:
@@ -167,7 +167,7 @@ class RunSupervisor:
             raise ConfigError(f"--out {self._out}: {error.strerror}") from None
         with (
             asked_to_grow(self.grow if self._absent else None),
-            self._standing.kept(),
+            self._status_file.kept(),
             TemporaryFolder() as folder,
             self._hooks,
             TraceWriter(self._out / TRACE, bytes_max=self._config.run.trace_bytes, lost=self._tell) as trace,
@@ -175,7 +175,7 @@ class RunSupervisor:
             self._trace = trace
             try:
                 address = self._coordinator.open()
-                seats = make_seats(
+                specs = make_specs(
                     self._config,
                     address,
                     self._token,
@@ -185,30 +185,30 @@ class RunSupervisor:
                     evaluator=self._evaluator,
                     store_secrets=self._store_secrets,
                 )
-                self._lives.begin(seats, self._absent)
+                self._incarnations.begin(specs, self._absent)
                 self._watch()
             except RunFailed as error:
                 raise RunFailed(f"{error}{self._keep(str(error))}") from None
             finally:
-                self._vault.close()
+                self._snapshots.close()
                 self._disconnect()
-                self._crew.end(END_SECONDS)
-                self._view.close()
+                self._launcher.end(END_SECONDS)
+                self._display.close()
                 if self._credentials:
                     self._credentials.remove()
         return self._leave_behind()
 
     def _keep(self, cause: str) -> str:
         """Keeps what there is of a run that has failed; for the end of the line that says so."""
-        if self._interrupted or not self._ledger.has_started:
+        if self._interrupted or not self._statistics.has_started:
             return ""
-        self._ledger.finished(f"{FAILED}: {cause}", self.elapsed_s())
+        self._statistics.finished(f"{FAILED}: {cause}", self.elapsed_s())
         self._disconnect()  # so that the evaluator hears of it, and saves the model that it looked at last
         until = time.monotonic() + SAVE_SECONDS
-        while party.EVALUATOR in self._lives.up and (left := until - time.monotonic()) > 0:
+        while party.EVALUATOR in self._incarnations.up and (left := until - time.monotonic()) > 0:
             self._next_event(min(left, 0.05))
         kept = [f"{MODEL} (as evaluated last)"] if self._results.model else []
-        kept += [SUMMARY] if self._write(self._ledger.summary()) else []
+        kept += [SUMMARY] if self._write(self._statistics.summary()) else []
         return f"; kept: {' and '.join(kept)}" if kept else ""
 
     def _disconnect(self) -> None:
@@ -236,7 +236,7 @@ class RunSupervisor:
         self._events.put(Taken(why))
 
     def grow(self) -> None:
-        """One worker more, where --begin-with has left a seat; from any thread, or a signal handler."""
+        """One worker more, where --initial-workers has left a place; from any thread, or a signal handler."""
         self._events.put(Grow())
 
     def stop(self, reason: str) -> None:
@@ -253,32 +253,32 @@ class RunSupervisor:
         return self._coordinator.node.now()
 
     def _watch(self) -> None:
-        """Until the run is over and nobody of the crew is at work of its own. Raises RunFailed."""
+        """Until the run is over and nobody of the launcher is at work of its own. Raises RunFailed."""
         deadline = Deadline(self._coordinator)
         finished = False
-        while not finished or self._crew.busy():
+        while not finished or self._launcher.busy():
             event = self._next_event(SHOW_SECONDS)
-            self._standing.write(self._coordinator.phase.value)
+            self._status_file.write(self._coordinator.phase.value)
             match event:
                 case None if self._coordinator.phase in (RunPhase.TRAINING, RunPhase.FINISHING):
-                    self._view.show(self._ledger.snapshot(self._coordinator.node.now()))
+                    self._display.show(self._statistics.snapshot(self._coordinator.node.now()))
                 case Started(notes=notes):
-                    self._view.begin(notes)
-                    for _ in self._absent if self._open_seats else ():
+                    self._display.begin(notes)
+                    for _ in self._absent if self._accept_joins else ():
                         self.grow()
                 case Grow():
                     self._grow()
                 case MemberEvent(who=who):
-                    self._view.begin((event.line,))
+                    self._display.begin((event.line,))
                     if event.lost:
-                        self._lives.lost(who, event.life)
+                        self._incarnations.lost(who, event.incarnation)
                 case StatusLine(line=line):
-                    self._view.begin((line,))
+                    self._display.begin((line,))
                 case Finished():
                     finished = True
                 case ProcessEnded(who=who, why=why) if self._survives(who):
                     self._coordinator.ended(who, why or self._too_early(who))
-                    self._lives.ended(who, trains=self._trains, barred=self._coordinator.barred)
+                    self._incarnations.ended(who, trains=self._trains, banned=self._coordinator.banned)
                 case ProcessEnded(who=who) if who.kind != "worker" and self._coordinator.phase is RunPhase.OVER:
                     pass  # it has done all it had to
                 case ProcessEnded(who=who, why=why) if why or self._coordinator.phase is not RunPhase.OVER:
@@ -289,7 +289,7 @@ class RunSupervisor:
                     self._called_off(event, deadline, finished=finished)
                     if finished:
                         return
-            self._lives.start_due(trains=self._trains, needs_evaluator=self._needs_evaluator)
+            self._incarnations.start_due(trains=self._trains, needs_evaluator=self._needs_evaluator)
             if not finished:
                 deadline.check()
             elif deadline.expired:
@@ -303,7 +303,7 @@ class RunSupervisor:
                 second, self._interrupted = bool(self._interrupted), signal
             case Taken(why=why):
                 self._taken, signal = True, "SIGTERM"
-                self._view.begin((why,))
+                self._display.begin((why,))
         if finished:
             return
         ending = self._taken and self._coordinator.phase in (RunPhase.FINISHING, RunPhase.OVER)
@@ -314,15 +314,15 @@ class RunSupervisor:
 
     def _survives(self, who: Party) -> bool:
         """Does the run, with what is started in its place?"""
-        return self._coordinator.survives(who) and not self._lives.hopeless(who, trains=self._trains)
+        return self._coordinator.survives(who) and not self._incarnations.hopeless(who, trains=self._trains)
 
     def _grow(self) -> None:
         free = bool(self._absent)
         why_not = "nobody trains now" if not self._trains else "" if free else "all seats of --workers are taken"
         if why_not:
-            self._view.begin((f"no worker is added: {why_not}",))
+            self._display.begin((f"no worker is added: {why_not}",))
         else:
-            self._lives.next(self._absent.pop(0))
+            self._incarnations.next(self._absent.pop(0))
 
     @property
     def _trains(self) -> bool:
@@ -332,12 +332,12 @@ class RunSupervisor:
     def _needs_evaluator(self) -> bool:
         """May it still have something to do?"""
         going_on = self._coordinator.phase in (RunPhase.TRAINING, RunPhase.FINISHING)
-        return going_on and party.EVALUATOR not in self._coordinator.barred
+        return going_on and party.EVALUATOR not in self._coordinator.banned
 
     def _next_event(self, seconds: float) -> Any:
         with contextlib.suppress(queue.Empty):
-            ended = self._crew.ended.get_nowait()
-            self._lives.up.discard(ended.who)
+            ended = self._launcher.ended.get_nowait()
+            self._incarnations.up.discard(ended.who)
             return ended
         try:
             return self._events.get(timeout=seconds)
@@ -361,7 +361,7 @@ class RunSupervisor:
         return f"{who} ended before {what}"
 
     def _death(self, who: Party, why: str) -> Failure:
-        steps = self._ledger.steps(who)
+        steps = self._statistics.steps(who)
         after = f" after {steps} steps" if steps else ""
         # Who ended because the coordinator had is no cause of that; it may be heard of before the coordinator's own.
         last = self._coordinator.why_last(who)
@@ -370,63 +370,65 @@ class RunSupervisor:
     # ---- what the coordinator tells, on its own thread ---------------------------------------------------
     def joined(self, who: Party, hello: Hello) -> None:
         self._where[who] = f"{hello.host}, pid {hello.pid}"
-        self._standing.joined(who, hello)
+        self._status_file.joined(who, hello)
         if who.kind == "worker":
-            self._ledger.seated(who.index, hello.device, self._config.slowdown_of(who.index), hello.host)
-        self._lives.joined(who, hello.incarnation)
+            self._statistics.seated(who.index, hello.device, self._config.slowdown_of(who.index), hello.host)
+        self._incarnations.joined(who, hello.incarnation)
 
     def started(self, plan: Plan) -> None:
         recipe = Recipe.from_json(plan.optimizer)
         if recipe.codecs.low_rank or recipe.store is not None:
             lacks = "what the store's other scripts have done" if recipe.store else "the factors of powersgd"
-            self._lives.newcomers_not = f"lost workers are not started again: they would not know {lacks}"
+            self._incarnations.newcomers_not = f"lost workers are not started again: they would not know {lacks}"
             if self._absent:
-                self.failed(party.COORDINATOR, f"--begin-with: who comes late would not know {lacks}; leave it out", "")
-        self._ledger.started(recipe, plan.length, plan.exchange)
+                self.failed(
+                    party.COORDINATOR, f"--initial-workers: who comes late would not know {lacks}; leave it out", ""
+                )
+        self._statistics.started(recipe, plan.length, plan.exchange)
         if recipe.scheme != self._config.run.scheme:  # a script has chosen its own
-            self._standing.scheme = recipe.scheme
+            self._status_file.scheme = recipe.scheme
             self._save(recipe.scheme)
         begun = (*self._refused, *filter(None, [self._start.note, self._batch_note]))
-        vault = filter(None, [self._vault.note])
+        snapshots = filter(None, [self._snapshots.note])
         robust = filter(None, [recipe.robust.note(plan.workers, plan.length)])
         secured = security_note(self._config, self._credentials, plan.mean)
-        room = [GROWS.format(self._config.cluster)] if self._absent and not self._open_seats and grows() else []
+        room = [GROWS.format(self._config.cluster)] if self._absent and not self._accept_joins and grows() else []
         overlap = filter(None, [overlap_note(self._config, plan)])
-        self._events.put(Started((*begun, *plan.notes, *overlap, *room, *robust, *vault, secured)))
+        self._events.put(Started((*begun, *plan.notes, *overlap, *room, *robust, *snapshots, secured)))
 
     def _save(self, scheme: str) -> None:
         """Who watches the run, or simulates it anew, reads there which scheme it has."""
         with contextlib.suppress(ConfigError, OSError, LockLost):
-            self._claim.fence.check()
+            self._lock.fence.check()
             config = dataclasses.replace(self._config, run=dataclasses.replace(self._config.run, scheme=scheme))
             configuration.save(config, self._out / "config.toml")
 
     def progressed(self, rank: int, progress: Progress) -> None:
-        self._ledger.progressed(rank, progress, self._coordinator.node.now())
-        self._standing.progressed(party.worker(rank), progress)
+        self._statistics.progressed(rank, progress, self._coordinator.node.now())
+        self._status_file.progressed(party.worker(rank), progress)
 
     def recorded(self, record: Record) -> None:
         if self._trace is not None:
             self._trace.append(record)
         self._hooks.append(record)
-        self._standing.recorded(record)
-        self._ledger.recorded(record)
+        self._status_file.recorded(record)
+        self._statistics.recorded(record)
         if isinstance(record, Membership) and record.party == str(party.COORDINATOR):
             self._tell(f"coordinator {record.event}: {record.reason}")
         elif isinstance(record, Membership) and record.event in ("lost", "returned"):
             who = Party.parse(record.party)
             lost = record.event == "lost"
-            after = f" after {self._ledger.steps(who)} steps" if who.kind == "worker" else ""
-            new = who.kind == "worker" and self._ledger.lives(who) == 1
+            after = f" after {self._statistics.steps(who)} steps" if who.kind == "worker" else ""
+            new = who.kind == "worker" and self._statistics.incarnations(who) == 1
             what = f"lost{after}" if lost else "has come" if new else "is back"
             self._lost_at[who] = self._where[who]
             line = f"{who} ({self._where[who]}) {what}: {record.reason}"
-            self._events.put(MemberEvent(who, self._coordinator.life_of(who), line, lost))
+            self._events.put(MemberEvent(who, self._coordinator.incarnation_of(who), line, lost))
         elif isinstance(record, Decision) and record.verdict == NOT_SAVED:
             self._tell(record.reason)
         elif isinstance(record, Membership) and record.event == "drained":
             who = Party.parse(record.party)
-            after = f"after {self._ledger.steps(who)} steps"
+            after = f"after {self._statistics.steps(who)} steps"
             self._tell(f"{who} ({self._where[who]}) has gone home {after}: {record.reason}")
         elif isinstance(record, Membership) and record.event == "replaced":
             who = Party.parse(record.party)
@@ -440,8 +442,8 @@ class RunSupervisor:
         self._events.put(Failure(who=who, cause=cause, details=details, rank=rank))
 
     def finished(self, reason: str, seconds: float) -> None:
-        self._ledger.finished(reason, seconds)
-        self._standing.finished(reason)
+        self._statistics.finished(reason, seconds)
+        self._status_file.finished(reason)
         self._events.put(Finished())
 
     def _coordinator_failed(self, error: BaseException) -> None:
@@ -451,8 +453,8 @@ class RunSupervisor:
     def _leave_behind(self) -> Summary:
         while event := self._next_event(0.0):  # what came at the very end, such as a trace that could not be closed
             if isinstance(event, StatusLine):
-                self._view.begin((event.line,))
-        summary = self._ledger.summary()
+                self._display.begin((event.line,))
+        summary = self._statistics.summary()
         written = self._write(summary) and self._results.in_place(SUMMARY)
         if written and summary.test_accuracy is not None:
             self._results.write(CURVE, functools.partial(curve, self._out))

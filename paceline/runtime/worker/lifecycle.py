@@ -35,12 +35,12 @@ from paceline.runtime.worker.steps.untrained_state import SharedRest
 class WorkerLifecycle:
     """A worker's part in its run, from its first word to its last."""
 
-    def __init__(self, seat: ProcessSpec, session: Session, recipe: Recipe, flat: FlatModel, buffers: Buffers) -> None:
-        self._seat, self._session, self._recipe = seat, session, recipe
+    def __init__(self, spec: ProcessSpec, session: Session, recipe: Recipe, flat: FlatModel, buffers: Buffers) -> None:
+        self._spec, self._session, self._recipe = spec, session, recipe
         self._flat, self._buffers = flat, buffers
         self._node = session.node
         self._scheme = recipe.make_scheme()
-        self._rank = seat.who.index
+        self._rank = spec.who.index
         self._rest = SharedRest(session, flat.rest)
         self._node.exhibits["buffers"] = lambda _slice: buffers.snapshot()
         self._carrier: LiveCarrier | None = None
@@ -53,10 +53,10 @@ class WorkerLifecycle:
 
         `clock`: exchanges behind this worker, where it goes on; `samples`: behind all of them.
         """
-        seat, session = self._seat, self._session
+        spec, session = self._spec, self._session
         self._samples_seen = samples
-        session.connect([party.server(s) for s in range(seat.servers)])
-        links = [] if session.late else session.links(seat.servers)
+        session.connect([party.server(s) for s in range(spec.servers)])
+        links = [] if session.late else session.links(spec.servers)
         _measure(links)
         peers = self._meet_workers()
         _measure(links)
@@ -67,7 +67,7 @@ class WorkerLifecycle:
         ready = control.Ready(
             length=len(self._flat),
             fingerprint=f"{self._flat.fingerprint()}/{self._flat.rest.fingerprint()}/{self._recipe.digest()}",
-            seconds_per_step=max(seconds, seat.step_seconds),
+            seconds_per_step=max(seconds, spec.step_seconds),
             optimizer=self._recipe.to_json(),
             links=tuple(link.speeds[0] if link else 0.0 for link in links),
             links_max=tuple(link.speeds[1] if link else 0.0 for link in links),
@@ -78,7 +78,7 @@ class WorkerLifecycle:
         )
         session.tell(ready)
         plan = session.expect(control.Plan)
-        self._carrier = self._with_factors(make_carrier(seat, session, plan, self._coder()))
+        self._carrier = self._with_factors(make_carrier(spec, session, plan, self._coder()))
         if session.late:
             self._come_late(plan, update)
         else:
@@ -105,7 +105,7 @@ class WorkerLifecycle:
     def _come_late(self, plan: control.Plan, update: Update) -> None:
         """Nobody takes anything over from this worker."""
         session = self._session
-        self._node.calls.patient = plan.replaced  # a server may be lost while it is asked for the model
+        self._node.calls.retries = plan.replaced  # a server may be lost while it is asked for the model
         self._learn_layout(plan)
         try:
             role = self._take_over(plan, update)
@@ -125,11 +125,11 @@ class WorkerLifecycle:
             with contextlib.suppress(PeerLost):
                 self._rest.take(rank)
                 if len(self._buffers):
-                    self._buffers.load(self._node.peek(rank, "buffers"))
+                    self._buffers.load(self._node.read_state(rank, "buffers"))
                 return
 
     def _learn_layout(self, plan: control.Plan) -> None:
-        memory, tensors, slices = FlatMemory(self._seat.device), self._flat.tensors, plan.layout.slices
+        memory, tensors, slices = FlatMemory(self._spec.device), self._flat.tensors, plan.layout.slices
         self._node.out.stage = self._recipe.codecs.stage(memory, self._scheme, tensors=tensors, slices=slices)
         self._node.place(None, plan.layout, None if plan.servers else self._carrier)  # servers begin with them, too
 
@@ -144,7 +144,7 @@ class WorkerLifecycle:
             note=self._session.reports.note,
             samples_seen=self._samples_seen,
         )
-        self._node.calls.patient = plan.replaced
+        self._node.calls.retries = plan.replaced
         box: type[Role] = self._scheme.worker(len(plan.layout.holders))
         return box(self._scheme, place)
 
@@ -152,20 +152,20 @@ class WorkerLifecycle:
         rank = self._recipe.codecs.low_rank
         if not rank:
             return carrier
-        shapes, timeout_s = [shape for _, shape in self._flat.layout()], self._seat.timeout_s
+        shapes, timeout_s = [shape for _, shape in self._flat.layout()], self._spec.timeout_s
         return LowRankMeans(shapes, rank, self._node.out.mean_by_servers, carrier, timeout_s=timeout_s)
 
     def _coder(self) -> MeanCoder | None:
-        return self._recipe.codecs.coder(FlatMemory(self._seat.device), self._scheme, self._flat.tensors)
+        return self._recipe.codecs.coder(FlatMemory(self._spec.device), self._scheme, self._flat.tensors)
 
     def _meet_workers(self) -> Links:
         """Connect to the other workers where the scheme or its means ask for that; the links, if they matter."""
-        seat, session = self._seat, self._session
-        means = meets_for_means(seat.mean, self._scheme, seat.servers, seat.workers)
-        if means or self._scheme.connects_workers(seat.servers):
-            self._node.peers = PeerCarrier(session.transport, FlatMemory(seat.device), FlatAdder(), coder=self._coder())
+        spec, session = self._spec, self._session
+        means = meets_for_means(spec.mean, self._scheme, spec.servers, spec.workers)
+        if means or self._scheme.connects_workers(spec.servers):
+            self._node.peers = PeerCarrier(session.transport, FlatMemory(spec.device), FlatAdder(), coder=self._coder())
             session.meet_workers()
-        return measured_links(session) if means and seat.mean == "auto" and not session.late else ()
+        return measured_links(session) if means and spec.mean == "auto" and not session.late else ()
 
     def begin(self) -> None:
         """Training starts."""
@@ -200,9 +200,9 @@ class WorkerLifecycle:
         """
         if self._rank != holder and len(self._buffers):
             self._session.reach(party.worker(holder))
-            self._buffers.load(self._node.peek(holder, "buffers"))
-        model_of = self._scheme.model_of(self._seat.servers)
-        final = final_model(self._session, model_of, holder, self._seat.workers)
+            self._buffers.load(self._node.read_state(holder, "buffers"))
+        model_of = self._scheme.model_of(self._spec.servers)
+        final = final_model(self._session, model_of, holder, self._spec.workers)
         if finite(final):
             self._flat.load(final)
         elif not self._session.has(party.EVALUATOR):

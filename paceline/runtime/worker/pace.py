@@ -51,7 +51,7 @@ class Pace:
         self,
         model: nn.Module,
         recipe: Recipe,
-        seat: ProcessSpec,
+        spec: ProcessSpec,
         session: Session,
         *,
         optimizer: torch.optim.Optimizer | None = None,
@@ -64,12 +64,12 @@ class Pace:
         `measure` returns the seconds of a step, for schemes and shares that go by speed; a speed of 0 is unknown.
         `behind`: where the run is taken up again.
         """
-        self.rank = seat.who.index
+        self.rank = spec.who.index
         self.recipe = recipe
-        self.device = torch.device(seat.device)
-        self._seat, self._session, self._node = seat, session, session.node
-        self._flat = FlatModel(model, self.device, optimizer=optimizer, by_rows=recipe.by_rows(seat.servers))
-        buffers = Buffers(model, seat.buffers)
+        self.device = torch.device(spec.device)
+        self._spec, self._session, self._node = spec, session, session.node
+        self._flat = FlatModel(model, self.device, optimizer=optimizer, by_rows=recipe.by_rows(spec.servers))
+        buffers = Buffers(model, spec.buffers)
         self._work = LocalWork(self._flat, recipe, optimizer)
         self._guard = LoopGuard(model, self._flat, optimizer)
         self._update = self._make_update(behind.samples)
@@ -77,17 +77,17 @@ class Pace:
         self._watch = Stopwatch(self.device, session.over)
         self._streams: dict[int, Batches | LeasedBatches] = {}
         self._leased: LeasedBatches | None = None  # one of them
-        self._answered = 0  # samples of this life's leases of which nothing is under way
+        self._answered = 0  # samples of this incarnation's leases of which nothing is under way
         self._batch_samples = self._own_samples = self._exchanges = 0
         self._counts = ProgressCounters()
         self._node.exhibits["buffers"] = lambda _slice: (buffers.snapshot(), float(self._counts.samples))
         self._closed = False
         self._behind, self._begun_at = behind, behind.samples
-        self._belongings = self._make_belongings(buffers)
-        self._diary = PositionLog(self._node, self.device, self._take_stock)
+        self._capture = self._make_capture(buffers)
+        self._positions = PositionLog(self._node, self.device, self._take_stock)
         session.on_replaced = self._tell_past
-        session.on_capture = lambda order: self._diary.want(order.version)
-        self._membership = WorkerLifecycle(seat, session, recipe, self._flat, buffers)
+        session.on_capture = lambda order: self._positions.want(order.version)
+        self._membership = WorkerLifecycle(spec, session, recipe, self._flat, buffers)
         self.plan = self._membership.join(self._update, measure, behind.clock, behind.samples)
         self._count_samples()
         self._overlap = self._make_overlap()
@@ -101,11 +101,11 @@ class Pace:
         session.reports.begin(self._progress)
         self._take(self._node.advance)
 
-    def _make_belongings(self, buffers: Buffers) -> WorkerStateCapture:
+    def _make_capture(self, buffers: Buffers) -> WorkerStateCapture:
         return WorkerStateCapture(
             self._node,
             self.recipe.make_scheme(),
-            self._seat.servers,
+            self._spec.servers,
             length=len(self._flat),
             work=self._work,
             buffers=buffers,
@@ -115,7 +115,7 @@ class Pace:
     def _make_update(self, samples_seen: int) -> Any:
         update = self.recipe.make_rule(self._flat.tensors)
         update.samples_seen = samples_seen
-        if self._seat.workers > 1 and self.recipe.make_scheme().uses_mean(self._seat.servers):
+        if self._spec.workers > 1 and self.recipe.make_scheme().uses_mean(self._spec.servers):
             update.zeros_unused = ZeroTensors(self._flat.tensors)  # a mean does not say what its members have used
         return update
 
@@ -163,7 +163,7 @@ class Pace:
                 self._behind = ResumedProgress()
             elif self._behind.batches:
                 stream.skip(self._behind.batches)
-                self._diary.corrected(stream.samples)
+                self._positions.corrected(stream.samples)
                 if not self._former_steps:  # the coordinator adds up what lives of one worker did in this run
                     self._counts.resume(self._behind.batches, stream.samples)
                 self._behind = ResumedProgress()
@@ -192,11 +192,11 @@ class Pace:
             labels = data.y.cpu().numpy() if isinstance(data, Dataset) else None
             cutter = make_shares(shares, len(data), self.workers, labels, seed, self.plan.seconds_per_step)
             return Batches(data, cutter, self.rank, batch_size, device=self.device)
-        check_leases(shares, self.recipe.make_scheme(), self._seat.servers)
+        check_leases(shares, self.recipe.make_scheme(), self._spec.servers)
         if self._leased is not None:
             raise ConfigError(f"shares {shares!r}: another data set of this loop is leased; share this one: uniform")
         size = recipe.lease_size(len(data), self.workers, batch_size)
-        lender = LeaseClient(self._session, len(data), size, self._seat.timeout_s)
+        lender = LeaseClient(self._session, len(data), size, self._spec.timeout_s)
         self._leased = LeasedBatches(data, lender, batch_size, seed=seed, device=self.device)
         return self._leased
 
@@ -230,7 +230,7 @@ class Pace:
         self._session.reports.spent(self._node.now(), "computing", seconds, 1, samples, exchanges=self._exchanges)
         self._exchanges = 0
         if early or result is not None:
-            self._diary.contributed(self._counts.steps, self._position)
+            self._positions.contributed(self._counts.steps, self._position)
         if early:
             self._take(early.finish)
         elif result is not None:
@@ -248,7 +248,7 @@ class Pace:
             self._closed = True
             if self._overlap:
                 self._overlap.end()
-            self._diary.end()
+            self._positions.end()
             notice = self._session.notice
             reason = self._session.stop_reason or notice or self._own_reason
             try:
@@ -295,11 +295,11 @@ class Pace:
                 advance = self._node.advance
         self._counts.exchanges += self._exchanges
         if self._node.role.goes_back and self._clock == before:
-            self._diary.undone()
+            self._positions.undone()
         self._answered = self._handed
         if self._node.begun_anew > anew:  # what was handed over up to here is in the servers, or never will be
             self._tell_past()
-        self._diary.between()
+        self._positions.between()
         if self._overlap:
             self._overlap.prepare(wanted)
         self._guard.note_weights()
@@ -332,24 +332,24 @@ class Pace:
         return next(iter(role.progress_key(role.join_state())), 0)
 
     def _take_stock(self) -> Kept:
-        return self._belongings.take(self.plan.layout.slices)
+        return self._capture.take(self.plan.layout.slices)
 
     def _remember(self) -> None:
-        """Go on with what an earlier life of the run has left, if that is how this one begins."""
+        """Go on with what an earlier incarnation of the run has left, if that is how this one begins."""
         memories = self._behind.memories
         if memories is not None:
-            self._belongings.give_back(memories, self.plan.layout.slices)
+            self._capture.give_back(memories, self.plan.layout.slices)
             set_generators(memories.entry.generators, self.device)
         if memories is None:
-            self._diary.begin(self._clock, self._behind.batches, 0)
+            self._positions.begin(self._clock, self._behind.batches, 0)
         else:
-            self._diary.begin(self._clock, memories.entry.steps, memories.entry.position)
+            self._positions.begin(self._clock, memories.entry.steps, memories.entry.position)
 
     def _make_overlap(self) -> Overlap | None:
         """None where there is nothing to gain, and in a step that is drawn out: nothing leaves before it is over."""
-        wanted = self._seat.overlap == "on" or (self._seat.overlap == "auto" and not self.plan.crowded)
+        wanted = self._spec.overlap == "on" or (self._spec.overlap == "auto" and not self.plan.crowded)
         whole = self._flat.by_rows or len(self.plan.layout.slices) < 2
-        if not wanted or self._seat.step_seconds or whole:
+        if not wanted or self._spec.step_seconds or whole:
             return None
         self._work.late = True
         return Overlap(self._flat, self._node, lambda: self._batch_samples, lambda: self._data)
@@ -357,7 +357,7 @@ class Pace:
     def _seconds_emulated(self, samples: int) -> float:
         """A batch takes its time in proportion to a whole one of the loop's own size."""
         part = samples / self._own_samples if self._own_samples else 1.0
-        return self._seat.step_seconds * part
+        return self._spec.step_seconds * part
 
     def _follow_rate(self) -> None:
         """A scheduler of the user's own changes the numbers of the optimizer that only tells the recipe."""
@@ -365,7 +365,7 @@ class Pace:
         if changed is not None:
             self._warn_of_schedulers()
             self._update.follow(self.recipe.of_rule(changed))
-            self._session.tell_rate(self._seat.servers, told(changed))
+            self._session.tell_rate(self._spec.servers, told(changed))
 
     def _warn_of_schedulers(self) -> None:
         """Once."""
@@ -380,7 +380,7 @@ class Pace:
     def _told(self) -> int:
         """The coordinator's last total, and what was trained here since.
 
-        Before the first total there is what earlier lives of the run have left.
+        Before the first total there is what earlier incarnations of the run have left.
         """
         before = max(self._begun_at, self._session.total_samples)
         return before + self._counts.samples - self._counts.reported
@@ -396,7 +396,7 @@ class Pace:
         if self.plan.samples and lock_step:
             self._allowance = InRounds(self.plan.samples, self._samples)
         elif self.plan.samples:
-            self._allowance = quotas_of(self._session, self._seat.timeout_s)
+            self._allowance = quotas_of(self._session, self._spec.timeout_s)
         self._begins = True  # is the next mini-batch the first for an exchange?
         self._spent = False  # are there no samples left to train?
 
@@ -425,7 +425,7 @@ class Pace:
 
     @property
     def _steps_done(self) -> bool:
-        return 0 < self._seat.steps <= self._counts.steps + self._former_steps
+        return 0 < self._spec.steps <= self._counts.steps + self._former_steps
 
     # ---- reports -----------------------------------------------------------------------------------------
     def _progress(self) -> control.Progress:

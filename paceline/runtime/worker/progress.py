@@ -11,7 +11,7 @@ from paceline.runtime.checkpointing.worker_state import WorkerState
 
 @dataclass(frozen=True, slots=True)
 class ResumedProgress:
-    """What an earlier life of the run has behind it: exchanges and mini-batches of a worker, samples of all.
+    """What an earlier incarnation of the run has behind it: exchanges and mini-batches of a worker, samples of all.
 
     memories: what the worker remembers of it.
     """
@@ -31,7 +31,7 @@ class ProgressCounters:
         self._before = self._samples_before = 0
 
     def resume(self, steps: int, samples: int) -> None:
-        """So many are from an earlier life of the run."""
+        """So many are from an earlier incarnation of the run."""
         self.steps, self.samples = steps, samples
         self._before, self._samples_before = steps, samples
         self.reported = samples  # whoever adds them up knows them already

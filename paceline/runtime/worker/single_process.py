@@ -43,9 +43,9 @@ class _Quiet:
         self._transport.close()
 
 
-def _serve(seat: ProcessSpec, session: Session) -> None:
+def _serve(spec: ProcessSpec, session: Session) -> None:
     try:
-        serve(seat, session)
+        serve(spec, session)
     except PeerLost:
         pass  # the worker has left in the middle, and knows why
     finally:
@@ -63,7 +63,7 @@ def _servers_needed(scheme: Scheme) -> int:
 def sit_alone(
     scheme: Scheme, *, device: str, step_seconds: float = 0.0, servers: int = 0
 ) -> tuple[ProcessSpec, Session]:
-    """The seat and session of the only worker, with `servers` of its own, and one where the scheme needs one."""
+    """The place and session of the only worker, with `servers` of its own, and one where the scheme needs one."""
     servers = servers or _servers_needed(scheme)
     return sit_together(1, servers, device=device, step_seconds=step_seconds)[0]
 
@@ -89,7 +89,7 @@ def sit_together(
     address = coordinator.open()
 
     def sit(who: Party, device: str) -> tuple[ProcessSpec, Session]:
-        seat = ProcessSpec(
+        spec = ProcessSpec(
             party=str(who),
             workers=workers,
             servers=servers,
@@ -98,11 +98,11 @@ def sit_together(
             device=device,
             step_seconds=step_seconds,
         )
-        session = seat.session(hub.transport(who))
+        session = spec.session(hub.transport(who))
         session.hello(address, device)
-        return seat, session
+        return spec, session
 
     for shard in range(servers):
-        seat, session = sit(party.server(shard), "cpu")
-        threading.Thread(target=_serve, args=(seat, session), name=seat.party, daemon=True).start()
+        spec, session = sit(party.server(shard), "cpu")
+        threading.Thread(target=_serve, args=(spec, session), name=spec.party, daemon=True).start()
     return [sit(party.worker(rank), device) for rank in range(workers)]

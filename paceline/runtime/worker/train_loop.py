@@ -68,15 +68,15 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
     )
 
 
-def train(config: Config, seat: ProcessSpec, session: Session) -> None:
+def train(config: Config, spec: ProcessSpec, session: Session) -> None:
     """Train until the run is over."""
-    splits, rank = load_data(config), seat.who.index
-    model, start = build_model(config, splits), open_at(config, seat.resume)
+    splits, rank = load_data(config), spec.who.index
+    model, start = build_model(config, splits), open_at(config, spec.resume)
     start.load_into(model)
-    model.to(seat.device)
+    model.to(spec.device)
     x, y = splits.train.x[: config.data.batch_size], splits.train.y[: config.data.batch_size]
-    x, y = x.to(seat.device), y.to(seat.device)
-    precision, for_trial = (Precision(config.model.precision, model, seat.device) for _ in range(2))
+    x, y = x.to(spec.device), y.to(spec.device)
+    precision, for_trial = (Precision(config.model.precision, model, spec.device) for _ in range(2))
 
     def loss_of(x: Tensor, y: Tensor) -> Tensor:
         return nn.functional.cross_entropy(model(x), y)
@@ -88,9 +88,9 @@ def train(config: Config, seat: ProcessSpec, session: Session) -> None:
 
     recipe = recipe_of(config, len(splits.train))
     behind = ResumedProgress(start.clock(rank), start.batches, start.samples, start.memories(rank))
-    with Pace(model, recipe, seat, session, measure=lambda: measured_step(trial, model), behind=behind) as pace:
+    with Pace(model, recipe, spec, session, measure=lambda: measured_step(trial, model), behind=behind) as pace:
         if behind.memories is None:
-            seed_generators(config.run.seed, rank, seat.incarnation)
+            seed_generators(config.run.seed, rank, spec.incarnation)
         for x_batch, y_batch in pace.batches(
             splits.train, config.data.batch_size, epochs=None, shares=config.data.shares
         ):

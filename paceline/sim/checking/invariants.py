@@ -4,7 +4,7 @@
                          samples; its staleness and its version are right; nobody gets weights who is further ahead of
                          the slowest than the parameters say, or whose round is open (`recounts.contributions`)
     whole steps          all shards have heard the same contributions of a worker, but for the one that is under way and
-                         one for each life of it that was lost, which may have reached some shards only
+                         one for each incarnation of it that was lost, which may have reached some shards only
     means                a mean weighs what its members brought, all that are there and each once, and is one for all of
                          them (`recounts.means`); a worker has no more of them under way than its scheme says
     mass                 where every worker has a model of its own, each holds what its shares say; who leaves hands
@@ -134,11 +134,11 @@ class Invariants:
             case Decision(rank=rank, reason=reason):
                 self._reasons[rank] = reason
 
-    def mean_begins(self, errand: PendingCall) -> None:
+    def mean_begins(self, call: PendingCall) -> None:
         """Carriers keep no more results than the scheme says for who was restarted and asks again."""
-        rank, most = errand.life.rank, self._sim.scheme.means_at_once
-        under_way = [old for old in self._means[rank] if old.life is errand.life and not old.done]
-        self._means[rank] = [*under_way, errand]
+        rank, most = call.incarnation.rank, self._sim.scheme.means_at_once
+        under_way = [old for old in self._means[rank] if old.incarnation is call.incarnation and not old.done]
+        self._means[rank] = [*under_way, call]
         if len(under_way) >= most:
             raise self.broken(f"worker {rank} has {len(under_way) + 1} Means under way; means_at_once = {most}")
 
@@ -176,7 +176,7 @@ class Invariants:
         self._of(party).acknowledges(rank)
 
     def forget_server(self, party: SimulatedProcess) -> None:
-        """Another one takes its place; what this life does from here on, if it lives, counts in its own books."""
+        """Another one takes its place; what this incarnation does from here on, if it lives, counts in its own books."""
         mine = self._over[party.process] = self._shards[party.me]
         if party.role.note:
             party.role.note = lambda record: mine.applied(record) if isinstance(record, Applied) else None
@@ -210,7 +210,7 @@ class Invariants:
             self._torn = Counter({rank: self._torn_since(rank) for rank in range(self._sim.cluster.workers)})
 
     def shard(self, number: int) -> ShardRecount:
-        """What the present life of that shard has done."""
+        """What the present incarnation of that shard has done."""
         return self._shards[number]
 
     def crashed(self, rank: int) -> None:
@@ -227,7 +227,7 @@ class Invariants:
             self.mass.look()
         self._look_at_tables()
         self._look_at_steps(under_way=1)
-        waiting = [life for life in self._sim.lives if life.alive and life.awaited]
+        waiting = [incarnation for incarnation in self._sim.incarnations if incarnation.alive and incarnation.awaited]
         self._look_for_the_forgotten(waiting)
         steps = sum(self._sim.steps)
         working = any(act is self._sim.worked for _, _, act, _ in self._sim.heap)
@@ -237,15 +237,19 @@ class Invariants:
 
     def nothing_is_left(self) -> None:
         """The heap is empty."""
-        for life in self._sim.lives:
-            if life.alive and life.awaited:
-                raise self.broken(f"nothing is left to happen, but {self._who(life)}")
+        for incarnation in self._sim.incarnations:
+            if incarnation.alive and incarnation.awaited:
+                raise self.broken(f"nothing is left to happen, but {self._who(incarnation)}")
 
     def state_of(self, rank: int) -> str:
-        life, party = self._sim.lives[rank], self._sim.world.workers[rank]
+        incarnation, party = self._sim.incarnations[rank], self._sim.world.workers[rank]
         if not party.here:
             return f"worker {rank} is not here"
-        return self._who(life) if life.alive and life.awaited else f"worker {rank} works, or waits for nobody"
+        return (
+            self._who(incarnation)
+            if incarnation.alive and incarnation.awaited
+            else f"worker {rank} works, or waits for nobody"
+        )
 
     def all_is_accounted_for(self) -> None:
         """Everybody has left: whatever a shard heard has become part of an update, or was dropped for a reason."""
@@ -285,19 +289,19 @@ class Invariants:
     def _look_for_the_forgotten(self, waiting: list[Incarnation]) -> None:
         fastest = max(self._sim.steps)
         before, self._waiting = self._waiting, {}
-        for life in waiting:
-            what, since = before.get(life.rank, (None, fastest))
-            self._waiting[life.rank] = (life.awaited, since if what is life.awaited else fastest)
-            if fastest - self._waiting[life.rank][1] > PATIENCE:
-                raise self.broken(f"{self._who(life)} while another has made {PATIENCE} steps")
+        for incarnation in waiting:
+            what, since = before.get(incarnation.rank, (None, fastest))
+            self._waiting[incarnation.rank] = (incarnation.awaited, since if what is incarnation.awaited else fastest)
+            if fastest - self._waiting[incarnation.rank][1] > PATIENCE:
+                raise self.broken(f"{self._who(incarnation)} while another has made {PATIENCE} steps")
 
-    def _who(self, life: Incarnation) -> str:
+    def _who(self, incarnation: Incarnation) -> str:
         world = self._sim.world
         parties = [*world.others, *([world.peers] if world.peers else []), *world.workers]
-        open_at = [party.name for party in parties if life.awaited in party.open.get(life.rank, ())]
+        open_at = [party.name for party in parties if incarnation.awaited in party.open.get(incarnation.rank, ())]
         whom = ", ".join(open_at) or "an answer that is under way or lost"
-        why = self._reasons.get(life.rank)
-        return f"worker {life.rank} waits for {whom}" + (f" ({why})" if why else "")
+        why = self._reasons.get(incarnation.rank)
+        return f"worker {incarnation.rank} waits for {whom}" + (f" ({why})" if why else "")
 
     def _look_at_tables(self) -> None:
         """What streams keep is bounded by who takes part and what is under way, not by how long a run lasts."""

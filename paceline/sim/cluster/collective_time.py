@@ -72,13 +72,13 @@ class CollectiveTiming:
 
 def choice_for(cluster: Cluster, nbytes: int, *, gathered: bool = False) -> Choice:
     """What `--mean auto` takes on such a cluster for vectors of `nbytes`; `gathered`: as of `choose`."""
-    seats, network = cluster.worker_seats(), cluster.network
-    if len(seats) == 1:
+    placements, network = cluster.worker_placements(), cluster.network
+    if len(placements) == 1:
         return Choice("servers" if cluster.servers else "ring", "")
-    slowest_gbps = min(seat.host.bandwidth_gbps or network.bandwidth_gbps for seat in seats)
-    latency_s = network.latency_s + 2 * max(seat.host.latency_s for seat in seats)
+    slowest_gbps = min(placement.host.bandwidth_gbps or network.bandwidth_gbps for placement in placements)
+    latency_s = network.latency_s + 2 * max(placement.host.latency_s for placement in placements)
     within = LinkCost(network.local_latency_s, 8e-9 / network.local_bandwidth_gbps)
-    homes = tuple(seat.host_name for seat in seats)
+    homes = tuple(placement.host_name for placement in placements)
     return choose(
         Fabric(homes, within, LinkCost(latency_s, 8e-9 / slowest_gbps), cluster.servers), nbytes, gathered=gathered
     )

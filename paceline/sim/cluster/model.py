@@ -90,7 +90,7 @@ class Device:
 class Spot:
     """Workers are taken away without notice and come back as newcomers.
 
-    Lives and absences are exponential with the means `life_s` and `away_s`; or `times_s` says when a life ends.
+    Incarnations and absences are exponential with the means `life_s` and `away_s`; or `times_s` says when an incarnation ends.
     """
 
     life_s: float = math.inf
@@ -218,18 +218,18 @@ PARTIES_MAX = 1_000_000
 class Fault:
     """What happens at `at_s`, to the workers named by rank, host or site (`servers` of the hosts are hit too).
 
-    crash      the worker is gone without goodbye; noticed after `lease_s`; comes back after `for_s`, if given
+    crash      the worker is gone without goodbye; noticed after `suspect_after_s`; comes back after `for_s`, if given
     restart    the worker loses all that is under way; what it must keep survives
     leave      the worker leaves where it would begin its next step
     join       the worker comes (back)
     pause      nothing on the host moves for `for_s`
     clog       the host's card neither sends nor takes in for `for_s`
-    partition  `sites` are cut off from the others for `for_s`; past `lease_s` their workers count as crashed
+    partition  `sites` are cut off from the others for `for_s`; past `suspect_after_s` their workers count as crashed
     slow-disk  every step on the host takes `extra_s` longer, for `for_s`
     lie        one message of the worker in `one_in` has hostile scalars (`lying_worker.py`), for `for_s`, if given
 
     Those that need `hazards`, with which servers crash too, for `for_s`, and go on from what `servers_keep` says; and
-    with which a worker that is silent for longer than `lease_s` is declared dead though it lives:
+    with which a worker that is silent for longer than `suspect_after_s` is declared dead though it lives:
 
     mute, deaf the hosts are not heard, or hear nothing, for `for_s`
     reset      what is on its way to and from the hosts is lost
@@ -261,9 +261,9 @@ class Fault:
         need(self.one_in == 1 or self.kind == "lie", f"{self.kind}: one_in means nothing here")
         need(self.one_in >= 1, "lie: one_in must be 1 or more: of so many messages one is a lie")
 
-    def names(self, seat: DevicePlacement) -> bool:
-        """Is it a fault of that seat's host or site? (Of a worker by its rank: see `workers`.)"""
-        return bool({seat.host.name, seat.host_name} & set(self.hosts)) or seat.host.site in self.sites
+    def names(self, placement: DevicePlacement) -> bool:
+        """Is it a fault of that place's host or site? (Of a worker by its rank: see `workers`.)"""
+        return bool({placement.host.name, placement.host_name} & set(self.hosts)) or placement.host.site in self.sites
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,14 +281,14 @@ class DevicePlacement:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """step_s: of the model on the reference device, with the worker's own batch. lease_s: a party that is silent for
+    """step_s: of the model on the reference device, with the worker's own batch. suspect_after_s: a party that is silent for
     so long is gone. skew_s: every party's clock is off by up to so much."""
 
     hosts: tuple[Host, ...]
     name: str = ""
     about: str = ""
     step_s: float = 1.0
-    lease_s: float = 10.0
+    suspect_after_s: float = 10.0
     skew_s: float = 0.0
     network: NetworkSpec = field(default_factory=NetworkSpec)
     links: tuple[Link, ...] = ()
@@ -297,7 +297,10 @@ class Cluster:
 
     def __post_init__(self) -> None:
         need(any(host.devices for host in self.hosts), "a cluster needs a worker: add [[hosts.devices]]")
-        need(self.step_s > 0 and self.lease_s > 0 and self.skew_s >= 0, "step_s and lease_s must be positive")
+        need(
+            self.step_s > 0 and self.suspect_after_s > 0 and self.skew_s >= 0,
+            "step_s and suspect_after_s must be positive",
+        )
         parties = self.workers + self.servers
         need(parties <= PARTIES_MAX, f"{parties} workers and servers: a cluster has {PARTIES_MAX} at most")
         names, sites = self.host_names(), {host.site for host in self.hosts}
@@ -319,8 +322,8 @@ class Cluster:
         """Why nothing would come of `fault`; "" when something does."""
         if fault.kind == "partition" and {host.site for host in self.hosts} <= set(fault.sites):
             return "no site is left to be cut off from"
-        workers = bool(fault.workers) or any(map(fault.names, self.worker_seats()))
-        servers = any(map(fault.names, self.server_seats()))
+        workers = bool(fault.workers) or any(map(fault.names, self.worker_placements()))
+        servers = any(map(fault.names, self.server_placements()))
         if fault.kind in OF_SERVERS:
             return "" if servers else "no server is there, and it is for servers"
         if fault.kind == "crash" and not workers and self.hazards is None:
@@ -341,7 +344,7 @@ class Cluster:
         copies = {f"{host.name}-{n}" for host in self.hosts if host.count > 1 for n in range(host.count)}
         return copies | {host.name for host in self.hosts}
 
-    def worker_seats(self) -> list[DevicePlacement]:
+    def worker_placements(self) -> list[DevicePlacement]:
         """By rank."""
         return [
             DevicePlacement(host, copy, device)
@@ -351,13 +354,13 @@ class Cluster:
             for _ in range(device.count)
         ]
 
-    def server_seats(self) -> list[DevicePlacement]:
+    def server_placements(self) -> list[DevicePlacement]:
         """By shard."""
         return [DevicePlacement(host, n) for host in self.hosts for n in range(host.count) for _ in range(host.servers)]
 
     def seconds_per_step(self) -> tuple[float, ...]:
         """By rank: what a calm step takes, as a measurement before the start would find it."""
-        return tuple(seat.device.step_s(self.step_s) for seat in self.worker_seats() if seat.device)
+        return tuple(placement.device.step_s(self.step_s) for placement in self.worker_placements() if placement.device)
 
     def without_servers(self) -> Cluster:
         """The same workers, for schemes on collectives alone."""

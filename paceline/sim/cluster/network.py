@@ -61,7 +61,7 @@ class Network:
             for way in ((a, b), (b, a)):
                 self._lines[way] = Line(link.latency_s, 8e-9 / link.bandwidth_gbps)
 
-    def card(self, host: Host, name: str) -> Nic:
+    def nic(self, host: Host, name: str) -> Nic:
         gbps = host.bandwidth_gbps or self.speeds.bandwidth_gbps
         return Nic(self.speeds.latency_s / 2 + host.latency_s, gbps, name, host.site)
 
@@ -88,7 +88,7 @@ class Network:
             taken = dst.receiving_until = now + intake
         return (sent if sent > taken else taken) + latency_s
 
-    def _local(self, now: float, card: Nic, nbytes: int) -> float:
+    def _local(self, now: float, nic: Nic, nbytes: int) -> float:
         return now + self.speeds.local_latency_s + nbytes * self._local_s_per_byte
 
     def cut(self, sites: frozenset[str], until: float) -> None:

@@ -1,9 +1,9 @@
 """Who comes and who goes where messages may be lost: news is confirmed, and who is declared dead may live on.
 
     evict(worker)   everybody is told `gone`, with a fence: nothing more of that incarnation is taken by whoever heard
-    join(worker)    not before everybody has confirmed that its former life is gone; then everybody is told `came`,
+    join(worker)    not before everybody has confirmed that its former incarnation is gone; then everybody is told `came`,
                     and the newcomer enters when all have confirmed that too
-    zombie          an evicted worker that lives goes on until it is refused or told; then it ends, and joins anew
+    zombie          an evicted worker that incarnations goes on until it is refused or told; then it ends, and joins anew
 
 The one who tells is the membership itself, at the coordinator's place. It does not fail here.
 """
@@ -52,7 +52,7 @@ class AckedMembership(Members):
         self._control = SimulatedProcess("membership", Role(sim.scheme, place), sim.world.control, 0.0)
         self._under_way: list[MembershipUpdate] = []
         self._coming: set[int] = set()
-        self._fences: dict[int, SimulatedProcess] = {}  # by rank: the last life that was declared dead
+        self._fences: dict[int, SimulatedProcess] = {}  # by rank: the last incarnation that was declared dead
         self._announced: dict[int, MembershipUpdate] = {}  # by rank: who comes, and has not entered
         if hazards.servers_keep != "all" and can_be_replaced(sim.scheme, sim.cluster.servers):
             copied = hazards.servers_keep == "replica"
@@ -60,16 +60,16 @@ class AckedMembership(Members):
             self.streams.loses = self.servers.crash
 
     # ---- going ---------------------------------------------------------------------------------------------
-    def leave(self, life: Incarnation) -> None:
-        if life.party.here:
-            super().leave(life)
+    def leave(self, incarnation: Incarnation) -> None:
+        if incarnation.party.here:
+            super().leave(incarnation)
         else:  # a zombie: nobody reckons with it any more
-            self.leaving.discard(life.rank)
-            self._end(life.party)
+            self.leaving.discard(incarnation.rank)
+            self._end(incarnation.party)
 
     def crash(self, rank: int) -> None:
         party = self._sim.world.workers[rank]
-        if not party.here and party.hears and self._sim.lives[rank].alive:  # a zombie
+        if not party.here and party.hears and self._sim.incarnations[rank].alive:  # a zombie
             self._end(party)
         super().crash(rank)
         if not party.hears:
@@ -81,7 +81,7 @@ class AckedMembership(Members):
         if party.here and party not in self._lost:
             if self._sim.invariants:
                 self._sim.invariants.crashed(rank)
-            self._evict(party, f"silent for {self._sim.cluster.lease_s:g} s")
+            self._evict(party, f"silent for {self._sim.cluster.suspect_after_s:g} s")
             self.streams.send(self._control, party, 0, self.learns_it_is_fenced, (party,))
 
     def _evict(self, party: SimulatedProcess, reason: str) -> None:
@@ -98,14 +98,18 @@ class AckedMembership(Members):
     def learns_it_is_fenced(self, party: SimulatedProcess) -> None:
         if self.servers and self.servers.learns_it_is_lost(party):
             return
-        if party.here or not self._sim.lives[party.me].alive or self._sim.lives[party.me].party is not party:
+        if (
+            party.here
+            or not self._sim.incarnations[party.me].alive
+            or self._sim.incarnations[party.me].party is not party
+        ):
             return
         self._end(party)
         self._note(party, "fenced", "it was declared dead")
         self._sim.join(party.me)
 
     def _end(self, party: SimulatedProcess) -> None:
-        self._sim.lives[party.me].end()
+        self._sim.incarnations[party.me].end()
         party.hears = False
         self.streams.forget(party)
         self.streams.give_up(self._control, party)
@@ -115,10 +119,10 @@ class AckedMembership(Members):
         for news in list(self._under_way):
             self._confirmed(news, party)
 
-    def _is_gone(self, party: SimulatedProcess, card: Nic) -> None:
+    def _is_gone(self, party: SimulatedProcess, nic: Nic) -> None:
         if self._sim.leasing:
             self._sim.leasing.gone(party)
-        if card is party.card:
+        if nic is party.nic:
             self._tell_all(party, MembershipUpdate(party, self._hears_of_leave, self._all_know_it_is_gone))
         else:
             self._tell_all(self._control, MembershipUpdate(party, self._hears_of_death, self._all_know_it_is_gone))
@@ -137,13 +141,13 @@ class AckedMembership(Members):
     def _calls_end(self, party: SimulatedProcess, who: SimulatedProcess) -> None:
         """What `party` has asked the one who is gone will not be answered."""
         who.open.pop(party.me, None)
-        for errand in self.streams.questions(party, who):
-            self._sim.heap.push(self._sim.now, self._sim.talk.lost, errand, who.name)
+        for call in self.streams.questions(party, who):
+            self._sim.heap.push(self._sim.now, self._sim.messaging.lost, call, who.name)
 
     def _sent_in_vain(self, dst: SimulatedProcess, act: Callable[..., None], args: tuple[Any, ...]) -> None:
         """A message to one who is known to be dead: if it is a question, it has got its answer."""
-        if act is self._sim.talk.asked:
-            self._sim.heap.push(self._sim.now, self._sim.talk.lost, args[1], dst.name)
+        if act is self._sim.messaging.asked:
+            self._sim.heap.push(self._sim.now, self._sim.messaging.lost, args[1], dst.name)
 
     # ---- coming --------------------------------------------------------------------------------------------
     def join(self, rank: int) -> None:
@@ -151,7 +155,9 @@ class AckedMembership(Members):
         party = self._sim.world.workers[rank]
         if party in self._lost:
             self._evict(party, "came back")
-        if party.here or self._sim.lives[rank].alive or rank in self._coming:  # a zombie joins once it has learnt
+        if (
+            party.here or self._sim.incarnations[rank].alive or rank in self._coming
+        ):  # a zombie joins once it has learnt
             return
         self._coming.add(rank)
         if not any(news.who is party for news in self._under_way):
@@ -205,7 +211,7 @@ class AckedMembership(Members):
         return party in self._lost
 
     def fences(self) -> Iterable[SimulatedProcess]:
-        """The last life of each worker that was declared dead."""
+        """The last incarnation of each worker that was declared dead."""
         return self._fences.values()
 
     def server_is_gone(self, parties: Iterable[SimulatedProcess]) -> None:
@@ -261,12 +267,14 @@ class AckedMembership(Members):
 
     def _is_told(self, party: SimulatedProcess, news: MembershipUpdate) -> None:
         news.hear(party, news.who)
-        self._when_kept(party, lambda: self.streams.send(party, self._control, 0, self._confirmed, (news, party)))
+        self._after_replicated(
+            party, lambda: self.streams.send(party, self._control, 0, self._confirmed, (news, party))
+        )
 
-    def _when_kept(self, party: SimulatedProcess, act: Callable[[], object]) -> None:
+    def _after_replicated(self, party: SimulatedProcess, act: Callable[[], object]) -> None:
         """Once whoever takes the place of that server would know, too."""
         if self.servers:
-            self.servers.when_kept(party, act)
+            self.servers.after_replicated(party, act)
         else:
             act()
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 def schedule(sim: Simulation) -> None:
     """Enters everything into the heap of `sim` that its cluster says will happen."""
-    seats = sim.cluster.worker_seats()
-    for rank, seat in enumerate(seats):
-        host = seat.host
+    placements = sim.cluster.worker_placements()
+    for rank, placement in enumerate(placements):
+        host = placement.host
         if host.joins_at_s > 0:
             sim.members.absent_at_first(rank)
             sim.heap.push(host.joins_at_s, sim.join, rank)
@@ -31,7 +31,7 @@ def schedule(sim: Simulation) -> None:
     if any(fault.kind == "partition" for fault in sim.cluster.faults):
         sim.network.lines_between(sorted({host.site for host in sim.cluster.hosts}))
     for fault in sim.cluster.faults:
-        sim.heap.push(fault.at_s, _Happening(sim, fault, seats).begin)
+        sim.heap.push(fault.at_s, _Happening(sim, fault, placements).begin)
 
 
 class _Preemption:
@@ -62,14 +62,16 @@ class _Preemption:
 class _Happening:
     """One fault: whom it hits, how it begins and how it ends."""
 
-    def __init__(self, sim: Simulation, fault: Fault, seats: list[DevicePlacement]) -> None:
+    def __init__(self, sim: Simulation, fault: Fault, placements: list[DevicePlacement]) -> None:
         self._sim, self._fault = sim, fault
         self._rng = Random(f"{sim.seed}/fault/{fault.at_s}")
-        self._ranks = [rank for rank, seat in enumerate(seats) if rank in fault.workers or fault.names(seat)]
-        servers = [s for s, seat in enumerate(sim.cluster.server_seats()) if fault.names(seat)]
+        self._ranks = [
+            rank for rank, placement in enumerate(placements) if rank in fault.workers or fault.names(placement)
+        ]
+        servers = [s for s, placement in enumerate(sim.cluster.server_placements()) if fault.names(placement)]
         self._servers = [sim.world.servers[s] for s in servers]
         parties = [sim.world.workers[r] for r in self._ranks] + self._servers
-        self._cards = list(dict.fromkeys(party.card for party in parties))
+        self._cards = list(dict.fromkeys(party.nic for party in parties))
         self._names = frozenset(party.name for party in parties)
 
     def begin(self) -> None:
@@ -113,7 +115,7 @@ class _Happening:
 
         def later(event: Event) -> float:
             at, _, act, args = event
-            if not args or getattr(args[0], "card", None) not in cards:
+            if not args or getattr(args[0], "nic", None) not in cards:
                 return at
             working = act is self._sim.worked
             return at + self._fault.for_s if working else max(at, end)
@@ -123,15 +125,15 @@ class _Happening:
         self._silent()
 
     def _clog(self) -> None:
-        for card in self._cards:
-            card.block(self._end)
+        for nic in self._cards:
+            nic.block(self._end)
 
     def _partition(self) -> None:
         self._sim.network.cut(frozenset(self._fault.sites), self._end)
-        if self._fault.for_s > self._sim.cluster.lease_s:
+        if self._fault.for_s > self._sim.cluster.suspect_after_s:
             within = self._sim.world.control.site in self._fault.sites
             cards = self._sim.world.cards
-            self._ranks = [rank for rank, card in enumerate(cards) if (card.site in self._fault.sites) != within]
+            self._ranks = [rank for rank, nic in enumerate(cards) if (nic.site in self._fault.sites) != within]
             self._crash()
 
     @property
@@ -141,12 +143,12 @@ class _Happening:
 
     def _silent(self) -> None:
         """Whoever is not heard of for a lease counts as dead."""
-        lease_s = self._sim.cluster.lease_s
-        if self._sim.streams and self._fault.for_s > lease_s:
-            self._sim.heap.push(self._sim.now + lease_s, self._each, self._sim.members.suspect)
+        suspect_after_s = self._sim.cluster.suspect_after_s
+        if self._sim.streams and self._fault.for_s > suspect_after_s:
+            self._sim.heap.push(self._sim.now + suspect_after_s, self._each, self._sim.members.suspect)
             if self._sim.members.servers:
                 for server in self._servers:
-                    self._sim.heap.push(self._sim.now + lease_s, self._sim.members.servers.suspect, server.me)
+                    self._sim.heap.push(self._sim.now + suspect_after_s, self._sim.members.servers.suspect, server.me)
 
     def _cut_off(self, *, hears: bool) -> None:
         self._streams.cut(self._names, hears=hears, for_s=self._fault.for_s)

@@ -105,7 +105,7 @@ class LossyLinks:
         way = self._ways.get((src.process, dst.process))
         if way is None:
             way = self._ways[src.process, dst.process] = Channel(src, dst)
-        if act is self._sim.talk.asked:
+        if act is self._sim.messaging.asked:
             way.questions = [*(asked for asked in way.questions if not asked[1].done), args]
         item = (nbytes, act, args, self.views.get(src.process, 0))
         at = self._transmit(way, way.sender.put(item), item)
@@ -118,7 +118,7 @@ class LossyLinks:
     def _carry(self, src: SimulatedProcess, dst: SimulatedProcess, nbytes: int, act: Act, *args: Any) -> float:
         """Over the network as it is."""
         sim, hazards, draw = self._sim, self._hazards, self._rng.random
-        at = sim.network.arrival(sim.now, src.card, dst.card, nbytes)
+        at = sim.network.arrival(sim.now, src.nic, dst.nic, nbytes)
         if self._muted is not None and src.name == self._muted.name:
             return at
         if self._cuts and self._is_cut(src, dst):
@@ -190,8 +190,8 @@ class LossyLinks:
 
         Nor are copies, nor that one is kept: their numbers begin anew.
         """
-        talk, servers = self._sim.talk, self._sim.members.servers
-        between_boxes = item[1] in (talk.asked, talk.answered, talk.heard)
+        messaging, servers = self._sim.messaging, self._sim.members.servers
+        between_boxes = item[1] in (messaging.asked, messaging.answered, messaging.heard)
         between_boxes = between_boxes or (servers is not None and item[1] == servers.hears_copy)
         if not self.views or not between_boxes or "server" not in (src.kind, dst.kind):
             return True
@@ -274,12 +274,12 @@ class LossyLinks:
 
     # ---- coming and going ----------------------------------------------------------------------------------
     def fence(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:
-        """`party` hears that that life of `dead` is over."""
+        """`party` hears that that incarnation of `dead` is over."""
         self.receiver(party).fence(dead.name, dead.incarnation)
         self.give_up(party, dead)
 
     def give_up(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:
-        """`party` will not try any longer to reach that life of `dead`."""
+        """`party` will not try any longer to reach that incarnation of `dead`."""
         way = self._ways.pop((party.process, dead.process), None)
         if way:
             way.over = True
@@ -291,11 +291,11 @@ class LossyLinks:
 
     def unanswered(self, src: SimulatedProcess, dst: SimulatedProcess) -> list[tuple[int, Act, PendingCall, Any]]:
         """What `src`, as it lives now, has asked the server `dst`, and how."""
-        way, asked = self._ways.get((src.process, dst.process)), self._sim.talk.asked
+        way, asked = self._ways.get((src.process, dst.process)), self._sim.messaging.asked
         return [
-            (dst.me, asked, errand, message)
-            for _, errand, message in (way.questions if way else ())
-            if errand.life.alive and not errand.has_answer_of(dst.me)
+            (dst.me, asked, call, message)
+            for _, call, message in (way.questions if way else ())
+            if call.incarnation.alive and not call.has_answer_of(dst.me)
         ]
 
     def forget(self, party: SimulatedProcess) -> None:

@@ -33,7 +33,7 @@ STANDS_STILL = {
     *("Move.group", "Move.number", "Timed.done", "Part.among", "Report.seconds", "Entered.round"),
 }
 """Fields that say where a worker is. Who names a round, a phase or a group in which nobody else is stands still, and
-holds the others up as a worker does that lives and does nothing; nothing in a scheme tells the two apart."""
+holds the others up as a worker does that incarnations and does nothing; nothing in a scheme tells the two apart."""
 AT_THE_EDGE = 0.3
 """How likely a lie is to be the last value within the bound, or the first beyond it."""
 EACH_SERVER_ANOTHER = 0.5

@@ -19,55 +19,55 @@ if TYPE_CHECKING:
 
 
 class Members:
-    """Ends and begins the lives of the workers of `sim`. `leaving`: who shall leave at its next step.
+    """Ends and begins the incarnations of the workers of `sim`. `leaving`: who shall leave at its next step.
 
     barred: those who were put out and do not come back.
     """
 
     def __init__(self, sim: Simulation) -> None:
         self.leaving: set[int] = set()
-        self.barred: set[int] = set()
+        self.banned: set[int] = set()
         self._sim = sim
         self._lost: set[SimulatedProcess] = set()  # crashed, and nobody knows yet
         self.servers: Servers | None = None  # where those are lost with what they hold
 
     # ---- going ---------------------------------------------------------------------------------------------
-    def leave(self, life: Incarnation) -> None:
+    def leave(self, incarnation: Incarnation) -> None:
         """Cleanly: with a last word, and the others hear of it from the leaver itself."""
-        sim, party = self._sim, life.party
-        self.leaving.discard(life.rank)
-        life.end()
-        sim.talk.say_all(party, party.role.leave(sim.now + party.skew_s))
+        sim, party = self._sim, incarnation.party
+        self.leaving.discard(incarnation.rank)
+        incarnation.end()
+        sim.messaging.say_all(party, party.role.leave(sim.now + party.skew_s))
         party.here = False
         if sim.invariants and sim.invariants.mass:
             sim.invariants.mass.left(party)
         self._note(party, "left", "asked to")
-        self._is_gone(party, party.card)
+        self._is_gone(party, party.nic)
 
     def crash(self, rank: int) -> None:
         party = self._sim.world.workers[rank]
         if not party.here:
             return
-        self._sim.lives[rank].end()
+        self._sim.incarnations[rank].end()
         party.here = party.hears = False
         self._lost.add(party)
         if self._sim.invariants:
             self._sim.invariants.crashed(rank)
-        self._sim.heap.push(self._sim.now + self._sim.cluster.lease_s, self._lease_ends, party)
+        self._sim.heap.push(self._sim.now + self._sim.cluster.suspect_after_s, self._suspect, party)
 
     def expel(self, rank: int, reason: str) -> None:
         party = self._sim.world.workers[rank]
         if party.here:
-            self.barred.add(rank)
+            self.banned.add(rank)
             self.crash(rank)
             self._evict(party, reason)
 
     def suspect(self, rank: int) -> None:
         """Nothing was heard of worker `rank` for a lease; here that is no reason to think that it is dead."""
 
-    def _lease_ends(self, party: SimulatedProcess) -> None:
+    def _suspect(self, party: SimulatedProcess) -> None:
         if party in self._lost:
-            self._evict(party, f"silent for {self._sim.cluster.lease_s:g} s")
+            self._evict(party, f"silent for {self._sim.cluster.suspect_after_s:g} s")
 
     def _evict(self, party: SimulatedProcess, reason: str) -> None:
         self._lost.discard(party)
@@ -76,36 +76,36 @@ class Members:
         self._is_gone(party, self._sim.world.control)
 
     def _fence(self, party: SimulatedProcess) -> None:
-        """What the lost worker had on its way is not let in: it could not be told from what its next life sends."""
+        """What the lost worker had on its way is not let in: it could not be told from what its next incarnation sends."""
 
         def unless_its_own(event: Event) -> float | None:
             at, _, _, args = event
             sender = args[1] if len(args) > 1 else None
             if isinstance(sender, PendingCall):
-                sender = sender.life.party
+                sender = sender.incarnation.party
             return None if sender is party else at
 
         self._sim.heap.change(unless_its_own)
 
-    def _is_gone(self, party: SimulatedProcess, card: Nic) -> None:
+    def _is_gone(self, party: SimulatedProcess, nic: Nic) -> None:
         for calls in party.open.values():
-            for errand in calls:
-                self._sim.heap.push(self._sim.now, self._sim.talk.lost, errand, party.name)
+            for call in calls:
+                self._sim.heap.push(self._sim.now, self._sim.messaging.lost, call, party.name)
         party.open.clear()
-        self._announce(party, card, self.hears_gone)
+        self._announce(party, nic, self.hears_gone)
 
-    def asked_in_vain(self, party: SimulatedProcess, errand: PendingCall) -> None:
+    def asked_in_vain(self, party: SimulatedProcess, call: PendingCall) -> None:
         """A crashed worker is silent until its lease ends; one that has left is known to be gone."""
         if party in self._lost:
-            party.admit(errand)
+            party.admit(call)
         else:
-            self._sim.talk.lost(errand, party.name)
+            self._sim.messaging.lost(call, party.name)
 
     # ---- coming --------------------------------------------------------------------------------------------
     def absent_at_first(self, rank: int) -> None:
         """Worker `rank` is not there when the run begins; everybody knows."""
         sim, world = self._sim, self._sim.world
-        sim.lives[rank].end()
+        sim.incarnations[rank].end()
         world.workers[rank].here = world.workers[rank].hears = False
         for party in [*world.others, *([world.peers] if world.peers else []), *world.workers]:
             if party.here:
@@ -118,7 +118,7 @@ class Members:
             self._evict(party, "came back")
         elif party.here:
             return
-        known_at = self._announce(party, party.card, self.hears_came)
+        known_at = self._announce(party, party.nic, self.hears_came)
         self._sim.heap.push(known_at, self._enter, party)
 
     def _enter(self, old: SimulatedProcess) -> None:
@@ -132,20 +132,20 @@ class Members:
             if not any(other.here for other in sim.world.workers if other is not party):
                 sim.invariants.begins_anew()
         self._note(party, "joined", "")
-        arrived = sim.network.arrival(sim.now, sim.world.control, party.card, party.role.w.nbytes)
-        life = sim.begin(party, sim.lives[rank].incarnation + 1, arrived)
-        life.fresh = True
-        sim.lives[rank] = life
+        arrived = sim.network.arrival(sim.now, sim.world.control, party.nic, party.role.w.nbytes)
+        incarnation = sim.begin(party, sim.incarnations[rank].number + 1, arrived)
+        incarnation.fresh = True
+        sim.incarnations[rank] = incarnation
 
     # ---- how the others hear of it -------------------------------------------------------------------------
-    def _announce(self, who: SimulatedProcess, card: Nic, hear: Callable[[SimulatedProcess, int], None]) -> float:
+    def _announce(self, who: SimulatedProcess, nic: Nic, hear: Callable[[SimulatedProcess, int], None]) -> float:
         """Everybody whom it may concern hears of `who`, in the order of the announcements; when all have."""
         sim, last = self._sim, self._sim.now
         if sim.world.peers:
             hear(sim.world.peers, who.me)
         for party in [*sim.world.others, *self._curious()]:
             if party is not who and party.here:
-                at = sim.network.arrival(sim.now, card, party.card, 0)
+                at = sim.network.arrival(sim.now, nic, party.nic, 0)
                 party.told_at = max(at, party.told_at)
                 last = max(last, party.told_at)
                 sim.heap.push(party.told_at, hear, party, who.me)
@@ -163,7 +163,7 @@ class Members:
         if self._sim.invariants:
             self._sim.invariants.gone(party, rank)
             effects = self._sim.invariants.answering(party, effects)
-        self._sim.talk.say_all(party, self._held(party, effects))
+        self._sim.messaging.say_all(party, self._held(party, effects))
         if self._sim.lender and party is self._sim.world.servers[0] and isinstance(party.role, ClockedServer):
             self._sim.lender.gone(rank, party.role.pending(rank))
 
@@ -172,7 +172,7 @@ class Members:
         if self._sim.invariants:
             self._sim.invariants.came(party, rank)
             effects = self._sim.invariants.answering(party, effects)
-        self._sim.talk.say_all(party, self._held(party, effects))
+        self._sim.messaging.say_all(party, self._held(party, effects))
 
     def _held(self, party: SimulatedProcess, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
         """What of it may go at once."""

@@ -1,11 +1,11 @@
 """Exactly once and in order, between processes that die and over links that lose, repeat and reorder.
 
-Everything that one life of a process sends to another is numbered 1, 2, 3, ...:
+Everything that one incarnation of a process sends to another is numbered 1, 2, 3, ...:
 
     sender:    keep what was sent until it is acknowledged; after a silence or a new connection send it again,
                the same numbers with the same contents
     receiver:  take the number that follows the last one taken, and no other; acknowledge the last one
-    fence:     nothing more is taken from an incarnation (one life of a process) that was declared dead
+    fence:     nothing more is taken from an incarnation (one incarnation of a process) that was declared dead
 
 A reply is a message like any other, so one that got lost is kept and sent again: the caller's repeated question is
 not put to the role a second time. What a receiver took, the fences, what it has sent and not seen acknowledged, and the
@@ -46,7 +46,7 @@ class Receiver:
         return len(self._taken.keys() | self._fences.keys())
 
     def admit(self, sender: str, incarnation: int, number: int) -> DeliveryVerdict:
-        """Message `number`, from 1, of that life of `sender` has arrived. NEW counts as taken from here on."""
+        """Message `number`, from 1, of that incarnation of `sender` has arrived. NEW counts as taken from here on."""
         known, last = self._taken.get(sender, (incarnation, 0))
         if incarnation < known or self.refuses(sender, incarnation):
             return DeliveryVerdict.STALE
@@ -65,7 +65,7 @@ class Receiver:
         return last if known == incarnation else 0
 
     def fence(self, sender: str, incarnation: int) -> None:
-        """From now on nothing is taken of this life of `sender`, nor of one before it."""
+        """From now on nothing is taken of this incarnation of `sender`, nor of one before it."""
         self._fences[sender] = max(incarnation, self._fences.get(sender, incarnation))
 
     def refuses(self, sender: str, incarnation: int) -> bool:
@@ -84,7 +84,7 @@ class Receiver:
 
 
 class Sender:
-    """What one life of a process sends to another: numbered, and kept until it is acknowledged."""
+    """What one incarnation of a process sends to another: numbered, and kept until it is acknowledged."""
 
     def __init__(self) -> None:
         self._sent = 0

@@ -2,7 +2,7 @@
 
     a worker       takes leases while it counts as alive, and says after a rollback how far nothing is under way
     server 0       tells what became of each contribution, what it has after it went back, and what still waits of a
-                   life once it has heard that this life is over
+                   life once it has heard that this incarnation is over
     coordinator    asks for that again when servers are back, since whoever was asked may have been lost
 
 What is different from a live run (`paceline.live.coordinator.sample_leases`): a lease is there at once, and what
@@ -34,7 +34,7 @@ OPEN_MAX = 64
 
 
 class _Taken:
-    """What one life of a worker has of its leases. `handed`: samples of the work it was given so far.
+    """What one incarnation of a worker has of its leases. `handed`: samples of the work it was given so far.
 
     rest: of its lease. anew: it has begun anew on what servers went back to, and has not said so. open: data of work
     that may still be broken off.
@@ -116,7 +116,7 @@ class SimulatedLeases:
 
     # ---- the first server ----------------------------------------------------------------------------------
     def attach(self, party: SimulatedProcess) -> None:
-        """From now on that life of the first server tells what it settles."""
+        """From now on that incarnation of the first server tells what it settles."""
         party.role.settled = lambda rank, fate, data: self._tell(  # type: ignore[attr-defined]
             party, partial(self._settle, party, rank, fate, data)
         )
@@ -146,19 +146,19 @@ class SimulatedLeases:
             told.popleft()()
 
     def heard_gone(self, party: SimulatedProcess, rank: int) -> None:
-        """A server has heard that a life of the worker is over; the first one tells what still waits of it."""
+        """A server has heard that an incarnation of the worker is over; the first one tells what still waits of it."""
         who = self._sim.world.workers[rank]
         if not who.here and (rank, who.incarnation) in self._to_be_fenced:
             self._tell_what_waits(party, rank, who.incarnation)
 
-    def _tell_what_waits(self, party: SimulatedProcess, rank: int, life: int) -> None:
+    def _tell_what_waits(self, party: SimulatedProcess, rank: int, incarnation: int) -> None:
         role = party.role
         if party is self._sim.world.servers[0] and isinstance(role, ClockedServer):
-            self._tell(party, partial(self._fenced, rank, life, role.pending(rank)))
+            self._tell(party, partial(self._fenced, rank, incarnation, role.pending(rank)))
 
-    def _fenced(self, rank: int, life: int, pending: Data) -> None:
-        self._to_be_fenced.discard((rank, life))
-        self.leases.fenced(rank, life, pending)
+    def _fenced(self, rank: int, incarnation: int, pending: Data) -> None:
+        self._to_be_fenced.discard((rank, incarnation))
+        self.leases.fenced(rank, incarnation, pending)
 
     # ---- the coordinator -----------------------------------------------------------------------------------
     def gone(self, party: SimulatedProcess) -> None:
@@ -174,22 +174,24 @@ class SimulatedLeases:
         """`missed`: has that worker crashed, and nobody knows?"""
         workers = self._sim.world.workers
         living = {party.me: party.incarnation for party in workers if party.here or missed(party)}
-        for rank, life in list(self.leases.unsettled()):
-            if living.get(rank) != life:
-                self._to_be_fenced.add((rank, life))
-                self._sim.heap.push(self._sim.now + self._delay(), self._asked, self._sim.world.servers[0], rank, life)
+        for rank, incarnation in list(self.leases.unsettled()):
+            if living.get(rank) != incarnation:
+                self._to_be_fenced.add((rank, incarnation))
+                self._sim.heap.push(
+                    self._sim.now + self._delay(), self._asked, self._sim.world.servers[0], rank, incarnation
+                )
 
-    def _asked(self, party: SimulatedProcess, rank: int, life: int) -> None:
-        """The first server answers once it takes nothing more of that life."""
+    def _asked(self, party: SimulatedProcess, rank: int, incarnation: int) -> None:
+        """The first server answers once it takes nothing more of that incarnation."""
         if party.process in self._over or not isinstance(party.role, ClockedServer):
             return
         who = self._sim.world.workers[rank]
         assert self._sim.streams is not None
-        fenced = self._sim.streams.receiver(party).refuses(who.name, life)
-        if fenced or rank not in party.role.clocks or who.incarnation > life:
-            self._tell_what_waits(party, rank, life)
+        fenced = self._sim.streams.receiver(party).refuses(who.name, incarnation)
+        if fenced or rank not in party.role.clocks or who.incarnation > incarnation:
+            self._tell_what_waits(party, rank, incarnation)
         else:
-            self._sim.heap.push(self._sim.now + DELAY_MAX_S, self._asked, party, rank, life)
+            self._sim.heap.push(self._sim.now + DELAY_MAX_S, self._asked, party, rank, incarnation)
 
     # ---- the ways ------------------------------------------------------------------------------------------
     def _delay(self) -> float:

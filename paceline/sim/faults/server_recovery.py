@@ -1,7 +1,7 @@
 """Servers that are lost with all they hold and replaced, by the rules and the copies of a live run.
 
     lost       noticed after a lease; one that is only silent lives on until somebody tells it, and is heard nowhere
-    replaced   by a new life, from its copy on the next server or, all together, from the newest snapshot
+    replaced   by a new incarnation, from its copy on the next server or, all together, from the newest snapshot
                (`paceline.core.fault_tolerance.server_recovery`, `paceline.core.fault_tolerance.replication`)
     go on      workers ask again for what was not answered, or begin anew on what the servers went back to; what was
                said in an earlier view is not heard
@@ -61,15 +61,15 @@ class RecoverableServer:
         self.whole, self.party, self.means = whole, party, means
         self.shard, self.lost = party.me, False
         self.wanted: tuple[int, int] | None = None
-        self.lost_lives: dict[int, int] = {}  # by shard: of others, the last one that it knows to be over
+        self.lost_incarnations: dict[int, int] = {}  # by shard: of others, the last one that it knows to be over
         self.held: dict[int, PendingCall] = {}  # by the answer to it that waits for a copy
         self.ordered = 0
         self.copies = self._copies() if whole.copied else None
         self.copier = SimulatedProcess(
-            party.name, self.copies or Role(None, _nobody(party.me)), party.card, party.skew_s
+            party.name, self.copies or Role(None, _nobody(party.me)), party.nic, party.skew_s
         )
         self.copier.incarnation, self.copier.process = party.incarnation, party.process
-        self.after = self.before = self  # the lives of its neighbours that it knows
+        self.after = self.before = self  # the incarnations of its neighbours that it knows
 
     @property
     def parties(self) -> tuple[SimulatedProcess, ...]:
@@ -80,7 +80,7 @@ class RecoverableServer:
         return int(getattr(self.party.role, "version", 0))
 
     def _copies(self) -> Copies:
-        count = len(self.whole.lives) or len(self.whole.sim.world.servers)
+        count = len(self.whole.servers) or len(self.whole.sim.world.servers)
         return Copies(
             _nobody(self.shard),
             before=(self.shard - 1) % count,
@@ -113,7 +113,7 @@ def _nobody(shard: int) -> RoleContext:
 
 
 class Servers:
-    """All servers of `sim`, in their present lives. `control`: who orders what, at the coordinator's place."""
+    """All servers of `sim`, in their present incarnations. `control`: who orders what, at the coordinator's place."""
 
     def __init__(
         self, sim: Simulation, members: AckedMembership, control: SimulatedProcess, every_s: float, *, copied: bool
@@ -122,135 +122,137 @@ class Servers:
         self.sim, self.streams, self._members, self._control = sim, members.streams, members, control
         self.copied: bool = copied and len(world.servers) > 1 and not sim.scheme.answers_what_no_copy_has
         self.replacing = Replacing(len(world.servers))
-        self.lives: list[RecoverableServer] = []
-        self.lives = [RecoverableServer(self, *parties) for parties in zip(world.servers, world.means, strict=True)]
-        self._all = {life.party.process: life for life in self.lives}
+        self.servers: list[RecoverableServer] = []
+        self.servers = [RecoverableServer(self, *parties) for parties in zip(world.servers, world.means, strict=True)]
+        self._all = {server.party.process: server for server in self.servers}
         self._former: list[SimulatedProcess] = []  # of those that are being replaced: lives that are over
         self._number = 0  # of the last order
         self.snapshots = SimulatedSnapshots(self, control, every_s)
         self._afterwards: list[Callable[[], None]] = []
-        for life in self.lives:
-            self._listen(life)
-            sim.heap.push(0.0, self._begin, life, ())
+        for server in self.servers:
+            self._listen(server)
+            sim.heap.push(0.0, self._begin, server, ())
         self.snapshots.keep_on()
 
-    def _listen(self, life: RecoverableServer) -> None:
+    def _listen(self, server: RecoverableServer) -> None:
         """To all that its box hears and says; invariants hear it before."""
-        on = life.party.on
+        on = server.party.on
 
         def held(now: float, src: int, message: Any) -> list[Tell | Reply]:
-            may_go = life.hold(on(now, src, message))
-            self.snapshots.look(life)
+            may_go = server.hold(on(now, src, message))
+            self.snapshots.look(server)
             return may_go
 
-        life.party.on = held
+        server.party.on = held
 
     # ---- copies --------------------------------------------------------------------------------------------
-    def _begin(self, life: RecoverableServer, former: tuple[SimulatedProcess, ...]) -> None:
-        """All servers are there, and these lives over."""
+    def _begin(self, server: RecoverableServer, former: tuple[SimulatedProcess, ...]) -> None:
+        """All servers are there, and these incarnations over."""
         for dead in former:
-            self._knows_of_loss(life, self._all[dead.process])
-        if life.copies:
-            life.after = self.lives[(life.shard + 1) % len(self.lives)]
-            life.copies.begin()
+            self._knows_of_loss(server, self._all[dead.process])
+        if server.copies:
+            server.after = self.servers[(server.shard + 1) % len(self.servers)]
+            server.copies.begin()
 
-    def hears_copy(self, life: RecoverableServer, src: RecoverableServer, message: Any) -> None:
-        assert life.copies is not None
-        for other in list(self._all.values()):  # who hears a later life has lost the connection to the one before
+    def hears_copy(self, server: RecoverableServer, src: RecoverableServer, message: Any) -> None:
+        assert server.copies is not None
+        for other in list(
+            self._all.values()
+        ):  # who hears a later incarnation has lost the connection to the one before
             if other.shard == src.shard and other.party.incarnation < src.party.incarnation:
-                self._knows_of_loss(life, other)
+                self._knows_of_loss(server, other)
         if not isinstance(message, Kept):
-            life.before = src
-        for _ in life.copies.on(self.sim.now, src.shard, message):
+            server.before = src
+        for _ in server.copies.on(self.sim.now, src.shard, message):
             raise AssertionError("copies answer by what they tell")
 
-    def released(self, life: RecoverableServer, effects: Iterable[Tell | Reply]) -> None:
+    def released(self, server: RecoverableServer, effects: Iterable[Tell | Reply]) -> None:
         """What had to wait for its state to be kept; nothing for who is gone meanwhile."""
         for effect in effects:
-            errand = life.held.pop(id(effect), None)
-            self.answers(life, effect)
-            if errand is not None and type(effect) is Reply:
-                self.sim.talk.answer(life.party, errand, effect.message)
+            call = server.held.pop(id(effect), None)
+            self.answers(server, effect)
+            if call is not None and type(effect) is Reply:
+                self.sim.messaging.answer(server.party, call, effect.message)
             else:
-                self.sim.talk.say(life.party, effect)
+                self.sim.messaging.say(server.party, effect)
 
-    def answers(self, life: RecoverableServer, effect: Tell | Reply) -> None:
+    def answers(self, server: RecoverableServer, effect: Tell | Reply) -> None:
         if self.sim.invariants and type(effect) is Reply:
-            self.sim.invariants.answered(life.party, effect.to)
+            self.sim.invariants.answered(server.party, effect.to)
 
     def knows(self, party: SimulatedProcess, rank: int, *, here: bool) -> None:
         """That server, of that worker."""
-        life = self._all.get(party.process)
-        if life and life.party is party and life.copies and not here:
-            list(life.copies.gone(self.sim.now, rank))
+        server = self._all.get(party.process)
+        if server and server.party is party and server.copies and not here:
+            list(server.copies.gone(self.sim.now, rank))
 
     def kept_recounts(self) -> Iterator[tuple[int, ShardRecount]]:
         """Of every server that has all its state copied: its number, and what had been counted of it by then."""
-        for life in self.lives if not self.replacing.away else ():
-            keeper = self.lives[(life.shard + 1) % len(self.lives)]
+        for server in self.servers if not self.replacing.away else ():
+            keeper = self.servers[(server.shard + 1) % len(self.servers)]
             if keeper.copies and keeper.copies.complete:
-                yield life.shard, keeper.copies.held[0].vectors[RECOUNT].value
+                yield server.shard, keeper.copies.held[0].vectors[RECOUNT].value
 
-    def when_kept(self, party: SimulatedProcess, act: Callable[[], object]) -> None:
-        life = self._all.get(party.process)
-        if life and life.party is party and life.copies:
-            life.copies.when_kept(lambda: (act(), None)[1])
+    def after_replicated(self, party: SimulatedProcess, act: Callable[[], object]) -> None:
+        server = self._all.get(party.process)
+        if server and server.party is party and server.copies:
+            server.copies.after_replicated(lambda: (act(), None)[1])
         else:
             act()
 
     def hold(self, party: SimulatedProcess, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
         """What of it may go at once."""
-        life = next((life for life in self.lives if life.party is party), None)
-        return life.hold(effects) if life else effects
+        server = next((server for server in self.servers if server.party is party), None)
+        return server.hold(effects) if server else effects
 
     # ---- going ---------------------------------------------------------------------------------------------
     def crash(self, party: SimulatedProcess) -> bool:
         """With all it holds; False if that is not the process of a server. Where it would end the run it does not."""
-        life = self._all.get(party.process)
-        if life is None:
+        server = self._all.get(party.process)
+        if server is None:
             return False
-        if not life.lost and party.hears and self._can_be_replaced():
+        if not server.lost and party.hears and self._can_be_replaced():
             self.streams.injected["server lost"] += 1
-            self._die(life)
-            self.sim.heap.push(self.sim.now + self.sim.cluster.lease_s, self._evict, life)
+            self._die(server)
+            self.sim.heap.push(self.sim.now + self.sim.cluster.suspect_after_s, self._evict, server)
         return True
 
     def suspect(self, shard: int) -> None:
         """Nothing was heard of it for a lease, whether or not it lives."""
         if self._can_be_replaced():
-            self._evict(self.lives[shard])
+            self._evict(self.servers[shard])
 
     def _can_be_replaced(self) -> bool:
         return self.copied or self.snapshots.newest is not None
 
-    def _die(self, life: RecoverableServer) -> None:
-        for party in life.parties:
+    def _die(self, server: RecoverableServer) -> None:
+        for party in server.parties:
             party.hears = False
-        self.streams.forget(life.party)
+        self.streams.forget(server.party)
 
-    def _evict(self, life: RecoverableServer) -> None:
-        if life.lost:
+    def _evict(self, server: RecoverableServer) -> None:
+        if server.lost:
             return
-        life.lost = True
-        self._note(life, "lost", f"silent for {self.sim.cluster.lease_s:g} s")
-        self._former.append(life.party)
+        server.lost = True
+        self._note(server, "lost", f"silent for {self.sim.cluster.suspect_after_s:g} s")
+        self._former.append(server.party)
         self.snapshots.break_off()
         if self.sim.invariants:
-            self.sim.invariants.forget_server(life.party)
+            self.sim.invariants.forget_server(server.party)
         if self.sim.leasing:
-            self.sim.leasing.server_lost(life.party)
-        if life.party.hears:
-            self.streams.send(self._control, life.party, 0, self._is_told_it_is_lost, (life.party,))
-        self.lives[life.shard] = self._successor(life)
-        for other in self.lives:
+            self.sim.leasing.server_lost(server.party)
+        if server.party.hears:
+            self.streams.send(self._control, server.party, 0, self._is_told_it_is_lost, (server.party,))
+        self.servers[server.shard] = self._successor(server)
+        for other in self.servers:
             if other.party.hears:
-                self.streams.send(self._control, other.party, 0, self._hears_of_loss, (other, life))
-        self.replacing.lost(life.shard, copied=self.copied)
-        self._members.server_is_gone(life.parties)
+                self.streams.send(self._control, other.party, 0, self._hears_of_loss, (other, server))
+        self.replacing.lost(server.shard, copied=self.copied)
+        self._members.server_is_gone(server.parties)
         self._order_all()
 
-    def _successor(self, life: RecoverableServer) -> RecoverableServer:
-        server, means = self.sim.world.next_server(life.party, life.means)
+    def _successor(self, lost: RecoverableServer) -> RecoverableServer:
+        server, means = self.sim.world.next_server(lost.party, lost.means)
         made = self._all[server.process] = RecoverableServer(self, server, means)
         return made
 
@@ -259,24 +261,24 @@ class Servers:
 
     def learns_it_is_lost(self, party: SimulatedProcess) -> bool:
         """Another one is in its place; False if that is not the process of a server."""
-        life = self._all.get(party.process)
-        if life is None:
+        server = self._all.get(party.process)
+        if server is None:
             return False
-        if life.lost and party.hears:
-            self._die(life)
+        if server.lost and party.hears:
+            self._die(server)
             self.streams.give_up(self._control, party)
         return True
 
-    def _hears_of_loss(self, life: RecoverableServer, dead: RecoverableServer) -> None:
-        self._knows_of_loss(life, dead)
+    def _hears_of_loss(self, server: RecoverableServer, dead: RecoverableServer) -> None:
+        self._knows_of_loss(server, dead)
 
-    def _knows_of_loss(self, life: RecoverableServer, dead: RecoverableServer) -> None:
-        if dead.shard in life.lost_lives and dead.party.incarnation <= life.lost_lives[dead.shard]:
+    def _knows_of_loss(self, server: RecoverableServer, dead: RecoverableServer) -> None:
+        if dead.shard in server.lost_incarnations and dead.party.incarnation <= server.lost_incarnations[dead.shard]:
             return
-        life.lost_lives[dead.shard] = dead.party.incarnation
-        self.streams.fence(life.party, dead.party)
-        if life.copies and dead in (life.before, life.after):
-            life.copies.lost(dead.shard)
+        server.lost_incarnations[dead.shard] = dead.party.incarnation
+        self.streams.fence(server.party, dead.party)
+        if server.copies and dead in (server.before, server.after):
+            server.copies.lost(dead.shard)
 
     # ---- coming --------------------------------------------------------------------------------------------
     def _order_all(self) -> None:
@@ -286,85 +288,85 @@ class Servers:
         self._number += 1
         replacing.order(self._number)
         for shard in replacing.concerned():
-            keeper, life = replacing.source(shard), self.lives[shard]
+            keeper, server = replacing.source(shard), self.servers[shard]
             snapshot = self.snapshots.newest if keeper is None else None
             order = Order(self._number, replacing.view, snapshot, keeper or 0)
             nbytes = nbytes_of(snapshot.states[shard]) if snapshot else 0
-            self.streams.send(self._control, life.party, nbytes, self._restore, (life, order))
+            self.streams.send(self._control, server.party, nbytes, self._restore, (server, order))
 
-    def _restore(self, life: RecoverableServer, order: Order) -> None:
+    def _restore(self, server: RecoverableServer, order: Order) -> None:
         if order.snapshot:
-            self._become(life, order, order.snapshot.states[life.shard])
+            self._become(server, order, order.snapshot.states[server.shard])
         else:
-            keeper = self.lives[order.keeper]
-            self.streams.send(life.copier, keeper.copier, 0, self._asks_for_copy, (keeper, life, order))
+            keeper = self.servers[order.keeper]
+            self.streams.send(server.copier, keeper.copier, 0, self._asks_for_copy, (keeper, server, order))
 
-    def _asks_for_copy(self, keeper: RecoverableServer, life: RecoverableServer, order: Order) -> None:
+    def _asks_for_copy(self, keeper: RecoverableServer, server: RecoverableServer, order: Order) -> None:
         state = keeper.copies.held[0] if keeper.copies and keeper.copies.complete else None
         nbytes = nbytes_of(state) if state else 0
-        self.streams.send(keeper.copier, life.copier, nbytes, self._has_copy, (life, order, state))
+        self.streams.send(keeper.copier, server.copier, nbytes, self._has_copy, (server, order, state))
 
-    def _has_copy(self, life: RecoverableServer, order: Order, state: SliceState | None) -> None:
+    def _has_copy(self, server: RecoverableServer, order: Order, state: SliceState | None) -> None:
         if state:
-            self._become(life, order, state)
+            self._become(server, order, state)
         else:
-            self.streams.send(life.party, self._control, 0, self._failed, (self._control, order))
+            self.streams.send(server.party, self._control, 0, self._failed, (self._control, order))
 
-    def _become(self, life: RecoverableServer, order: Order, state: SliceState) -> None:
-        if life.lost or order.number < life.ordered:
+    def _become(self, server: RecoverableServer, order: Order, state: SliceState) -> None:
+        if server.lost or order.number < server.ordered:
             return
-        party, world = life.party, self.sim.world
-        before, life.ordered, life.wanted = life.version, order.number, None
+        party, world = server.party, self.sim.world
+        before, server.ordered, server.wanted = server.version, order.number, None
         tables = among_others(state.facts["tables"]) if order.snapshot else state.facts["tables"]
-        world.revive(life.party, state.vectors[WEIGHTS], state.vectors[UPDATE].value, tables)
-        world.servers[life.shard], world.means[life.shard] = party, life.means
+        world.revive(server.party, state.vectors[WEIGHTS], state.vectors[UPDATE].value, tables)
+        world.servers[server.shard], world.means[server.shard] = party, server.means
         if self.sim.invariants:
             self.sim.invariants.revived(
                 party, state.vectors[RECOUNT].value, order.number, copied=order.snapshot is None
             )
-        self._listen(life)
-        if self.sim.leasing and not life.shard:
+        self._listen(server)
+        if self.sim.leasing and not server.shard:
             self.sim.leasing.goes_back(party)
-        if life.copies:
-            life.copies.forget()
+        if server.copies:
+            server.copies.forget()
         self.streams.views[party.process] = order.view
-        self._learns_who_is_here(life, anew=order.snapshot is not None)
+        self._learns_who_is_here(server, anew=order.snapshot is not None)
         if party.incarnation:
-            self._meet_all(life)
-        prepared = (self._control, life, order.number, max(0, before - life.version))
+            self._meet_all(server)
+        prepared = (self._control, server, order.number, max(0, before - server.version))
         self.streams.send(party, self._control, 0, self._prepared, prepared)
 
-    def _meet_all(self, life: RecoverableServer) -> None:
+    def _meet_all(self, server: RecoverableServer) -> None:
         for dead in self._members.fences():
-            self.streams.fence(life.party, dead)
+            self.streams.fence(server.party, dead)
         workers = [party for party in self.sim.world.workers if party.here]
-        for other in (*workers, *(other.party for other in self.lives if other is not life)):
-            self.streams.send(life.party, other, 0, self._meets, (other,))
+        for other in (*workers, *(other.party for other in self.servers if other is not server)):
+            self.streams.send(server.party, other, 0, self._meets, (other,))
 
-    def _learns_who_is_here(self, life: RecoverableServer, *, anew: bool) -> None:
+    def _learns_who_is_here(self, server: RecoverableServer, *, anew: bool) -> None:
         """Later lives of workers begin where the others are, whatever was known of a former one; a copy knows them."""
         workers = self.sim.world.workers
         departed = [party for party in workers if not party.here and not self._members.is_missed(party)]
         returned = [party for party in workers if anew and party.incarnation]
         for party in dict.fromkeys((*departed, *returned)):
-            self._members.hears_gone(life.party, party.me)
+            self._members.hears_gone(server.party, party.me)
         for party in returned:
             if party not in departed:
-                self._members.hears_came(life.party, party.me)
+                self._members.hears_came(server.party, party.me)
 
     def _meets(self, party: SimulatedProcess) -> None:
-        """It has heard of the new life, and nothing of an earlier one from here on."""
+        """It has heard of the new incarnation, and nothing of an earlier one from here on."""
 
     def _failed(self, control: SimulatedProcess, order: Order) -> None:
         if self.replacing.failed(order.number):
             self._order_all()
 
-    def _prepared(self, control: SimulatedProcess, life: RecoverableServer, number: int, undone: int) -> None:
-        if life is not self.lives[life.shard]:
+    def _prepared(self, control: SimulatedProcess, server: RecoverableServer, number: int, undone: int) -> None:
+        if server is not self.servers[server.shard]:
             return
         if self.sim.leasing:
-            self.sim.leasing.is_back(life.party)
-        if self.replacing.prepared(life.shard, number):
+            self.sim.leasing.is_back(server.party)
+        if self.replacing.prepared(server.shard, number):
             self._go_on()
 
     def _go_on(self) -> None:
@@ -377,9 +379,9 @@ class Servers:
         if self.sim.leasing:
             self.sim.leasing.servers_are_back(self._members.is_missed)
         for shard in sorted(back):
-            self._note(self.lives[shard], "replaced", "from the snapshot" if undone else "from its copy")
-        for life in self.lives:
-            self.streams.send(self._control, life.party, 0, self._begin, (life, former))
+            self._note(self.servers[shard], "replaced", "from the snapshot" if undone else "from its copy")
+        for server in self.servers:
+            self.streams.send(self._control, server.party, 0, self._begin, (server, former))
         for party in self.sim.world.workers:
             if party.here:
                 self.streams.send(self._control, party, 0, self._resume, (party, view, undone, former))
@@ -399,12 +401,12 @@ class Servers:
             if self.sim.leasing:
                 self.sim.leasing.undone(party)
             party.role.on_rollback()
-            if self.sim.lives[party.me].party is party:
+            if self.sim.incarnations[party.me].party is party:
                 self.sim.restart(party.me)
             return
-        for shard, act, errand, message in asked:
+        for shard, act, call, message in asked:
             server = self.sim.world.servers[shard]
-            self.streams.send(party, server, size(message), act, (server, errand, message))
+            self.streams.send(party, server, size(message), act, (server, call, message))
 
     def afterwards(self, act: Callable[[], None]) -> bool:
         """Once all servers are there again; False when they are."""
@@ -412,6 +414,6 @@ class Servers:
             self._afterwards.append(act)
         return bool(self.replacing.away)
 
-    def _note(self, life: RecoverableServer, event: str, reason: str) -> None:
+    def _note(self, server: RecoverableServer, event: str, reason: str) -> None:
         if self.sim.trace:
-            self.sim.trace(Membership(at=self.sim.now, party=life.party.name, event=event, reason=reason))
+            self.sim.trace(Membership(at=self.sim.now, party=server.party.name, event=event, reason=reason))

@@ -52,13 +52,13 @@ class SimulatedSnapshots:
         """What is on its way of the one that is being taken does not count."""
         self._coming = Snapshot(self._coming.number + 1, {})
 
-    def look(self, life: RecoverableServer) -> None:
+    def look(self, server: RecoverableServer) -> None:
         """Is it at the version that is wanted of it?"""
-        if life.wanted and life.version >= life.wanted[1]:
-            (number, _), life.wanted = life.wanted, None
-            state = state_of(life)
-            there = (self._control, number, life.shard, state)
-            self._whole.streams.send(life.party, self._control, nbytes_of(state), self._captured, there)
+        if server.wanted and server.version >= server.wanted[1]:
+            (number, _), server.wanted = server.wanted, None
+            state = state_of(server)
+            there = (self._control, number, server.shard, state)
+            self._whole.streams.send(server.party, self._control, nbytes_of(state), self._captured, there)
 
     def _capture(self) -> None:
         whole = self._whole
@@ -68,29 +68,29 @@ class SimulatedSnapshots:
         whole.sim.heap.push(whole.sim.now + self._every_s, self._capture)
         if whole.replacing.away:
             return
-        wanted = max(life.version for life in whole.lives) + (AHEAD if self.newest else 0)
+        wanted = max(server.version for server in whole.servers) + (AHEAD if self.newest else 0)
         self.break_off()
-        for life in whole.lives:
-            whole.streams.send(self._control, life.party, 0, self._want, (life, self._coming.number, wanted))
+        for server in whole.servers:
+            whole.streams.send(self._control, server.party, 0, self._want, (server, self._coming.number, wanted))
 
-    def _want(self, life: RecoverableServer, number: int, version: int) -> None:
-        life.wanted = number, version
-        self.look(life)
+    def _want(self, server: RecoverableServer, number: int, version: int) -> None:
+        server.wanted = number, version
+        self.look(server)
 
     def _captured(self, control: SimulatedProcess, number: int, shard: int, state: SliceState) -> None:
         if self._whole.replacing.away or number != self._coming.number:
             return
         self._coming.states[shard] = state
-        if len(self._coming.states) == len(self._whole.lives):
+        if len(self._coming.states) == len(self._whole.servers):
             self.newest = self._coming
 
 
-def state_of(life: RecoverableServer) -> SliceState:
+def state_of(server: RecoverableServer) -> SliceState:
     """All that its box is made of, and what an onlooker has counted of it."""
-    role, invariants = life.party.role, life.whole.sim.invariants
-    recount = Carried(invariants.recount(life.party) if invariants else None)
+    role, invariants = server.party.role, server.whole.sim.invariants
+    recount = Carried(invariants.recount(server.party) if invariants else None)
     vectors = {WEIGHTS: role.w, UPDATE: Carried(copy.deepcopy(role.update)), RECOUNT: recount}
-    return SliceState(vectors, {"tables": role.state_dict(), "version": life.version})
+    return SliceState(vectors, {"tables": role.state_dict(), "version": server.version})
 
 
 def nbytes_of(state: SliceState) -> int:

@@ -34,7 +34,7 @@ STEPS_ALONE = 3
 CRASH_AT_LAST = 0.5
 """How likely the first of these is to crash; all others leave."""
 LENGTH = 12
-LEASE_S = 3.0
+SUSPECT_AFTER_S = 3.0
 
 OF_WORKERS = ("crash", "restart", "leave", "pause", "mute", "deaf", "reset", "clock-step", "clog")
 OF_SERVERS = ("crash", "pause", "mute", "deaf", "reset", "clock-step", "disk-full", "torn-write", "clog")
@@ -74,7 +74,7 @@ def draw(seed: int, schemes: Sequence[Scheme]) -> FuzzPlan:
     factors = tuple(random.uniform(0.5, 3.0) for _ in range(workers))
     cluster = uniform(workers, servers, latency_s=random.choice((1e-4, 0.01, 0.1)), factors=factors, skew_s=5.0)
     faults = tuple(_fault(random, workers, servers) for _ in range(random.randint(0, 8)))
-    cluster = replace(cluster, faults=faults, hazards=_hazards(random), lease_s=LEASE_S)
+    cluster = replace(cluster, faults=faults, hazards=_hazards(random), suspect_after_s=SUSPECT_AFTER_S)
     fitting = [scheme for scheme in schemes if _fits(scheme, cluster)]
     if not fitting:
         cluster = replace(cluster, hosts=(*cluster.hosts, *uniform(1, 1).hosts[1:]))
@@ -117,7 +117,7 @@ def _fault(random: Random, workers: int, servers: int, kinds: Sequence[str] = ()
     kind = random.choice(kinds or (OF_SERVERS if on_server else OF_WORKERS))
     host = f"servers-{random.randrange(servers)}" if servers > 1 else "servers"
     whom: dict[str, Any] = {"hosts": (host if on_server else f"worker-{random.randrange(workers)}",)}
-    for_s = random.choice((0.3, 1.0, 2 * LEASE_S))
+    for_s = random.choice((0.3, 1.0, 2 * SUSPECT_AFTER_S))
     at_s = random.uniform(0.0, CALM_S - for_s)
     extra_s = random.uniform(0.1, 3600.0)
     if kind not in ("crash", *LASTING):
@@ -189,11 +189,11 @@ def go_on(sim: Simulation) -> None:
         for rank in ranks:
             if rank not in goal and sim.world.workers[rank].here:
                 goal[rank] = sim.steps[rank] + FURTHER_STEPS
-        settled = sim.now > began + 5 * LEASE_S and goal.keys() >= ranks
+        settled = sim.now > began + 5 * SUSPECT_AFTER_S and goal.keys() >= ranks
         return settled and all(sim.steps[rank] >= goal[rank] for rank in ranks)
 
     sim.members.leaving.clear()
-    for at in (0.0, 2 * LEASE_S, 4 * LEASE_S):  # one that is about to be declared dead is here still
+    for at in (0.0, 2 * SUSPECT_AFTER_S, 4 * SUSPECT_AFTER_S):  # one that is about to be declared dead is here still
         for rank in range(sim.cluster.workers):
             sim.heap.push(began + at, sim.join, rank)
     sim.run(until=began + BOUND_S, stop=all_went_on)
@@ -212,7 +212,7 @@ def end(sim: Simulation) -> None:
     go = sim.crash if random.random() < CRASH_AT_LAST else sim.leave
     for number, rank in enumerate(first):
         sim.heap.push(sim.now + 2.0 * number, go if number == 0 else sim.leave, rank)
-    _without_those_who_went(sim, others, sim.now + 2.0 * len(first) + LEASE_S)
+    _without_those_who_went(sim, others, sim.now + 2.0 * len(first) + SUSPECT_AFTER_S)
     for number, rank in enumerate(others):
         sim.heap.push(sim.now + 2.0 * number, sim.leave, rank)
     sim.run(until=sim.now + BOUND_S)

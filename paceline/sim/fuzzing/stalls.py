@@ -111,7 +111,7 @@ def check(seed: int, scheme: Scheme, cluster: Cluster, samples: tuple[int, ...])
     before, phase = run.between(began, began + WINDOW * unit), run.phase
     run.left = slow.steps
     last_begins = run.when(lambda: not run.left)
-    device = cluster.worker_seats()[slow.rank].device
+    device = cluster.worker_placements()[slow.rank].device
     last = slow.factor * slow.seconds[slow.rank] * (device.factor if device else 1.0)
     since = last_begins + last + RECOVERY * unit
     after = run.between(since, since + WINDOW * unit)

@@ -19,17 +19,17 @@ class SimulatedProcess:
 
     `skew_s` is what this party's clock shows at virtual time 0. `here`: it takes part; `hears`: its process lives, so
     that it hears what it is told (until it crashes). `speed`: of a worker's device; None when the work says it all.
-    `sent`, `received`: bytes of vectors. `incarnation`: which life of its process this is; the two roles of a server
+    `sent`, `received`: bytes of vectors. `incarnation`: which incarnation of its process this is; the two roles of a server
     share one `process`.
     """
 
     __slots__ = (
-        "card",
         "hears",
         "here",
         "incarnation",
         "me",
         "name",
+        "nic",
         "on",
         "open",
         "process",
@@ -42,14 +42,14 @@ class SimulatedProcess:
     )
 
     def __init__(
-        self, name: str, role: Role, card: Nic, skew_s: float, speed: Speed | None = None, incarnation: int = 0
+        self, name: str, role: Role, nic: Nic, skew_s: float, speed: Speed | None = None, incarnation: int = 0
     ) -> None:
         self.name, self.incarnation = name, incarnation
         self.process = name, incarnation
         self.role = role
         self.me = role.me
         self.on: On = role.on
-        self.card = card
+        self.nic = nic
         self.skew_s = skew_s
         self.speed = speed
         self.here = self.hears = True
@@ -62,14 +62,14 @@ class SimulatedProcess:
         """`worker`, `server`, ..."""
         return self.name.partition(" ")[0]
 
-    def admit(self, errand: PendingCall) -> None:
-        """Open a Call. What an earlier life of the caller still waited for will never be asked for again."""
-        rank = errand.life.rank
+    def admit(self, call: PendingCall) -> None:
+        """Open a Call. What an earlier incarnation of the caller still waited for will never be asked for again."""
+        rank = call.incarnation.rank
         calls = self.open.get(rank)
-        if calls is None or (calls and calls[0].life is not errand.life):
-            self.open[rank] = [errand]
+        if calls is None or (calls and calls[0].incarnation is not call.incarnation):
+            self.open[rank] = [call]
         else:
-            calls.append(errand)
+            calls.append(call)
 
 
 class Incarnation:
@@ -86,17 +86,17 @@ class Incarnation:
         "exchanges",
         "fresh",
         "generator",
-        "incarnation",
+        "number",
         "party",
         "rank",
         "rng",
     )
 
     def __init__(
-        self, party: SimulatedProcess, incarnation: int, generator: Generator[Effect, Any, None], rng: Random
+        self, party: SimulatedProcess, number: int, generator: Generator[Effect, Any, None], rng: Random
     ) -> None:
         self.rank = party.me
-        self.incarnation = incarnation
+        self.number = number
         self.party = party
         self.generator = generator
         self.rng = rng
@@ -107,8 +107,8 @@ class Incarnation:
         self.blocked_at = 0.0
 
     @property
-    def card(self) -> Nic:
-        return self.party.card
+    def nic(self) -> Nic:
+        return self.party.nic
 
     def end(self) -> None:
         self.alive = False
@@ -129,7 +129,7 @@ class PendingCall(Ticket):
         "done",
         "error",
         "gathered",
-        "life",
+        "incarnation",
         "missing",
         "nbytes",
         "parts",
@@ -138,8 +138,8 @@ class PendingCall(Ticket):
         "value",
     )
 
-    def __init__(self, life: Incarnation) -> None:
-        self.life = life
+    def __init__(self, incarnation: Incarnation) -> None:
+        self.incarnation = incarnation
         self.among: tuple[int, ...] = ()
         self.parts: list[Any] | None = None
         self.missing = 1
@@ -150,8 +150,8 @@ class PendingCall(Ticket):
         self.error: Exception | None = None
 
     @property
-    def card(self) -> Nic:
-        return self.life.party.card
+    def nic(self) -> Nic:
+        return self.incarnation.party.nic
 
     def has_answer_of(self, shard: int) -> bool:
         return self.done or (self.parts is not None and self.parts[shard] is not None)

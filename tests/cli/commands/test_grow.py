@@ -23,7 +23,7 @@ Capture = pytest.CaptureFixture[str]
 def test_a_worker_comes_to_a_run_that_goes_on_and_when_all_seats_are_taken_that_is_said(
     warm: Warm, tmp_path: Path, capsys: Capture
 ) -> None:
-    run = Run(warm, tmp_path / "run", "--scheme", "bsp", "--begin-with", "2")
+    run = Run(warm, tmp_path / "run", "--scheme", "bsp", "--initial-workers", "2")
     try:
         assert "2 of 3 workers begin; `paceline grow` starts another" in run.errors
         assert main(["grow", str(run.out), "--by", "2"]) == 1
@@ -36,7 +36,7 @@ def test_a_worker_comes_to_a_run_that_goes_on_and_when_all_seats_are_taken_that_
     finally:
         run.close()
     summary = json.loads((run.out / "summary.json").read_text())
-    assert [(worker["rank"], worker["lives"]) for worker in summary["workers"]] == [(0, 1), (1, 1), (2, 1)]
+    assert [(worker["rank"], worker["incarnations"]) for worker in summary["workers"]] == [(0, 1), (1, 1), (2, 1)]
     assert summary["workers"][2]["steps"] > 0
 
 

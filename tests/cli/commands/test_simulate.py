@@ -114,7 +114,7 @@ def test_pythonhashseed_changes_nothing(here: Path) -> None:
         (["--parameters", "many"], "--parameters many: must be a whole number of at least 1"),
         (["--parameters", "1000"], "with --step-ms or --cluster"),
         (["--parameters", "1000", "--step-ms", "9", "--model", "cnn"], "--model: --parameters says that already"),
-        (["--cluster", "two-generations", "--begin-with", "1"], "--begin-with: --cluster says that already"),
+        (["--cluster", "two-generations", "--initial-workers", "1"], "--initial-workers: --cluster says that already"),
         (
             ["--scheme", "bsp", "--ssp.staleness", "2"],
             "--ssp.staleness: the scheme is bsp; leave it out, or give --scheme",

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from paceline.cli.main import main
-from paceline.cli.support.scheme_forecast import outlook_of
+from paceline.cli.support.scheme_forecast import forecasts_of
 from paceline.observe.watch.reader import Measured
 from tests.cli.conftest import refused_here
 
@@ -83,20 +83,20 @@ def measured(*steps_s: float) -> list[Measured]:
 
 def test_what_other_schemes_would_give_is_what_such_workers_can() -> None:
     workers = measured(0.02, 0.02, 0.02, 0.08)
-    found = {told.scheme: told.rate for told in outlook_of(workers, {"scheme": "bsp", "servers": 1})}
+    found = {told.scheme: told.rate for told in forecasts_of(workers, {"scheme": "bsp", "servers": 1})}
     assert found["bsp"] == pytest.approx(4 * 32 / 0.081, rel=0.06)
     assert found["asp"] == pytest.approx(3 * 32 / 0.021 + 32 / 0.081, rel=0.06)
     assert found["bsp"] < found["asp"]
     steady = measured(0.02, 0.02, 0.02, 0.02)
     restless = [dataclasses.replace(worker, spread_s=0.01) for worker in steady]
     at_ease, harried = (
-        {told.scheme: told.rate for told in outlook_of(of, {"scheme": "bsp", "servers": 1})}
+        {told.scheme: told.rate for told in forecasts_of(of, {"scheme": "bsp", "servers": 1})}
         for of in (steady, restless)
     )
     assert harried["bsp"] < 0.9 * at_ease["bsp"]
     assert harried["asp"] == pytest.approx(at_ease["asp"], rel=0.1)
-    alone = {told.scheme for told in outlook_of(workers, {"scheme": "localsgd", "servers": 0})}
-    assert outlook_of(workers, {"scheme": "bsp", "servers": 3})
+    alone = {told.scheme for told in forecasts_of(workers, {"scheme": "localsgd", "servers": 0})}
+    assert forecasts_of(workers, {"scheme": "bsp", "servers": 3})
     assert "localsgd" in alone
     assert "asp" not in alone
 
@@ -105,8 +105,8 @@ def test_what_gsp_would_give_is_with_the_groups_that_the_run_has() -> None:
     workers = measured(0.02, 0.08, 0.02, 0.08)
 
     def under_gsp(of: list[Measured], **parameters: str) -> float:
-        told = outlook_of(of, {"scheme": "bsp", "servers": 1, "parameters": {"gsp": parameters}})
-        return next(foretold.rate for foretold in told if foretold.scheme == "gsp")
+        told = forecasts_of(of, {"scheme": "bsp", "servers": 1, "parameters": {"gsp": parameters}})
+        return next(forecast.rate for forecast in told if forecast.scheme == "gsp")
 
     alike = 2 * 32 / 0.021 + 2 * 32 / 0.081
     unlike = 4 * 32 / 0.081

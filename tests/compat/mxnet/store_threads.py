@@ -26,10 +26,10 @@ def run(
     store = StoreSpec(type=type, **options)
     store.check(workers, servers)
 
-    def life(seat: Any, session: Any) -> Any:
-        with DistributedStore(seat, session, store, timeout_s=timeout_s) as kv:
+    def incarnation(spec: Any, session: Any) -> Any:
+        with DistributedStore(spec, session, store, timeout_s=timeout_s) as kv:
             return work(kv)
 
     with ThreadPoolExecutor(workers) as pool:
-        lives = [pool.submit(life, seat, session) for seat, session in sit_together(workers, servers)]
-        return [one.result(60.0) for one in lives]
+        incarnations = [pool.submit(incarnation, spec, session) for spec, session in sit_together(workers, servers)]
+        return [one.result(60.0) for one in incarnations]

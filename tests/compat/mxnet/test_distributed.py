@@ -257,7 +257,7 @@ def codecs(kv: KVStore) -> None:
 def test_of_workers_that_disagree_the_second_to_say_so_is_told(work: Callable[[KVStore], None], told: str) -> None:
     refusals: list[str] = []
 
-    def life(kv: KVStore) -> None:
+    def incarnation(kv: KVStore) -> None:
         try:
             work(kv)
         except ConfigError as error:
@@ -265,7 +265,7 @@ def test_of_workers_that_disagree_the_second_to_say_so_is_told(work: Callable[[K
             raise
 
     with pytest.raises(PacelineError):
-        run(life, servers=1)
+        run(incarnation, servers=1)
     assert len(refusals) == 1
     assert re.fullmatch(f"{told}: give all.* the same", refusals[0])
 
@@ -280,11 +280,11 @@ def test_a_worker_that_is_lost_is_counted_and_waited_for_no_longer() -> None:
         within(5.0, lambda: kv.num_dead_nodes > 0)  # the servers may have heard of it before this worker
         return kv.num_dead_nodes, float(value)
 
-    def life(kv: Any) -> Any:
+    def incarnation(kv: Any) -> Any:
         try:
             return work(kv)
         except KeyboardInterrupt:
             kv._asking.closed = True
             return None
 
-    assert run(life, workers=3) == [(1, 2.0), (1, 2.0), None]
+    assert run(incarnation, workers=3) == [(1, 2.0), (1, 2.0), None]

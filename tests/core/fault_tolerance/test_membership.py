@@ -20,7 +20,7 @@ from paceline.core.fault_tolerance.membership import (
 
 
 def training(*names: str, patience: Patience | None = None) -> Membership[str]:
-    """A run that began at 0 with these, each in its life 0."""
+    """A run that began at 0 with these, each in its incarnation 0."""
     members: Membership[str] = Membership(patience)
     for name in names:
         assert members.hello(0.0, name, 0) == []
@@ -156,17 +156,17 @@ def test_one_that_has_left_is_neither_silent_nor_stuck() -> None:
 def test_whatever_happens_views_and_lives_only_grow_and_nobody_waits_for_the_dead(seed: int) -> None:
     draw, names = Random(seed), ("a", "b", "c", "d")
     members = training(*names, patience=Patience(dead_s=1.0))
-    lives, now, view = dict.fromkeys(names, 0), 0.0, members.view
+    incarnations, now, view = dict.fromkeys(names, 0), 0.0, members.view
     told: dict[str, int] = {}
     for _ in range(400):
         now += draw.random() * 0.3
         who = draw.choice(names)
         match draw.randrange(6):
             case 0:
-                made = members.lost(now, who, draw.choice((lives[who], lives[who] - 1)), "reset")
+                made = members.lost(now, who, draw.choice((incarnations[who], incarnations[who] - 1)), "reset")
             case 1 if members.state(who) is MembershipState.LOST:
-                lives[who] += 1
-                made = members.hello(now, who, lives[who])
+                incarnations[who] += 1
+                made = members.hello(now, who, incarnations[who])
             case 2:
                 made = members.ready(now, who)
             case 3:
@@ -185,7 +185,7 @@ def test_whatever_happens_views_and_lives_only_grow_and_nobody_waits_for_the_dea
                     told[name] = at
                 case Enter(name, incarnation, at):
                     assert told.pop(name) == at
-                    assert incarnation == lives[name] == members.incarnation(name)
+                    assert incarnation == incarnations[name] == members.incarnation(name)
         assert members.view >= view
         view = members.view
     for name in members.here():

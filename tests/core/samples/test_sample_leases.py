@@ -186,9 +186,9 @@ class Servers(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.leases = Leases(N, 6)
-        self.lives = {0: 0, 1: 0, 2: 0}
-        self.has: dict[int, list[Piece]] = {rank: [] for rank in self.lives}
-        self.handed = dict.fromkeys(self.lives, 0)
+        self.incarnations = {0: 0, 1: 0, 2: 0}
+        self.has: dict[int, list[Piece]] = {rank: [] for rank in self.incarnations}
+        self.handed = dict.fromkeys(self.incarnations, 0)
         self.rounds: list[tuple[int, Data]] = []  # contributions that wait for their round
         self.done: set[tuple[int, int]] = set()
         self.kept: set[tuple[int, int]] = set()
@@ -196,7 +196,7 @@ class Servers(RuleBasedStateMachine):
 
     @rule(rank=st.integers(0, 2))
     def a_worker_is_given_a_lease(self, rank: int) -> None:
-        self.has[rank].append(self.leases.take(rank, self.lives[rank]))
+        self.has[rank].append(self.leases.take(rank, self.incarnations[rank]))
 
     @precondition(lambda self: any(self.has.values()))
     @rule(data=st.data())
@@ -228,17 +228,17 @@ class Servers(RuleBasedStateMachine):
 
     @rule(rank=st.integers(0, 2))
     def a_worker_is_lost(self, rank: int) -> None:
-        life = self.lives[rank]
-        if self.leases.leave(rank, life):
-            self.asked.append((rank, life, tuple(p for src, data in self.rounds if src == rank for p in data)))
-        self.lives[rank], self.has[rank], self.handed[rank] = life + 1, [], 0
+        incarnation = self.incarnations[rank]
+        if self.leases.leave(rank, incarnation):
+            self.asked.append((rank, incarnation, tuple(p for src, data in self.rounds if src == rank for p in data)))
+        self.incarnations[rank], self.has[rank], self.handed[rank] = incarnation + 1, [], 0
 
     @precondition(lambda self: self.asked)
     @rule()
     def the_servers_answer(self) -> None:
         """What it waited for meanwhile was told before the answer, which is made when it is asked."""
-        rank, life, _ = self.asked.pop(0)
-        self.leases.fenced(rank, life, tuple(p for src, data in self.rounds if src == rank for p in data))
+        rank, incarnation, _ = self.asked.pop(0)
+        self.leases.fenced(rank, incarnation, tuple(p for src, data in self.rounds if src == rank for p in data))
 
     @rule()
     def a_snapshot_is_kept(self) -> None:
@@ -249,11 +249,11 @@ class Servers(RuleBasedStateMachine):
         """What is under way is void; workers say how far they are; whoever is gone is asked about once more."""
         self.done, self.rounds, self.asked = set(self.kept), [], []
         self.leases.restored(tuple((epoch, at, at + 1) for epoch, at in sorted(self.done)))
-        for rank, life in list(self.leases.unsettled()):
-            if self.lives[rank] != life:
-                self.asked.append((rank, life, ()))
-        for rank, life in self.lives.items():
-            self.leases.past(rank, life, self.handed[rank])
+        for rank, incarnation in list(self.leases.unsettled()):
+            if self.incarnations[rank] != incarnation:
+                self.asked.append((rank, incarnation, ()))
+        for rank, incarnation in self.incarnations.items():
+            self.leases.past(rank, incarnation, self.handed[rank])
 
     @invariant()
     def the_account_is_that_of_the_servers(self) -> None:

@@ -16,7 +16,7 @@ from paceline.cli.main import main
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.engines.callback_agents import TICKET, EngineCommand, called, listening_address, placed_on
 from paceline.launch.engines.mpi import Mpi, write_hostfile
-from paceline.launch.engines.ray import Lives, configured
+from paceline.launch.engines.ray import AgentRestarts, configured
 from paceline.launch.engines.sge import GridEngine
 from paceline.launch.engines.slurm import Slurm
 from paceline.launch.remote.hostfile import parse_hosts
@@ -106,16 +106,16 @@ def test_ray_puts_workers_and_servers_on_nodes_of_their_own_by_resources_and_lab
 
 def test_an_agent_of_ray_that_dies_is_started_again_unless_it_dies_at_once_again_and_again() -> None:
     clock = [0.0]
-    lives = Lives(lambda: clock[0])
+    incarnations = AgentRestarts(lambda: clock[0])
 
-    def life(seconds: float, why: str) -> bool:
-        lives.begins(0)
+    def incarnation(seconds: float, why: str) -> bool:
+        incarnations.begins(0)
         clock[0] += seconds
-        return lives.again(0, why)
+        return incarnations.again(0, why)
 
-    assert [life(1.0, "it ended with -9") for _ in range(3)] == [True, True, False]
-    assert [life(60.0, "its node died") for _ in range(5)] == [True] * 5
-    assert not life(60.0, "")  # in order
+    assert [incarnation(1.0, "it ended with -9") for _ in range(3)] == [True, True, False]
+    assert [incarnation(60.0, "its node died") for _ in range(5)] == [True] * 5
+    assert not incarnation(60.0, "")  # in order
 
 
 @pytest.mark.parametrize("launcher", ["mpi", "slurm", "sge", "ray", "torchrun"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from paceline.cli.main import main
-from paceline.launch.external.detect import by_hand
+from paceline.launch.external.detect import detect_external
 
 Capture = pytest.CaptureFixture[str]
 WORDS = ["launch", "--launcher", "kubernetes", "-n", "3", "-s", "2"]
@@ -54,8 +54,8 @@ def test_there_are_a_service_one_who_leads_and_an_indexed_job_of_workers(capsys:
 
 def test_what_pods_are_told_makes_them_who_leads_and_its_workers(capsys: Capture) -> None:
     objects = written(capsys, "--env", "A=all", "--env", "worker:B=some")
-    leader = by_hand(environment(objects["Job night"]))
-    worker = by_hand({**environment(objects["Job night-workers"]), "JOB_COMPLETION_INDEX": "2"})
+    leader = detect_external(environment(objects["Job night"]))
+    worker = detect_external({**environment(objects["Job night-workers"]), "JOB_COMPLETION_INDEX": "2"})
     assert leader is not None
     assert worker is not None
     assert (leader.leads, leader.workers, leader.servers, leader.own_servers) == (True, 3, 2, True)

@@ -72,7 +72,7 @@ def test_words_for_slurm_that_cannot_be_read_are_told_in_one_line(
 def test_a_job_that_has_come_back_goes_on_with_all_workers_even_if_it_began_with_fewer(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["-n", "2", "--dry-run", "--out", "runs/a", "paceline", "train", "--begin-with", "1"]
+    words = ["-n", "2", "--dry-run", "--out", "runs/a", "paceline", "train", "--initial-workers", "1"]
     for name, value in {**JOB, "SLURM_RESTART_COUNT": "1"}.items():
         monkeypatch.setenv(name, value)
     assert main([*LAUNCH, *words]) == 0, capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Parties that somebody else starts find who leads, take seats, and are missed when they go."""
+"""Parties that somebody else starts find who leads, take places, and are missed when they go."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.external import follower, rendezvous
 from paceline.launch.external import leader as leading
 from paceline.launch.external.detect import ExternalProcess
-from paceline.launch.external.follower import Assignment, come
+from paceline.launch.external.follower import Assignment, register
 from paceline.launch.external.leader import ExternalLauncher
 from paceline.launch.remote import protocol
 from paceline.launch.remote.agent import hello
@@ -61,92 +61,92 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def crew(alone: Path) -> Iterator[ExternalLauncher]:
+def launcher(alone: Path) -> Iterator[ExternalLauncher]:
     """Of who leads, who waits behind an open door."""
-    door = CallbackListener("127.0.0.1")
-    door.write_ticket(rendezvous.ticket_of(WORKER))
-    crew = ExternalLauncher(door, dataclasses.replace(WORKER, own_servers=False), None)
-    yield crew
-    crew.end(0.0)
+    listener = CallbackListener("127.0.0.1")
+    listener.write_ticket(rendezvous.ticket_of(WORKER))
+    launcher = ExternalLauncher(listener, dataclasses.replace(WORKER, own_servers=False), None)
+    yield launcher
+    launcher.end(0.0)
 
 
-def seat(party: str, life: int = 0) -> ProcessSpec:
-    return ProcessSpec(party=party, workers=2, servers=1, coordinator="127.0.0.1:1", token="t", incarnation=life)
+def spec(party: str, incarnation: int = 0) -> ProcessSpec:
+    return ProcessSpec(party=party, workers=2, servers=1, coordinator="127.0.0.1:1", token="t", incarnation=incarnation)
 
 
-def test_seats_go_to_who_asks_for_that_number_or_to_the_first_who_asks_for_none(crew: ExternalLauncher) -> None:
+def test_seats_go_to_who_asks_for_that_number_or_to_the_first_who_asks_for_none(launcher: ExternalLauncher) -> None:
     for party in ("server 0", "worker 0", "worker 1"):
-        crew.start(Config(), seat(party))
-    second = come(dataclasses.replace(WORKER, number=1, slot=3))
-    first, server = come(WORKER), come(dataclasses.replace(WORKER, kind="server"))
-    assert [place.seat.party for place in (second, first, server)] == ["worker 1", "worker 0", "server 0"]
-    assert (second.seat.slot, second.seat.bind, second.seat.token) == (3, "127.0.0.1", "t")
+        launcher.start(Config(), spec(party))
+    second = register(dataclasses.replace(WORKER, number=1, slot=3))
+    first, server = register(WORKER), register(dataclasses.replace(WORKER, kind="server"))
+    assert [place.spec.party for place in (second, first, server)] == ["worker 1", "worker 0", "server 0"]
+    assert (second.spec.slot, second.spec.bind, second.spec.token) == (3, "127.0.0.1", "t")
     for place in (first, second, server):
         place.close()
 
 
-def test_who_comes_first_waits_for_a_seat_and_who_is_gone_is_missed_and_comes_back(crew: ExternalLauncher) -> None:
+def test_who_comes_first_waits_for_a_seat_and_who_is_gone_is_missed_and_comes_back(launcher: ExternalLauncher) -> None:
     places: list[Assignment] = []
-    early = threading.Thread(target=lambda: places.append(come(WORKER)))
+    early = threading.Thread(target=lambda: places.append(register(WORKER)))
     early.start()
-    crew.start(Config(), seat("worker 0"))
+    launcher.start(Config(), spec("worker 0"))
     early.join(10)
     places[0].close()
-    ended = crew.ended.get(timeout=10)
+    ended = launcher.ended.get(timeout=10)
     assert ended.who == Party("worker", 0)
     assert f"worker 0 ({os.uname().nodename}, pid {os.getpid()}) is gone" in ended.why
-    crew.start(Config(), seat("worker 0", life=1))
-    again = come(WORKER)
-    assert again.seat.incarnation == 1
+    launcher.start(Config(), spec("worker 0", incarnation=1))
+    again = register(WORKER)
+    assert again.spec.incarnation == 1
     again.leave()
-    assert crew.ended.get(timeout=10).why == ""
+    assert launcher.ended.get(timeout=10).why == ""
 
 
-def test_a_script_that_ends_with_a_bad_exit_code_is_told_with_it(crew: ExternalLauncher) -> None:
-    crew.start(Config(), seat("worker 1"))
-    come(WORKER).leave(3)
-    why = crew.ended.get(timeout=10).why
+def test_a_script_that_ends_with_a_bad_exit_code_is_told_with_it(launcher: ExternalLauncher) -> None:
+    launcher.start(Config(), spec("worker 1"))
+    register(WORKER).leave(3)
+    why = launcher.ended.get(timeout=10).why
     assert why == f"worker 1 ({os.uname().nodename}, pid {os.getpid()}) ended with exit code 3"
 
 
 def caller(number: int) -> MessageStream[Request]:
-    """A worker that has called, and waits for its seat."""
+    """A worker that has called, and waits for its place."""
     said = msgspec.structs.replace(hello(), kind="worker", task=number)
     return enter(rendezvous.ticket_of(WORKER), lambda: said)[0]
 
 
 @pytest.mark.parametrize("number", [-1, 0])
-def test_a_seat_is_not_given_to_who_has_gone_while_waiting(crew: ExternalLauncher, number: int) -> None:
+def test_a_seat_is_not_given_to_who_has_gone_while_waiting(launcher: ExternalLauncher, number: int) -> None:
     gone = caller(number)
-    assert within(30, lambda: len(crew._callers) == 1)
+    assert within(30, lambda: len(launcher._callers) == 1)
     gone.say(protocol.AgentBeat())
     gone.close()
     assert gone.hear() is None
     there = caller(number)
-    crew.start(Config(), seat("worker 0"))
+    launcher.start(Config(), spec("worker 0"))
     assert isinstance(there.hear(20), protocol.StartProcess)
     protocol.hang_up(there)
 
 
-def test_who_is_started_again_takes_the_place_of_who_waited_under_its_number(crew: ExternalLauncher) -> None:
+def test_who_is_started_again_takes_the_place_of_who_waited_under_its_number(launcher: ExternalLauncher) -> None:
     first = caller(1)
-    assert within(30, lambda: len(crew._callers) == 1)
+    assert within(30, lambda: len(launcher._callers) == 1)
     again = caller(1)
     assert first.hear(20) is None
-    crew.start(Config(), seat("worker 1"))
+    launcher.start(Config(), spec("worker 1"))
     assert isinstance(again.hear(20), protocol.StartProcess)
     protocol.hang_up(again)
 
 
-def test_callers_without_numbers_get_seats_in_the_order_in_which_they_came(crew: ExternalLauncher) -> None:
+def test_callers_without_numbers_get_seats_in_the_order_in_which_they_came(launcher: ExternalLauncher) -> None:
     first = caller(-1)
-    assert within(30, lambda: len(crew._callers) == 1)
+    assert within(30, lambda: len(launcher._callers) == 1)
     second = caller(-1)
-    assert within(30, lambda: len(crew._callers) == 2)
+    assert within(30, lambda: len(launcher._callers) == 2)
     for number in (0, 1):
-        crew.start(Config(), seat(f"worker {number}"))
+        launcher.start(Config(), spec(f"worker {number}"))
     told = [lines.hear(20) for lines in (first, second)]
-    assert [ProcessSpec.from_json(start.seat).party for start in told if isinstance(start, protocol.StartProcess)] == [
+    assert [ProcessSpec.from_json(start.spec).party for start in told if isinstance(start, protocol.StartProcess)] == [
         "worker 0",
         "worker 1",
     ]
@@ -164,21 +164,21 @@ OTHERS = {
 
 @pytest.mark.parametrize("what", OTHERS)
 def test_who_cannot_take_part_hears_why_with_the_way_out_and_its_seat_waits_for_one_that_fits(
-    what: str, crew: ExternalLauncher, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    what: str, launcher: ExternalLauncher, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     value, says = OTHERS[what]
     says = says.replace("HERE", socket.gethostname())
-    crew.start(Config(), seat("worker 0"))
+    launcher.start(Config(), spec("worker 0"))
     other = msgspec.structs.replace(hello(), **{what: value})
     with monkeypatch.context() as there:
         there.setattr(follower, "hello", lambda: other)
         with pytest.raises(ConfigError, match=f"this process {re.escape(says)}.*; (install|use) "):
-            come(WORKER)
+            register(WORKER)
     told = capfd.readouterr().err
     assert told.count("\n") == 1
     assert f"paceline: worker ({other.host}, pid {os.getpid()}) is refused: it {says}" in told
-    place = come(WORKER)
-    assert place.seat.party == "worker 0"
+    place = register(WORKER)
+    assert place.spec.party == "worker 0"
     place.close()
 
 
@@ -190,49 +190,49 @@ def test_the_data_of_scripts_are_not_ours_to_load() -> None:
             assert not workers, "they are on hosts of their own, with devices of their own"
             return 1437
 
-    door = CallbackListener("127.0.0.1")
+    listener = CallbackListener("127.0.0.1")
     local: Any = Local()
-    assert ExternalLauncher(door, WORKER, local).prepare(Config()) == 1
-    assert ExternalLauncher(door, WORKER, local, trains=True).prepare(Config()) == 1437
-    door.close()
+    assert ExternalLauncher(listener, WORKER, local).prepare(Config()) == 1
+    assert ExternalLauncher(listener, WORKER, local, trains=True).prepare(Config()) == 1437
+    listener.close()
 
 
 def test_who_waits_for_a_seat_too_long_is_told_so_and_not_that_the_run_is_over(
-    crew: ExternalLauncher, monkeypatch: pytest.MonkeyPatch
+    launcher: ExternalLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follower, "CALLING_SECONDS", 0.2)
     with pytest.raises(PacelineError, match=r"waited 1 s for a seat as worker at 127.0.0.1, port 0: all are taken"):
-        come(WORKER, prepare_s=0.4)
+        register(WORKER, prepare_s=0.4)
 
 
-def test_when_the_run_is_over_whoever_waits_for_a_seat_hears_it(crew: ExternalLauncher) -> None:
+def test_when_the_run_is_over_whoever_waits_for_a_seat_hears_it(launcher: ExternalLauncher) -> None:
     failures: list[str] = []
 
     def late() -> None:
         with pytest.raises(PacelineError) as error:
-            come(WORKER)
+            register(WORKER)
         failures.append(str(error.value))
 
-    crew.start(Config(), seat("worker 0"))
-    place = come(WORKER)
+    launcher.start(Config(), spec("worker 0"))
+    place = register(WORKER)
     waiting = threading.Thread(target=late, daemon=True)
     waiting.start()
-    assert within(30, lambda: bool(crew._callers))
-    crew.end(0.0)
+    assert within(30, lambda: bool(launcher._callers))
+    launcher.end(0.0)
     waiting.join(10)
     place.close()
     assert "is over, or has another process for this seat as worker" in failures[0]
 
 
 def test_whoever_has_the_token_finds_the_door_and_nobody_else_does() -> None:
-    door = CallbackListener("127.0.0.1", secret=SECRET)
-    port = int(door.ticket.split('"port": ')[1].split(",")[0])
+    listener = CallbackListener("127.0.0.1", secret=SECRET)
+    port = int(listener.ticket.split('"port": ')[1].split(",")[0])
     stream, key, address = call(ticket_from(SECRET, "127.0.0.1", port))
-    assert (key.token in door.ticket, SECRET in door.ticket, address) == (True, False, "127.0.0.1")
+    assert (key.token in listener.ticket, SECRET in listener.ticket, address) == (True, False, "127.0.0.1")
     stream.free()
     with pytest.raises(PacelineError, match="cannot be reached: .*certificate verify failed"):
         call(ticket_from("another" * 8, "127.0.0.1", port))
-    door.close()
+    listener.close()
 
 
 def test_beyond_this_host_a_token_is_asked_for_with_the_way_out(
@@ -266,7 +266,7 @@ def test_a_folder_of_tickets_that_others_can_enter_is_not_used(alone: Path) -> N
 def test_nobody_there_is_told_with_who_is_missing(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower, "CALLING_SECONDS", 0.3)
     with pytest.raises(PacelineError, match=r"waited 0 s for its scheduler at 127.0.0.1, port 0: is it started\?"):
-        come(dataclasses.replace(WORKER, own_servers=False))
+        register(dataclasses.replace(WORKER, own_servers=False))
 
 
 def test_what_will_not_be_better_later_is_told_at_once_and_a_ticket_that_is_none_is_waited_for(
@@ -276,10 +276,10 @@ def test_what_will_not_be_better_later_is_told_at_once_and_a_ticket_that_is_none
     ticket = rendezvous.ticket_of(WORKER)
     ticket.write_text("{}")
     with pytest.raises(PacelineError, match="waited 0 s for rank 0 at .*'authority'"):
-        come(dataclasses.replace(WORKER, starter="mpi"))
+        register(dataclasses.replace(WORKER, starter="mpi"))
     ticket.parent.chmod(0o755)
     with pytest.raises(ConfigError, match="is not a folder of yours alone"):
-        come(WORKER)
+        register(WORKER)
 
 
 def test_options_are_held_against_the_numbers_that_the_starter_gives(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paceline.config import CARRIERS
 from paceline.core.errors import ConfigError
-from paceline.launch.local.environment import PREFIX, environment_of, seat_from
+from paceline.launch.local.environment import PREFIX, environment_of, spec_from
 from paceline.runtime.spec.process_spec import ProcessSpec
 
 TOKEN = "a token"
@@ -47,7 +47,7 @@ def test_a_seat_comes_back_as_it_was(
 ) -> None:
     token = tmp_path_factory.getbasetemp() / "token"
     token.write_text(TOKEN)
-    seat = ProcessSpec(
+    spec = ProcessSpec(
         party=f"worker {rank}",
         workers=rank + 1 + others,
         servers=servers,
@@ -58,7 +58,7 @@ def test_a_seat_comes_back_as_it_was(
         exchange=transport,
         mean=mean,
     )
-    assert seat_from(environment_of(seat, token)) == seat
+    assert spec_from(environment_of(spec, token)) == spec
 
 
 def test_every_variable_has_the_prefix_and_none_holds_the_token(environment: dict[str, str]) -> None:
@@ -74,38 +74,38 @@ def test_every_variable_is_documented(environment: dict[str, str]) -> None:
 
 
 def test_the_bound_of_every_wait_reaches_a_script(environment: dict[str, str], tmp_path: Path) -> None:
-    seat = seat_from(environment)
-    assert seat is not None
-    told = environment_of(dataclasses.replace(seat, timeout_s=7.5), tmp_path / "token")
-    assert seat_from(told) == dataclasses.replace(seat, timeout_s=7.5)
+    spec = spec_from(environment)
+    assert spec is not None
+    told = environment_of(dataclasses.replace(spec, timeout_s=7.5), tmp_path / "token")
+    assert spec_from(told) == dataclasses.replace(spec, timeout_s=7.5)
 
 
 def test_without_a_coordinator_a_process_is_alone() -> None:
-    assert seat_from({}) is None
-    assert seat_from({PREFIX + "RANK": "3"}) is None
+    assert spec_from({}) is None
+    assert spec_from({PREFIX + "RANK": "3"}) is None
 
 
 @pytest.mark.parametrize("name", ["RANK", "WORKERS", "TOKEN_FILE"])
 def test_what_is_missing_is_named(environment: dict[str, str], name: str) -> None:
     del environment[PREFIX + name]
     with pytest.raises(ConfigError, match=f"{PREFIX}{name} must be too; see `paceline launch`"):
-        seat_from(environment)
+        spec_from(environment)
 
 
 @pytest.mark.parametrize(("name", "value"), [("RANK", "two"), ("WORKERS", ""), ("STEP_SECONDS", "fast")])
 def test_what_cannot_be_read_is_told_in_one_line(environment: dict[str, str], name: str, value: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        seat_from({**environment, PREFIX + name: value})
+        spec_from({**environment, PREFIX + name: value})
     assert PREFIX in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_token_file_that_is_missing_is_named(environment: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"TOKEN_FILE: .*nowhere: No such file"):
-        seat_from({**environment, PREFIX + "TOKEN_FILE": str(tmp_path / "nowhere")})
+        spec_from({**environment, PREFIX + "TOKEN_FILE": str(tmp_path / "nowhere")})
 
 
 def test_a_rank_outside_the_run_is_refused(environment: dict[str, str]) -> None:
     for rank in ("4", "-1"):
         with pytest.raises(ConfigError, match="RANK"):
-            seat_from({**environment, PREFIX + "RANK": rank})
+            spec_from({**environment, PREFIX + "RANK": rank})

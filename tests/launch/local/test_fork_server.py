@@ -40,7 +40,7 @@ def test_a_host_has_more_time_to_get_ready_where_it_has_codecs_to_compile_or_dat
 @pytest.fixture(scope="module")
 def host() -> Iterator[LocalHost]:
     with LocalHost() as running:
-        running.crew().prepare(config_for(Path("unused")))
+        running.launcher().prepare(config_for(Path("unused")))
         yield running
 
 
@@ -48,11 +48,11 @@ def test_a_gpu_that_is_not_there_is_refused_and_they_are_not_counted_by_who_fork
     host: LocalHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(devices, "torch_has_cuda", lambda: True)
-    crew = host.crew()
+    launcher = host.launcher()
     with pytest.raises(ConfigError, match="--device cuda:99: torch "):
-        crew.prepare(config_for(Path("unused"), cluster={"workers": 1, "device": "cuda:99"}))
+        launcher.prepare(config_for(Path("unused"), cluster={"workers": 1, "device": "cuda:99"}))
     far = config_for(Path("unused"), cluster={"workers": 2, "device": "cpu,cuda:99"})
-    assert crew.prepare(far, [(0, 0)]) == crew.prepare(config_for(Path("unused")))  # the other one is elsewhere
+    assert launcher.prepare(far, [(0, 0)]) == launcher.prepare(config_for(Path("unused")))  # the other one is elsewhere
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def listener() -> Iterator[socket.socket]:
         yield sock
 
 
-def seat_at(listener: socket.socket, party: str = "worker 0") -> ProcessSpec:
+def spec_at(listener: socket.socket, party: str = "worker 0") -> ProcessSpec:
     host, port = listener.getsockname()
     return ProcessSpec(party=party, workers=1, servers=0, coordinator=f"{host}:{port}", token="t")
 
@@ -78,11 +78,11 @@ def pid_of(host: LocalHost, party: str) -> int:
 def test_a_party_is_named_after_what_it_is_and_its_end_is_told(
     host: LocalHost, listener: socket.socket, tmp_path: Path
 ) -> None:
-    crew = host.crew()
-    crew.start(config_for(tmp_path), seat_at(listener))
+    launcher = host.launcher()
+    launcher.start(config_for(tmp_path), spec_at(listener))
     pid = pid_of(host, "worker 0")
     os.kill(pid, signal.SIGKILL)
-    ended = crew.ended.get(timeout=10)
+    ended = launcher.ended.get(timeout=10)
     assert str(ended.who) == "worker 0"
     assert ended.why == f"worker 0 (pid {pid}) was killed by SIGKILL"
     assert all_gone([pid])
@@ -90,10 +90,10 @@ def test_a_party_is_named_after_what_it_is_and_its_end_is_told(
 
 def test_a_party_that_fails_is_told_with_its_last_words_and_its_log(host: LocalHost, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
-        seat = seat_at(closed)
-    crew = host.crew()
-    crew.start(config_for(tmp_path), seat)
-    why = crew.ended.get(timeout=10).why
+        spec = spec_at(closed)
+    launcher = host.launcher()
+    launcher.start(config_for(tmp_path), spec)
+    why = launcher.ended.get(timeout=10).why
     assert "ended with exit code 1" in why
     assert "cannot reach coordinator" in why
     assert str(tmp_path / "logs" / "worker-0.log") in why
@@ -103,15 +103,15 @@ def test_a_party_that_fails_is_told_with_its_last_words_and_its_log(host: LocalH
 def test_the_end_of_a_crew_is_the_end_of_all_its_parties(
     host: LocalHost, listener: socket.socket, tmp_path: Path
 ) -> None:
-    crew = host.crew()
-    crew.start(config_for(tmp_path), seat_at(listener))
-    crew.start(config_for(tmp_path), seat_at(listener, "server 0"))
+    launcher = host.launcher()
+    launcher.start(config_for(tmp_path), spec_at(listener))
+    launcher.start(config_for(tmp_path), spec_at(listener, "server 0"))
     pids = [pid_of(host, "worker 0"), pid_of(host, "server 0")]
-    crew.end(2.0)
+    launcher.end(2.0)
     assert all_gone(pids, 0.5)
     while True:
         try:
-            assert crew.ended.get_nowait().why == ""  # asked to, so no failure
+            assert launcher.ended.get_nowait().why == ""  # asked to, so no failure
         except queue.Empty:
             break
 
@@ -119,19 +119,19 @@ def test_the_end_of_a_crew_is_the_end_of_all_its_parties(
 def test_a_party_stopped_by_a_signal_is_killed_all_the_same(
     host: LocalHost, listener: socket.socket, tmp_path: Path
 ) -> None:
-    crew = host.crew()
-    crew.start(config_for(tmp_path), seat_at(listener))
+    launcher = host.launcher()
+    launcher.start(config_for(tmp_path), spec_at(listener))
     pid = pid_of(host, "worker 0")
     os.kill(pid, signal.SIGSTOP)
-    crew.end(0.3)
+    launcher.end(0.3)
     assert all_gone([pid], 0.5)
 
 
 def test_data_that_cannot_be_had_are_refused_before_anybody_is_started(host: LocalHost, tmp_path: Path) -> None:
     data = {"name": "mnist", "directory": str(tmp_path)}
     with pytest.raises(ConfigError, match="holds neither train-images"):
-        host.crew().prepare(config_for(tmp_path, data=data))
-    assert host.crew().prepare(config_for(tmp_path)) == 1437  # and it still works
+        host.launcher().prepare(config_for(tmp_path, data=data))
+    assert host.launcher().prepare(config_for(tmp_path)) == 1437  # and it still works
 
 
 def test_when_the_owner_is_gone_so_are_all(listener: socket.socket, tmp_path: Path) -> None:
@@ -141,9 +141,9 @@ import threading
 from pathlib import Path
 from tests.launch.local.test_fork_server import config_for, ProcessSpec, LocalHost
 host = LocalHost()
-crew = host.crew()
-crew.prepare(config_for(Path({str(tmp_path)!r})))
-crew.start(config_for(Path({str(tmp_path)!r})), ProcessSpec.from_json({seat_at(listener).to_json()!r}))
+launcher = host.launcher()
+launcher.prepare(config_for(Path({str(tmp_path)!r})))
+launcher.start(config_for(Path({str(tmp_path)!r})), ProcessSpec.from_json({spec_at(listener).to_json()!r}))
 print("up", flush=True)
 threading.Event().wait()
 """
@@ -163,15 +163,15 @@ threading.Event().wait()
 
 def test_when_the_fork_server_is_killed_so_are_those_it_forked(listener: socket.socket, tmp_path: Path) -> None:
     with LocalHost() as host:
-        crew = host.crew()
-        crew.prepare(config_for(tmp_path))
-        crew.start(config_for(tmp_path), seat_at(listener))
+        launcher = host.launcher()
+        launcher.prepare(config_for(tmp_path))
+        launcher.start(config_for(tmp_path), spec_at(listener))
         pid = pid_of(host, "worker 0")
         server = int(stat(pid)[1])
         os.kill(server, signal.SIGKILL)
         assert all_gone([server, pid])
         with pytest.raises(PacelineError, match="process that starts the others"):
-            host.crew().prepare(config_for(tmp_path))
+            host.launcher().prepare(config_for(tmp_path))
 
 
 def test_closing_leaves_nobody() -> None:
@@ -183,7 +183,7 @@ def test_closing_leaves_nobody() -> None:
 
 def test_one_that_is_still_getting_warm_is_not_waited_for() -> None:
     host = LocalHost()
-    host.crew()
+    host.launcher()
     assert within(10, lambda: "torch" in _mapped(host._process.pid))
     host.close()
     assert host._process.returncode == -signal.SIGKILL

@@ -195,25 +195,25 @@ for i in range(10**9):
 
 def test_a_script_that_is_killed_is_started_again_and_goes_on(launch: Launch, tmp_path: Path) -> None:
     lines = """
-life, i = os.environ["PACELINE_INCARNATION"], 0
+incarnation, i = os.environ["PACELINE_INCARNATION"], 0
 while not pace.over:
     threading.Event().wait(0.01)  # leaves the processors to the one that begins anew
     step()
     i += 1
     if i == 20 and pace.rank == 1:
         print("rest is mine:", model.rest.item() == os.getpid(), flush=True)
-        print("life", life, flush=True)
-        if life == "0":
+        print("incarnation", incarnation, flush=True)
+        if incarnation == "0":
             os.kill(os.getpid(), 9)
 """
     process = launch(lines)
     said(process, "rest is mine: False")  # worker 0's, from the beginning
     said(process, "rest is mine: False")  # as the others have it who went on
-    said(process, "life 1")
+    said(process, "incarnation 1")
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert [worker["lives"] for worker in summary["workers"]] == [1, 2]
+    assert [worker["incarnations"] for worker in summary["workers"]] == [1, 2]
 
 
 def test_ctrl_c_ends_scripts_that_do_not_listen(launch: Launch) -> None:

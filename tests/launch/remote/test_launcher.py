@@ -50,13 +50,15 @@ def test_of_a_host_that_is_gone_the_reason_is_asked_for_once_and_told_of_each_pa
     ours, theirs = socket.socketpair()
     host = RemoteHost("h", MessageStream(SocketStream(ours), Event), why_gone=why)
     placement = Placement(hosts=(HostEntry(name="h"),), workers=(0, 0), slots=(0, 1), servers=(0,))
-    crew = RemoteLauncher([host], placement, cast(LocalLauncher, Nobody()), scripts=True, said=lambda party, line: None)
+    launcher = RemoteLauncher(
+        [host], placement, cast(LocalLauncher, Nobody()), scripts=True, said=lambda party, line: None
+    )
     for party in ("worker 0", "worker 1", "server 0"):
-        seat = ProcessSpec(party=party, workers=2, servers=1, coordinator="127.0.0.1:1", token="t")
-        crew.start(configuration.build({"run": {"out": "runs/here"}}), seat)
-    assert crew.busy()
+        spec = ProcessSpec(party=party, workers=2, servers=1, coordinator="127.0.0.1:1", token="t")
+        launcher.start(configuration.build({"run": {"out": "runs/here"}}), spec)
+    assert launcher.busy()
     theirs.close()
-    ends = [crew.ended.get(timeout=20) for _ in range(3)]
+    ends = [launcher.ended.get(timeout=20) for _ in range(3)]
     assert [end.why for end in ends] == [f"{end.who} is lost: host h is gone (no route)" for end in ends]
     assert asked == ["why"]
     host.close()
@@ -176,27 +178,29 @@ def far() -> Iterator[Callable[[str], Far]]:
         one.goes()
 
 
-def crew_of(a: Far, b: Far, patience_s: float) -> RemoteLauncher:
+def launcher_of(a: Far, b: Far, patience_s: float) -> RemoteLauncher:
     placement = Placement(hosts=(HostEntry(name="a"), HostEntry(name="b")), workers=(0, 1), slots=(0, 0), servers=())
     hosts, nobody = [a.host, b.host], cast(LocalLauncher, Nobody())
     return RemoteLauncher(hosts, placement, nobody, scripts=True, said=lambda party, line: None, patience_s=patience_s)
 
 
-def start(crew: RemoteLauncher, life: int = 0) -> None:
-    seat = ProcessSpec(party="worker 0", workers=2, servers=0, coordinator="127.0.0.1:1", token="t", incarnation=life)
-    crew.start(configuration.build({"run": {"out": "runs/here"}}), seat)
+def start(launcher: RemoteLauncher, incarnation: int = 0) -> None:
+    spec = ProcessSpec(
+        party="worker 0", workers=2, servers=0, coordinator="127.0.0.1:1", token="t", incarnation=incarnation
+    )
+    launcher.start(configuration.build({"run": {"out": "runs/here"}}), spec)
 
 
 def test_a_worker_whose_host_is_lost_waits_for_the_one_in_its_place(far: Callable[[str], Far]) -> None:
     a, b = far("a"), far("b")
-    crew = crew_of(a, b, patience_s=600.0)
+    launcher = launcher_of(a, b, patience_s=600.0)
     a.goes()
-    start(crew, life=1)
+    start(launcher, incarnation=1)
     another = far("c")
-    crew.rejoin(0, another.host)
+    launcher.rejoin(0, another.host)
     told = another.hears()
     assert isinstance(told, protocol.StartProcess)
-    assert '"incarnation":1' in told.seat.replace(" ", "")
+    assert '"incarnation":1' in told.spec.replace(" ", "")
     assert not any(
         isinstance(thread, threading.Timer) and not thread.finished.is_set() for thread in threading.enumerate()
     )
@@ -209,18 +213,18 @@ def test_one_that_waits_for_nobody_or_in_vain_goes_to_a_host_that_is_left(
     patience_s: float, far: Callable[[str], Far]
 ) -> None:
     a, b = far("a"), far("b")
-    crew = crew_of(a, b, patience_s)
+    launcher = launcher_of(a, b, patience_s)
     a.goes()
-    start(crew)
+    start(launcher)
     assert isinstance(b.hears(), protocol.StartProcess)
 
 
 def test_where_a_host_comes_back_that_was_not_missed_all_that_ran_there_is_lost(far: Callable[[str], Far]) -> None:
     a = far("a")
-    crew = crew_of(a, far("b"), patience_s=600.0)
-    start(crew)
-    crew.rejoin(0, far("a").host)
-    ended = crew.ended.get(timeout=20)
+    launcher = launcher_of(a, far("b"), patience_s=600.0)
+    start(launcher)
+    launcher.rejoin(0, far("a").host)
+    ended = launcher.ended.get(timeout=20)
     assert (str(ended.who), ended.why) == ("worker 0", "worker 0 is lost: host a is gone")
     assert isinstance(a.hears(), protocol.StartProcess)
     assert a.hears() is None
@@ -230,28 +234,28 @@ def test_a_host_of_another_run_cannot_join_and_nobody_is_started_when_the_run_is
     far: Callable[[str], Far],
 ) -> None:
     a, b = far("a"), far("b")
-    crew = crew_of(a, b, patience_s=600.0)
+    launcher = launcher_of(a, b, patience_s=600.0)
     with pytest.raises(ConfigError, match="number 2, and this run has 2 agents"):
-        crew.check(2)
+        launcher.check(2)
     a.goes()
-    start(crew)
+    start(launcher)
     b.goes()
-    crew._local.end = lambda seconds: None  # type: ignore[method-assign]
-    crew.end(0.0)
-    crew._start_waiting(worker(0))  # as its clock would do
-    assert crew.ended.empty()  # it would say that no host is left
+    launcher._local.end = lambda seconds: None  # type: ignore[method-assign]
+    launcher.end(0.0)
+    launcher._start_waiting(worker(0))  # as its clock would do
+    assert launcher.ended.empty()  # it would say that no host is left
 
 
 # ---- what each host gets ready for -------------------------------------------------------------------------
 def test_each_host_is_asked_for_the_devices_of_its_own_workers_and_names_itself(far: Callable[[str], Far]) -> None:
     a, b = far("a"), far("b")
-    crew = crew_of(a, b, patience_s=0.0)
-    crew._scripts = False
-    crew._local.prepare = lambda config, workers: 1437  # type: ignore[method-assign, assignment, misc]
+    launcher = launcher_of(a, b, patience_s=0.0)
+    launcher._scripts = False
+    launcher._local.prepare = lambda config, workers: 1437  # type: ignore[method-assign, assignment, misc]
     a.lines.say(protocol.AgentPrepared(train_samples=1437))
     b.lines.say(protocol.AgentRefused(why="--device cuda:0: torch finds no CUDA device here; give --device cpu"))
     with pytest.raises(ConfigError, match="^b: --device cuda:0: torch finds no CUDA device here"):
-        crew.prepare(configuration.build({"cluster": {"workers": 2, "device": "cpu,cuda:0"}}))
+        launcher.prepare(configuration.build({"cluster": {"workers": 2, "device": "cpu,cuda:0"}}))
     asked = [one.hears() for one in (a, b)]
     assert [ask.workers for ask in asked if isinstance(ask, protocol.Prepare)] == [[(0, 0)], [(1, 0)]]
 
@@ -259,8 +263,8 @@ def test_each_host_is_asked_for_the_devices_of_its_own_workers_and_names_itself(
 # ---- hosts that are taken away -----------------------------------------------------------------------------
 def test_hosts_are_taken_away_once_all_that_are_there_have_been_told_to_go(far: Callable[[str], Far]) -> None:
     a, b = far("a"), far("b")
-    crew, taken = crew_of(a, b, patience_s=0.0), threading.Event()
-    crew.when_taken(taken.set)
+    launcher, taken = launcher_of(a, b, patience_s=0.0), threading.Event()
+    launcher.when_taken(taken.set)
     a.lines.say(protocol.Leaving())
     assert within(10, lambda: a.host.leaving)
     assert not taken.is_set()  # b stays, and the run with it
@@ -270,9 +274,9 @@ def test_hosts_are_taken_away_once_all_that_are_there_have_been_told_to_go(far: 
 
 def test_a_host_that_is_gone_is_not_waited_for_and_who_asks_late_is_told_at_once(far: Callable[[str], Far]) -> None:
     a, b = far("a"), far("b")
-    crew, taken = crew_of(a, b, patience_s=0.0), threading.Event()
+    launcher, taken = launcher_of(a, b, patience_s=0.0), threading.Event()
     a.lines.say(protocol.Leaving())
     assert within(10, lambda: a.host.leaving)
     b.goes()
-    crew.when_taken(taken.set)
+    launcher.when_taken(taken.set)
     assert taken.wait(10)

@@ -101,15 +101,15 @@ def test_it_says_hello_and_connects_to_whom_it_is_told(scene: Scene) -> None:
 def test_what_is_heard_after_the_roster_is_known_when_a_newcomer_has_made_its_model(scene: Scene) -> None:
     scene.session.hello("hub:coordinator", "cpu")
     roster = control.Roster(
-        addresses={"worker 1": "hub:one", "worker 2": "hub:two"}, hosts={}, lives=(1, 0, 0), gone=(2,), lost=(2,)
+        addresses={"worker 1": "hub:one", "worker 2": "hub:two"}, hosts={}, incarnations=(1, 0, 0), gone=(2,), lost=(2,)
     )
-    came = control.Came(rank=2, incarnation=3, view=5, address="hub:two again", host="there")
+    came = control.WorkerJoined(rank=2, incarnation=3, view=5, address="hub:two again", host="there")
     for message in (roster, control.Gone(rank=1, lost=True), came):
         scene.session.deliver(COORDINATOR, Envelope(Kind.CONTROL, message))
     session = scene.session
     session.connect(())
     assert (session.departed, session.lost_ranks, session.late) == ({1}, {1}, True)
-    assert (session._addresses["worker 2"], session._lives[2], session.host_of(worker(2))) == (
+    assert (session._addresses["worker 2"], session._incarnations[2], session.host_of(worker(2))) == (
         *("hub:two again", 3),
         "there",
     )
@@ -122,7 +122,7 @@ def test_a_newcomer_calls_those_that_are_here_and_those_that_come_with_it(scene:
         scene.heard[worker(rank)] = recorder
     addresses = {f"worker {rank}": f"hub:worker {rank}" for rank in range(5)}
     roster = control.Roster(
-        addresses=addresses, hosts={}, lives=(1, 0, 1, 1, 0), gone=(0, 2, 3, 4), lost=(0, 2, 3), coming=(0, 2, 3)
+        addresses=addresses, hosts={}, incarnations=(1, 0, 1, 1, 0), gone=(0, 2, 3, 4), lost=(0, 2, 3), coming=(0, 2, 3)
     )
     scene.session.hello("hub:coordinator", "cpu")
     scene.session.deliver(COORDINATOR, Envelope(Kind.CONTROL, roster))
@@ -320,7 +320,7 @@ def test_who_comes_late_does_not_need_the_evaluator(scene: Scene) -> None:
     assert isinstance(scene.hears(), control.Hello)
     joining()
     addresses = {"evaluator": "hub:nobody", "server 0": "hub:server 0"}
-    scene.tell(control.Roster(addresses=addresses, hosts=dict.fromkeys(addresses, "here"), lives=(1,)))
+    scene.tell(control.Roster(addresses=addresses, hosts=dict.fromkeys(addresses, "here"), incarnations=(1,)))
     scene.session.connect(())
     assert scene.session.has(EVALUATOR)
     with pytest.raises(PeerLost):
@@ -453,7 +453,7 @@ def test_a_worker_that_goes_home_when_the_run_stops_says_goodbye_all_the_same(
     def stopped(who: Party, what: str) -> Any:
         raise Stopped
 
-    monkeypatch.setattr(scene.node, "peek_at", stopped)
+    monkeypatch.setattr(scene.node, "read_state_of", stopped)
     scene.session.leave("SIGTERM", home=True)
     while not isinstance(said := scene.hears(), control.Left):
         pass

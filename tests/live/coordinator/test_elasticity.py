@@ -141,7 +141,7 @@ def test_one_whose_numbers_are_bad_is_put_out_for_good(companies: Any) -> None:
     company.settled()
     told = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
     assert told == ["bad numbers: why; it is not started again; 1 of 2 continue"]
-    assert company.coordinator.barred == {W0}
+    assert company.coordinator.banned == {W0}
     company.kill(W0)  # which ends itself, cut off as it is
     company.heard[W0] = Recorder()
     company.hub.transport(W0, incarnation=1).open(company.heard[W0])
@@ -211,7 +211,7 @@ def test_one_that_goes_home_is_no_loss_and_may_end_before_the_others_do(companie
     company.settled()
     told = [(r.event, r.reason) for r in company.ears.records if isinstance(r, Membership) and r.event != "joined"]
     assert told == [("drained", "SIGTERM; 1 of 2 continue")]
-    assert company.coordinator.barred == {W1}
+    assert company.coordinator.banned == {W1}
     company.say(W0, control.Left(reason="SIGTERM", home=True))  # the last one: somebody has to see the run to its end
     for who in (S0, EVALUATOR):
         assert company.hears(who) == control.Gone(rank=0)
@@ -222,7 +222,7 @@ def test_one_that_goes_home_is_no_loss_and_may_end_before_the_others_do(companie
 
 
 class Back:
-    """Worker 0 of a company of two, killed and in its second life."""
+    """Worker 0 of a company of two, killed and in its second incarnation."""
 
     def __init__(self, company: Company) -> None:
         self.company = company
@@ -247,9 +247,9 @@ def test_a_lost_worker_comes_back_once_all_know_of_it_and_goes_on_counting(compa
     company: Company = companies(mean="servers", evaluator=False)
     Back(company)
     roster = company.hears(W0)
-    assert (roster.lives, roster.gone, roster.lost) == ((1, 0), (0,), (0,))
+    assert (roster.incarnations, roster.gone, roster.lost) == ((1, 0), (0,), (0,))
     company.say(W0, ready())
-    came = control.Came(rank=0, incarnation=1, view=3, address="hub:again", host="here")
+    came = control.WorkerJoined(rank=0, incarnation=1, view=3, address="hub:again", host="here")
     assert [company.hears(who) for who in (S0, W1)] == [came, came]
     company.say(S0, control.Aware(view=3))
     company.settled()
@@ -263,7 +263,7 @@ def test_a_lost_worker_comes_back_once_all_know_of_it_and_goes_on_counting(compa
     assert company.told("progressed") == (0, 12)
     assert company.hears(W0) == control.Total(samples=12)
     (back,) = [r for r in company.ears.records if isinstance(r, Membership) and r.event == "returned"]
-    assert (back.reason, back.host) == ("life 2; 2 of 2 train", "here")  # it may be elsewhere than before
+    assert (back.reason, back.host) == ("incarnation 2; 2 of 2 train", "here")  # it may be elsewhere than before
 
 
 def test_a_newcomer_knows_of_another_that_everybody_is_being_told_of(companies: Any) -> None:
@@ -286,7 +286,7 @@ def test_of_two_newcomers_the_later_one_hears_where_the_other_is(companies: Any)
     company.settled()
     back.hello(who=W1)
     roster = company.hears(W1)
-    assert (roster.gone, roster.coming, roster.lives) == ((0, 1), (0, 1), (1, 1, 0))
+    assert (roster.gone, roster.coming, roster.incarnations) == ((0, 1), (0, 1), (1, 1, 0))
     assert roster.addresses["worker 0"] == "hub:again"
 
 
@@ -296,7 +296,7 @@ def test_one_who_is_lost_again_before_it_is_back_is_missed_by_nobody(companies: 
     assert isinstance(company.hears(W0), control.Roster)
     company.kill(W0)
     back.hello(incarnation=2)
-    assert company.hears(W0).lives == (2, 0)
+    assert company.hears(W0).incarnations == (2, 0)
     company.settled()
     assert company.heard[S0].delivered.empty()
     lost = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
@@ -313,9 +313,9 @@ def test_one_that_was_never_there_comes_as_one_that_was_lost_does(companies: Any
     company.hub.transport(w2, incarnation=1).open(heard)
     company.say(w2, control.Hello(address="hub:new", pid=2, host="there", device="cpu", incarnation=1))
     roster = company.hears(w2)
-    assert (roster.gone, roster.lost, roster.lives) == ((2,), (2,), (0, 0, 1))
+    assert (roster.gone, roster.lost, roster.incarnations) == ((2,), (2,), (0, 0, 1))
     company.say(w2, ready())
-    came = control.Came(rank=2, incarnation=1, view=2, address="hub:new", host="there")
+    came = control.WorkerJoined(rank=2, incarnation=1, view=2, address="hub:new", host="there")
     for who in company.everybody:
         assert company.hears(who) == came
         company.say(who, control.Aware(view=2))

@@ -61,7 +61,7 @@ def test_training_goes_on_without_it_and_the_next_one_learns_where_all_are(compa
     comes_again(company)
     roster = hears_all_of_it(company)
     assert (roster.gone, roster.lost, roster.addresses["evaluator"]) == ((0,), (0,), "hub:again")
-    assert events(company)[1:] == ["returned: life 2"]
+    assert events(company)[1:] == ["returned: incarnation 2"]
     company.coordinator.stop("seconds")
     company.say(W1, control.Left(reason="seconds"))
     assert company.hears(EVALUATOR) == control.Finish(holder=1, reason="seconds")
@@ -108,10 +108,10 @@ def test_one_that_is_lost_when_it_has_saved_the_model_is_not_waited_for(companie
     stops(company)
     company.say(EVALUATOR, control.Saved())
     company.settled()
-    assert company.coordinator.barred == set()
+    assert company.coordinator.banned == set()
     company.kill(EVALUATOR)
     company.settled()
-    assert company.coordinator.barred == {EVALUATOR}
+    assert company.coordinator.banned == {EVALUATOR}
     for who in (S0, W0, W1):
         company.say(who, control.Saved())
     assert company.told("finished") == "seconds"

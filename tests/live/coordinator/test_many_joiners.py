@@ -85,17 +85,17 @@ def test_hundreds_of_workers_that_call_at_once_all_get_in_and_train(
     together = threading.Barrier(len(joiners))
     went_wrong: list[str] = []
 
-    def life(joiner: Joiner) -> None:
+    def incarnation(joiner: Joiner) -> None:
         together.wait()
         try:
             joiner.join(address)
         except BaseException as error:
             went_wrong.append(f"{joiner.me}: {type(error).__name__}: {error}")
 
-    lives = [threading.Thread(target=life, args=(joiner,)) for joiner in joiners]
-    for one in lives:
+    incarnations = [threading.Thread(target=incarnation, args=(joiner,)) for joiner in joiners]
+    for one in incarnations:
         one.start()
-    for one in lives:
+    for one in incarnations:
         one.join()
     try:
         assert went_wrong == []

@@ -116,7 +116,7 @@ def test_time_is_that_of_the_lines_so_that_only_silence_in_them_counts() -> None
     lost = [what for what in said if what[0] == "recorded" and what[1].get("event") == "lost"]
     assert [(record["party"], record["at"]) for _, record in lost] == [("worker 1", 5.25)]
     assert "silent for 5.2 s" in lost[0][1]["reason"]
-    assert ["life", "worker 1", 0] in said
+    assert ["incarnation", "worker 1", 0] in said
 
 
 def test_what_has_been_slept_through_is_held_against_nobody() -> None:
@@ -140,7 +140,7 @@ def test_what_breaks_the_rules_ends_that_connection_and_not_the_run() -> None:
     said_to(of, upbringing())
     said = of.hear([4.0, "heard", "worker 0", framed(Envelope(Kind.CALL, control.Stop(reason=""), 5))])
     assert ["drop", "worker 0", 0] in [one[:3] for one in said]
-    assert of.coordinator.barred == {worker(0)}
+    assert of.coordinator.banned == {worker(0)}
     assert of.coordinator.phase is RunPhase.TRAINING
 
 

@@ -61,12 +61,12 @@ def dies(company: Company, who: Party) -> None:
     company.settled()
 
 
-def starts(company: Company, who: Party, life: int = 1) -> HubTransport:
-    """A new life, up to the order that it gets."""
-    member = company.hub.transport(who, incarnation=life)
+def starts(company: Company, who: Party, incarnation: int = 1) -> HubTransport:
+    """A new incarnation, up to the order that it gets."""
+    member = company.hub.transport(who, incarnation=incarnation)
     member.open(company.heard[who])
-    company.say(who, control.Hello(address=f"hub:{who}/{life}", pid=2, host="there", device="cpu"))
-    assert hears_next(company, who, control.Roster).addresses[str(who)] == f"hub:{who}/{life}"
+    company.say(who, control.Hello(address=f"hub:{who}/{incarnation}", pid=2, host="there", device="cpu"))
+    assert hears_next(company, who, control.Roster).addresses[str(who)] == f"hub:{who}/{incarnation}"
     assert company.hears(who).replaced
     return member
 
@@ -115,7 +115,7 @@ def test_the_one_that_comes_calls_no_worker_that_is_lost(companies: Any) -> None
     company.hub.transport(S0, incarnation=1).open(company.heard[S0])
     company.say(S0, control.Hello(address="hub:again", pid=2, host="there", device="cpu"))
     roster = hears_next(company, S0, control.Roster)
-    assert (roster.gone, roster.lost, roster.lives) == ((0,), (0,), ())
+    assert (roster.gone, roster.lost, roster.incarnations) == ((0,), (0,), ())
 
 
 def test_another_server_that_is_lost_meanwhile_begins_another_view(companies: Any) -> None:
@@ -144,7 +144,7 @@ def test_lives_that_ended_before_they_said_hello_are_counted(companies: Any) -> 
     company.hub.transport(S0, incarnation=3).open(company.heard[S0])
     company.say(S0, control.Hello(address="hub:server 0/3", pid=2, host="there", device="cpu", incarnation=3))
     assert hears_next(company, S0, control.Restore).source == "coordinator"
-    assert company.coordinator.life_of(S0) == 3
+    assert company.coordinator.incarnation_of(S0) == 3
 
 
 def test_a_worker_that_is_lost_meanwhile_is_known_to_the_new_server(companies: Any) -> None:
@@ -172,13 +172,13 @@ def test_the_run_does_not_end_before_its_model_is_whole_again(companies: Any) ->
 
 
 def workers_come_back(company: Company) -> None:
-    """Two of three were lost, and say hello in their second lives."""
+    """Two of three were lost, and say hello in their second incarnations."""
     for who in (W0, W1):
         dies(company, who)
     for who in (W0, W1):
         company.hub.transport(who, incarnation=1).open(company.heard[who])
         company.say(who, control.Hello(address="hub:again", pid=2, host="here", device="cpu", incarnation=1))
-        assert hears_next(company, who, control.Roster).lives
+        assert hears_next(company, who, control.Roster).incarnations
 
 
 def test_newcomers_whom_nobody_would_connect_to_the_new_server_are_sent_home(companies: Any) -> None:
@@ -197,7 +197,7 @@ def test_newcomers_that_only_the_lost_server_had_not_heard_of_are_sent_home(comp
     workers_come_back(company)
     for who in (W0, W1):
         company.say(who, ready())
-    came = [hears_next(company, S1, control.Came).view for _ in range(2)]
+    came = [hears_next(company, S1, control.WorkerJoined).view for _ in range(2)]
     for who in (S1, EVALUATOR, worker(2), W0, W1):
         company.say(who, control.Aware(view=max(came)))
     company.settled()
@@ -233,8 +233,8 @@ def test_an_answer_on_its_way_when_its_question_became_void_is_no_offence(compan
 def test_one_that_dies_again_and_again_ends_the_run(companies: Any) -> None:
     company: Company = companies(Snapshot())
     dies(company, S0)
-    for life in (1, 2, 3):
-        starts(company, S0, life)
+    for incarnation in (1, 2, 3):
+        starts(company, S0, incarnation)
         dies(company, S0)
     who, cause, _ = company.told("failed")
     assert who == S0
@@ -245,24 +245,24 @@ def test_one_whose_lives_are_long_may_die_as_often_as_it_likes(companies: Any, m
     monkeypatch.setattr(server_recovery, "SHORT_SECONDS", 0.0)
     company: Company = companies(Snapshot())
     dies(company, S0)
-    for life in range(1, 2 * server_recovery.LIVES_MAX):
+    for incarnation in range(1, 2 * server_recovery.INCARNATIONS_MAX):
         order = hears_next(company, S1, control.Restore)
-        starts(company, S0, life)
+        starts(company, S0, incarnation)
         for who in (S0, S1):
             company.say(who, control.Prepared(number=order.number))
         hears_next(company, S0, control.Go)
         dies(company, S0)
-    assert events(company).count(("server 0", "lost")) == 2 * server_recovery.LIVES_MAX
+    assert events(company).count(("server 0", "lost")) == 2 * server_recovery.INCARNATIONS_MAX
 
 
 def test_one_that_falls_silent_again_and_again_ends_the_run_too(companies: Any) -> None:
     company: Company = companies(Snapshot())
     dies(company, S0)
     coordinator = company.coordinator
-    for life in (1, 2, 3):
-        silent_one = starts(company, S0, life)
-        silent = coordinator._members.lost(0.0, S0, life, "silent")
-        coordinator._transport.call_later(0.0, functools.partial(coordinator._churn.carry_out, silent))
+    for incarnation in (1, 2, 3):
+        silent_one = starts(company, S0, incarnation)
+        silent = coordinator._members.lost(0.0, S0, incarnation, "silent")
+        coordinator._transport.call_later(0.0, functools.partial(coordinator._elasticity.carry_out, silent))
         company.settled()
         silent_one.close()
     assert company.told("failed")[:2] == (S0, "lost server 0: silent; it has died 4 times in a row within 5 s")
@@ -276,7 +276,7 @@ def test_nothing_of_an_earlier_order_counts_when_the_server_that_came_is_lost_as
     company.say(S1, control.Prepared(number=first.number))
     dies(company, S0)
     second = company.hears(S1)
-    starts(company, S0, life=2)
+    starts(company, S0, incarnation=2)
     company.say(S0, control.Prepared(number=second.number))
     company.coordinator._recovery._still_waiting(first.number)
     company.settled()
@@ -317,7 +317,7 @@ def without_server_1(stage: Stage) -> tuple[list[Answerer], Node, Restarting, Ca
     node = stage.node(W0)
     role = Restarting()
     node.place(role, LAYOUT)
-    node.calls.patient = True
+    node.calls.retries = True
     waiting = in_background(node.advance)
     assert all(role.heard() for role in roles)
     member = stage.hub.find(S1)

@@ -285,15 +285,15 @@ def test_a_life_that_is_over_is_not_let_in_and_a_later_one_is(host: Someone, som
 
 
 def test_a_later_life_ends_the_one_before_it(host: Someone, someone: Callable[..., Someone]) -> None:
-    lives = [someone(worker(0), incarnation=life) for life in (0, 1)]
-    for life in lives:
-        life.transport.connect(COORDINATOR, host.transport.address)
-        life.say(COORDINATOR, 1)
+    incarnations = [someone(worker(0), incarnation=incarnation) for incarnation in (0, 1)]
+    for incarnation in incarnations:
+        incarnation.transport.connect(COORDINATOR, host.transport.address)
+        incarnation.say(COORDINATOR, 1)
         host.heard.next()
     assert take(host.heard.losses) == (worker(0), "it came back")
-    assert take(lives[0].heard.losses)[0] == COORDINATOR
+    assert take(incarnations[0].heard.losses)[0] == COORDINATOR
     host.say(worker(0), 5)
-    assert lives[1].heard.next() == (COORDINATOR, Total(samples=5))
+    assert incarnations[1].heard.next() == (COORDINATOR, Total(samples=5))
 
 
 def test_a_party_that_knows_the_token_may_not_send_more_than_the_limit(

@@ -337,13 +337,13 @@ def test_a_look_at_another_party_works_also_when_the_run_is_over(stage: Stage) -
     for shard, role in enumerate(servers(stage, nothing)):
         role.w = TEN[SHARDS[shard]]
     node, _ = asker(stage, WORK)
-    assert node.peek(SERVERS, "weights").tolist() == TEN.tolist()
+    assert node.read_state(SERVERS, "weights").tolist() == TEN.tolist()
     for each in stage.nodes.values():
         each.stop()
-    assert node.peek(SERVERS, "weights").tolist() == TEN.tolist()
+    assert node.read_state(SERVERS, "weights").tolist() == TEN.tolist()
     stage.nodes[server(0)].exhibits["buffers"] = lambda _: vector(5)
     stage.node(party.EVALUATOR).place(None, WHOLE)
-    assert stage.nodes[party.EVALUATOR].peek(SERVERS, "buffers").tolist() == [5]
+    assert stage.nodes[party.EVALUATOR].read_state(SERVERS, "buffers").tolist() == [5]
 
 
 def test_what_a_party_does_not_show_cannot_be_looked_at(stage: Stage) -> None:
@@ -351,7 +351,7 @@ def test_what_a_party_does_not_show_cannot_be_looked_at(stage: Stage) -> None:
     node = stage.node(worker(0), timeout_s=0.05)
     node.place(None, WHOLE)
     with pytest.raises(TimedOut):
-        node.peek(SERVERS, "keys")
+        node.read_state(SERVERS, "keys")
     refused = take(stage.behind[server(0)].failures)
     assert isinstance(refused, ProtocolError)
     assert str(refused) == "worker 0 asks server 0 for its keys, which it does not show"
@@ -365,10 +365,10 @@ def test_whoever_asks_for_what_was_kept_and_is_no_more_is_told_so(stage: Stage) 
     for name in ("/momentum", "snapshot/weights"):
         shows[name] = lambda _: vector(5)
         stage.nodes[server(0)].begin_view(stage.nodes[server(0)].view + 1)
-        assert node.peek(SERVERS, name).tolist() == [5]
+        assert node.read_state(SERVERS, name).tolist() == [5]
         shows.withdraw([name])
         with pytest.raises(Undone, match="server 0 shows no more of what it had kept"):
-            node.peek(SERVERS, name)
+            node.read_state(SERVERS, name)
 
 
 def test_losing_a_party_fails_the_calls_that_are_open_at_it_and_no_others(stage: Stage) -> None:

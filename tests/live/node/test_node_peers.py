@@ -163,10 +163,10 @@ def test_an_answer_to_one_that_has_asked_nothing_is_a_protocol_error(stage: Stag
 
 def test_the_final_weights_are_shown_once_there_are_any(stage: Stage) -> None:
     holder, curious = peers(stage, Answerer(nothing), Answerer(nothing))
-    peeked = in_background(lambda: curious.peek(0, FINAL))
-    again = in_background(lambda: curious.peek(0, FINAL))
+    peeked = in_background(lambda: curious.read_state(0, FINAL))
+    again = in_background(lambda: curious.read_state(0, FINAL))
     holder.exhibits[FINAL] = lambda _: TEN
     assert peeked() is TEN
     assert again() is TEN
     holder.role.w = TEN
-    assert curious.peek_model(0) == (TEN, 1.0)
+    assert curious.read_model(0) == (TEN, 1.0)

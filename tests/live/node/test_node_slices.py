@@ -58,7 +58,7 @@ def test_a_look_at_the_servers_is_put_together_from_their_slices(stage: Stage) -
         role.w = TEN[part]
     node = stage.node(party.EVALUATOR)
     node.place(None, layout)
-    assert node.peek(SERVERS, "weights").tolist() == TEN.tolist()
+    assert node.read_state(SERVERS, "weights").tolist() == TEN.tolist()
 
 
 def test_a_slice_that_a_server_does_not_have_is_a_protocol_error(stage: Stage) -> None:

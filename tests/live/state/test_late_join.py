@@ -32,7 +32,7 @@ class Alone:
     def __init__(self) -> None:
         self.node = Mock()
         self.node.me.index = 0
-        self.node.peek.return_value = "the weights of the servers"
+        self.node.read_state.return_value = "the weights of the servers"
 
 
 def role_of(box: type[Role]) -> Any:
@@ -60,9 +60,9 @@ def test_a_newcomer_is_not_away_itself_and_knows_who_came_before_it_had_a_role()
     transport = Hub().transport(worker(0))
     node = Node(transport, NumpyMemory())
     session = Session(transport, node)
-    roster = control.Roster(addresses={}, hosts={}, lives=(1, 1, 0), gone=(0, 1), lost=(0, 1))
-    came = control.Came(rank=1, incarnation=1, view=3, address="hub:again", host="there")
-    session.when_kept = lambda act: None  # there is no coordinator to be told
+    roster = control.Roster(addresses={}, hosts={}, incarnations=(1, 1, 0), gone=(0, 1), lost=(0, 1))
+    came = control.WorkerJoined(rank=1, incarnation=1, view=3, address="hub:again", host="there")
+    session.after_replicated = lambda act: None  # there is no coordinator to be told
     for message in (roster, came):
         session.deliver(COORDINATOR, Envelope(Kind.CONTROL, message))
     session.connect(())

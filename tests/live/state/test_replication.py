@@ -69,9 +69,9 @@ def test_the_newest_state_is_on_the_other_server_when_the_answer_comes(stage: St
     one, other = pair
     one.copies.begin()
     assert asks(stage, 3)() == [1, 2, 3]
-    shown = one.node.exhibit_of(S1, "copy/w", 0)
+    shown = one.node.read_published_of(S1, "copy/w", 0)
     assert list(shown.v) == [3.0, 6.0]
-    assert '"version": 3' in one.node.exhibit_of(S1, "copy/state", 0).facts
+    assert '"version": 3' in one.node.read_published_of(S1, "copy/state", 0).facts
     assert one.node.version_of(S1, COMPLETE) == 1.0
     assert other.node.version_of(S0, COMPLETE) == 0.0
 
@@ -111,11 +111,11 @@ def test_a_newcomer_is_known_to_the_copy_before_that_is_confirmed(pair: Any) -> 
     with other.node._lock:  # the other one is busy
         one.role.version += 1
         one.node.between_messages(lambda: one.copies.hold(0, one.role, ()))
-        one.node.between_messages(lambda: one.copies.when_kept(kept.set))
+        one.node.between_messages(lambda: one.copies.after_replicated(kept.set))
         assert not kept.is_set()
     assert kept.wait(15.0)
     one.node.between_messages(lambda: one.copies.lost(1))
-    one.node.between_messages(lambda: one.copies.when_kept(at_once.set))
+    one.node.between_messages(lambda: one.copies.after_replicated(at_once.set))
     assert at_once.is_set(), "nobody is there who could keep it"
 
 

@@ -39,27 +39,27 @@ class Workers(StateReader):
 def test_a_worker_is_left_out_from_when_it_falls_silent_until_it_answers() -> None:
     workers = Workers()
     answering = Answering(workers, patience_s=0.01)
-    assert answering.peek_model(1)[1] == 1.0
+    assert answering.read_model(1)[1] == 1.0
     workers.silent = {1}
     for _ in range(5):
         with pytest.raises(NoAnswer):
-            answering.peek_model(1)
-        assert answering.peek_model(2)[1] == 2.0
+            answering.read_model(1)
+        assert answering.read_model(2)[1] == 2.0
     assert workers.asked.count(1) == 2, "it is waited for once, not with every look"
     workers.silent.clear()
     workers.kept[0].put(0, PublishedState(v=bytearray(4)), 0.0)
-    assert answering.peek_model(1)[1] == 1.0
+    assert answering.read_model(1)[1] == 1.0
 
 
 def test_one_that_is_lost_while_it_is_silent_is_asked_again_and_found_lost() -> None:
     workers = Workers()
     workers.silent, answering = {0}, Answering(workers, patience_s=0.01)
     with pytest.raises(NoAnswer):
-        answering.peek(0, "buffers")
+        answering.read_state(0, "buffers")
     workers.silent, workers.lost = set(), {0}
     workers.kept[0].fail(PeerLost("gone"))
     with pytest.raises(PeerLost) as raised:
-        answering.peek(0, "buffers")
+        answering.read_state(0, "buffers")
     assert not isinstance(raised.value, NoAnswer)
 
 

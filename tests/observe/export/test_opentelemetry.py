@@ -34,7 +34,7 @@ TRACE: list[Record] = [
     Evaluated(at=3.0, accuracy=0.25, loss=float("nan"), samples=64, seconds=0.5),
     Span(at=3.5, rank=0, activity="waiting", seconds=1.5),
     Membership(at=4.0, party="worker 1", event="lost", reason="killed"),
-    Membership(at=6.0, party="worker 1", event="returned", reason="life 2"),
+    Membership(at=6.0, party="worker 1", event="returned", reason="incarnation 2"),
     Applied(at=6.0, shard=0, ranks=(0,), version=2, staleness=120, weight=1.0, samples=32),
     Ended(at=7.0, reason="steps"),
 ]
@@ -91,14 +91,19 @@ def test_a_run_is_one_trace_in_which_each_worker_holds_what_it_was_at() -> None:
 
 def test_a_worker_that_comes_back_has_a_span_for_each_life() -> None:
     spans, _ = told(TRACE)
-    lives = [seconds(span) for span in spans if span.name == "worker" and span.attributes["rank"] == 1]
-    assert lives == [(0.0, 6.0), (6.0, 7.0)]
+    incarnations = [seconds(span) for span in spans if span.name == "worker" and span.attributes["rank"] == 1]
+    assert incarnations == [(0.0, 6.0), (6.0, 7.0)]
 
 
 def test_what_was_decided_and_who_was_lost_are_events_with_their_reasons() -> None:
     spans, _ = told(TRACE)
     events = [(event.name, event.attributes["reason"]) for span in spans for event in span.events]
-    assert sorted(events) == [("ended", "steps"), ("lost", "killed"), ("returned", "life 2"), ("wait", "for worker 1")]
+    assert sorted(events) == [
+        ("ended", "steps"),
+        ("lost", "killed"),
+        ("returned", "incarnation 2"),
+        ("wait", "for worker 1"),
+    ]
 
 
 def test_short_steps_are_sums_of_a_second_and_no_step_is_lost() -> None:

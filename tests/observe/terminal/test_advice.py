@@ -20,7 +20,7 @@ from paceline.observe.terminal.advice import (
 from tests.observe.fake_runs import summary, worker
 
 
-def prospect(scheme: str, pace: float = 100.0, **changed: Any) -> Prospect:
+def prospect(scheme: str, worker: float = 100.0, **changed: Any) -> Prospect:
     fields: dict[str, Any] = {
         "dropped": 0,
         "worker_bytes": 8,
@@ -31,8 +31,8 @@ def prospect(scheme: str, pace: float = 100.0, **changed: Any) -> Prospect:
     }
     own = {name: changed.pop(name) for name in list(changed) if name in fields}
     team = {"workers": changed.pop("workers")} if "workers" in changed else {}
-    made = summary(scheme, samples=round(10 * pace), target_accuracy=None, seconds_to_target=None, **changed)
-    made = dataclasses.replace(made, samples_per_second=pace, **team)
+    made = summary(scheme, samples=round(10 * worker), target_accuracy=None, seconds_to_target=None, **changed)
+    made = dataclasses.replace(made, samples_per_second=worker, **team)
     return Prospect(summary=made, **fields | own)
 
 

@@ -19,7 +19,7 @@ from paceline.observe.terminal.progress import (
     LiveView,
     PlainView,
     ProgressSnapshot,
-    make_view,
+    make_display,
     plain_line,
 )
 from paceline.observe.terminal.worker_table import cells_of, live_table
@@ -59,13 +59,13 @@ def test_a_plain_line_of_many_workers_gives_the_spread() -> None:
 
 def test_plain_lines_come_at_the_readers_pace_and_the_last_one_always() -> None:
     stream, clock = io.StringIO(), Clock()
-    view = PlainView(stream, 5.0, clock)
+    display = PlainView(stream, 5.0, clock)
     for second in range(12):
         clock.now = 100.0 + second
-        view.show(snapshot(elapsed_s=float(second)))
-    view.close()
+        display.show(snapshot(elapsed_s=float(second)))
+    display.close()
     assert [line.split()[1] for line in stream.getvalue().splitlines()] == ["0.00", "5.0", "10.0", "11.0"]
-    view.close()
+    display.close()
     assert len(stream.getvalue().splitlines()) == 4
 
 
@@ -86,18 +86,18 @@ def full_pipe() -> Iterator[tuple[TextIO, int]]:
 def test_nobody_waits_for_a_reader_who_takes_nothing_and_what_matters_is_kept_for_it() -> None:
     with full_pipe() as (stream, reading):
         clock = Clock()
-        view = PlainView(stream, 5.0, clock)
-        view.begin(["one", "two"])
+        display = PlainView(stream, 5.0, clock)
+        display.begin(["one", "two"])
         for second in range(20):
             clock.now += second
-            view.show(snapshot(elapsed_s=float(second)))
-        view.begin(["worker 1 is lost"])
+            display.show(snapshot(elapsed_s=float(second)))
+        display.begin(["worker 1 is lost"])
         os.set_blocking(reading, False)
         with contextlib.suppress(BlockingIOError):
             while os.read(reading, 1 << 20):
                 pass
         clock.now += 5.0
-        view.show(snapshot(elapsed_s=99.0))
+        display.show(snapshot(elapsed_s=99.0))
         lines = os.read(reading, 1 << 20).decode().splitlines()
     assert lines[:3] == ["one", "two", "worker 1 is lost"]
     assert [line.split()[1] for line in lines[3:]] == ["99.0"]
@@ -214,21 +214,21 @@ def test_a_pipe_gets_lines_and_a_terminal_a_table(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("TERM", "xterm-256color")
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
-    assert isinstance(make_view(io.StringIO(), 1.0), PlainView)
+    assert isinstance(make_display(io.StringIO(), 1.0), PlainView)
     leader, follower = os.openpty()
     with open(leader, "rb"), open(follower, "w") as terminal:
-        assert isinstance(make_view(terminal, 1.0), LiveView)
+        assert isinstance(make_display(terminal, 1.0), LiveView)
         monkeypatch.setenv("TERM", "dumb")
-        assert isinstance(make_view(terminal, 1.0), PlainView)
+        assert isinstance(make_display(terminal, 1.0), PlainView)
 
 
 def test_the_live_view_draws_and_leaves_the_last_snapshot_on_the_screen() -> None:
     stream, clock = io.StringIO(), Clock()
-    view = LiveView(Console(file=stream, force_terminal=True, width=80, height=40, _environ={}), clock=clock)
-    view.show(snapshot(elapsed_s=1.0))
-    view.show(snapshot(elapsed_s=77.0))
+    display = LiveView(Console(file=stream, force_terminal=True, width=80, height=40, _environ={}), clock=clock)
+    display.show(snapshot(elapsed_s=1.0))
+    display.show(snapshot(elapsed_s=77.0))
     assert "77.0 s" not in stream.getvalue()
-    view.close()
+    display.close()
     assert "77.0 s" in stream.getvalue()
     assert stream.getvalue().endswith("\x1b[?25h"), "the cursor is visible again"
 

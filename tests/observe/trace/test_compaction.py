@@ -102,12 +102,12 @@ def test_what_is_read_from_it_is_the_same_story(long_run: list[Record], tmp_path
     whole, thin = PageState(2), PageState(2)
     whole.add_all(long_run)
     thin.add_all(written(tmp_path / "thin", long_run, MIB))
-    one, other = whole.holdup(), thin.holdup()
+    one, other = whole.straggler(), thin.straggler()
     assert one is not None
     assert other is not None
     assert one.ranks == other.ranks == (1,)
     assert other.cost == pytest.approx(one.cost, rel=0.05)
-    assert thin.paces[0].step_s == pytest.approx(whole.paces[0].step_s, rel=0.01)
+    assert thin.workers[0].step_s == pytest.approx(whole.workers[0].step_s, rel=0.01)
 
 
 def test_sums_lie_one_after_the_other_on_a_time_line(long_run: list[Record], tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def cluster(
 
 
 def sentence(state: PageState) -> str:
-    return str(told(state, state.holdup())["sentence"])
+    return str(told(state, state.straggler())["sentence"])
 
 
 @pytest.mark.parametrize("scheme", ["bsp", "asp", "ssp"])

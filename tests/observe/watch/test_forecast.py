@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.cli.support.scheme_forecast import outlook_of
+from paceline.cli.support.scheme_forecast import forecasts_of
 from paceline.core.trace import Span
 from paceline.observe.trace.trace_file import TraceWriter
 from paceline.observe.watch.page_data import PageQuery
@@ -32,14 +32,14 @@ def run_with_outage(folder: Path, outage_s: float) -> Path:
     return folder
 
 
-def foretold(run: Path) -> dict[str, float]:
+def forecast(run: Path) -> dict[str, float]:
     asked: list[Sequence[Measured]] = []
 
-    def outlook(measured: Sequence[Measured]) -> list[Forecast]:
+    def forecaster(measured: Sequence[Measured]) -> list[Forecast]:
         asked.append(measured)
-        return outlook_of(measured, BSP)
+        return forecasts_of(measured, BSP)
 
-    reader = Reader(run, outlook)
+    reader = Reader(run, forecaster)
     assert reader.read()
     reader._foretell()
     assert reader._asked is not None
@@ -47,13 +47,13 @@ def foretold(run: Path) -> dict[str, float]:
     assert asked
     document = reader.picture(PageQuery())
     assert document["withheld"] == ""
-    return {row["scheme"]: row["rate"] for row in document["foretold"]}
+    return {row["scheme"]: row["rate"] for row in document["forecast"]}
 
 
 def test_an_outage_among_the_latest_steps_does_not_change_the_forecast(tmp_path: Path) -> None:
     (tmp_path / "well").mkdir()
     (tmp_path / "ill").mkdir()
-    well, ill = foretold(run_with_outage(tmp_path / "well", 0.0)), foretold(run_with_outage(tmp_path / "ill", 5.0))
+    well, ill = forecast(run_with_outage(tmp_path / "well", 0.0)), forecast(run_with_outage(tmp_path / "ill", 5.0))
     assert well["bsp"] == pytest.approx(2 * 8 / 0.11, rel=0.1)
     assert ill == pytest.approx(well, rel=0.1)
 
@@ -70,5 +70,5 @@ def test_a_forecast_that_misses_the_run_itself_by_more_than_a_quarter_is_withhel
     reader = Reader(tmp_path, lambda _: rows)
     reader._ask(reader._state, [], (), 0.0, rate)
     document = reader.picture(PageQuery())
-    assert [row["scheme"] for row in document["foretold"]] == (["bsp"] if is_withheld else ["bsp", "asp"])
+    assert [row["scheme"] for row in document["forecast"]] == (["bsp"] if is_withheld else ["bsp", "asp"])
     assert ("101 samples/s" in document["withheld"]) == is_withheld

@@ -32,7 +32,7 @@ def barrier(steps_s: list[float], rounds: int = 50) -> PageState:
 
 
 def test_the_straggler_is_named_with_its_place_and_its_cost() -> None:
-    told = picture(barrier([0.1, 0.1, 0.1, 0.4]), PageQuery())["holdup"]
+    told = picture(barrier([0.1, 0.1, 0.1, 0.4]), PageQuery())["straggler"]
     assert told["ranks"] == [3]
     assert told["sentence"] == (
         "Worker 3 (cpu on h3) holds the others up: a step takes it 400 ms, the others at most 100 ms. Without it the "
@@ -53,11 +53,11 @@ def test_at_every_moment_a_row_says_for_whom_its_worker_waits(tmp_path: Path) ->
             said.append(record.at)
         elif isinstance(record, Span) and (record.rank, record.activity) == (0, "computing"):
             assert of_the_fast[0][1] == ""  # it has gone on
-    assert len(said) in (state.paces[1].steps, state.paces[1].steps + 1)  # the last may still be going on
+    assert len(said) in (state.workers[1].steps, state.workers[1].steps + 1)  # the last may still be going on
 
 
 def test_several_are_named_by_number() -> None:
-    sentence = picture(barrier([0.1] * 8 + [0.4] * 4), PageQuery())["holdup"]["sentence"]
+    sentence = picture(barrier([0.1] * 8 + [0.4] * 4), PageQuery())["straggler"]["sentence"]
     assert sentence.startswith(
         "Workers 8, 9, 10 and 1 other hold the others up: a step takes them 400 ms, the others at most 100 ms"
     )

@@ -43,7 +43,7 @@ def test_the_stated_cost_of_a_straggler_under_bsp_is_what_the_simulator_finds_wi
 ) -> None:
     with_it = simulated("bsp", (1, 1, 1, slowed), jitter=jitter)
     without = simulated("bsp", (1, 1, 1), jitter=jitter)
-    named = with_it.holdup()
+    named = with_it.straggler()
     assert named is not None
     assert named.ranks == (3,)
     assert named.cost == pytest.approx(throughput(without) - throughput(with_it), rel=0.2)
@@ -52,7 +52,7 @@ def test_the_stated_cost_of_a_straggler_under_bsp_is_what_the_simulator_finds_wi
 @pytest.mark.parametrize("scheme", ["ssp", "localsgd"])
 def test_it_is_also_where_workers_wait_at_a_bound_or_for_a_mean(scheme: str) -> None:
     with_it, without = simulated(scheme, (1, 1, 1, 4)), simulated(scheme, (1, 1, 1))
-    named = with_it.holdup()
+    named = with_it.straggler()
     assert named is not None
     assert named.ranks == (3,)
     assert named.cost == pytest.approx(throughput(without) - throughput(with_it), rel=0.2)
@@ -60,15 +60,15 @@ def test_it_is_also_where_workers_wait_at_a_bound_or_for_a_mean(scheme: str) -> 
 
 @pytest.mark.parametrize("scheme", ["asp", "esync"])
 def test_nobody_is_named_where_nobody_waits_for_the_slow(scheme: str) -> None:
-    assert simulated(scheme, (1, 1, 1, 4)).holdup() is None
+    assert simulated(scheme, (1, 1, 1, 4)).straggler() is None
 
 
 def test_nobody_is_named_among_equals() -> None:
-    assert simulated("bsp", (1, 1, 1, 1), jitter=0.05).holdup() is None
+    assert simulated("bsp", (1, 1, 1, 1), jitter=0.05).straggler() is None
 
 
 def test_two_that_are_equally_slow_are_named_together() -> None:
-    named = simulated("bsp", (1, 6, 1, 6)).holdup()
+    named = simulated("bsp", (1, 6, 1, 6)).straggler()
     assert named is not None
     assert set(named.ranks) == {1, 3}
 
@@ -82,7 +82,7 @@ def test_a_member_of_another_group_is_not_blamed() -> None:
             if waited:
                 state.add(Decision(at=at, party="server 0", rank=rank, verdict="wait", reason="", whom=(3,)))
                 state.add(Span(at=at, rank=rank, activity="waiting", seconds=waited))
-    named = state.holdup()
+    named = state.straggler()
     assert named is not None
     assert named.ranks == (3,)
     assert named.without == pytest.approx(3 * 8 / 0.1, rel=0.02)
@@ -92,8 +92,8 @@ def test_a_host_that_becomes_slow_is_named_within_ten_seconds() -> None:
     slow = Fault(kind="slow-disk", at_s=20.0, for_s=100.0, extra_s=3 * STEP_S, hosts=("h2",))
     hosts = [Host(name=f"h{n}", devices=(Device(jitter=0.05),)) for n in range(4)]
     cluster = Cluster(hosts=(*hosts, Host(name="s", servers=1)), step_s=STEP_S, faults=(slow,))
-    assert played("bsp", cluster, 20.0).holdup() is None
-    named = played("bsp", cluster, 30.0).holdup()
+    assert played("bsp", cluster, 20.0).straggler() is None
+    named = played("bsp", cluster, 30.0).straggler()
     assert named is not None
     assert named.ranks == (2,)
 
@@ -109,7 +109,7 @@ def test_the_order_in_which_parties_were_heard_changes_nothing_but_who_is_last()
     by_party.add_all(spans)
     for rank in range(3):
         assert [*by_time.strips.of(rank)] == [pytest.approx(sums, abs=1e-3) for sums in by_party.strips.of(rank)]
-        assert by_time.paces[rank].step_s == by_party.paces[rank].step_s == pytest.approx(0.1)
+        assert by_time.workers[rank].step_s == by_party.workers[rank].step_s == pytest.approx(0.1)
 
 
 def test_strips_keep_every_second_while_they_may_and_the_latest_afterwards() -> None:
@@ -129,8 +129,8 @@ def test_strips_keep_every_second_while_they_may_and_the_latest_afterwards() -> 
 
 def test_local_steps_between_exchanges_are_counted() -> None:
     state = simulated("localsgd", (1, 1))
-    assert state.paces[0].steps_a_round == pytest.approx(make("localsgd", {}).tau, rel=0.2)
-    assert simulated("bsp", (1, 1)).paces[0].steps_a_round == pytest.approx(1.0)
+    assert state.workers[0].steps_a_round == pytest.approx(make("localsgd", {}).tau, rel=0.2)
+    assert simulated("bsp", (1, 1)).workers[0].steps_a_round == pytest.approx(1.0)
 
 
 def test_the_trace_names_whom_a_worker_waits_for() -> None:
@@ -184,16 +184,16 @@ def test_servers_count_what_they_applied_and_what_they_dropped() -> None:
 def test_who_has_left_holds_nobody_up() -> None:
     state = simulated("bsp", (1, 1, 1, 8))
     state.add(Membership(at=state.now, party="worker 3", event="lost", reason="silent for 5 s"))
-    assert state.holdup() is None
+    assert state.straggler() is None
     assert state.events[-1].reason == "silent for 5 s"
 
 
 def test_who_has_come_back_is_there_again() -> None:
     state = simulated("bsp", (1, 1, 1, 8))
     for event in ("lost", "returned"):
-        state.add(Membership(at=state.now, party="worker 3", event=event, reason="life 2"))
-    assert [pace.here for pace in state.paces] == [True] * 4
-    named = state.holdup()
+        state.add(Membership(at=state.now, party="worker 3", event=event, reason="incarnation 2"))
+    assert [worker.here for worker in state.workers] == [True] * 4
+    named = state.straggler()
     assert named is not None
     assert named.ranks == (3,)
 
@@ -204,7 +204,7 @@ def test_a_run_that_follows_another_in_the_same_trace_begins_anew() -> None:
     assert state.ended == "steps"
     state.add(Membership(at=0.0, party="worker 0", event="joined", device="cuda:0", host="a"))
     assert (state.now, state.ended, state.samples) == (0.0, "", 0)
-    assert (state.paces[0].device, state.paces[0].host) == ("cuda:0", "a")
+    assert (state.workers[0].device, state.workers[0].host) == ("cuda:0", "a")
 
 
 def test_groups_are_who_meets_apart_from_others_and_none_where_all_meet_or_nobody_does() -> None:

@@ -223,11 +223,11 @@ def test_a_run_that_goes_on_knows_at_once_how_many_samples_are_behind_it(
 
 def test_the_seconds_left_are_of_this_life_of_the_run(out: Path) -> None:
     def left(*, before: int, now: int, elapsed_s: float, **stop: Any) -> float | None:
-        ledger = RunStatistics(config_for(out, steps=stop.pop("steps", 0), stop=stop), 1000, begun_at=before * 10)
+        statistics = RunStatistics(config_for(out, steps=stop.pop("steps", 0), stop=stop), 1000, begun_at=before * 10)
         for rank in range(2):
             progress = dataclasses.replace(NOTHING, steps=now, samples=now * 5, steps_before=before)
-            ledger.progressed(rank, progress, elapsed_s)
-        return ledger.snapshot(elapsed_s).seconds_left
+            statistics.progressed(rank, progress, elapsed_s)
+        return statistics.snapshot(elapsed_s).seconds_left
 
     for ends in ({"steps": 100}, {"epochs": 1.0}):
         assert left(before=0, now=50, elapsed_s=10.0, **ends) == pytest.approx(10.0)
@@ -237,9 +237,9 @@ def test_the_seconds_left_are_of_this_life_of_the_run(out: Path) -> None:
 
 
 def test_the_rate_that_is_shown_is_of_this_life_of_the_run(out: Path) -> None:
-    ledger = RunStatistics(config_for(out, steps=100), 1000, begun_at=900)
-    assert ledger.snapshot(0.5).samples_per_second == 0  # nobody has reported yet
+    statistics = RunStatistics(config_for(out, steps=100), 1000, begun_at=900)
+    assert statistics.snapshot(0.5).samples_per_second == 0  # nobody has reported yet
     for rank in range(2):
-        ledger.progressed(rank, dataclasses.replace(NOTHING, samples=500, samples_before=450), 10.0)
-    assert ledger.snapshot(10.0).samples_per_second == pytest.approx(10.0)
-    assert ledger.snapshot(10.0).samples == 1000
+        statistics.progressed(rank, dataclasses.replace(NOTHING, samples=500, samples_before=450), 10.0)
+    assert statistics.snapshot(10.0).samples_per_second == pytest.approx(10.0)
+    assert statistics.snapshot(10.0).samples == 1000

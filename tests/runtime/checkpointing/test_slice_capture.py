@@ -112,11 +112,11 @@ def test_a_copy_knows_what_a_newcomer_calls_its_clock() -> None:
 def test_a_newcomer_that_goes_before_its_first_push_is_copied_again_when_it_comes_again() -> None:
     """The copies made in between do not know it, and it may enter once the newest does."""
     first = server("bsp", rule_of("sgd"), Flat.wrap(torch.ones(LENGTH)))
-    for life in (1, 2):
+    for incarnation in (1, 2):
         list(first.on_worker_left(0.0, 2))
         mark = mark_of(first)
         list(first.on_worker_joined(0.0, 2))
-        assert mark_of(first) != mark, f"life {life} is in no copy"
+        assert mark_of(first) != mark, f"incarnation {incarnation} is in no copy"
 
 
 def test_which_schemes_can_go_back_to_a_snapshot() -> None:

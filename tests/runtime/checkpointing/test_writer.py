@@ -30,7 +30,7 @@ from paceline.engine.vectors.flat import Flat
 from paceline.live.node.published_state import STATE, PublishedState
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
-from paceline.live.state.slice_state import FORGET, state_exhibit
+from paceline.live.state.slice_state import FORGET, publish_state
 from paceline.runtime.checkpointing.checkpoint_validation import OPTIMIZER
 from paceline.runtime.checkpointing.resume import ResumePoint, parts_of
 from paceline.runtime.checkpointing.slice_capture import NOTHING, WEIGHTS, load_rule, state_of
@@ -67,12 +67,12 @@ class Node:
     def version_of(self, who: Party, what: str) -> float:
         return 0.0
 
-    def exhibits_of(self, who: Party, wanted: Sequence[tuple[str, int]]) -> list[PublishedState]:
+    def read_several(self, who: Party, wanted: Sequence[tuple[str, int]]) -> list[PublishedState]:
         of = self.states[who.index]
         facts = {**of.facts, "capture": self.captures[who.index]}
-        return [state_exhibit(facts, of.vectors, NOTHING) for _ in wanted]
+        return [publish_state(facts, of.vectors, NOTHING) for _ in wanted]
 
-    def exhibit(self, to: Any, what: str) -> PublishedState:
+    def read_published(self, to: Any, what: str) -> PublishedState:
         name = what.rpartition("/")[2]
         if isinstance(to, int) and name == STATE and not isinstance(self.error, TimedOut):
             return PublishedState(v=NOTHING, facts=json.dumps(OF_A_WORKER))
@@ -195,10 +195,10 @@ class Workers(Node):
         super().__init__(states)
         self.clocks, self.model, self.lost = clocks, model, lost
 
-    def exhibit(self, to: Any, what: str) -> PublishedState:
+    def read_published(self, to: Any, what: str) -> PublishedState:
         name = what.rpartition("/")[2]
         if not isinstance(to, int):
-            return super().exhibit(to, what)
+            return super().read_published(to, what)
         if name == STATE:
             clock, names = self.clocks[to], [*self.model, "buffers"]
             entries = {at: [at, 32 * at, ["AAAA"]] for at in (clock - 1, clock)}
@@ -227,7 +227,7 @@ class Returning(Workers):
 
     def __init__(self, states: Sequence[SliceState]) -> None:
         super().__init__(states, (2, 2, 2), (), -1)
-        self.asked: set[int] = set()  # in their present lives
+        self.asked: set[int] = set()  # in their present incarnations
         self.there = {0, 1, 2}
         self.session: Any = None
 
@@ -240,12 +240,12 @@ class Returning(Workers):
         self.asked.discard(2)
         self.session.on_came(2)
 
-    def exhibit(self, to: Any, what: str) -> PublishedState:
+    def read_published(self, to: Any, what: str) -> PublishedState:
         if what.endswith(STATE) and isinstance(to, int):
             if to == 0:
                 self.come_back()
             assert to in self.asked, f"worker {to} would be waited for, for ever"
-        return super().exhibit(to, what)
+        return super().read_published(to, what)
 
 
 @pytest.mark.parametrize("reached", [True, False])
@@ -339,7 +339,7 @@ def test_a_gradient_that_was_computed_while_the_servers_went_back_is_not_counted
             pace._node.go_back(pace._node.view, undone=True)
         steps(pace, samples)
         role: Any = pace._node.role
-        met[pace.rank, pace.steps] = (pace._diary._met, role.clock)
+        met[pace.rank, pace.steps] = (pace._positions._met, role.clock)
 
     monkeypatch.setattr(Pace, "step", step)
     threads(config_for(out, steps=6, checkpoint={"every": 0.0}))

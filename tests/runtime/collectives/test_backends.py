@@ -85,7 +85,7 @@ def test_a_carrier_that_torch_was_built_without_is_refused_before_anybody_starts
         pytest.skip("this PyTorch has MPI")
     config = build({"run": {"scheme": "bsp"}, "cluster": {"mean": "mpi", "servers": 0}})
     with pytest.raises(ConfigError, match="--mean mpi: this PyTorch was built without it; take --mean ring"):
-        host.crew().prepare(config)
+        host.launcher().prepare(config)
 
 
 def test_who_reads_a_configuration_does_not_load_torch_for_it() -> None:

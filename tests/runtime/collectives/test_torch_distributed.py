@@ -22,7 +22,7 @@ def together(*members: Member) -> list[Any]:
     """What each member returns, given its carrier."""
     store: Any = dist.HashStore()  # type: ignore[attr-defined]
 
-    def life(rank: int) -> Any:
+    def incarnation(rank: int) -> Any:
         carrier = CollectiveCarrier(
             "gloo", rank, len(members), store=store, bind="127.0.0.1", device=torch.device("cpu"), timeout_s=20.0
         )
@@ -32,7 +32,7 @@ def together(*members: Member) -> list[Any]:
             carrier.close()
 
     with ThreadPoolExecutor(len(members)) as pool:
-        return list(pool.map(life, range(len(members))))
+        return list(pool.map(incarnation, range(len(members))))
 
 
 def mean(v: list[float], tag: str, weight: float = 1.0) -> Mean:
@@ -41,14 +41,14 @@ def mean(v: list[float], tag: str, weight: float = 1.0) -> Mean:
 
 def test_means_of_any_length_may_be_under_way_at_once_in_the_same_order() -> None:
     def member(first: float) -> Member:
-        def life(carrier: CollectiveCarrier) -> list[list[float]]:
+        def incarnation(carrier: CollectiveCarrier) -> list[list[float]]:
             tickets = [
                 carrier.begin(mean([first] * 8, "model")),
                 carrier.begin(mean([first, 0.0, 1.0], "fragment", weight=first)),
             ]
             return [ticket.wait(20.0).v.value().tolist() for ticket in reversed(tickets)]
 
-        return life
+        return incarnation
 
     results = together(member(1.0), member(3.0))
     assert results == [[[2.5, 0.0, 1.0], [2.0] * 8]] * 2
@@ -67,13 +67,13 @@ def test_who_leaves_takes_part_whatever_the_others_average_until_they_leave_too(
 def refused(*effects: Mean) -> Member:
     """A member that begins these means and is told why the first one cannot be."""
 
-    def life(carrier: CollectiveCarrier) -> str:
+    def incarnation(carrier: CollectiveCarrier) -> str:
         tickets = [carrier.begin(effect) for effect in effects]
         with pytest.raises(ProtocolError) as error:
             tickets[0].wait(20.0)
         return str(error.value)
 
-    return life
+    return incarnation
 
 
 def test_vectors_of_unlike_lengths_are_not_added_up() -> None:

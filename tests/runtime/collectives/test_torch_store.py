@@ -16,7 +16,7 @@ from paceline.core.effects import Mean
 from paceline.core.errors import PeerLost, TimedOut
 from paceline.engine.vectors.flat import Flat, FlatMemory
 from paceline.launch.local.launcher import LocalHost
-from paceline.launch.local.train import Silent, conductor_of
+from paceline.launch.local.train import Silent, make_supervisor
 from paceline.live.collectives.store import Get, Rendezvous
 from paceline.live.control import permissions
 from paceline.live.net.tcp_transport import TcpTransport
@@ -105,9 +105,9 @@ def listening() -> set[str]:
     return found
 
 
-def together(lives: Sequence[Callable[[], Any]]) -> list[Any]:
-    with ThreadPoolExecutor(len(lives)) as pool:
-        return [future.result(60.0) for future in [pool.submit(life) for life in lives]]
+def together(incarnations: Sequence[Callable[[], Any]]) -> list[Any]:
+    with ThreadPoolExecutor(len(incarnations)) as pool:
+        return [future.result(60.0) for future in [pool.submit(incarnation) for incarnation in incarnations]]
 
 
 def carrier(rank: int, node: Node, timeout_s: float = 20.0, bind: str = ADDRESS) -> CollectiveCarrier:
@@ -185,7 +185,7 @@ def test_a_run_under_tls_says_that_gloo_is_not(host: LocalHost, out: Path) -> No
             header.extend(lines)
 
     config = config_for(out, steps=2, servers=0, workers=2, cluster={"mean": "gloo", "tls": "on"})
-    conductor_of(config, host.crew(), Heading()).run()
+    make_supervisor(config, host.launcher(), Heading()).run()
     assert [line.partition("; but ")[2] for line in header if line.startswith("security: TLS")] == [
         "not for means: gloo sends them in the clear, --mean ring would not"
     ]

@@ -13,27 +13,27 @@ def at(seconds: float, weights: float | None = None, length: int = 4) -> ModelSn
 
 @given(st.integers(0, 300), st.integers(2, 20))
 def test_it_holds_a_bounded_number_over_the_whole_time_the_newest_included(count: int, most: int) -> None:
-    album = CandidateModels(count_max=most)
+    candidates = CandidateModels(count_max=most)
     for moment in range(count):
-        album.add(at(moment))
-    held = [snapshot.at for snapshot in album.turn()]
+        candidates.add(at(moment))
+    held = [snapshot.at for snapshot in candidates.turn()]
     assert held == sorted(held)
     assert len(held) <= most
     if count:
         assert held[-1] == count - 1
         assert len(held) >= min(count, most // 2)
-    assert len(album) == 0
+    assert len(candidates) == 0
 
 
 def test_it_keeps_to_its_bytes() -> None:
-    album = CandidateModels(bytes_max=10 * 400)
+    candidates = CandidateModels(bytes_max=10 * 400)
     for moment in range(1000):
-        album.add(at(moment, length=100))
-        assert len(album) <= 10
+        candidates.add(at(moment, length=100))
+        assert len(candidates) <= 10
 
 
 def test_a_model_that_has_not_moved_is_not_kept_again() -> None:
-    album = CandidateModels()
+    candidates = CandidateModels()
     for moment, weights in enumerate([1.0, 1.0, 2.0, 2.0, 1.0]):
-        album.add(at(moment, weights))
-    assert [snapshot.at for snapshot in album.turn()] == [0, 2, 4]
+        candidates.add(at(moment, weights))
+    assert [snapshot.at for snapshot in candidates.turn()] == [0, 2, 4]

@@ -29,16 +29,16 @@ def test_statistics_are_of_those_workers_that_are_not_lost_meanwhile(
 ) -> None:
     buffers = Buffers(nn.BatchNorm1d(2), policy)
 
-    def peek(rank: int) -> PublishedState:
+    def read_state(rank: int) -> PublishedState:
         if rank in lost:
             raise lost[rank]("gone")
         return PublishedState(v=statistics(rank + 1.0, 10), weight=100.0)
 
     if expected is Undone:
         with pytest.raises(Undone):
-            statistics_of(buffers, range(3), peek)
+            statistics_of(buffers, range(3), read_state)
         return
-    found = statistics_of(buffers, range(3), peek)
+    found = statistics_of(buffers, range(3), read_state)
     assert (found and found.value()[:4].tolist()) == (expected and [pytest.approx(expected)] * 4)
 
 

@@ -18,39 +18,39 @@ from paceline.live.protocol.control_messages import NOTHING, Hello
 from paceline.runtime.run_folder.status_file import STATUS, StatusFile, born, read_status, shown, starting
 
 
-def hello(host: str = "h1", pid: int = 7, life: int = 0) -> Hello:
-    return Hello(address="", pid=pid, host=host, device="cuda:0", incarnation=life)
+def hello(host: str = "h1", pid: int = 7, incarnation: int = 0) -> Hello:
+    return Hello(address="", pid=pid, host=host, device="cuda:0", incarnation=incarnation)
 
 
 def test_it_knows_who_takes_part_what_they_did_and_that_a_lost_one_came_back(tmp_path: Path) -> None:
-    standing = StatusFile(tmp_path, "asp")
-    with standing.kept():
+    status_file = StatusFile(tmp_path, "asp")
+    with status_file.kept():
         for who in (party.server(0), party.worker(1), party.worker(0)):
-            standing.joined(who, hello())
-        standing.recorded(Applied(at=1.0, shard=0, ranks=(0,), version=1, staleness=0, weight=1.0, samples=4))
-        standing.recorded(Membership(at=2.0, party="worker 1", event="lost", reason="silent"))
-        standing.write("training")
+            status_file.joined(who, hello())
+        status_file.recorded(Applied(at=1.0, shard=0, ranks=(0,), version=1, staleness=0, weight=1.0, samples=4))
+        status_file.recorded(Membership(at=2.0, party="worker 1", event="lost", reason="silent"))
+        status_file.write("training")
         there = {p.party: p for p in read_status(tmp_path).parties}
         assert list(there) == ["server 0", "worker 0", "worker 1"]
         assert (there["worker 0"].state, there["worker 1"].state) == ("joined", "lost")
         assert (there["worker 0"].device, there["server 0"].device) == ("cuda:0", "")
-        standing.joined(party.worker(1), hello("h2", 8, life=1))
-        standing.progressed(party.worker(1), NOTHING)
-        standing.finished("steps")
+        status_file.joined(party.worker(1), hello("h2", 8, incarnation=1))
+        status_file.progressed(party.worker(1), NOTHING)
+        status_file.finished("steps")
     status = read_status(tmp_path)
     assert (status.state, status.reason, status.scheme, status.ended) == ("over", "steps", "asp", True)
     back = status.parties[-1]
-    assert (back.host, back.pid, back.life, back.state) == ("h2", 8, 1, "joined")
+    assert (back.host, back.pid, back.incarnation, back.state) == ("h2", 8, 1, "joined")
     assert [path.name for path in tmp_path.iterdir()] == [STATUS]
 
 
 def test_between_two_seconds_only_a_change_of_state_is_written(tmp_path: Path) -> None:
-    standing = StatusFile(tmp_path, "bsp")
-    standing.write("training")
+    status_file = StatusFile(tmp_path, "bsp")
+    status_file.write("training")
     (tmp_path / STATUS).unlink()
-    standing.write("training")
+    status_file.write("training")
     assert not (tmp_path / STATUS).exists()
-    standing.write("finishing")
+    status_file.write("finishing")
     assert read_status(tmp_path).state == "finishing"
 
 

@@ -12,7 +12,7 @@ import torch
 
 from paceline.core.trace import Evaluated
 from paceline.launch.local.launcher import LocalHost
-from paceline.launch.local.train import Silent, conductor_of
+from paceline.launch.local.train import Silent, make_supervisor
 from paceline.observe.trace.trace_file import read_trace
 from tests.launch.process_tree import within
 from tests.runtime.one_process import config_for, saved
@@ -32,7 +32,7 @@ def test_the_model_is_evaluated_while_one_worker_stands_still(host: LocalHost, o
     more = {"checkpoint": {"every": 0.2}, "evaluation": {"every": 0.1}, "stop": {"seconds": 60.0}}
     cluster = {"step_ms": 5.0, "dead_after": 60.0}
     config = config_for(out, steps=0, workers=3, servers=0, scheme="gosgd", cluster=cluster, **more)
-    conductor = conductor_of(config, host.crew(), Silent())
+    supervisor = make_supervisor(config, host.launcher(), Silent())
     went_on: list[bool] = []
 
     def stop_one() -> None:
@@ -48,11 +48,11 @@ def test_the_model_is_evaluated_while_one_worker_stands_still(host: LocalHost, o
                 os.kill(pid, signal.SIGCONT)
             went_on.append(wait_for(out, 2))
         finally:
-            conductor.stop("seen")
+            supervisor.stop("seen")
 
     thread = threading.Thread(target=stop_one)
     thread.start()
-    summary = conductor.run()
+    summary = supervisor.run()
     thread.join()
     assert went_on == [True, True]
     assert all(torch.isfinite(v).all() for v in saved(config).values())

@@ -1,4 +1,4 @@
-"""Workers that come while training goes on, to a run that began with fewer than it has seats for."""
+"""Workers that come while training goes on, to a run that began with fewer than it has places for."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from tests.runtime.conftest import in_threads
 from tests.runtime.one_process import config_for
 
 
-def grown(out: Path, scheme: str, *, begin_with: int = 2, workers: int = 4, steps: int = 200, **more: Any) -> Summary:
+def grown(
+    out: Path, scheme: str, *, initial_workers: int = 2, workers: int = 4, steps: int = 200, **more: Any
+) -> Summary:
     """In threads: those who are not there at the beginning come as soon as training has started."""
-    cluster = {"begin_with": begin_with, "step_ms": 5.0, **more}
+    cluster = {"initial_workers": initial_workers, "step_ms": 5.0, **more}
     config = config_for(out, scheme=scheme, steps=steps, workers=workers, servers=2, cluster=cluster)
-    return in_threads(config, open_seats=True)
+    return in_threads(config, accept_joins=True)
 
 
 @pytest.mark.parametrize("scheme", ["bsp", "asp", "esync", "gsp", "gosgd"])
 def test_two_begin_two_more_come_and_all_four_train_one_model(out: Path, scheme: str) -> None:
     summary = grown(out, scheme)
     assert [worker.rank for worker in summary.workers] == [0, 1, 2, 3]
-    assert [worker.lives for worker in summary.workers] == [1] * 4
+    assert [worker.incarnations for worker in summary.workers] == [1] * 4
     assert all(worker.steps for worker in summary.workers)
     trace = list(read_trace(out / TRACE))
     came = [
@@ -41,7 +43,7 @@ def test_two_begin_two_more_come_and_all_four_train_one_model(out: Path, scheme:
 
 
 def test_nobody_waits_for_those_who_do_not_come(threads: Any, out: Path) -> None:
-    summary = threads(config_for(out, steps=10, workers=4, cluster={"begin_with": 2}))
+    summary = threads(config_for(out, steps=10, workers=4, cluster={"initial_workers": 2}))
     assert [(worker.rank, worker.steps) for worker in summary.workers] == [(0, 10), (1, 10)]
     waits = [record for record in read_trace(out / TRACE) if isinstance(record, Decision) and {2, 3} & set(record.whom)]
     assert waits == []
@@ -50,13 +52,16 @@ def test_nobody_waits_for_those_who_do_not_come(threads: Any, out: Path) -> None
 @pytest.mark.parametrize(
     ("sections", "says"),
     [
-        ({"cluster": {"begin_with": 5}}, "--begin-with 5: --workers says 4"),
-        ({"cluster": {"begin_with": 2, "servers": 0}}, "--servers 0 the workers average among themselves"),
-        ({"cluster": {"begin_with": 2, "mean": "ring"}, "run": {"scheme": "esync"}}, "--mean ring the workers average"),
-        ({"cluster": {"begin_with": 1, "min_workers": 2}}, "--min-workers 2 would not be there"),
-        ({"cluster": {"begin_with": 2}, "checkpoint": {"resume": "auto"}}, "begins with all workers"),
+        ({"cluster": {"initial_workers": 5}}, "--initial-workers 5: --workers says 4"),
+        ({"cluster": {"initial_workers": 2, "servers": 0}}, "--servers 0 the workers average among themselves"),
         (
-            {"cluster": {"begin_with": 2}, "compression": {"up": "powersgd"}, "run": {"scheme": "esync"}},
+            {"cluster": {"initial_workers": 2, "mean": "ring"}, "run": {"scheme": "esync"}},
+            "--mean ring the workers average",
+        ),
+        ({"cluster": {"initial_workers": 1, "min_workers": 2}}, "--min-workers 2 would not be there"),
+        ({"cluster": {"initial_workers": 2}, "checkpoint": {"resume": "auto"}}, "begins with all workers"),
+        (
+            {"cluster": {"initial_workers": 2}, "compression": {"up": "powersgd"}, "run": {"scheme": "esync"}},
             "would not know the factors of powersgd",
         ),
     ],

@@ -15,7 +15,7 @@ def test_a_run_keeps_its_best_checkpoint_besides_the_last(
     threads: Runner, out: Path, capsys: pytest.CaptureFixture[str], keep_best: bool
 ) -> None:
     folder = FolderStore(out / "checkpoints")
-    for number, accuracy in ((1, 1.0), (2, 0.01)):  # of an earlier life
+    for number, accuracy in ((1, 1.0), (2, 0.01)):  # of an earlier incarnation
         folder.save(number, {}, finite=True, accuracy=accuracy)
     threads(config_for(out, steps=3, checkpoint={"keep_last": 1, "keep_best": keep_best}))
     assert folder.numbers() == ([1, 3] if keep_best else [3])

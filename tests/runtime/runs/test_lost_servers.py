@@ -22,13 +22,13 @@ STEPS = 60
 def kill_once(trace: Path, name: str, applied: int) -> threading.Thread:
     """As soon as the trace tells of so many updates."""
 
-    def life() -> None:
+    def incarnation() -> None:
         within(60.0, lambda: trace.exists() and trace.read_text().count('"applied"') >= applied)
         pids = [pid for pid in descendants(os.getpid()) if comm(pid) == f"pace {name}"]
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
 
-    thread = threading.Thread(target=life, daemon=True)
+    thread = threading.Thread(target=incarnation, daemon=True)
     thread.start()
     return thread
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from paceline.launch.local.launcher import LocalHost
-from paceline.launch.local.train import Silent, conductor_of
+from paceline.launch.local.train import Silent, make_supervisor
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import config_for, saved
 
@@ -50,13 +50,13 @@ class Watching(Silent):
 def test_no_secret_is_in_what_a_run_shows_and_leaves(host: LocalHost, out: Path) -> None:
     watching = Watching()
     config = config_for(out, steps=STEPS, cluster={"tls": "on"})
-    conductor = conductor_of(config, host.crew(), watching)
-    credentials = conductor._credentials
+    supervisor = make_supervisor(config, host.launcher(), watching)
+    credentials = supervisor._credentials
     assert credentials is not None
     keys = [file.read_text() for file in Path(credentials.path).glob("*-*.pem")]
-    secrets = [conductor._token, *(key.partition("PRIVATE KEY-----\n")[2].splitlines()[1] for key in keys)]
+    secrets = [supervisor._token, *(key.partition("PRIVATE KEY-----\n")[2].splitlines()[1] for key in keys)]
     assert len(set(secrets)) > config.cluster.workers + config.cluster.servers
-    conductor.run()
+    supervisor.run()
     left = b"".join(file.read_bytes() for file in sorted(out.rglob("*")) if file.is_file())
     assert [secret for secret in secrets if secret.encode() in watching.seen + left] == []
     assert any(line.startswith("security: TLS 1.3 on 127.0.0.1") for line in watching.header)

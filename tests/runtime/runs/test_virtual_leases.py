@@ -32,7 +32,7 @@ WORKERS = 4
 EPOCHS = 3
 ON = {"workers": WORKERS, "servers": 2, "slowdown": [], "step_ms": 1000}
 CRASH = Fault(kind="crash", at_s=7.3, workers=(1,))
-CHURN = (
+ELASTIC = (
     Fault(kind="crash", at_s=4.3, for_s=9.0, workers=(1,)),
     Fault(kind="restart", at_s=6.4, workers=(0,)),
     Fault(kind="leave", at_s=9.1, workers=(2,)),
@@ -42,7 +42,7 @@ CHURN = (
 
 
 def cluster(*faults: Fault) -> Cluster:
-    return replace(uniform(WORKERS, 2, factors=(1.0, 1.3, 1.7, 0.6)), faults=faults, lease_s=2.0)
+    return replace(uniform(WORKERS, 2, factors=(1.0, 1.3, 1.7, 0.6)), faults=faults, suspect_after_s=2.0)
 
 
 def leased(
@@ -52,7 +52,7 @@ def leased(
     return setting(scheme, timing_only, cluster(*faults), **more)
 
 
-class Tally(Counter[tuple[int, int]]):
+class Totals(Counter[tuple[int, int]]):
     """How often each place of each epoch was applied, as the first server tells."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
@@ -74,14 +74,14 @@ class Tally(Counter[tuple[int, int]]):
         assert summary.leased.twice == 0
 
 
-@pytest.mark.parametrize("faults", [(), CHURN], ids=["quiet", "churn"])
+@pytest.mark.parametrize("faults", [(), ELASTIC], ids=["quiet", "churn"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_each_sample_of_an_epoch_is_in_one_update(
     scheme: str, faults: tuple[Fault, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tally = Tally(monkeypatch)
+    totals = Totals(monkeypatch)
     virtual = VirtualRun(leased(scheme, *faults), Silent())
-    tally.check(virtual.run(leave=False), len(virtual._splits.train))
+    totals.check(virtual.run(leave=False), len(virtual._splits.train))
 
 
 @pytest.mark.parametrize("scheme", ["bsp", "asp"])
@@ -108,24 +108,24 @@ def test_timing_only_takes_as_long_as_training_does_and_does_the_same_samples(
     found = []
     for timing_only in (False, True):
         with monkeypatch.context() as patch:
-            tally = Tally(patch)
-            summary = VirtualRun(leased(scheme, *CHURN, timing_only=timing_only), Silent()).run(leave=False)
-            found.append((summary.seconds, summary.samples, summary.leased, tally))
+            totals = Totals(patch)
+            summary = VirtualRun(leased(scheme, *ELASTIC, timing_only=timing_only), Silent()).run(leave=False)
+            found.append((summary.seconds, summary.samples, summary.leased, totals))
     assert found[0] == found[1]
 
 
 def test_local_steps_are_settled_with_the_exchange_that_holds_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    tally = Tally(monkeypatch)
+    totals = Totals(monkeypatch)
     more = {"asp": {"payload": "delta", "steps": 3, "factor": 4.0}}
-    virtual = VirtualRun(leased("asp", *CHURN, timing_only=False, **more), Silent())
-    tally.check(virtual.run(leave=False), len(virtual._splits.train))
+    virtual = VirtualRun(leased("asp", *ELASTIC, timing_only=False, **more), Silent())
+    totals.check(virtual.run(leave=False), len(virtual._splits.train))
 
 
 def test_the_same_seed_leaves_the_same_bytes_however_often_it_was_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def left(name: str) -> list[bytes]:
-        wanted = leased("ssp", *CHURN, timing_only=False, out=str(tmp_path / name))
+        wanted = leased("ssp", *ELASTIC, timing_only=False, out=str(tmp_path / name))
         VirtualRun(wanted, Silent()).run()
         return [(tmp_path / name / f).read_bytes() for f in ("trace.jsonl", "summary.json", "model.safetensors")]
 
@@ -138,9 +138,9 @@ def test_the_same_seed_leaves_the_same_bytes_however_often_it_was_shown(
 
 
 def test_leases_of_a_size_that_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    tally = Tally(monkeypatch)
-    virtual = VirtualRun(leased("bsp", *CHURN, shares="leased:50"), Silent())
-    tally.check(virtual.run(leave=False), len(virtual._splits.train))
+    totals = Totals(monkeypatch)
+    virtual = VirtualRun(leased("bsp", *ELASTIC, shares="leased:50"), Silent())
+    totals.check(virtual.run(leave=False), len(virtual._splits.train))
 
 
 def test_where_messages_are_lost_they_are_refused() -> None:
@@ -151,7 +151,7 @@ def test_where_messages_are_lost_they_are_refused() -> None:
 
 def test_what_waits_for_its_round_counts_though_its_worker_is_gone() -> None:
     wanted = leased("bsp", Fault(kind="crash", at_s=1.4, workers=(1,)))  # which has pushed, and worker 2 has not
-    wanted = replace(wanted, cluster=replace(wanted.cluster, lease_s=0.02))
+    wanted = replace(wanted, cluster=replace(wanted.cluster, suspect_after_s=0.02))
     account = VirtualRun(wanted, Silent()).run(leave=False).leased
     assert account
     assert (account.epochs, account.returned, account.twice) == (EPOCHS, 0, 0)

@@ -24,9 +24,9 @@ from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE
 from paceline.live.party import COORDINATOR, server
 from paceline.live.protocol.control_messages import Ready
-from paceline.live.state.slice_state import SNAPSHOT, VERSION, Mixed, fetch, of_capture, state_exhibit
+from paceline.live.state.slice_state import SNAPSHOT, VERSION, Mixed, fetch, of_capture, publish_state
 from paceline.runtime.checkpointing.slice_capture import NOTHING, WEIGHTS, Captures
-from paceline.runtime.server import snapshot_store as vault
+from paceline.runtime.server import snapshot_store as snapshots
 from paceline.runtime.server.snapshot_store import SnapshotStore, _Snapshot
 from paceline.runtime.spec.job_spec import Recipe
 from tests.live.fakes import NumpyMemory
@@ -52,10 +52,10 @@ def test_copies_are_made_where_they_are_of_all_that_was_answered(
     scheme: str, every_s: float, copied: bool, note: str
 ) -> None:
     recipe = Recipe(scheme=scheme)
-    vault = SnapshotStore(Mock(), Mock(), every_s, copies=True)
+    snapshots = SnapshotStore(Mock(), Mock(), every_s, copies=True)
     said = Ready(length=1, fingerprint="", seconds_per_step=0.0, optimizer=recipe.to_json())
-    why = vault.refuses(said, 2)
-    assert (vault.copies, vault.note) == (copied, f"a lost server {note}")
+    why = snapshots.refuses(said, 2)
+    assert (snapshots.copies, snapshots.note) == (copied, f"a lost server {note}")
     assert bool(why) == note.startswith("ends")
 
 
@@ -73,13 +73,13 @@ class Room:
         self.keeper, self.server = (Node(transport, NumpyMemory()) for transport in self.transports)
         for transport, node in zip(self.transports, (self.keeper, self.server), strict=True):
             transport.open(Behind(node))
-        self.vault = SnapshotStore(self.transports[0], self.keeper, 0.001)
+        self.snapshots = SnapshotStore(self.transports[0], self.keeper, 0.001)
 
     def seen(self) -> float:
-        return float(self.server.exhibit_of(COORDINATOR, f"snapshot/{WEIGHTS}", 0).v.value())
+        return float(self.server.read_published_of(COORDINATOR, f"snapshot/{WEIGHTS}", 0).v.value())
 
     def close(self) -> None:
-        self.vault.close()
+        self.snapshots.close()
         for transport in self.transports:
             transport.close()
 
@@ -92,18 +92,18 @@ def room() -> Iterator[Room]:
 
 
 def test_a_server_finds_the_newest(room: Room) -> None:
-    assert not room.vault.available
+    assert not room.snapshots.available
     for number in (1.0, 2.0):
-        room.vault._take(snapshot(number))
+        room.snapshots._take(snapshot(number))
         assert room.seen() == number
-    assert room.vault.available
+    assert room.snapshots.available
 
 
 def test_each_slice_is_given_back_with_all_that_it_had(room: Room) -> None:
     w, momentum = Flat.wrap(torch.tensor([1.0])), Flat.wrap(torch.tensor([2.0]))
     updated = SliceState({WEIGHTS: w, "momentum": momentum}, {"version": 1})
     states = {0: SliceState({WEIGHTS: w}, {"version": 0}), 1: updated, 2: SliceState({WEIGHTS: w}, {"version": 0})}
-    room.vault._take(_Snapshot(states))
+    room.snapshots._take(_Snapshot(states))
     for numbers in ([0, 1, 2], [1, 0]):
         fetched = fetch(room.server, COORDINATOR, numbers, SNAPSHOT)
         assert [sorted(state.vectors) for state in fetched] == [sorted(states[number].vectors) for number in numbers]
@@ -136,12 +136,12 @@ def test_a_snapshot_is_of_one_capture_and_has_all_slices_as_they_were_then(room:
         for at in range(2)
     ]
     captures = Captures(room.server, hosted, rules, SNAPSHOT)
-    room.vault._homes = ((0, 0), (0, 1))
-    room.vault._tell_all = lambda order: captures.want(order.version, order.number)  # type: ignore[method-assign]
+    room.snapshots._homes = ((0, 0), (0, 1))
+    room.snapshots._tell_all = lambda order: captures.want(order.version, order.number)  # type: ignore[method-assign]
     for clock in (1, 2, 3):
-        room.vault._take(room.vault._capture(0))
-        assert room.vault._snapshot is not None
-        found = [state.vectors[WEIGHTS].value() for state in room.vault._snapshot.slices.values()]
+        room.snapshots._take(room.snapshots._capture(0))
+        assert room.snapshots._snapshot is not None
+        found = [state.vectors[WEIGHTS].value() for state in room.snapshots._snapshot.slices.values()]
         for of, w in zip(hosted, found, strict=True):
             assert of.role is not None
             assert torch.equal(w, of.role.model()[0].value())
@@ -152,18 +152,18 @@ def test_slices_of_two_captures_make_no_snapshot_and_are_not_restored(room: Room
     numbers = [1, 1]
     w = Flat.wrap(torch.tensor([1.0]))
     room.server.exhibits[VERSION] = lambda at: (NOTHING, 0.0)
-    room.server.exhibits[f"snapshot/{STATE}"] = lambda at: state_exhibit({"capture": numbers[at]}, [WEIGHTS], NOTHING)
+    room.server.exhibits[f"snapshot/{STATE}"] = lambda at: publish_state({"capture": numbers[at]}, [WEIGHTS], NOTHING)
     room.server.exhibits[f"snapshot/{WEIGHTS}"] = lambda at: w
-    room.vault._homes = ((0, 0), (0, 1))
-    room.vault._tell_all = lambda order: None  # type: ignore[method-assign]
-    room.vault._take(room.vault._capture(0))
-    before = room.vault._snapshot
+    room.snapshots._homes = ((0, 0), (0, 1))
+    room.snapshots._tell_all = lambda order: None  # type: ignore[method-assign]
+    room.snapshots._take(room.snapshots._capture(0))
+    before = room.snapshots._snapshot
     for mixed in ([2, 1], [1, 2], [1, 1]):
         numbers[:] = mixed
-        room.vault._captures = 1
+        room.snapshots._captures = 1
         with pytest.raises(Mixed, match="not all of one"):
-            room.vault._capture(0)
-    assert room.vault._snapshot is before
+            room.snapshots._capture(0)
+    assert room.snapshots._snapshot is before
     numbers[:] = [1, 2]
     with pytest.raises(Mixed, match="captures 1, 2"):
         fetch(room.keeper, S0, [0, 1], SNAPSHOT)
@@ -172,12 +172,12 @@ def test_slices_of_two_captures_make_no_snapshot_and_are_not_restored(room: Room
 
 
 def test_while_servers_read_one_it_stays(room: Room) -> None:
-    room.vault._take(snapshot(1.0))
-    room.vault.hold()
-    room.vault._take(snapshot(2.0))
+    room.snapshots._take(snapshot(1.0))
+    room.snapshots.hold()
+    room.snapshots._take(snapshot(2.0))
     assert room.seen() == 1.0
-    room.vault.release()
-    room.vault._take(snapshot(3.0))
+    room.snapshots.release()
+    room.snapshots._take(snapshot(3.0))
     assert room.seen() == 3.0
 
 
@@ -188,13 +188,13 @@ def test_none_is_begun_while_a_server_is_being_replaced(room: Room, monkeypatch:
         looked.set()
         return snapshot(1.0)
 
-    monkeypatch.setattr(room.vault, "_capture", capture)
-    monkeypatch.setattr(vault, "HELD_SECONDS", 0.001)
-    room.vault.hold()
-    room.vault._thread = threading.Thread(target=room.vault._run, daemon=True)
-    room.vault._thread.start()
+    monkeypatch.setattr(room.snapshots, "_capture", capture)
+    monkeypatch.setattr(snapshots, "HELD_SECONDS", 0.001)
+    room.snapshots.hold()
+    room.snapshots._thread = threading.Thread(target=room.snapshots._run, daemon=True)
+    room.snapshots._thread.start()
     assert not looked.wait(0.2)
-    room.vault.release()
+    room.snapshots.release()
     assert looked.wait(15.0)
 
 
@@ -211,8 +211,8 @@ def test_one_that_a_lost_server_breaks_off_leaves_the_one_before(room: Room, mon
             raise outcome
         return outcome  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(room.vault, "_capture", capture)
-    room.vault._thread = threading.Thread(target=room.vault._run, daemon=True)
-    room.vault._thread.start()
+    monkeypatch.setattr(room.snapshots, "_capture", capture)
+    room.snapshots._thread = threading.Thread(target=room.snapshots._run, daemon=True)
+    room.snapshots._thread.start()
     assert done.wait(15.0)
     assert room.seen() == 1.0

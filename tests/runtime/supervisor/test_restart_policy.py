@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline.live.party import EVALUATOR, server, worker
 from paceline.runtime.supervisor.restart_policy import (
-    LATER_LIVES,
+    LATE_RESTARTS,
     LATER_SECONDS,
     PAUSE_SECONDS_MAX,
     SHORT_SECONDS,
@@ -45,18 +45,18 @@ def test_no_restarts_means_none() -> None:
 
 def test_an_evaluator_whose_restarts_are_used_up_is_tried_again_later_a_bounded_number_of_times() -> None:
     restarts, now, pauses = Restarts(1), 1000.0, []
-    assert restarts.ended(now, EVALUATOR, later=LATER_LIVES) == ""
+    assert restarts.ended(now, EVALUATOR, later=LATE_RESTARTS) == ""
     assert restarts.due(now) == [EVALUATOR]
-    for _ in range(LATER_LIVES):
+    for _ in range(LATE_RESTARTS):
         now += 100.0
-        assert restarts.ended(now, EVALUATOR, later=LATER_LIVES) == ""
+        assert restarts.ended(now, EVALUATOR, later=LATE_RESTARTS) == ""
         pauses.append(pause := restarts.pause(now, EVALUATOR))
         assert restarts.due(now + pause - 0.1) == []
         now += pause
         assert restarts.due(now) == [EVALUATOR]
-    assert pauses == [LATER_SECONDS * n for n in range(1, LATER_LIVES + 1)]
-    assert "not started again" in restarts.ended(now, EVALUATOR, later=LATER_LIVES)
-    assert "not started again" in Restarts(0).ended(now, EVALUATOR, later=LATER_LIVES), "--restarts 0 means none"
+    assert pauses == [LATER_SECONDS * n for n in range(1, LATE_RESTARTS + 1)]
+    assert "not started again" in restarts.ended(now, EVALUATOR, later=LATE_RESTARTS)
+    assert "not started again" in Restarts(0).ended(now, EVALUATOR, later=LATE_RESTARTS), "--restarts 0 means none"
 
 
 def test_a_server_is_replaced_once_it_is_given_up_and_its_process_has_ended_whichever_is_heard_first() -> None:
@@ -73,10 +73,10 @@ def test_a_server_that_ends_before_it_joins_is_tried_again_as_long_as_it_has_liv
     replacements = Replacements(4)
     assert not replacements.given_up(server(1), 0)
     assert replacements.ended(server(1), 0)
-    for life in (1, 2):
-        assert not replacements.hopeless(server(1), life)
-        assert replacements.ended(server(1), life)
-        assert not replacements.given_up(server(1), life), "its hello was still on its way; the next one is up"
+    for incarnation in (1, 2):
+        assert not replacements.hopeless(server(1), incarnation)
+        assert replacements.ended(server(1), incarnation)
+        assert not replacements.given_up(server(1), incarnation), "its hello was still on its way; the next one is up"
     assert replacements.hopeless(server(1), 3)
     replacements.joined(server(1), 3)
     assert not replacements.hopeless(server(1), 3)
@@ -87,20 +87,20 @@ def test_a_server_that_ends_before_it_joins_is_tried_again_as_long_as_it_has_liv
 
 def test_a_worker_may_die_as_often_as_it_is_started_again() -> None:
     replacements = Replacements(4)
-    assert not any(replacements.hopeless(worker(0), life) for life in range(10))
+    assert not any(replacements.hopeless(worker(0), incarnation) for incarnation in range(10))
 
 
 def test_an_evaluator_has_two_lives_more_when_nobody_trains() -> None:
     restarts = EvaluatorRestarts()
-    assert not restarts.takes_last_life()  # it is there
+    assert not restarts.takes_final_restart()  # it is there
     restarts.ended()
     restarts.started()  # while training goes on
-    assert not restarts.takes_last_life()
+    assert not restarts.takes_final_restart()
     for last in (False, True):
         restarts.ended()
         assert not restarts.exhausted
-        assert restarts.takes_last_life()
-        assert not restarts.takes_last_life()
+        assert restarts.takes_final_restart()
+        assert not restarts.takes_final_restart()
         assert restarts.exhausted == last
     restarts.ended()
-    assert not restarts.takes_last_life()
+    assert not restarts.takes_final_restart()

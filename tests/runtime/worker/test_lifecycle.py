@@ -27,10 +27,10 @@ def test_who_comes_while_the_run_ends_takes_part_and_leaves_as_the_others_do(mon
 def test_who_comes_late_waits_for_a_server_that_is_replaced_meanwhile(
     monkeypatch: pytest.MonkeyPatch, replaced: bool
 ) -> None:
-    seat, session, plan = Mock(device="cpu"), MagicMock(), Mock(replaced=replaced)
-    session.node.calls.patient = False
-    patient: list[Any] = []
-    monkeypatch.setattr(lifecycle, "come_late", lambda *_: patient.append(session.node.calls.patient))
-    member = lifecycle.WorkerLifecycle(seat, session, Mock(), FLAT, MagicMock())
+    spec, session, plan = Mock(device="cpu"), MagicMock(), Mock(replaced=replaced)
+    session.node.calls.retries = False
+    retries: list[Any] = []
+    monkeypatch.setattr(lifecycle, "come_late", lambda *_: retries.append(session.node.calls.retries))
+    member = lifecycle.WorkerLifecycle(spec, session, Mock(), FLAT, MagicMock())
     member._come_late(plan, Mock())
-    assert patient == [replaced], "the model is asked of servers before there is a role"
+    assert retries == [replaced], "the model is asked of servers before there is a role"

@@ -151,7 +151,7 @@ def test_shares_with_nothing_for_one_hang_nobody(out: Path, scheme: str) -> None
 
 
 def test_everybody_starts_from_the_weights_of_worker_0(out: Path) -> None:
-    """The crew hands them the same ones; a thread of its own spoils those of the others before it joins."""
+    """The launcher hands them the same ones; a thread of its own spoils those of the others before it joins."""
     data, started = toy_data(), {}
 
     def loop(pace: Pace, model: nn.Module) -> None:

@@ -27,8 +27,10 @@ def carriage(name: str, *hosts: int, gbps: tuple[float, ...] = ()) -> Collective
     )
     cluster = Cluster(hosts=made, network=NETWORK)
     ways = Ways(cluster)
-    cards = {seat.host_name: ways.card(seat.host, seat.host_name) for seat in cluster.worker_seats()}
-    return CollectiveTiming(ways, [cards[seat.host_name] for seat in cluster.worker_seats()], name)
+    cards = {
+        placement.host_name: ways.nic(placement.host, placement.host_name) for placement in cluster.worker_placements()
+    }
+    return CollectiveTiming(ways, [cards[placement.host_name] for placement in cluster.worker_placements()], name)
 
 
 def test_a_ring_moves_the_vector_twice_less_a_share() -> None:
@@ -69,7 +71,7 @@ def test_a_simulated_mean_takes_what_its_schedule_takes(name: str, servers: int)
     scheme = make("localsgd", {"tau": 1})
     sim = Simulation(scheme, Ghost(3 * GB // 4), work, cluster=cluster, mean=name)
     ways = Ways(cluster)
-    cards = [ways.card(seat.host, f"{rank}") for rank, seat in enumerate(cluster.worker_seats())]
+    cards = [ways.nic(placement.host, f"{rank}") for rank, placement in enumerate(cluster.worker_placements())]
     round_s = 1.0 + CollectiveTiming(ways, cards, name).seconds((0, 1, 2), 3 * GB)
     sim.run(until=2 * round_s - 1e-6)
     assert sim.world.workers[0].role.round == 1

@@ -18,7 +18,7 @@ from paceline.sim.cluster.toml_file import parse
 EVERYTHING = """
 about = "one of each"
 step_s = 0.5
-lease_s = 3
+suspect_after_s = 3
 [network]
 latency_s = 0.001
 incast = 0.5
@@ -53,9 +53,9 @@ hosts = ["gpu-1"]
 
 def test_a_file_says_who_is_where() -> None:
     cluster = parse(EVERYTHING)
-    assert (cluster.workers, cluster.servers, cluster.lease_s) == (7, 2, 3.0)
-    assert [seat.host_name for seat in cluster.worker_seats()] == ["gpu-0"] * 3 + ["gpu-1"] * 3 + ["cpu"]
-    assert [seat.host_name for seat in cluster.server_seats()] == ["gpu-0", "gpu-1"]
+    assert (cluster.workers, cluster.servers, cluster.suspect_after_s) == (7, 2, 3.0)
+    assert [placement.host_name for placement in cluster.worker_placements()] == ["gpu-0"] * 3 + ["gpu-1"] * 3 + ["cpu"]
+    assert [placement.host_name for placement in cluster.server_placements()] == ["gpu-0", "gpu-1"]
     assert cluster.seconds_per_step() == (1.0,) * 6 + (2.0,)
     assert cluster.without_servers().servers == 0
     assert cluster.without_servers().workers == 7

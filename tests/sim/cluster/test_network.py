@@ -13,7 +13,7 @@ def network(latency_s: float = 0.5, bandwidth_gbps: float = 8.0, **more: float) 
 
 
 def cards(of: Network, count: int, **host: float) -> list[Nic]:
-    return [of.card(Host(name=str(n), devices=(Device(),), **host), str(n)) for n in range(count)]  # type: ignore[arg-type]
+    return [of.nic(Host(name=str(n), devices=(Device(),), **host), str(n)) for n in range(count)]  # type: ignore[arg-type]
 
 
 GB = 10**9
@@ -60,16 +60,16 @@ def test_the_slower_of_two_cards_sets_the_pace() -> None:
 
 def test_those_on_one_host_do_not_use_its_card() -> None:
     net = network(local_latency_s=0.01, local_bandwidth_gbps=80.0)
-    (card,) = cards(net, 1)
-    assert net.arrival(0.0, card, card, GB) == pytest.approx(0.11)
-    assert card.sending_until == card.receiving_until == 0.0
+    (nic,) = cards(net, 1)
+    assert net.arrival(0.0, nic, nic, GB) == pytest.approx(0.11)
+    assert nic.sending_until == nic.receiving_until == 0.0
 
 
 def two_sites() -> tuple[Network, Nic, Nic, Nic]:
     near, far = Host(name="a", site="A", devices=(Device(),)), Host(name="b", site="B", devices=(Device(),))
     link = Link(between=("A", "B"), latency_s=1.0, bandwidth_gbps=0.8)
     net = Network(Cluster(hosts=(near, far), links=(link,), network=Speeds(latency_s=0.5, bandwidth_gbps=8.0)))
-    return net, net.card(near, "a"), net.card(near, "a2"), net.card(far, "b")
+    return net, net.nic(near, "a"), net.nic(near, "a2"), net.nic(far, "b")
 
 
 def test_a_link_between_sites_is_shared_by_all_that_goes_the_same_way() -> None:

@@ -27,7 +27,7 @@ def simulate(cluster: Cluster, scheme: str = "asp", until: float = 100.5, **more
 
 
 def with_fault(scheme: str = "asp", until: float = 100.5, more: Any = None, **fault: Any) -> Simulation:
-    cluster = replace(uniform(3, latency_s=1e-6), faults=(Fault(**fault),), lease_s=10.0)
+    cluster = replace(uniform(3, latency_s=1e-6), faults=(Fault(**fault),), suspect_after_s=10.0)
     return simulate(cluster, scheme, until, **(more or {}))
 
 
@@ -86,7 +86,7 @@ def two_sites(for_s: float) -> Cluster:
     near = Host(name="near", site="near", devices=(Device(count=2),), servers=1)
     link = Link(between=("near", "far"), latency_s=0.01, bandwidth_gbps=1.0)
     cut = Fault(kind="partition", at_s=20.5, for_s=for_s, sites=("far",))
-    return Cluster(hosts=(near, far), links=(link,), faults=(cut,), lease_s=10.0)
+    return Cluster(hosts=(near, far), links=(link,), faults=(cut,), suspect_after_s=10.0)
 
 
 def test_a_short_partition_holds_messages_back() -> None:
@@ -109,7 +109,7 @@ def test_a_long_partition_costs_the_leases_of_those_who_do_not_see_the_coordinat
 
 def test_spot_workers_are_taken_away_and_come_back() -> None:
     spot = Host(name="spot", count=20, devices=(Device(),), spot=Spot(life_s=50.0, away_s=10.0))
-    cluster = Cluster(hosts=(spot, Host(name="server", servers=1)), lease_s=2.0)
+    cluster = Cluster(hosts=(spot, Host(name="server", servers=1)), suspect_after_s=2.0)
     records: list[Record] = []
     sim = simulate(cluster, "asp", until=1000.0, trace=records.append)
     lost = sum(event == "lost" for event, _ in news(records))
@@ -121,7 +121,7 @@ def test_spot_workers_are_taken_away_and_come_back() -> None:
 
 def test_spot_times_may_be_given() -> None:
     host = Host(name="spot", devices=(Device(),), spot=Spot(times_s=(20.5, 60.5), away_s=1.0))
-    cluster = Cluster(hosts=(host, Host(name="rest", devices=(Device(),), servers=1)), lease_s=2.0)
+    cluster = Cluster(hosts=(host, Host(name="rest", devices=(Device(),), servers=1)), suspect_after_s=2.0)
     records: list[Record] = []
     simulate(cluster, trace=records.append)
     assert [event for event, _ in news(records)] == ["lost", "joined", "lost", "joined"]
@@ -138,7 +138,7 @@ def digest() -> str:
     """Of everything that is written about a run in which everything is drawn."""
     spot = Host(name="spot", count=6, devices=(Device(jitter=0.3),), spot=Spot(life_s=30.0, away_s=5.0))
     server = Host(name="server", count=2, servers=1)
-    cluster = Cluster(hosts=(spot, server), lease_s=2.0, skew_s=1.0)
+    cluster = Cluster(hosts=(spot, server), suspect_after_s=2.0, skew_s=1.0)
     lines: list[str] = []
     for scheme in ("ssp", "esync", "gosgd", "gsp"):
         sim = simulate(cluster, scheme, until=200.0, seed=5, trace=lambda record: lines.append(repr(record)))

@@ -23,7 +23,9 @@ def test_a_later_life_begins_at_one_and_its_former_life_is_stale() -> None:
     receiver = Receiver()
     assert receiver.admit("worker 1", 0, 1) is NEW
     assert receiver.admit("worker 1", 1, 2) is GAP
-    assert receiver.admit("worker 1", 0, 2) is NEW  # nothing of the later life was taken, so this one counts still
+    assert (
+        receiver.admit("worker 1", 0, 2) is NEW
+    )  # nothing of the later incarnation was taken, so this one counts still
     assert receiver.admit("worker 1", 1, 1) is NEW
     assert receiver.admit("worker 1", 0, 3) is STALE
     assert (receiver.last("worker 1", 0), receiver.last("worker 1", 1)) == (0, 1)
@@ -61,11 +63,11 @@ def test_a_retry_has_the_same_number_and_contents() -> None:
 
 def test_what_is_kept_does_not_grow_with_the_run() -> None:
     sender, receiver = Sender(), Receiver()
-    for life in range(20):
+    for incarnation in range(20):
         for number in range(1, 50):
-            receiver.admit("worker 1", life, number)
+            receiver.admit("worker 1", incarnation, number)
             sender.acknowledged(sender.put(number))
-        receiver.fence("worker 1", life)
+        receiver.fence("worker 1", incarnation)
     assert (len(sender), len(receiver)) == (0, 1)
 
 

@@ -66,7 +66,7 @@ def test_what_is_drawn_does_not_depend_on_what_else_is_there() -> None:
 # had been moved before it had a mass; some batches are known when others are not; a newcomer counts one round less
 # than the others; newcomers ask one another for a mass that nobody has. And of an invariant: nobody is there to follow,
 # and a carrier of means has not heard yet that all others went. Servers that went back: who waits for a copy is not
-# forgotten; a later life is heard before the loss of the one before; newcomers begin where those are who stayed;
+# forgotten; a later incarnation is heard before the loss of the one before; newcomers begin where those are who stayed;
 # a server that was replaced answers nothing before it has a copy; nor is a newcomer there that a copy does not know,
 # or that only the server had not heard of that died.
 @pytest.mark.parametrize(

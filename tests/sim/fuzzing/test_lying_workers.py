@@ -47,13 +47,13 @@ def test_the_others_go_on_and_nobody_but_the_liar_is_put_out(part: int) -> None:
     for seed in range(part, SEEDS, 4):
         if with_liar(seed):
             sim = play(seed)
-            assert sim.members.barred <= sim.liars
+            assert sim.members.banned <= sim.liars
 
 
 def test_a_round_that_is_brought_to_its_bounds_may_be_told_on() -> None:
     """An honest worker that returned a share with the round that a liar had given it had the strike."""
     sim = play(6699)
-    assert set(sim.members.barred) <= sim.liars
+    assert set(sim.members.banned) <= sim.liars
     checker = Checker(PlanLimits(workers=3))
     for round in (COUNT_MAX, 2**60):
         share = Share(w=Ghost(1), weight=0.5, round=round)
@@ -65,7 +65,7 @@ def test_a_round_that_is_brought_to_its_bounds_may_be_told_on() -> None:
 def test_the_seeds_draw_lies_in_every_scheme_and_some_are_put_out() -> None:
     plans = [plan for seed in range(1500) if (plan := with_liar(seed))]
     assert {plan.scheme.name for plan in plans} == set(names()) - {"hybrid"}
-    assert any(play(plan.seed).members.barred for plan in plans[:20])
+    assert any(play(plan.seed).members.banned for plan in plans[:20])
 
 
 # ---- planted bugs ------------------------------------------------------------------------------------------------
@@ -181,4 +181,4 @@ def test_under_robust_means_the_model_stays_between_the_optima_of_the_honest(rul
 
     sim.run(until=60.0, stop=within)
     assert min(sim.steps[1:]) >= 50
-    assert sim.members.barred <= {0}
+    assert sim.members.banned <= {0}

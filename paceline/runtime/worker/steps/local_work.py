@@ -83,7 +83,7 @@ class LocalWork:
         return self._local.show() if self._local.own else None
 
     def recall(self, memory: Flat) -> None:
-        """Begin with what `memory` gave in an earlier life of the run."""
+        """Begin with what `memory` gave in an earlier incarnation of the run."""
         self._local.recall(memory)
 
     def _add(self, samples: int) -> AnyFlat:

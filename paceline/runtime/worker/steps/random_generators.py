@@ -9,20 +9,20 @@ import torch
 from paceline.engine.torch_generator import torch_generator
 
 
-def seed_generators(seed: int, rank: int, life: int) -> None:
-    """Those of a worker of `paceline train`; `life` counts how often it was started again."""
+def seed_generators(seed: int, rank: int, incarnation: int) -> None:
+    """Those of a worker of `paceline train`; `incarnation` counts how often it was started again."""
     with torch_generator:
-        torch.manual_seed(_drawn(seed, rank, life))
+        torch.manual_seed(_drawn(seed, rank, incarnation))
 
 
-def differ(seed: int, rank: int, life: int) -> None:
+def differ(seed: int, rank: int, incarnation: int) -> None:
     """Of a script's own process, where every rank has been seeded alike, by the user or by torch.
 
     Worker 0 draws what it would draw alone. The others' seeds are made from the script's own and `seed`.
     """
-    if rank or life:
+    if rank or incarnation:
         with torch_generator:
-            torch.manual_seed(_drawn(torch.initial_seed(), seed, rank, life))
+            torch.manual_seed(_drawn(torch.initial_seed(), seed, rank, incarnation))
 
 
 def _drawn(*numbers: int) -> int:

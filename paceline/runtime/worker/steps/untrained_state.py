@@ -26,8 +26,8 @@ class SharedRest:
         if self.empty:
             return
         self._session.reach(party.worker(rank))
-        if not same(self._session.node.peek(rank, DIGEST), self._digest):
-            self._rest.load(self._session.node.peek(rank, REST))
+        if not same(self._session.node.read_state(rank, DIGEST), self._digest):
+            self._rest.load(self._session.node.read_state(rank, REST))
 
     def begin(self) -> None:
         """Training starts: no copy is kept any longer."""

@@ -15,7 +15,7 @@ from paceline.sim.checking.oracles.promises import EVERYBODY, Promised
 
 @dataclass(slots=True, eq=False)
 class Contribution:
-    """One that was heard. `data`: which samples, where they are leased. `former`: of an earlier life of its worker."""
+    """One that was heard. `data`: which samples, where they are leased. `former`: of an earlier incarnation of its worker."""
 
     samples: int
     data: Data
@@ -23,7 +23,7 @@ class Contribution:
 
 
 class ShardRecount:
-    """What one life of a shard heard, answered and applied. `broken` makes the error for what must not be.
+    """What one incarnation of a shard heard, answered and applied. `broken` makes the error for what must not be.
 
     `promises`: one of every phase. `number` of the shard. liars: workers that lie, to whom nothing is promised.
     """
@@ -275,6 +275,6 @@ class ShardRecount:
         if rank not in self._clocks:
             self._told[rank] = min((self._told[other] for other in self._clocks), default=0)
             self._clocks.add(rank)
-            if rank in self.open:  # its former life is in the open round
+            if rank in self.open:  # its former incarnation is in the open round
                 self._clocks.tick(rank, self._clocks[rank] + 1)
                 self._told[rank] += 1

@@ -11,19 +11,19 @@ Process = tuple[str, int]
 
 
 class Deliveries:
-    """Every message once, in order, of no fenced or earlier life. `broken` makes the error for what must not be."""
+    """Every message once, in order, of no fenced or earlier incarnation. `broken` makes the error for what must not be."""
 
     def __init__(self, broken: Callable[[str], AssertionError]) -> None:
         self._broken = broken
         self._last: dict[tuple[Process, Process], int] = {}  # number of the last message between two processes
-        self._newest: dict[tuple[str, Process], int] = {}  # by sender: the latest life that was heard
+        self._newest: dict[tuple[str, Process], int] = {}  # by sender: the latest incarnation that was heard
         self._fenced: dict[Process, set[Process]] = defaultdict(set)
 
     def delivered(self, src: SimulatedProcess, dst: SimulatedProcess, number: int) -> None:
         """Message `number` of `src` is given to a role of `dst`."""
         if src.process in self._fenced[dst.process]:
             raise self._broken(
-                f"{dst.name} takes a message of {src.name} of life {src.incarnation}, which it has fenced"
+                f"{dst.name} takes a message of {src.name} of incarnation {src.incarnation}, which it has fenced"
             )
         between = src.process, dst.process
         before = self._last.get(between, 0)
@@ -33,7 +33,7 @@ class Deliveries:
         newest = self._newest.get((src.name, dst.process), 0)
         if src.incarnation < newest:
             raise self._broken(
-                f"{dst.name} takes a message of life {src.incarnation} of {src.name} after one of {newest}"
+                f"{dst.name} takes a message of incarnation {src.incarnation} of {src.name} after one of {newest}"
             )
         self._newest[src.name, dst.process] = src.incarnation
 
@@ -44,5 +44,5 @@ class Deliveries:
             raise self._broken(f"{src.name} was told that {dst.name} took its message {last}; it took {taken}")
 
     def fenced(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:
-        """`party` knows that this life of `dead` is over."""
+        """`party` knows that this incarnation of `dead` is over."""
         self._fenced[party.process].add(dead.process)

@@ -171,9 +171,9 @@ def test_what_is_added_or_unfrozen_after_join_is_named() -> None:
 
 
 def test_ranks_and_lives_draw_different_numbers_and_worker_0_those_of_a_script_alone() -> None:
-    def drawn(rank: int, life: int, seed: int = 0, script: int = 7) -> float:
+    def drawn(rank: int, incarnation: int, seed: int = 0, script: int = 7) -> float:
         torch.manual_seed(script)
-        differ(seed, rank, life)
+        differ(seed, rank, incarnation)
         return torch.rand(1).item()
 
     assert drawn(0, 0) == torch.rand(1, generator=torch.Generator().manual_seed(7)).item()
