@@ -86,7 +86,7 @@ class Big(nn.Module):
         self.w = nn.Parameter(torch.zeros(length))
 
 
-class Crew:
+class ServerLauncher:
     """The server as a process that is watched, the workers as threads."""
 
     def __init__(self, scheme: str, optimizer: OptimizerRecipe, length: int, rounds: int) -> None:
@@ -165,7 +165,7 @@ def measured(case: Case, length: int, rounds: int, slice_mb: float, snapshot_eve
 
 def _measured(case: Case, length: int, rounds: int, slice_mb: float, snapshot_every: float) -> int:
     torch.set_num_threads(1)
-    launcher = Crew(case.scheme, RECIPES[case.optimizer][0], length, rounds)
+    launcher = ServerLauncher(case.scheme, RECIPES[case.optimizer][0], length, rounds)
     with tempfile.TemporaryDirectory() as folder:
         config = build(
             {

@@ -31,10 +31,10 @@ class ThreadCrew:
     def start(self, config: Config, spec: ProcessSpec) -> None:
         transport = self._hub.transport(spec.who, incarnation=spec.incarnation)
 
-        def life() -> None:
+        def run() -> None:
             self.ended.put(ProcessEnded(who=spec.who, why=take_part(config, spec, transport)))
 
-        thread = threading.Thread(target=life, name=spec.party, daemon=True)
+        thread = threading.Thread(target=run, name=spec.party, daemon=True)
         self._threads[spec.party] = thread
         thread.start()
 

@@ -31,7 +31,7 @@ class Targets:
 
 
 class Play:
-    """A storm whose clock is set; it looks at it whenever it hears of something."""
+    """A fault runner whose clock is set; it looks at it whenever it hears of something."""
 
     def __init__(self, *faults: PlannedFault) -> None:
         self.targets, self.lines, self.now = Targets(), [], 0.0  # type: ignore[var-annotated]

@@ -119,7 +119,7 @@ def test_a_phase_may_end_by_seconds_or_epochs(condition: str, reason: str, at_le
 def test_a_phase_ends_in_time_though_workers_are_lost_and_come_back_all_the_while(
     scheme: str, until: str, samples: int
 ) -> None:
-    """What the lost have done counts. At most the exchange under way is not known of, of each incarnation that is lost."""
+    """What lost workers have done counts; at most the exchange under way of each lost incarnation is unknown."""
     scheme_of_all = phases(f"{scheme} until {until}; bsp", epoch_samples=120)
     sim, records = simulate(scheme_of_all, lambda rank, w: w, np.ones(4))
     ends_at = None
@@ -133,7 +133,7 @@ def test_a_phase_ends_in_time_though_workers_are_lost_and_come_back_all_the_whil
         sim.join(turn % 3)
     assert ends_at is not None, "the phase never ends"
     lost = turn * 2 * 2 * 2  # an exchange of two steps of two samples, of each incarnation
-    assert ends_at <= samples + lost + 60, f"{ends_at} samples, {turn} lives lost"
+    assert ends_at <= samples + lost + 60, f"{ends_at} samples, {turn} incarnations lost"
 
 
 def test_the_steps_of_a_phase_are_those_of_an_average_worker_whoever_comes_and_goes() -> None:

@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
     finally:
         os.close(leader)
     if came < options.by:
-        why = "all seats of --workers are taken" if came == specs else "the run says why"
+        why = "all places of --workers are taken" if came == specs else "the run says why"
         print(f"paceline: {folder}: {came} of {options.by} came: {why}", file=sys.stderr)
         return 1
     return 0

@@ -4,9 +4,9 @@
        ^                 |                 |                            |                 |
        +-- hello of a later incarnation -- lost <----- reset, silence, no progress -------+
 
-A member is a worker, a server, or whoever else there is; it may be named by anything hashable. Each life of it has an
-incarnation, a number that only grows: to evict a member is to burn its incarnation, so that nothing which that incarnation
-still says is heard (it may wake up after its eviction). The view counts the changes that others have to know.
+A member is a worker, a server, or another process; its name is anything hashable. It has an incarnation, a number that
+grows with each restart. To evict a member is to burn its incarnation: nothing that it still says is heard, as it may
+wake up after its eviction. The view counts the changes that others have to know.
 
 The machine has no clock and sends nothing: it is told what happened and when, on one monotonic clock, and returns
 decisions with their reasons. The live coordinator runs it (`live/coordinator/elasticity.py`). The simulator does not:
@@ -25,7 +25,7 @@ from typing import Generic, TypeVar
 Who = TypeVar("Who", bound=Hashable)
 
 FIRST_STEP = 6.0
-"""The first step of an incarnation may take so many times as long: it compiles, and loads what later ones find loaded."""
+"""The first step of an incarnation may take so many times as long: it compiles, and loads what later ones reuse."""
 
 
 class MembershipState(enum.Enum):
@@ -80,7 +80,7 @@ class Enter(Generic[Who]):
 
 @dataclass(frozen=True, slots=True)
 class Refuse(Generic[Who]):
-    """This life of `who` is not let in."""
+    """This incarnation of `who` is not let in."""
 
     who: Who
     incarnation: int
@@ -201,7 +201,7 @@ class Membership(Generic[Who]):
         return self.view
 
     def lost(self, now: float, who: Who, incarnation: int, reason: str) -> list[Decision[Who]]:
-        """That life of `who` is to end, or has: its connection was reset, somebody cannot reach it, ... Once an incarnation."""
+        """That incarnation of `who` is over: a connection was reset, or a call failed. Called once an incarnation."""
         member = self._members.get(who)
         if (
             member is None

@@ -3,7 +3,7 @@
     take        a worker is given a lease, the next samples that nobody has
     applied     an update was made of some of them: those are done
     dropped     what came of them was refused: they are given to others
-    fenced      an incarnation of a worker is over, and the servers hear nothing more of it: the same with what it still had
+    fenced      an incarnation of a worker is over, and servers hear no more of it: what it still had is given to others
     restored    the servers went back to an earlier state: what that does not know was not done
 
 A piece is what all of this is about: places `start` to `stop` (without it) in the order of an epoch. The queue knows
@@ -176,7 +176,7 @@ class Leases:
         self._waiting = SampleRanges()  # given back
         self._in_vain: dict[int, Data] = {}  # by rank: what was dropped of it since it took a lease
         self._next = (0, 0)
-        self._held: dict[int, dict[int, _Held]] = {}  # by rank and life
+        self._held: dict[int, dict[int, _Held]] = {}  # by rank and incarnation
         self._given: dict[int, SampleRanges] = {}  # by rank: whatever it was given of the epochs from `_kept_from` on
         self._taken = SampleRanges(done := list(done))  # by anybody, likewise
         self._kept_from = 0
@@ -219,7 +219,7 @@ class Leases:
         return None
 
     def past(self, rank: int, incarnation: int, handed: int) -> None:
-        """Of the first `handed` samples that this incarnation was given nothing is under way: what is not done is not."""
+        """Nothing of the first `handed` samples is under way: those that are not done are given out again."""
         held = self._held.get(rank, {}).get(incarnation)
         if held is not None:
             held.again = ()
@@ -252,7 +252,7 @@ class Leases:
         self._count_epochs()
 
     def leave(self, rank: int, incarnation: int) -> bool:
-        """That life is over. Has it anything left, so that the servers are to be asked for the last of it?"""
+        """That incarnation is over. Returns True if it has leases left, so that the servers must be asked for them."""
         held = self._held.get(rank, {}).get(incarnation)
         if held is not None:
             held.last = []
@@ -321,7 +321,7 @@ class Leases:
         return self._epochs >= samples // self.samples and self._done.count + self._left_out.count >= samples
 
     def unsettled(self) -> Iterator[tuple[int, int]]:
-        """Rank and life of all that have something."""
+        """Rank and incarnation of all that have leases."""
         for rank, incarnations in self._held.items():
             yield from ((rank, incarnation) for incarnation, held in incarnations.items() if held.pieces)
 
@@ -360,7 +360,7 @@ class Leases:
         self._count_epochs()
 
     def _remove(self, rank: int, data: Data, fate: str = REFUSED) -> Data:
-        """From whatever life of `rank` has it. What the gate refused, and what is done, does not come once more."""
+        """Takes it from whichever incarnation of `rank` has it. What was refused or is done is not given out again."""
         found: list[Piece] = []
         for held in self._held.get(rank, {}).values():
             taken = held.settle(data)
@@ -376,7 +376,7 @@ class Leases:
             self._waiting.add(piece)
 
     def _forget(self, rank: int) -> None:
-        """Lives but the last that have nothing."""
+        """Forgets incarnations, except the last, that have no leases."""
         incarnations = self._held.get(rank, {})
         for incarnation in [
             incarnation

@@ -103,7 +103,7 @@ class Checker:
         self._seen: dict[tuple[Any, Any, type], _Seen] = {}
 
     def forget(self, src: Any) -> None:
-        """Another life of `src` begins, whose clocks may be any."""
+        """Another incarnation of `src` begins, whose clocks may be any."""
         for key in [key for key in list(self._seen) if key[0] == src]:
             del self._seen[key]
 

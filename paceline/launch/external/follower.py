@@ -1,6 +1,6 @@
 """Parties that somebody else starts: each calls who leads the run, and is given its place (see `detect.py`).
 
-On one host the ticket to the listener of who leads (`paceline.launch.external.leader`) lies in a folder that only this user
+On one host the ticket to the leader's listener (`paceline.launch.external.leader`) lies in a folder that only this user
 can enter. Beyond it, everybody who has the token in PACELINE_TOKEN_FILE can make the ticket, and nobody else can.
 """
 
@@ -77,10 +77,10 @@ def register(
             raise ConfigError(f"this process {start.why}")
         if start is None and time.monotonic() >= deadline:
             raise PacelineError(
-                f"waited {patience_s:.0f} s for a seat as {external.kind} at {_where(external)}: all are taken"
+                f"waited {patience_s:.0f} s for a place as {external.kind} at {_where(external)}: all are taken"
             )
         raise PacelineError(
-            f"the run at {_where(external)} is over, or has another process for this seat as {external.kind}"
+            f"the run at {_where(external)} is over, or has another process for this place as {external.kind}"
         )
     spec = ProcessSpec.from_json(start.spec)
     bind = resolve(external.interface, "the interface") if external.interface else address

@@ -2,9 +2,9 @@
 
     python -m paceline.launch.external.leader     the coordinator, and servers where nobody starts them
 
-It opens a listener (`paceline.launch.remote.callback_listener`); over the same words as an agent a caller says as what it
-comes, and hears Start (`paceline.launch.external.follower`). A caller whose stream ends is lost; who is started again
-calls again, and takes the place over.
+It opens a listener (`paceline.launch.remote.callback_listener`). A caller speaks the protocol of an agent: it says its
+kind and gets Start (`paceline.launch.external.follower`). A caller whose stream ends is lost; once it is started again,
+it calls again and takes its place back.
 """
 
 from __future__ import annotations

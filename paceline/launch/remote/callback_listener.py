@@ -101,7 +101,7 @@ class CallbackListener:
     def agents(
         self, count: int, seconds: float, *, given_up: Callable[[], str] = lambda: "", again: bool = False
     ) -> Iterator[Caller]:
-        """Those who call, as they come. `again`: one whose task has called before counts once, and is its next incarnation.
+        """Those who call, as they come. `again`: a task that has called before counts once; it is its next incarnation.
 
         Raises PacelineError when fewer than `count` do within `seconds`, or `given_up` says why they will not.
         """

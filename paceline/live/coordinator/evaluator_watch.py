@@ -1,4 +1,4 @@
-"""The evaluator, as the coordinator sees it: nobody waits for it while training goes on, and it may have several incarnations.
+"""The evaluator, as the coordinator sees it: it may have several incarnations, and nobody waits for it in training.
 
 lost        by its connection, its process or silence: training goes on; the supervisor starts the next incarnation
 coming      Hello -> Roster, Plan, Go, and Finish where nobody trains any more

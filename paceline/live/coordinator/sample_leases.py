@@ -94,7 +94,7 @@ class Leasing:
             self._tell([FIRST], control.Fence(rank=rank, incarnation=incarnation))
 
     def servers_are_back(self, living: dict[int, int]) -> None:
-        """Whoever was asked may have been lost with the answer. `living`: the incarnation of each worker that trains."""
+        """Asks again: a lost server may have taken its answer with it. `living`: incarnations of training workers."""
         for rank, incarnation in list(self._leases.unsettled()) if self._leases else ():
             if living.get(rank) != incarnation:
                 self._tell([FIRST], control.Fence(rank=rank, incarnation=incarnation))

@@ -23,6 +23,6 @@ class Quotas:
         return self._budget.quota(rank, ask.samples, ask.batch, training) if self._budget else 0
 
     def gone(self, rank: int) -> None:
-        """This life of worker `rank` is over."""
+        """This incarnation of worker `rank` is over."""
         if self._budget is not None:
             self._budget.settle(rank, self._totals.of(rank))

@@ -183,7 +183,7 @@ class Recovery:
 
     # ---- coming ------------------------------------------------------------------------------------------
     def hello(self, who: Party, incarnation: int, roster: control.Roster) -> None:
-        """A new incarnation of a server that was lost; lives between them may have ended before they could say hello."""
+        """A new incarnation of a lost server; those between the two may have ended before they could say hello."""
         self._members.hello(self._node.now(), who, max(incarnation, self._members.incarnation(who) + 1))
         for message in (roster, self.plan, self._order(who)):
             self._tell([who], message)

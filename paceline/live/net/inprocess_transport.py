@@ -51,7 +51,7 @@ class HubTransport:
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = itertools.count()
         self._thread = threading.Thread(target=self._run, name=f"net of {me}", daemon=True)
-        self._burnt: dict[Party, int] = {}  # lives up to this one are over
+        self._burnt: dict[Party, int] = {}  # incarnations up to this one are over
         self._met: dict[Party, int] = {}  # the incarnation of each that this one speaks with
         self._handler: Handler | None = None
         self._sent = self._received = 0
@@ -70,7 +70,7 @@ class HubTransport:
             raise PeerLost(f"{self.me} cannot reach {party}: it is not in this process")
 
     def _reached(self, party: Party) -> HubTransport | None:
-        """None when it is not there, one of the two has given up the other, or it has not called yet in this incarnation."""
+        """None when it is away, when one has given up the other, or when it has not called yet in this incarnation."""
         member = self._hub.find(party)
         if member is None or self.refuses(member) or member.refuses(self):
             return None

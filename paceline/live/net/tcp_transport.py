@@ -107,7 +107,7 @@ class TcpTransport:
         ] = {}  # lanes before their connection, and of which incarnation
         self._gone = [0, 0, 0, 0]  # traffic of connections that are closed, and handshakes of lanes
         self._incarnations: dict[Party, int] = {}  # of those that were ever connected
-        self._burnt: dict[Party, int] = {}  # lives up to this one are over
+        self._burnt: dict[Party, int] = {}  # incarnations up to this one are over
         self._handler: Handler | None = None
 
     def _failed(self, error: BaseException) -> None:
@@ -298,7 +298,7 @@ class TcpTransport:
                 continue
             if incarnation != self._incarnations[party]:
                 stream.close(
-                    f"a stream of incarnation {incarnation} of {party}, of which incarnation {self._incarnations[party]} is here"
+                    f"a stream of {party}, incarnation {incarnation}; incarnation {self._incarnations[party]} is here"
                 )
                 continue
             del self._strangers[stream]

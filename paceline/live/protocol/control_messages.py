@@ -71,8 +71,8 @@ class Hello:
 class Roster:
     """Addresses and hosts by party.
 
-    For a newcomer: `incarnations` says which one each worker has, by rank; `gone` take no further part, and those `lost` among
-    them cannot be asked for anything, but may be `coming` as this one is, that said hello last; `view` of the servers.
+    For a newcomer: `incarnations` has one number a worker, by rank. The `gone` take no further part. Those `lost` among
+    them cannot be asked for anything, but may be `coming`, as is this one, which said hello last. `view`: of servers.
     """
 
     addresses: dict[str, str]
@@ -160,7 +160,7 @@ class Prepared:
 @message("control.Go", plane="control")
 class Go:
     """For one who comes later: training started `at` seconds ago; all workers have trained `samples` since, and earlier
-    lives of this one made `steps`.
+    incarnations of this one made `steps`.
     """
 
     at: float = 0.0
@@ -269,7 +269,7 @@ class Lease:
 
 @message("control.Past", plane="control")
 class Past:
-    """Of the first `handed` samples that this incarnation was leased nothing is under way to the servers, nor will be."""
+    """Nothing of the first `handed` samples that this incarnation was leased is on its way to servers, or will be."""
 
     handed: bounds.Count
 
@@ -412,7 +412,7 @@ class Unfit:
 
 @message("control.Came", plane="control")
 class WorkerJoined:
-    """From here on worker `rank` takes part, in that incarnation, which is reached there; `view` counts such changes."""
+    """Worker `rank` takes part from here on, in that incarnation and at that address; `view` counts such changes."""
 
     rank: int
     incarnation: int

@@ -99,7 +99,7 @@ class Transport(Post, Protocol):
         """Begin to deliver."""
 
     def connect(self, party: Party, address: str, incarnation: int = 0) -> None:
-        """Make that incarnation of `party` reachable, if it is not; returns when it is. Raises PeerLost when it cannot be."""
+        """Connects to that incarnation of `party`, unless it is connected; waits for it. Raises PeerLost."""
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> None:
         """Run `action` on the thread that delivers, about `seconds` from now."""
@@ -107,7 +107,7 @@ class Transport(Post, Protocol):
     def drop(self, party: Party, incarnation: int, why: str) -> None:
         """On the thread that delivers: that incarnation of `party` is over, and so are those before it.
 
-        Their connection is closed, and from now on none of theirs is taken or made. A later incarnation is another matter.
+        Their connection is closed, and no other of theirs is accepted or made. A later incarnation may connect.
         """
 
     def way_to(self, party: Party) -> str:

@@ -131,7 +131,7 @@ class RunStatistics:
         )
 
     def _fraction_done(self, elapsed_s: float) -> tuple[float | None, float]:
-        """How far the run is towards the nearest of its ends, and how much of that earlier incarnations of it have done.
+        """How far the run is towards the nearest of its ends, and how much of that its earlier incarnations have done.
 
         The target accuracy cannot be foretold.
         """

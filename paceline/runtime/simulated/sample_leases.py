@@ -15,8 +15,8 @@ from paceline.core.trace import Leased
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.leased_batches import LeasedBatches
 
-LIFE = 0
-"""Of every worker: what one that is gone had is given back before its next incarnation asks, so none is taken for another."""
+INCARNATION = 0
+"""Of every worker: a lost one's leases are given back before its next incarnation asks, so 0 tells none apart."""
 
 
 class SimulatedSampleLeases:
@@ -40,7 +40,7 @@ class SimulatedSampleLeases:
     def next(self) -> Piece:
         """Of the lease of whose turn it is: no more than it can do with."""
         rank, samples = self.turn
-        held = self._at_hand.pop(rank) if rank in self._at_hand else self._leases.take(rank, LIFE)
+        held = self._at_hand.pop(rank) if rank in self._at_hand else self._leases.take(rank, INCARNATION)
         epoch, start, stop = held
         if start + samples < stop:
             self._at_hand[rank] = epoch, start + samples, stop
@@ -70,7 +70,7 @@ class SimulatedSampleLeases:
         self._leases.settled(rank, LATE, data)
 
     def gone(self, rank: int, pending: Data) -> None:
-        self._leases.fenced(rank, LIFE, pending)
+        self._leases.fenced(rank, INCARNATION, pending)
         self._at_hand.pop(rank, None)
 
 

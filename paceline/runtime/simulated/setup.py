@@ -77,8 +77,8 @@ def cluster_of(config: Config, network: NetworkSpec, step_s: Callable[[], float]
     """
     if config.cluster.beginning < config.cluster.workers:
         raise ConfigError(
-            f"--initial-workers {config.cluster.initial_workers} is for live runs: here workers come and go as the faults of a "
-            "cluster file say (docs/simulator.md)"
+            f"--initial-workers {config.cluster.initial_workers} is for live runs: here workers come and go as the "
+            "faults of a cluster file say (docs/simulator.md)"
         )
     base = config.cluster.step_ms / 1000 or step_s()
     if config.cluster.slowdown:

@@ -31,7 +31,7 @@ class ProcessSpec:
     verbose: what it tells of, as --verbose.
     store_secrets: of --store, for who writes there.
     judges: whether an evaluator judges the last model, or only saves it.
-    resume: the checkpoint to go on from, a folder; nothing for the beginning. incarnation: which incarnation of it this is.
+    resume: folder of the checkpoint to go on from; empty for the beginning. incarnation: its number, from 0.
     exchange: how vectors pass between processes of one host: auto, shm or tcp.
     slot: number among the workers of its host, by which a GPU is found where none is named; -1 where all are on one.
     bind: address to listen on. credentials: folder with this party's key, if connections are under TLS.

@@ -1,4 +1,4 @@
-"""The lives of each party of a run: which one is in its place, and when the next one is started."""
+"""The incarnations of each party of a run: which one runs, and when the next one is started."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class PartyLives:
             self.next(who)
 
     def hopeless(self, who: Party, *, trains: bool) -> bool:
-        """The process of `who` has ended: was that its last incarnation, though the run cannot do without another one?"""
+        """The process of `who` has ended: returns True if no other may be started though the run needs one."""
         if who == EVALUATOR:
             return self._evaluator.exhausted and not trains
         return self._replacements.hopeless(who, self._specs[who].incarnation)

@@ -26,7 +26,7 @@ class _Starts:
 
 
 class Restarts:
-    """Each worker and the evaluator is started again `most` times: at once, but for one whose incarnations are short."""
+    """Restarts each worker and the evaluator `most` times: at once, or after a pause if its incarnations are short."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -35,7 +35,7 @@ class Restarts:
     def ended(self, now: float, who: Party, *, later: int = 0) -> str:
         """Its process has ended; why it is not started again, or nothing.
 
-        So many `later` lives it has beyond those, each after a longer pause, unless it has none at all.
+        `later`: how many restarts follow those, each after a longer pause; none where `most` is 0.
         """
         incarnations = self._incarnations.setdefault(who, _Starts())
         if incarnations.again >= self._most:
@@ -96,8 +96,8 @@ class EvaluatorRestarts:
 class Replacements:
     """A lost server is started anew once it is given up and its process has ended; one that never joined, at once.
 
-    Incarnations are told apart by their number from 0; of those that never join, a server has so many in a row that with the
-    one before them they are `most`.
+    Incarnations are numbered from 0. A server has at most `most` in a row that count the last one that joined and those
+    after it that never did.
     """
 
     def __init__(self, most: int) -> None:
@@ -120,7 +120,7 @@ class Replacements:
         return (self._given_up.get(who) == incarnation or self._never_joined(who, incarnation)) and self._next(who)
 
     def hopeless(self, who: Party, incarnation: int) -> bool:
-        """Has even the last of a server's lives never joined? Of workers nobody hears here: the run goes on without."""
+        """Returns True if a server's last incarnation never joined; the run goes on without a worker."""
         return (
             who.kind == "server"
             and self._never_joined(who, incarnation)

@@ -318,7 +318,7 @@ class RunSupervisor:
 
     def _grow(self) -> None:
         free = bool(self._absent)
-        why_not = "nobody trains now" if not self._trains else "" if free else "all seats of --workers are taken"
+        why_not = "nobody trains now" if not self._trains else "" if free else "all places of --workers are taken"
         if why_not:
             self._display.begin((f"no worker is added: {why_not}",))
         else:

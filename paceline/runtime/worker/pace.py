@@ -164,7 +164,7 @@ class Pace:
             elif self._behind.batches:
                 stream.skip(self._behind.batches)
                 self._positions.corrected(stream.samples)
-                if not self._former_steps:  # the coordinator adds up what lives of one worker did in this run
+                if not self._former_steps:  # the coordinator adds up the incarnations of one worker
                     self._counts.resume(self._behind.batches, stream.samples)
                 self._behind = ResumedProgress()
         stream.epochs = None if epochs is None else stream.epoch + epochs

@@ -69,7 +69,7 @@ class Invariants:
         self._means: dict[int, list[PendingCall]] = defaultdict(list)  # under way, by rank
         self.mass = Mass(sim, self.broken) if sim.scheme.workers_differ else None
         self.deliveries = Deliveries(self.broken)
-        self._lost: Counter[int] = Counter()  # lives, by rank
+        self._lost: Counter[int] = Counter()  # incarnations, by rank
         self._torn: Counter[int] = Counter()  # how many contributions of each are, since the servers went back
         self._over: dict[tuple[str, int], ShardRecount] = {}  # by process: of servers that are lost
         self._carriers: dict[SimulatedProcess, MeanRecount] = {}
@@ -176,7 +176,7 @@ class Invariants:
         self._of(party).acknowledges(rank)
 
     def forget_server(self, party: SimulatedProcess) -> None:
-        """Another one takes its place; what this incarnation does from here on, if it lives, counts in its own books."""
+        """Another one takes its place; what this incarnation does from here on, if anything, is counted apart."""
         mine = self._over[party.process] = self._shards[party.me]
         if party.role.note:
             party.role.note = lambda record: mine.applied(record) if isinstance(record, Applied) else None
@@ -283,7 +283,8 @@ class Invariants:
             torn, lost = self.torn(rank), self._lost[rank]
             if torn > lost + under_way + self._torn[rank]:
                 raise self.broken(
-                    f"of worker {rank} some shards have heard {torn} contributions more than others; lives lost: {lost}"
+                    f"of worker {rank} some shards have heard {torn} contributions more than others; "
+                    f"incarnations lost: {lost}"
                 )
 
     def _look_for_the_forgotten(self, waiting: list[Incarnation]) -> None:

@@ -90,7 +90,7 @@ class Device:
 class Spot:
     """Workers are taken away without notice and come back as newcomers.
 
-    Incarnations and absences are exponential with the means `life_s` and `away_s`; or `times_s` says when an incarnation ends.
+    Presence and absence last exponential times of the means `life_s` and `away_s`; or `times_s` says when each ends.
     """
 
     life_s: float = math.inf
@@ -281,8 +281,11 @@ class DevicePlacement:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """step_s: of the model on the reference device, with the worker's own batch. suspect_after_s: a party that is silent for
-    so long is gone. skew_s: every party's clock is off by up to so much."""
+    """A cluster to simulate.
+
+    step_s: of the model on the reference device, with the worker's own batch. suspect_after_s: a party that is silent
+    for so long is taken for lost. skew_s: every party's clock is off by up to so much.
+    """
 
     hosts: tuple[Host, ...]
     name: str = ""

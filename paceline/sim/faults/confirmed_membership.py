@@ -1,9 +1,9 @@
 """Who comes and who goes where messages may be lost: news is confirmed, and who is declared dead may live on.
 
     evict(worker)   everybody is told `gone`, with a fence: nothing more of that incarnation is taken by whoever heard
-    join(worker)    not before everybody has confirmed that its former incarnation is gone; then everybody is told `came`,
-                    and the newcomer enters when all have confirmed that too
-    zombie          an evicted worker that incarnations goes on until it is refused or told; then it ends, and joins anew
+    join(worker)    once everybody has confirmed that its former incarnation is gone, everybody is told `came`, and the
+                    newcomer enters when all have confirmed that too
+    zombie          an evicted worker whose process goes on until it is refused or told; then it ends, and joins anew
 
 The one who tells is the membership itself, at the coordinator's place. It does not fail here.
 """
@@ -76,7 +76,7 @@ class AckedMembership(Members):
             self.streams.forget(party)
 
     def suspect(self, rank: int) -> None:
-        """Nothing was heard of worker `rank` for a lease, whether or not it lives."""
+        """Nothing was heard of worker `rank` for `suspect_after_s`, whether or not it runs."""
         party = self._sim.world.workers[rank]
         if party.here and party not in self._lost:
             if self._sim.invariants:
@@ -215,7 +215,7 @@ class AckedMembership(Members):
         return self._fences.values()
 
     def server_is_gone(self, parties: Iterable[SimulatedProcess]) -> None:
-        """That life is over. Who was about to come is sent home, since nobody has told the server that comes."""
+        """That server's incarnation is over. Joins under way are aborted: nobody has told the next server of them."""
         sent_home = list(self._announced.values())
         self._announced.clear()
         self._under_way = [news for news in self._under_way if news not in sent_home]  # before the dead count as told

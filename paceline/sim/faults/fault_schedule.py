@@ -35,7 +35,7 @@ def schedule(sim: Simulation) -> None:
 
 
 class _Preemption:
-    """The lives and absences of one spot worker, from a stream of its own."""
+    """When one spot worker is there and when it is away, drawn from a generator of its own."""
 
     def __init__(self, sim: Simulation, rank: int, spot: Spot) -> None:
         self._sim, self._rank, self._spot = sim, rank, spot

@@ -290,7 +290,7 @@ class LossyLinks:
         return [asked[1] for asked in way.questions if not asked[1].done] if way else []
 
     def unanswered(self, src: SimulatedProcess, dst: SimulatedProcess) -> list[tuple[int, Act, PendingCall, Any]]:
-        """What `src`, as it lives now, has asked the server `dst`, and how."""
+        """What the present incarnation of `src` has asked the server `dst`, and how."""
         way, asked = self._ways.get((src.process, dst.process)), self._sim.messaging.asked
         return [
             (dst.me, asked, call, message)

@@ -76,7 +76,7 @@ class Members:
         self._is_gone(party, self._sim.world.control)
 
     def _fence(self, party: SimulatedProcess) -> None:
-        """What the lost worker had on its way is not let in: it could not be told from what its next incarnation sends."""
+        """Drops what the lost worker had on its way: it could not be told from what its next incarnation sends."""
 
         def unless_its_own(event: Event) -> float | None:
             at, _, _, args = event

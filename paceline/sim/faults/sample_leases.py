@@ -1,8 +1,8 @@
 """Leases of data where processes die: the queue of a live run, and what its coordinator, workers and servers tell it.
 
     a worker       takes leases while it counts as alive, and says after a rollback how far nothing is under way
-    server 0       tells what became of each contribution, what it has after it went back, and what still waits of a
-                   life once it has heard that this incarnation is over
+    server 0       tells what became of each contribution, what it has after it went back, and what still waits of an
+                   incarnation once it has heard that this one is over
     coordinator    asks for that again when servers are back, since whoever was asked may have been lost
 
 What is different from a live run (`paceline.live.coordinator.sample_leases`): a lease is there at once, and what
@@ -59,7 +59,7 @@ class SimulatedLeases:
         self._taken: dict[tuple[str, int], _Taken] = defaultdict(_Taken)
         self._told: dict[tuple[str, int], deque[Callable[[], None]]] = defaultdict(deque)  # on its way, by sender
         self._over: set[tuple[str, int]] = set()  # processes that are heard no more
-        self._to_be_fenced: set[tuple[int, int]] = set()  # rank and life
+        self._to_be_fenced: set[tuple[int, int]] = set()  # rank and incarnation
         self.attach(sim.world.servers[0])
 
     @staticmethod
@@ -162,7 +162,7 @@ class SimulatedLeases:
 
     # ---- the coordinator -----------------------------------------------------------------------------------
     def gone(self, party: SimulatedProcess) -> None:
-        """That life of a worker is over, and the others are about to be told."""
+        """That incarnation of a worker is over, and the others are about to be told."""
         self._over.add(party.process)
         if self.leases.leave(party.me, party.incarnation):
             self._to_be_fenced.add((party.me, party.incarnation))

@@ -1,6 +1,6 @@
 """Servers that are lost with all they hold and replaced, by the rules and the copies of a live run.
 
-    lost       noticed after a lease; one that is only silent lives on until somebody tells it, and is heard nowhere
+    lost       noticed after `suspect_after_s`; a silent one goes on until it is told, and nobody hears it
     replaced   by a new incarnation, from its copy on the next server or, all together, from the newest snapshot
                (`paceline.core.fault_tolerance.server_recovery`, `paceline.core.fault_tolerance.replication`)
     go on      workers ask again for what was not answered, or begin anew on what the servers went back to; what was
@@ -55,7 +55,7 @@ class Order:
 
 
 class RecoverableServer:
-    """One life of a server. `wanted`: number and version of a snapshot."""
+    """One incarnation of a server. `wanted`: number and version of a snapshot."""
 
     def __init__(self, whole: Servers, party: SimulatedProcess, means: SimulatedProcess) -> None:
         self.whole, self.party, self.means = whole, party, means
@@ -125,7 +125,7 @@ class Servers:
         self.servers: list[RecoverableServer] = []
         self.servers = [RecoverableServer(self, *parties) for parties in zip(world.servers, world.means, strict=True)]
         self._all = {server.party.process: server for server in self.servers}
-        self._former: list[SimulatedProcess] = []  # of those that are being replaced: lives that are over
+        self._former: list[SimulatedProcess] = []  # of those that are being replaced: incarnations that are over
         self._number = 0  # of the last order
         self.snapshots = SimulatedSnapshots(self, control, every_s)
         self._afterwards: list[Callable[[], None]] = []
@@ -218,7 +218,7 @@ class Servers:
         return True
 
     def suspect(self, shard: int) -> None:
-        """Nothing was heard of it for a lease, whether or not it lives."""
+        """Nothing was heard of it for `suspect_after_s`, whether or not it runs."""
         if self._can_be_replaced():
             self._evict(self.servers[shard])
 
@@ -344,7 +344,7 @@ class Servers:
             self.streams.send(server.party, other, 0, self._meets, (other,))
 
     def _learns_who_is_here(self, server: RecoverableServer, *, anew: bool) -> None:
-        """Later lives of workers begin where the others are, whatever was known of a former one; a copy knows them."""
+        """Later incarnations of workers begin where the others are, whatever was known of former ones."""
         workers = self.sim.world.workers
         departed = [party for party in workers if not party.here and not self._members.is_missed(party)]
         returned = [party for party in workers if anew and party.incarnation]

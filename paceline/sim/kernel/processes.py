@@ -19,8 +19,8 @@ class SimulatedProcess:
 
     `skew_s` is what this party's clock shows at virtual time 0. `here`: it takes part; `hears`: its process lives, so
     that it hears what it is told (until it crashes). `speed`: of a worker's device; None when the work says it all.
-    `sent`, `received`: bytes of vectors. `incarnation`: which incarnation of its process this is; the two roles of a server
-    share one `process`.
+    `sent`, `received`: bytes of vectors. `incarnation`: of its process, from 0; the two roles of a server share one
+    `process`.
     """
 
     __slots__ = (

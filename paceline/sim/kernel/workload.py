@@ -43,7 +43,7 @@ class SimulatedLeaseSource(Protocol):
         """The worker was restarted in the middle of its work at them."""
 
     def gone(self, rank: int, pending: Data) -> None:
-        """The first server hears nothing more of that incarnation; of what it heard, only `pending` may still be applied."""
+        """The first server hears no more of that incarnation; of what it heard, only `pending` may still be applied."""
 
 
 class LocalSteps:

@@ -48,7 +48,7 @@ def test_a_burnt_life_is_refused_and_a_later_one_let_in() -> None:
     assert members.state("b") is MembershipState.LOST
     assert members.hello(2.0, "b", 1) == []
     assert members.state("b") is MembershipState.JOINING
-    assert members.lost(2.1, "b", 0, "an echo of the life before") == []
+    assert members.lost(2.1, "b", 0, "an echo of the incarnation before") == []
 
 
 def test_a_newcomer_enters_when_all_others_know() -> None:

@@ -201,7 +201,7 @@ def test_who_waits_for_a_seat_too_long_is_told_so_and_not_that_the_run_is_over(
     launcher: ExternalLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follower, "CALLING_SECONDS", 0.2)
-    with pytest.raises(PacelineError, match=r"waited 1 s for a seat as worker at 127.0.0.1, port 0: all are taken"):
+    with pytest.raises(PacelineError, match=r"waited 1 s for a place as worker at 127.0.0.1, port 0: all are taken"):
         register(WORKER, prepare_s=0.4)
 
 
@@ -221,7 +221,7 @@ def test_when_the_run_is_over_whoever_waits_for_a_seat_hears_it(launcher: Extern
     launcher.end(0.0)
     waiting.join(10)
     place.close()
-    assert "is over, or has another process for this seat as worker" in failures[0]
+    assert "is over, or has another process for this place as worker" in failures[0]
 
 
 def test_whoever_has_the_token_finds_the_door_and_nobody_else_does() -> None:

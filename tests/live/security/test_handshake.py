@@ -287,7 +287,7 @@ def test_without_a_token_there_is_no_transport() -> None:
         Someone(worker(0), token="")
 
 
-# ---- lives ---------------------------------------------------------------------------------------------------
+# ---- incarnations ---------------------------------------------------------------------------------------------------
 def test_streams_of_an_earlier_life_do_not_become_those_of_a_later_one(
     host: Someone, someone: Callable[..., Someone]
 ) -> None:

@@ -115,7 +115,7 @@ def test_a_run_whose_folder_is_gone_ends_with_model_and_summary(threads: Runner,
 def test_what_is_listed_as_left_is_there(tmp_path: Path) -> None:
     said: list[str] = []
     (tmp_path / "config.toml").write_text("")
-    (tmp_path / "model.safetensors").write_text("of an earlier life")
+    (tmp_path / "model.safetensors").write_text("of an earlier incarnation")
     results = Results(tmp_path, "token", said.append)
     assert results.left == {str(tmp_path): ["config.toml"]}
     assert results.write("summary.json", text)

@@ -65,7 +65,7 @@ def snapshot(number: float) -> _Snapshot:
 
 
 class Room:
-    """A vault, and a server that looks at what it shows."""
+    """A store, and a server that looks at what it shows."""
 
     def __init__(self) -> None:
         hub = Hub()

@@ -65,7 +65,9 @@ def test_a_push_that_reaches_some_shards_only_is_found(monkeypatch: pytest.Monke
     simulation = run(make("asp", {}), servers=2, until=20.0)
     assert simulation.invariants is not None
     assert [simulation.invariants.torn(rank) for rank in range(3)] == [1, 1, 0], "worker 2 makes six steps in that time"
-    with pytest.raises(InvariantBroken, match="some shards have heard 1 contributions more than others; lives lost: 0"):
+    with pytest.raises(
+        InvariantBroken, match="some shards have heard 1 contributions more than others; incarnations lost: 0"
+    ):
         simulation.invariants.all_is_accounted_for()
 
 

@@ -15,7 +15,7 @@ from paceline.sim.checking.oracles.promises import EVERYBODY, Promised
 
 @dataclass(slots=True, eq=False)
 class Contribution:
-    """One that was heard. `data`: which samples, where they are leased. `former`: of an earlier incarnation of its worker."""
+    """A contribution that was heard. `data`: its samples, if leased. `former`: its worker has a later incarnation."""
 
     samples: int
     data: Data

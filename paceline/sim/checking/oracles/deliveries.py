@@ -11,7 +11,7 @@ Process = tuple[str, int]
 
 
 class Deliveries:
-    """Every message once, in order, of no fenced or earlier incarnation. `broken` makes the error for what must not be."""
+    """Every message arrives once, in order, from no fenced or earlier incarnation. `broken` makes the error."""
 
     def __init__(self, broken: Callable[[str], AssertionError]) -> None:
         self._broken = broken
