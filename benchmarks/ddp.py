@@ -1,6 +1,6 @@
 """A synchronous step of two workers under BSP without servers, against torch's DistributedDataParallel on Gloo.
 
-python benchmarks/ddp.py [--workers 2] [--width 2236] [--batch 8] [--steps 4] [--rounds 9] [--mean auto]
+python benchmarks/ddp.py [--workers 2] [--width 2236] [--batch 8] [--steps 4] [--rounds 9] [--allreduce auto]
 
 The same perceptron of five square layers (25 million parameters by default) is trained by plain SGD on the same
 batches in both ways, in the same processes, in blocks of steps in turn; the batch is small, so that the exchange is
@@ -92,7 +92,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         command = [sys.executable, "-m", "paceline", "launch", "-n", str(options.workers), "-s", "0"]
-        command += ["--mean", options.mean, "--out", str(folder / "run"), sys.executable, *sys.argv]
+        command += ["--allreduce", options.mean, "--out", str(folder / "run"), sys.executable, *sys.argv]
         done = subprocess.run([*command, "--inside", text], check=False, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(done.stdout + done.stderr)
@@ -107,7 +107,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=8, help="samples of each worker in a step")
     parser.add_argument("--steps", type=int, default=4, help="steps of a block")
     parser.add_argument("--rounds", type=int, default=9, help="pairs of blocks")
-    parser.add_argument("--mean", default="auto", help="who carries the means, as for `paceline launch`")
+    parser.add_argument("--allreduce", default="auto", help="who carries the means, as for `paceline launch`")
     parser.add_argument("--inside", metavar="FOLDER", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:

@@ -55,7 +55,7 @@ class Outcome:
 def train(out: Path, lie: str, given: argparse.Namespace) -> Outcome:
     leased = lie in LEASED
     words = ["--workers", str(given.workers), "--servers", "2", "--robust", given.robust, "--scheme", "bsp"]
-    words += ["--epochs", str(given.epochs), "--shares", "leased" if leased else "uniform", "--out", str(out)]
+    words += ["--epochs", str(given.epochs), "--partition", "queue" if leased else "uniform", "--out", str(out)]
     environment = dict(os.environ)
     if lie:
         (out.parent / "site").mkdir(exist_ok=True)

@@ -133,7 +133,7 @@ class Outcome:
 def one(scheme: str, out: Path, seconds: float, seed: int) -> Outcome:
     """A run with losses, and one that goes on from what it has left."""
     # auto may leave means to the workers, and then every loss ends the run
-    words = ("--scheme", scheme, "--workers", str(WORKERS), "--mean", "servers", *WORDS.get(scheme, ()))
+    words = ("--scheme", scheme, "--workers", str(WORKERS), "--allreduce", "servers", *WORDS.get(scheme, ()))
     more = ("--checkpoint-every", "1", "--restarts", str(KILLS))
     with training(out, *words, *more, seconds=seconds) as run:
         began = _began(run)

@@ -3,7 +3,7 @@
 python benchmarks/mean.py [--workers 2] [--mbytes 100] [--rounds 9] [--carriers ring,pairwise] [--transports shm,tcp]
 
 What is measured, and against which limit, is told by `paceline bench mean --help`, which measures the same. The claim:
-the carrier that `--mean auto` takes is not slower than Gloo.
+the carrier that `--allreduce auto` takes is not slower than Gloo.
 """
 
 from __future__ import annotations

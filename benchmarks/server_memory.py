@@ -109,7 +109,7 @@ class ServerLauncher:
             self._threads[-1].start()
 
     def _work(self, spec: ProcessSpec) -> None:
-        session = spec.session(spec.transport())
+        session = spec.session(spec.open_transport())
         session.hello(spec.coordinator, "cpu")
         with Pace(Big(self._length), self._recipe, spec, session) as pace:
             for _ in range(self._rounds):

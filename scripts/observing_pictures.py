@@ -58,7 +58,7 @@ def main() -> None:
             for n in SEEDS
         ]
         dealt = [
-            simulate(runs / shares, "bsp,asp,esync", "--shares", shares, "--seconds", "4", "--epochs", "0")
+            simulate(runs / shares, "bsp,asp,esync", "--partition", shares, "--seconds", "4", "--epochs", "0")
             for shares in ("uniform", "class")
         ]
         drawn = runs / "drawn"

@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     job = Job(
         cluster=cluster(),
         values={
-            "data": {"name": options.data, "directory": options.data_dir, "batch_size": 16, "shares": "speed"},
+            "data": {"name": options.data, "directory": options.data_dir, "batch_size": 16, "partition": "speed"},
             "optimizer": {"momentum": MOMENTUM, "weight_decay": DECAY},
             "stop": {"epochs": options.epochs, "target_accuracy": options.target},
             "evaluation": {"every": 0.25},

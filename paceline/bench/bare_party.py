@@ -73,10 +73,10 @@ def open_party(
         servers=servers,
         coordinator="",
         token=TOKEN,
-        exchange=transport,
+        transport=transport,
         credentials=credentials,
     )
-    way = spec.transport()
+    way = spec.open_transport()
     node = Node(way, FlatMemory(), timeout_s=TIMEOUT_S)
     return node, way
 

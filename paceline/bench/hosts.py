@@ -84,8 +84,8 @@ def measure(address: str, secret: str, rounds: int, note: Note) -> Iterator[Figu
         )
 
 
-def told(nothing: Figure, megabyte: Figure) -> str:
-    """As `--mean auto` and `--shards measured` take it."""
+def link_text(nothing: Figure, megabyte: Figure) -> str:
+    """As `--allreduce auto` and `--shards measured` take it."""
     seconds = max(megabyte.seconds_median - nothing.seconds_median, 1e-9)
     speed = megabyte.nbytes / seconds / 1e6
     return (

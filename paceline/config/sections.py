@@ -18,7 +18,7 @@ from paceline.core.paramserver.robust_mean import NONE, RULES
 from paceline.core.scheme import Limits, lookup
 from paceline.core.sharding import parse_shards
 from paceline.engine import specs
-from paceline.engine.data.partition_plan import parse_shares
+from paceline.engine.data.partition_plan import parse_partition
 from paceline.live.addresses import is_loopback
 
 
@@ -100,7 +100,7 @@ class ClusterSettings:
         "TLS 1.3 with certificates of the run's own: auto is on where --bind leads beyond this machine",
         choices=("auto", "on", "off"),
     )
-    mean: str = option("auto", "who averages among equals (docs/carriers.md)", choices=CARRIERS)
+    allreduce: str = option("auto", "who averages among equals (docs/carriers.md)", choices=CARRIERS)
     timeout: float = option(600.0, "seconds any single wait may take", low=1)
     dead_after: float = option(5.0, "seconds of silence after which a party is given up", low=1)
     stuck_after: float = option(
@@ -149,10 +149,10 @@ class Data:
         flag="data-dir",
     )
     samples: int = option(4096, "size of synthetic data", low=16)
-    shares: str = option(
+    partition: str = option(
         "uniform",
-        "who gets which samples: uniform, speed, class, dirichlet:ALPHA, fractions:A,B,..., file:PATH, leased[:N]",
-        check=parse_shares,
+        "who gets which samples: uniform, speed, class, dirichlet:ALPHA, fractions:A,B,..., file:PATH, queue[:N]",
+        check=parse_partition,
     )
     batch_size: int = option(32, "samples a worker's step", low=1)
 

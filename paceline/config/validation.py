@@ -15,7 +15,7 @@ from paceline.core.scheme import Scheme
 from paceline.core.sharding import parse_shards
 from paceline.engine import specs
 from paceline.engine.data.partition import read_sharding
-from paceline.engine.data.partition_plan import parse_shares
+from paceline.engine.data.partition_plan import parse_partition
 from paceline.engine.data.remote import check_no_credentials, is_remote
 from paceline.live.addresses import check_bind
 from paceline.live.same_host.shared_memory import segments_for
@@ -41,7 +41,7 @@ def check(config: Config) -> None:
         raise ConfigError("nothing would end the run: give --epochs, --seconds, --steps or --target-accuracy")
     _check_optimizer(config)
     _check_data(config)
-    _check_mean(config)
+    _check_allreduce(config)
     _check_precision(config)
     _check_gate(config)
     _check_robust(config)
@@ -58,7 +58,7 @@ def check(config: Config) -> None:
     check_bind(config.cluster.bind, config.cluster.secured)
     config.scheme().check(workers, config.cluster.servers)
     momentum = config.optimizer.momentum if config.optimizer.name == "sgd" else 0.0
-    config.codecs().check(config.scheme(), config.cluster.servers, momentum, config.cluster.mean)
+    config.codecs().check(config.scheme(), config.cluster.servers, momentum, config.cluster.allreduce)
 
 
 def _check_beginning(config: Config) -> None:
@@ -71,11 +71,11 @@ def _check_beginning(config: Config) -> None:
         return
     if cluster.min_workers > begin:
         raise ConfigError(f"{how}: --min-workers {cluster.min_workers} would not be there; give at most {begin}")
-    if not cluster.servers or cluster.mean not in ("auto", "servers"):
-        asked = f"--mean {cluster.mean}" if cluster.servers else "--servers 0"
+    if not cluster.servers or cluster.allreduce not in ("auto", "servers"):
+        asked = f"--allreduce {cluster.allreduce}" if cluster.servers else "--servers 0"
         raise ConfigError(
             f"{how}: with {asked} the workers average among themselves, and nobody can come late; "
-            "give --servers 1 or more and leave --mean out"
+            "give --servers 1 or more and leave --allreduce out"
         )
     if config.codecs().low_rank:
         raise ConfigError(
@@ -114,21 +114,21 @@ def _check_data(config: Config) -> None:
         check_no_credentials(config.data.directory)
     if config.data.directory and not is_remote(config.data.directory) and not Path(config.data.directory).is_dir():
         raise ConfigError(f"--data-dir {shown(config.data.directory)}: no such folder")
-    shares = parse_shares(config.data.shares)
-    if shares.weights and len(shares.weights) != workers:
-        raise ConfigError(f"--shares names {len(shares.weights)} fractions, --workers says {workers}")
-    if shares.leased:
-        check_leases(config.data.shares, config.scheme(), config.cluster.servers)
-    if shares.path:
-        read_sharding(Path(shares.path), workers)
+    partition = parse_partition(config.data.partition)
+    if partition.weights and len(partition.weights) != workers:
+        raise ConfigError(f"--partition names {len(partition.weights)} fractions, --workers says {workers}")
+    if partition.leased:
+        check_queue(config.data.partition, config.scheme(), config.cluster.servers)
+    if partition.path:
+        read_sharding(Path(partition.path), workers)
 
 
-def check_leases(shares: str, scheme: Scheme, servers: int) -> None:
+def check_queue(partition: str, scheme: Scheme, servers: int) -> None:
     """Raises ConfigError where nobody can say which samples came into an update."""
     if not settles(scheme, servers):
         raise ConfigError(
-            f"--shares {shares}: under {scheme.name} with --servers {servers} no server hears which samples came into "
-            "an update; give --shares uniform, or a scheme whose workers push gradients or deltas to servers, such as "
+            f"--partition {partition}: under {scheme.name} with --servers {servers} no server hears which samples came into "
+            "an update; give --partition uniform, or a scheme whose workers push gradients or deltas to servers, such as "
             "bsp, ssp or asp"
         )
 
@@ -178,14 +178,14 @@ def _check_store(config: Config) -> None:
         raise ConfigError("--store keeps checkpoints, and --checkpoint-every 0 makes none: leave one of them out")
 
 
-def _check_mean(config: Config) -> None:
-    mean, servers = config.cluster.mean, config.cluster.servers
-    if mean == "servers" and not servers:
-        raise ConfigError("--mean servers needs --servers 1 or more")
-    if mean == "nccl" and "cpu" in config.cluster.device:
-        raise ConfigError("--mean nccl needs a GPU of its own for every worker: give --device cuda:0,cuda:1,...")
-    if mean not in ("auto", "servers") and servers and not config.scheme().uses_mean(servers):
+def _check_allreduce(config: Config) -> None:
+    allreduce, servers = config.cluster.allreduce, config.cluster.servers
+    if allreduce == "servers" and not servers:
+        raise ConfigError("--allreduce servers needs --servers 1 or more")
+    if allreduce == "nccl" and "cpu" in config.cluster.device:
+        raise ConfigError("--allreduce nccl needs a GPU of its own for every worker: give --device cuda:0,cuda:1,...")
+    if allreduce not in ("auto", "servers") and servers and not config.scheme().uses_mean(servers):
         raise ConfigError(
-            f"--mean {mean}: with servers, the workers of {config.run.scheme} average nothing among themselves; "
-            "give --servers 0 where it can do without, or leave --mean out"
+            f"--allreduce {allreduce}: with servers, the workers of {config.run.scheme} average nothing among themselves; "
+            "give --servers 0 where it can do without, or leave --allreduce out"
         )

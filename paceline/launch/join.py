@@ -115,7 +115,7 @@ def _sit(spec: ProcessSpec, own_device: str) -> tuple[ProcessSpec, Session]:
     if spec.device == "auto":
         spec = dataclasses.replace(spec, device=own_device)
     check_device_of(spec)
-    session = spec.session(spec.transport())
+    session = spec.session(spec.open_transport())
     session.hello(spec.coordinator, spec.device, incarnation=spec.incarnation)
     return spec, session
 

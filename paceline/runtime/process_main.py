@@ -69,7 +69,7 @@ def main(config: Config, spec: ProcessSpec) -> int:
     if spec.who.kind == "evaluator":
         os.nice(5)  # training comes first on a machine with few cores
     spec = on_device(spec)
-    return 1 if take_part(config, spec, spec.transport()) else 0
+    return 1 if take_part(config, spec, spec.open_transport()) else 0
 
 
 def on_device(spec: ProcessSpec) -> ProcessSpec:

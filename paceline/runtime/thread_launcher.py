@@ -25,7 +25,7 @@ class ThreadCrew:
         self._threads: dict[str, threading.Thread] = {}
 
     def prepare(self, config: Config) -> int:
-        check_built(config.cluster.mean)
+        check_built(config.cluster.allreduce)
         return len(load_data(config).train)
 
     def start(self, config: Config, spec: ProcessSpec) -> None:

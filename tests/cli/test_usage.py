@@ -196,7 +196,7 @@ def test_a_wrong_verb_and_option_and_value_start_nothing_and_leave_nothing(
         (["train", "bsp"], "unexpected argument 'bsp'"),
         (["train", "--config", "nowhere.toml"], "nowhere.toml: No such file"),
         (["train", "--data", "mnist", "--data-dir", "nowhere"], "--data-dir nowhere: no such folder"),
-        (["train", "--shares", "fractions:1,2"], "--shares names 2 fractions"),
+        (["train", "--partition", "fractions:1,2"], "--partition names 2 fractions"),
         (["race", "--schemes", "bsp,aps"], "did you mean 'asp'?"),
         (["race", "--schemes", "bsp,bsp"], "name each scheme once"),
         (["race", "--schemes", ""], "scheme"),

@@ -210,7 +210,7 @@ class ThreadRun:
             stop_rule=StopRule(),
             make_role=lambda plan, place: (self._scheme.Coordinator or Role)(self._scheme, place),
             lay_out=lambda ready, hellos: (lay_out(ready[0].length, len(hellos), self._slice_length), ""),
-            choose_mean=lambda ready, hellos, servers: Choice("servers", ""),
+            choose_allreduce=lambda ready, hellos, servers: Choice("servers", ""),
         )
 
     def _start(self, who: Party, address: str, incarnation: int = 0) -> threading.Thread:

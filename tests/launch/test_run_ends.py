@@ -177,7 +177,9 @@ def test_kill_9_of_a_worker_of_servers_leaves_the_others_at_work(train: Callable
 
 
 @pytest.mark.parametrize(
-    "options", [["--scheme", "bsp", "--servers", "2"], ["--scheme", "esync", "--mean", "servers"]], ids=lambda o: o[1]
+    "options",
+    [["--scheme", "bsp", "--servers", "2"], ["--scheme", "esync", "--allreduce", "servers"]],
+    ids=lambda o: o[1],
 )
 def test_a_killed_worker_comes_back_and_its_samples_are_counted(train: Callable[..., Run], options: list[str]) -> None:
     run = train(*options)
@@ -262,7 +264,7 @@ def whole_epochs(out: Path) -> int:
 def test_leased_samples_of_killed_workers_are_done_by_others_and_each_of_an_epoch_once(
     train: Callable[..., Run], scheme: str
 ) -> None:
-    run = train("--scheme", scheme, "--shares", "leased")
+    run = train("--scheme", scheme, "--partition", "leased")
     for rank in (0, 1):
         (victim,) = (pid for pid in descendants(run.process.pid) if comm(pid) == f"pace worker {rank}")
         os.kill(victim, signal.SIGKILL)

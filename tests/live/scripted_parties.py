@@ -74,18 +74,18 @@ class Company:
         servers: int = 1,
         evaluator: bool = True,
         stop_rule: StopRule | None = None,
-        mean: str = "ring",
+        allreduce: str = "ring",
         dead_after_s: float = math.inf,
         stuck_after_s: float = math.inf,
         min_workers: int = 1,
         snapshots: Snapshots | None = None,
-        absent: tuple[int, ...] = (),
+        not_started: tuple[int, ...] = (),
     ) -> None:
-        """`absent` of the workers say nothing before a test lets them."""
+        """`not_started` of the workers say nothing before a test lets them."""
         self.hub, self.ears = Hub(), Ears()
         self.everybody = [server(s) for s in range(servers)] + [worker(r) for r in range(workers)]
         self.everybody += [EVALUATOR] if evaluator else []
-        self.everybody = [who for who in self.everybody if who.kind != "worker" or who.index not in absent]
+        self.everybody = [who for who in self.everybody if who.kind != "worker" or who.index not in not_started]
         self.workers = [who for who in self.everybody if who.kind == "worker"]
         self.heard = {who: Recorder() for who in self.everybody}
         self.escaped: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
@@ -100,13 +100,15 @@ class Company:
             stop_rule=stop_rule or StopRule(),
             make_role=self._role,
             lay_out=lambda ready, hellos: (lay_out(ready[0].length, len(hellos), 4), "a reason"),
-            choose_mean=lambda ready, hellos, servers: Choice(mean, f"{len(hellos)} workers, {servers} servers"),
+            choose_allreduce=lambda ready, hellos, servers: Choice(
+                allreduce, f"{len(hellos)} workers, {servers} servers"
+            ),
             seed=5,
             dead_after_s=dead_after_s,
             stuck_after_s=stuck_after_s,
             min_workers=min_workers,
             snapshots=snapshots,
-            absent=absent,
+            not_started=not_started,
         )
         assert self.coordinator.open() == "hub:coordinator"
         for who in self.everybody:

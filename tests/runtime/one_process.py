@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from paceline.config import Config, build
 from paceline.engine.data.batches import Batches
-from paceline.engine.data.partition_plan import make_shares
+from paceline.engine.data.partition_plan import make_partition
 from paceline.engine.optim.lars_lamb import LAMB, LARS
 from paceline.runtime.worker.train_loop import build_model, load_data
 
@@ -69,7 +69,7 @@ def one_process(config: Config, steps: int) -> Weights:
     model = build_model(config, splits)
     optimizer = torch_optimizer(config, model)
     n, workers = len(splits.train), config.cluster.workers
-    shares = make_shares(config.data.shares, n, workers, splits.train.y.numpy(), config.run.seed)
+    shares = make_partition(config.data.partition, n, workers, splits.train.y.numpy(), config.run.seed)
     streams = [Batches(splits.train, shares, rank, config.data.batch_size) for rank in range(workers)]
     seen = 0
     for _ in range(steps):

@@ -79,9 +79,9 @@ def main(arguments: list[str]) -> int:
     if figures:
         show(subject, figures, options)
         if getattr(options, "to", None) and len(figures) == 2:
-            from paceline.bench.hosts import told
+            from paceline.bench.hosts import link_text
 
-            print(told(*figures))
+            print(link_text(*figures))
     return code
 
 

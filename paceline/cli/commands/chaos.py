@@ -41,7 +41,7 @@ a table and a verdict. Exits with 1 when the run failed, stood still for longer 
   evaluator    SIGKILL to the evaluator
 
 Any option of `paceline train` may follow. Other than there, the defaults are --scheme bsp, --servers 2,
---mean servers, --snapshot-every 2, --dead-after 2, --step-ms 10, --restarts without end, and an
+--allreduce servers, --snapshot-every 2, --dead-after 2, --step-ms 10, --restarts without end, and an
 end once all faults have settled. Nobody is struck twice at a time, nor in the second after it came
 back. With partition among the faults the parties talk over TCP, through relays in this process;
 whoever takes the place of one that was cut off and given up is reached.
@@ -56,7 +56,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "run": {"scheme": "bsp"},
     "cluster": {
         "servers": 2,
-        "mean": "servers",
+        "allreduce": "servers",
         "snapshot_every": 2.0,
         "dead_after": 2.0,
         "restarts": 1_000_000,
@@ -102,7 +102,7 @@ def planned(options: argparse.Namespace) -> tuple[Config, list[PlannedFault], bo
         values[section] = {**defaults, **values.get(section, {})}
     config = configuration.build(values)
     cluster = config.cluster
-    if not cluster.servers or cluster.mean not in ("auto", "servers"):
+    if not cluster.servers or cluster.allreduce not in ("auto", "servers"):
         raise ConfigError("chaos needs servers that carry the means, as without them no run outlives a worker")
     if cluster.workers < 2:
         raise ConfigError("--workers 1: chaos needs two workers or more, as no run outlives its last")

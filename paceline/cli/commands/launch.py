@@ -61,7 +61,7 @@ SETTINGS = (
     "transport",
     "bind",
     "tls",
-    "mean",
+    "allreduce",
     "timeout",
     "dead-after",
     "stuck-after",

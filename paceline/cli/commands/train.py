@@ -21,7 +21,7 @@ EPILOG = """examples:
   paceline train                                              4 workers, handwritten digits, ESync
   paceline train --scheme ssp --ssp.staleness 3 --slowdown 1,1,2,8 --step-ms 20
   paceline train --data fashion-mnist --data-dir DIR --model lenet --target-accuracy 0.8
-  paceline train --scheme bsp --servers 0                     workers average instead of servers; see --mean
+  paceline train --scheme bsp --servers 0                     workers average instead of servers; see --allreduce
 
   paceline train --scheme bsp --slowdown 1,1,1,4 --step-ms 20 --watch         and a page that shows who holds whom up
 

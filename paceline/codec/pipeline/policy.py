@@ -76,7 +76,7 @@ class Codecs:
         if down is not None and scheme.server(servers) is None and (not servers or mean not in ("auto", "servers")):
             raise ConfigError(
                 f"--codec-down {down}: the workers carry the means of {scheme.name} themselves, and no server sends "
-                "anything; leave it out, or give --servers 1 or more and leave out --mean"
+                "anything; leave it out, or give --servers 1 or more and leave out --allreduce"
             )
 
     def stage(

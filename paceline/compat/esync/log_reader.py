@@ -54,7 +54,7 @@ def esync_run(path: Path) -> RunFolder | None:
     mode = path.resolve().name
     workers = [(str(folder.relative_to(path)), list(_rounds(folder))) for folder in folders]
     summary = _summary(SCHEMES.get(mode.removesuffix(BY_CLASS), mode), workers)
-    facts = {"data.shares": "class"} if mode.endswith(BY_CLASS) else {}
+    facts = {"data.partition": "class"} if mode.endswith(BY_CLASS) else {}
     return RunFolder(
         path=path, summary=summary, facts=facts, records=lambda: _records([rounds for _, rounds in workers])
     )

@@ -61,7 +61,7 @@ def _distributed(spec: ProcessSpec | None, store: StoreSpec, timeout_s: float) -
         spec, session = sit_alone(Recipe(scheme=store.scheme).make_scheme(), device="cpu", servers=1)
     else:
         spec = dataclasses.replace(spec, device="cpu")  # where what arrives is put; `pull` brings it to where `out` is
-        session = spec.session(spec.transport())
+        session = spec.session(spec.open_transport())
         session.hello(spec.coordinator, spec.device)
     try:
         return DistributedStore(spec, session, store, timeout_s=timeout_s or spec.timeout_s)

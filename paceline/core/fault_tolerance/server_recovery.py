@@ -13,7 +13,7 @@ from __future__ import annotations
 
 
 class Replacing:
-    """Of one run. Servers are numbers. `number`: of the last order; `view`: the one that counts.
+    """Of one run. Servers are numbers. `number`: of the last order; `server_view`: the one that counts.
 
     away: who is lost and not back yet. undone: do all go back to the snapshot this time?
     """
@@ -21,7 +21,7 @@ class Replacing:
     def __init__(self, servers: int) -> None:
         self._count = servers
         self.away: set[int] = set()
-        self.number = self.view = 0
+        self.number = self.server_view = 0
         self.undone = False
         self._prepared: set[int] = set()
 
@@ -37,7 +37,7 @@ class Replacing:
         """From now on this order counts, and none before it."""
         self.number = number
         self._prepared.clear()
-        self.view = number if self.undone else self.view
+        self.server_view = number if self.undone else self.server_view
 
     def concerned(self) -> list[int]:
         """Whom the order is for."""

@@ -6,7 +6,7 @@
     file:PATH            MXNet-G's `data_sharding` file: one line `start end` a rank, in 0..1
     class                sorted by label, then cut: each rank sees few classes
     dirichlet:ALPHA      each class spread in proportions drawn from Dirichlet(ALPHA)
-    leased, leased:N     nobody has a share: workers are given leases of N samples as they go (`data.leased`)
+    queue, queue:N       nobody has a share: workers are given leases of N samples as they go (`data.leased`)
 
 The first four redraw the whole order every epoch before they cut, so over time every worker sees all data. `class` and
 `dirichlet` are not i.i.d. on purpose: who has what stays, only the order within a share changes. An epoch is a pass of
@@ -27,15 +27,15 @@ from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.engine.data.partition import apportion, by_class, by_dirichlet, random_state, read_sharding
 
-LEASED = "leased"
-KINDS = ("uniform", "speed", "class", "dirichlet", "fractions", "file", LEASED)
+QUEUE = "queue"
+KINDS = ("uniform", "speed", "class", "dirichlet", "fractions", "file", QUEUE)
 LEASE_MAX = 2**31
 ALPHA_MIN, ALPHA_MAX = 1e-6, 1e6
 _ARGUMENTS = {
     "dirichlet": "dirichlet:ALPHA, such as dirichlet:0.3",
     "fractions": "fractions:A,B,..., such as fractions:0.5,0.25,0.25",
     "file": "file:PATH",
-    LEASED: "leased or leased:N, N samples a lease, such as leased:64",
+    QUEUE: "queue or queue:N, N samples a lease, such as queue:64",
 }
 LEASES_A_WORKER = 16
 """In an epoch, where nobody says how long they are: short enough that who is slow keeps nobody waiting at its end."""
@@ -93,7 +93,7 @@ def _rank(rank: int, workers: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShareRecipe:
+class PartitionRecipe:
     """The text form, taken apart: `kind` is one of KINDS, the rest is what that kind needs."""
 
     kind: str
@@ -104,43 +104,43 @@ class ShareRecipe:
 
     @property
     def leased(self) -> bool:
-        return self.kind == LEASED
+        return self.kind == QUEUE
 
     def lease_size(self, samples: int, workers: int, batch_size: int) -> int:
         """Whole mini-batches, where it is not given; 0 counts as that."""
         return self.lease or max(1, round(samples / (LEASES_A_WORKER * workers * batch_size))) * batch_size
 
 
-def parse_shares(text: str) -> ShareRecipe:
+def parse_partition(text: str) -> PartitionRecipe:
     """Take the text form apart; reads no file. Raises ConfigError with the nearest kind or the form to write."""
     kind, colon, argument = text.partition(":")
     if kind not in KINDS:
-        raise ConfigError(f"unknown shares {text!r}{nearest(kind, KINDS)}")
+        raise ConfigError(f"unknown partition {text!r}{nearest(kind, KINDS)}")
     if kind not in _ARGUMENTS:
         if colon:
-            raise ConfigError(f"shares {text!r}: {kind} takes nothing after it")
-        return ShareRecipe(kind=kind)
-    if kind == LEASED and not colon:
-        return ShareRecipe(kind=kind)
+            raise ConfigError(f"partition {text!r}: {kind} takes nothing after it")
+        return PartitionRecipe(kind=kind)
+    if kind == QUEUE and not colon:
+        return PartitionRecipe(kind=kind)
     if not argument:
-        raise ConfigError(f"shares {text!r}: write {_ARGUMENTS[kind]}")
+        raise ConfigError(f"partition {text!r}: write {_ARGUMENTS[kind]}")
     if kind == "file":
-        return ShareRecipe(kind=kind, path=argument)
+        return PartitionRecipe(kind=kind, path=argument)
     try:
         numbers = tuple(float(number) for number in argument.split(","))
     except ValueError:
-        raise ConfigError(f"shares {text!r}: not a number; write {_ARGUMENTS[kind]}") from None
-    if kind == LEASED:
-        return ShareRecipe(kind=kind, lease=_lease(text, numbers))
+        raise ConfigError(f"partition {text!r}: not a number; write {_ARGUMENTS[kind]}") from None
+    if kind == QUEUE:
+        return PartitionRecipe(kind=kind, lease=_lease(text, numbers))
     if kind == "fractions":
-        _check_weights(f"shares {text!r}", numbers)
-        return ShareRecipe(kind=kind, weights=numbers)
+        _check_weights(f"partition {text!r}", numbers)
+        return PartitionRecipe(kind=kind, weights=numbers)
     if len(numbers) != 1 or not ALPHA_MIN <= numbers[0] <= ALPHA_MAX:
-        raise ConfigError(f"shares {text!r}: ALPHA must be one number between {ALPHA_MIN:g} and {ALPHA_MAX:g}")
-    return ShareRecipe(kind=kind, alpha=numbers[0])
+        raise ConfigError(f"partition {text!r}: ALPHA must be one number between {ALPHA_MIN:g} and {ALPHA_MAX:g}")
+    return PartitionRecipe(kind=kind, alpha=numbers[0])
 
 
-def make_shares(
+def make_partition(
     text: str,
     n: int,
     workers: int,
@@ -153,12 +153,12 @@ def make_shares(
     labels: int [n], for class and dirichlet. seconds_per_step: one positive number a rank, for speed.
     Raises ConfigError for a bad text, what it needs and was not given, or fewer samples than workers.
     """
-    recipe = parse_shares(text)
+    recipe = parse_partition(text)
     if not 1 <= workers <= n:
         raise ConfigError(f"cannot share {n} samples among {workers} workers: each needs one at least")
     match recipe.kind:
-        case "leased":
-            raise ConfigError(f"shares {text!r}: nobody has a share beforehand")
+        case "queue":
+            raise ConfigError(f"partition {text!r}: nobody has a share beforehand")
         case "class":
             return _assigned(by_class(_labels(text, labels, n), workers), workers, seed)
         case "dirichlet":
@@ -168,9 +168,9 @@ def make_shares(
             order = np.lexsort((slices[:, 1], slices[:, 0]))
             return _redrawn(slices[:, 1] - slices[:, 0], order, n, seed)
         case "fractions":
-            weights = _one_each(f"shares {text!r}", "fractions", recipe.weights, workers)
+            weights = _one_each(f"partition {text!r}", "fractions", recipe.weights, workers)
         case "speed":
-            seconds = _one_each("shares 'speed'", "measured seconds per step", _measured(seconds_per_step), workers)
+            seconds = _one_each("partition 'speed'", "measured seconds per step", _measured(seconds_per_step), workers)
             weights = seconds.min() / seconds  # not 1 / seconds, which may overflow
         case _:
             weights = np.ones(workers)
@@ -197,14 +197,14 @@ def epoch_order(n: int, seed: int, epoch: int) -> np.ndarray:
 
 def _lease(text: str, numbers: Sequence[float]) -> int:
     if len(numbers) != 1 or not 1 <= numbers[0] <= LEASE_MAX or numbers[0] % 1:
-        raise ConfigError(f"shares {text!r}: N must be a whole number from 1 to {LEASE_MAX:,}")
+        raise ConfigError(f"partition {text!r}: N must be a whole number from 1 to {LEASE_MAX:,}")
     return int(numbers[0])
 
 
 def _labels(text: str, labels: np.ndarray | None, n: int) -> np.ndarray:
     if labels is None or len(labels) != n:
         found = "there are none" if labels is None else f"there are {len(labels)}"
-        raise ConfigError(f"shares {text!r} need the labels of all {n} samples and {found}; take uniform instead")
+        raise ConfigError(f"partition {text!r} need the labels of all {n} samples and {found}; take uniform instead")
     return np.asarray(labels)
 
 

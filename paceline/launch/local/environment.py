@@ -12,7 +12,7 @@ PACELINE_TRANSPORT    how vectors pass between processes of one host: auto, shm,
 PACELINE_BIND         address to listen on
 PACELINE_CREDENTIALS  folder with this worker's key and certificate, where connections are under TLS
 PACELINE_INCARNATION  which incarnation of this worker this is, from 0
-PACELINE_MEAN         who averages among equals: the choices of --mean
+PACELINE_ALLREDUCE         who averages among equals: the choices of --allreduce
 PACELINE_TIMEOUT      bound of every wait, in seconds
 
 Of processes that somebody else starts see `paceline.launch.external.detect`.
@@ -47,11 +47,11 @@ def environment_of(spec: ProcessSpec, token_file: Path) -> dict[str, str]:
         "DEVICE": spec.device,
         "SLOT": spec.slot,
         "STEP_SECONDS": spec.step_seconds,
-        "TRANSPORT": spec.exchange,
+        "TRANSPORT": spec.transport,
         "BIND": spec.bind,
         "CREDENTIALS": spec.credentials,
         "INCARNATION": spec.incarnation,
-        "MEAN": spec.mean,
+        "ALLREDUCE": spec.allreduce,
         "TIMEOUT": spec.timeout_s,
     }
     return {PREFIX + name: str(value) for name, value in values.items()}
@@ -103,11 +103,11 @@ def spec_from(environment: Mapping[str, str]) -> ProcessSpec | None:
             device=get("DEVICE", "auto"),
             slot=int(get("SLOT", "-1")),
             step_seconds=float(get("STEP_SECONDS", "0")),
-            exchange=get("TRANSPORT", "auto"),
+            transport=get("TRANSPORT", "auto"),
             bind=get("BIND", "127.0.0.1"),
             credentials=get("CREDENTIALS", ""),
             incarnation=int(get("INCARNATION", "0")),
-            mean=get("MEAN", "auto"),
+            allreduce=get("ALLREDUCE", "auto"),
             timeout_s=float(get("TIMEOUT", "600")),
         )
     except OSError as error:

@@ -112,7 +112,7 @@ class ForkServer:
 
             if _makes_optimizers(config):
                 import torch._dynamo  # noqa: F401  else the first of torch's would, for two seconds, in every process
-            check_built(config.cluster.mean)
+            check_built(config.cluster.allreduce)
             config.codecs().warm_up()
             splits = load_data(config)
             self._say(event="prepared", train_samples=len(splits.train), gpus=_count_gpus() if gpus else 0)

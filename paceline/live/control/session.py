@@ -72,7 +72,7 @@ class Session:
         self._reached: set[Party] = set()
         self._hosts: dict[str, str] = {}
         self._incarnations: dict[int, int] = {}  # of workers, by rank, where it is not the first
-        self._coming: tuple[int, ...] = ()  # newcomers, of which this one said hello last
+        self._joining: tuple[int, ...] = ()  # newcomers, of which this one said hello last
         self.late = False  # this party came when the run was going on
         self._early: list[tuple[Party, Envelope]] | None = None  # what others say to one that has no role yet
         self._came_before: set[int] = set()  # workers that came while this one had no role yet
@@ -144,7 +144,7 @@ class Session:
 
     def can_be_called(self, rank: int) -> bool:
         """Is that worker there, or on its way in since before this party knew of it?"""
-        return rank not in self.lost_ranks or rank in self._coming
+        return rank not in self.lost_ranks or rank in self._joining
 
     def links(self, servers: int) -> list[LinkRounds | None]:
         """Returns the link from each server, None for one on this host; nothing when none is worth measuring."""
@@ -179,12 +179,12 @@ class Session:
         workers = [who for who in map(Party.parse, self._addresses) if who.kind == "worker" and who.index != me]
         called = [who for who in workers if who.index < me]
         if self.late:
-            called = [who for who in workers if who.index not in self.departed or who.index in self._coming]
+            called = [who for who in workers if who.index not in self.departed or who.index in self._joining]
         for other in called:
             try:
                 self.reach(other)
             except PeerLost:
-                if other.index not in self._coming:  # such a one may be lost again without anybody hearing of it
+                if other.index not in self._joining:  # such a one may be lost again without anybody hearing of it
                     raise
         self.node.neighbours.meet([who.index for who in workers], [who.index for who in called])
 
@@ -383,7 +383,7 @@ class Session:
                 self._repeat_rate()
                 self.on_replaced()
                 self.node.out.ask_again([party.server(server) for server in replaced])
-            case control.Resume(view=view, undone=undone) if self.node.me.kind != "server":
+            case control.Resume(server_view=view, undone=undone) if self.node.me.kind != "server":
                 self._repeat_rate()
                 self.node.go_back(view, undone=undone)
             case control.Stop(reason=reason):
@@ -429,12 +429,12 @@ class Session:
         self._incarnations = dict(enumerate(roster.incarnations))
         self.late = bool(roster.incarnations)
         self._early = [] if self.late else None
-        self.node.begin_view(roster.view)
+        self.node.begin_server_view(roster.server_view)
         own = (
             {self.node.me.index} if self.node.me.kind == "worker" else set()
         )  # an earlier incarnation of this worker is gone
         self.departed, self.lost_ranks = set(roster.gone) - own, set(roster.lost) - own
-        self._coming = roster.coming
+        self._joining = roster.joining
 
     def _meet(self, came: control.WorkerJoined) -> None:
         self._addresses[str(party.worker(came.rank))] = came.address

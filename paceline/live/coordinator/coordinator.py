@@ -37,7 +37,7 @@ from paceline.live.coordinator.lifecycle import (
     moving_seconds,
 )
 from paceline.live.coordinator.listener import CoordinatorListener
-from paceline.live.coordinator.planning import ChooseMean, LayOut, make_plan, no_update
+from paceline.live.coordinator.planning import ChooseAllreduce, LayOut, make_plan, no_update
 from paceline.live.coordinator.progress_totals import ProgressTotals
 from paceline.live.coordinator.roster import RunRoster
 from paceline.live.coordinator.sample_quotas import Quotas
@@ -65,33 +65,33 @@ class Coordinator:
         stop_rule: StopRule,
         make_role: Callable[[control.Plan, RoleContext], Role],
         lay_out: LayOut,
-        choose_mean: ChooseMean,
+        choose_allreduce: ChooseAllreduce,
         seed: int = 0,
         dead_after_s: float = math.inf,
         stuck_after_s: float = math.inf,
         min_workers: int = 1,
         snapshots: Snapshots | None = None,
-        absent: Collection[int] = (),
+        not_started: Collection[int] = (),
         done: Data = (),
     ) -> None:
         """`lay_out` says which server holds what, and why, from what the workers and the servers said of themselves.
 
-        `choose_mean` says who carries means, from what the workers said, and how many servers there are.
+        `choose_allreduce` says who carries means, from what the workers said, and how many servers there are.
         `dead_after_s`: so long a party may be silent while training goes on, the evaluator also later.
         `stuck_after_s`: so long a worker may be at one step, or for STUCK_STEPS of its usual ones, whichever is
         longer. `min_workers`: with fewer left after a loss the run ends.
         `snapshots`: what servers that are lost are replaced from; without, a lost server ends the run.
-        `absent`: workers, those of the highest ranks, that may come while training goes on.
+        `not_started`: workers, those of the highest ranks, that may come while training goes on.
         `done`: leased samples that an earlier incarnation of the run has behind it.
         """
         self.node = node
         self._transport, self._listener = transport, listener
         self._tell = functools.partial(tell, transport)
         self._stop_rule, self._make_role, self._seed = stop_rule, make_role, seed
-        self._lay_out, self._choose_mean = lay_out, choose_mean
+        self._lay_out, self._choose_allreduce = lay_out, choose_allreduce
         self._snapshots = snapshots
         self._run_state, self._totals = RunState(), ProgressTotals()
-        self._roster = roster = RunRoster(workers, servers, evaluator, absent)
+        self._roster = roster = RunRoster(workers, servers, evaluator, not_started)
         self._longest = 0  # elements of the model
         self._answers: dict[Party, Any] = {}  # what each party said in this phase
         # Workers and servers, once training has started.
@@ -99,7 +99,7 @@ class Coordinator:
         self._members = Members[Party](patience)
         others = [*roster.workers, *roster.evaluator]
         self._recovery = Recovery(transport, node, listener, self._members, roster.servers, others, snapshots)
-        self._recovery.departed.update(absent)
+        self._recovery.departed.update(not_started)
         self._leasing = sample_leases.Leasing(self._tell, listener.recorded, node.now, done)
         self._elasticity = self._make_elasticity(min_workers)
         self._evaluating = self._make_evaluating(dead_after_s)
@@ -202,11 +202,11 @@ class Coordinator:
                 self._evaluating.hello(hello)
             case control.Hello() as hello if self.phase is not RunPhase.GATHERING:
                 self._elasticity.hello(src, hello)
-            case control.Ready() as ready if src in self._roster.coming:
+            case control.Ready() as ready if src in self._roster.joining:
                 self._elasticity.ready(src, ready)
             case control.Aware(view=view):
                 self._elasticity.carry_out(self._members.acknowledged(self.node.now(), src, view))
-            case control.Failed(cause=cause) if src in self._roster.coming or self._fails_alone(src):
+            case control.Failed(cause=cause) if src in self._roster.joining or self._fails_alone(src):
                 self.lost(src, cause)
             case control.Hello() as hello:
                 self._joined(src, hello)
@@ -333,7 +333,7 @@ class Coordinator:
             case RunPhase.GATHERING:
                 self._run_state.phase = RunPhase.READYING
                 self._roster.hellos = answers
-                self._tell_all(self._roster.roster(self._recovery.view))
+                self._tell_all(self._roster.roster(self._recovery.server_view))
             case RunPhase.READYING:
                 self._make_plan([answers[who] for who in self._roster.beginning])
                 self._run_state.phase = RunPhase.PLACING_SERVERS
@@ -362,10 +362,10 @@ class Coordinator:
             [roster.hellos[who] for who in roster.beginning],
             [roster.hellos[who] for who in roster.servers],
             lay_out=self._lay_out,
-            choose_mean=self._choose_mean,
+            choose_allreduce=self._choose_allreduce,
             replaced=replaced,
             copied=replaced and kept is not None and kept.copies,
-            absent=len(roster.absent),
+            not_started=len(roster.not_started),
             samples=self._stop_rule.samples or 0,
             contribution=self._stop_rule.contribution,
             epoch_samples=self._stop_rule.epoch_samples,
@@ -384,7 +384,7 @@ class Coordinator:
             note=self._listener.recorded,
         )
         self.node.place(self._make_role(self._plan, place))
-        for who in sorted(self._roster.absent):
+        for who in sorted(self._roster.not_started):
             self.node.gone(who.index)
         self.node.start_clock()
         self._elasticity.begin(self._plan, self._model)
@@ -452,7 +452,7 @@ class Coordinator:
 
     def _welcome(self, who: Party) -> None:
         """Tells a later incarnation of the evaluator what it has missed."""
-        roster = self._roster.roster(self._recovery.view, late=self._members)
+        roster = self._roster.roster(self._recovery.server_view, late=self._members)
         go = control.Go(at=self.node.now(), samples=self._totals.samples)
         for message in (roster, self._plan, go):
             self._tell([who], message)
@@ -465,7 +465,7 @@ class Coordinator:
             return
         self._run_state.reason, self._run_state.seconds = reason, self.node.now()
         self._listener.recorded(Ended(at=self._run_state.seconds, reason=reason))
-        self._tell([*sorted(self._roster.training), *self._roster.coming], control.Stop(reason=reason))
+        self._tell([*sorted(self._roster.training), *self._roster.joining], control.Stop(reason=reason))
 
     def _tell_all(self, message: Any) -> None:
         self._tell(self._roster.everybody(), message)

@@ -85,7 +85,7 @@ class Elasticity:
             return False
         if run_state.reason or who not in roster.training:
             return bool(roster.training - {who}) or run_state.holder not in (None, who)
-        return len(roster.training) > self._min_workers and self._plan.mean == "servers"
+        return len(roster.training) > self._min_workers and self._plan.allreduce == "servers"
 
     def why_last(self, who: Party) -> str:
         """Why the run could otherwise go on without it, but ends; for the end of a line."""
@@ -169,7 +169,7 @@ class Elasticity:
         self._roster.training.discard(who)
         self._recovery.departed.add(who.index)
         self.quotas.gone(who.index)
-        newcomer = self._roster.coming.pop(who, None) is not None
+        newcomer = self._roster.joining.pop(who, None) is not None
         if not (newcomer and self._run_state.reason):  # one that came too late to be told anything but that
             before = " before it was back" if newcomer else ""
             reason = f"{why}{before}; {self._roster.count('continue')}"
@@ -192,7 +192,7 @@ class Elasticity:
         elif who.kind == "server" and self._members.state(who) is MembershipState.LOST:
             self._listener.joined(who, hello)
             self._roster.hellos[who] = hello
-            self._recovery.hello(who, hello.incarnation, self._roster.roster(self._recovery.view))
+            self._recovery.hello(who, hello.incarnation, self._roster.roster(self._recovery.server_view))
         else:
             raise ProtocolError(f"{who} says hello while the run is {self._run_state.phase.value}")
 
@@ -207,15 +207,15 @@ class Elasticity:
         self.carry_out(self._members.hello(self._node.now(), who, hello.incarnation))
         if self._members.state(who) is not MembershipState.JOINING:
             return
-        self._roster.coming[who] = hello
+        self._roster.joining[who] = hello
         self._listener.joined(who, hello)
-        self._tell([who], self._roster.roster(self._recovery.view, late=self._members))
+        self._tell([who], self._roster.roster(self._recovery.server_view, late=self._members))
 
     def ready(self, who: Party, ready: control.Ready) -> None:
         """Of one that comes."""
         if self._recovery.under_way:
             self._recovery.afterwards(lambda: self.ready(who, ready))
-        elif who not in self._roster.coming or self._run_state.reason:
+        elif who not in self._roster.joining or self._run_state.reason:
             pass  # it is lost again, or too late
         elif other := other_model(who.index, ready, self._model):
             self.lost(who, other)
@@ -223,7 +223,7 @@ class Elasticity:
             self.carry_out(self._members.ready(self._node.now(), who))
 
     def _announce(self, who: Party, incarnation: int, view: int) -> None:
-        hello = self._roster.hellos[who] = self._roster.coming[who]
+        hello = self._roster.hellos[who] = self._roster.joining[who]
         came = control.WorkerJoined(
             rank=who.index, incarnation=incarnation, view=view, address=hello.address, host=hello.host
         )
@@ -233,15 +233,17 @@ class Elasticity:
 
     def _enter(self, who: Party) -> None:
         """Everybody reckons with it, so it may begin; unless it was sent home, or told that the run ends."""
-        if self._run_state.reason or who not in self._roster.coming:
+        if self._run_state.reason or who not in self._roster.joining:
             return
-        hello = self._roster.coming.pop(who)
+        hello = self._roster.joining.pop(who)
         self._roster.lost.discard(who)
         self._roster.training.add(who)
         now = self._node.now()
         former = self._totals.new_incarnation(who.index)
-        incarnation = "it is new" if who in self._roster.absent else f"incarnation {self._members.incarnation(who) + 1}"
-        self._roster.absent.discard(who)
+        incarnation = (
+            "it is new" if who in self._roster.not_started else f"incarnation {self._members.incarnation(who) + 1}"
+        )
+        self._roster.not_started.discard(who)
         told = {"event": "returned", "reason": f"{incarnation}; {self._roster.count('train')}"}
         self._listener.recorded(Membership(at=now, party=str(who), device=hello.device, host=hello.host, **told))
         self._tell([who], self._plan)
@@ -250,6 +252,6 @@ class Elasticity:
     def _abort_joins(self, why: str) -> None:
         """All newcomers, since nobody connects them to the server that comes: they may try again."""
         now = self._node.now()
-        for who in list(self._roster.coming):
+        for who in list(self._roster.joining):
             decisions = self._members.lost(now, who, self._members.incarnation(who), why)
             self.carry_out(decision for decision in decisions if not isinstance(decision, Enter))

@@ -14,11 +14,11 @@ from paceline.live.protocol.transport import SHARED, TCP
 
 LayOut = Callable[[Sequence[control.Ready], Sequence[control.Hello]], tuple[Layout, str]]
 """Which server holds what, and why, from what the workers and the servers said of themselves."""
-ChooseMean = Callable[[Sequence[control.Ready], Sequence[control.Hello], int], Choice]
+ChooseAllreduce = Callable[[Sequence[control.Ready], Sequence[control.Hello], int], Choice]
 """Who carries means, from what the workers said, and how many servers there are."""
 
 
-def exchange_by(ways: Collection[str]) -> str:
+def transport_of(ways: Collection[str]) -> str:
     """How vectors travel in a run whose parties have these ways; nothing when none of them have to."""
     if SHARED in ways:
         return f"{SHARED} on one host, {TCP} between hosts" if TCP in ways else f"{SHARED} (same host)"
@@ -54,10 +54,10 @@ def make_plan(
     servers: Sequence[control.Hello],
     *,
     lay_out: LayOut,
-    choose_mean: ChooseMean,
+    choose_allreduce: ChooseAllreduce,
     replaced: bool,
     copied: bool,
-    absent: int = 0,
+    not_started: int = 0,
     samples: int = 0,
     contribution: int = 0,
     epoch_samples: int = 0,
@@ -73,22 +73,22 @@ def make_plan(
         if other := other_model(rank, answer, ready[0]):
             raise ConfigError(other)
     seconds = [answer.seconds_per_step for answer in ready]
-    seconds += [statistics.median(seconds)] * absent
+    seconds += [statistics.median(seconds)] * not_started
     layout, why = lay_out(ready, servers)
-    mean = choose_mean(ready, workers, len(servers))
-    exchange = exchange_by({way for answer in ready for way in answer.ways})
+    mean = choose_allreduce(ready, workers, len(servers))
+    transport = transport_of({way for answer in ready for way in answer.ways})
     return control.Plan(
-        workers=len(workers) + absent,
+        workers=len(workers) + not_started,
         servers=len(servers),
         length=ready[0].length,
         layout=layout,
         seconds_per_step=tuple(seconds) if all(s > 0 for s in seconds) else (),
         optimizer=ready[0].optimizer,
-        devices=(*(hello.device for hello in workers), *[""] * absent),
-        hosts=(*(hello.host for hello in workers), *[""] * absent),
-        mean=mean.name,
-        exchange=exchange,
-        notes=tuple(filter(None, (why, mean.reason, exchange and f"exchange: {exchange}"))),
+        devices=(*(hello.device for hello in workers), *[""] * not_started),
+        hosts=(*(hello.host for hello in workers), *[""] * not_started),
+        allreduce=mean.name,
+        transport=transport,
+        notes=tuple(filter(None, (why, mean.reason, transport and f"transport: {transport}"))),
         tensors=ready[0].tensors,
         replaced=replaced,
         copied=copied,

@@ -57,7 +57,7 @@ def unframed(frame: bytes) -> Envelope:
     prefix = frames.decode_prefix(frame, 0)
     header = frames.decode_header(frame[frames.PREFIX.size :], 0)
     message = frames.assemble(header.codec, header.scalars, ())
-    return Envelope(prefix.kind, message, prefix.id, prefix.slice, header.view)
+    return Envelope(prefix.kind, message, prefix.id, prefix.slice, header.server_view)
 
 
 def alone(message: Any) -> bytes:

@@ -13,16 +13,16 @@ from paceline.live.protocol import control_messages as control
 class RunRoster:
     """Of `workers` workers and `servers` servers, with an evaluator or without."""
 
-    def __init__(self, workers: int, servers: int, evaluator: bool, absent: Collection[int]) -> None:
-        """`absent`: workers, those of the highest ranks, that may come later."""
+    def __init__(self, workers: int, servers: int, evaluator: bool, not_started: Collection[int]) -> None:
+        """`not_started`: workers, those of the highest ranks, that may come later."""
         self.workers = [party.worker(rank) for rank in range(workers)]
         self.servers = [party.server(shard) for shard in range(servers)]
         self.evaluator = [party.EVALUATOR] if evaluator else []
-        self.absent = {self.workers[rank] for rank in absent}  # they have never been there
-        self.beginning = self.workers[: workers - len(absent)]
+        self.not_started = {self.workers[rank] for rank in not_started}  # they have never been there
+        self.beginning = self.workers[: workers - len(not_started)]
         self.training = set(self.beginning)
-        self.coming: dict[Party, control.Hello] = {}  # newcomers that do not train yet
-        self.lost = set(self.absent)
+        self.joining: dict[Party, control.Hello] = {}  # newcomers that do not train yet
+        self.lost = set(self.not_started)
         self.banned: set[Party] = set()  # those of them that nobody starts again, or lets in
         self.hellos: dict[Party, control.Hello] = {}  # what those said that have been there
 
@@ -31,25 +31,25 @@ class RunRoster:
 
     def present(self) -> list[Party]:
         """Who hears of comings and goings."""
-        return [*self.servers, *self.evaluator, *sorted(self.training), *self.coming]
+        return [*self.servers, *self.evaluator, *sorted(self.training), *self.joining]
 
     def count(self, what: str) -> str:
         """How many workers train, for the end of a line; `what` they do."""
         return f"{len(self.training)} of {len(self.workers)} {what}"
 
-    def roster(self, view: int, late: Members[Party] | None = None) -> control.Roster:
+    def roster(self, server_view: int, late: Members[Party] | None = None) -> control.Roster:
         """`late`: who is here by now, and in which incarnation, for one that comes late; the announced are here.
 
         Nobody has to call the lost: where a whole host is, each call would take its time.
         """
-        away = set(self.workers).difference(late.here()) if late else self.absent | self.lost
-        hellos = self.hellos | self.coming
+        away = set(self.workers).difference(late.here()) if late else self.not_started | self.lost
+        hellos = self.hellos | self.joining
         return control.Roster(
             addresses={str(who): hello.address for who, hello in hellos.items()},
             hosts={str(who): hello.host for who, hello in hellos.items()},
             incarnations=tuple(late.incarnation(who) for who in self.workers) if late else (),
             gone=tuple(sorted(who.index for who in away)),
             lost=tuple(sorted(who.index for who in away & self.lost)),
-            coming=tuple(sorted(who.index for who in away & self.coming.keys())),
-            view=view,
+            joining=tuple(sorted(who.index for who in away & self.joining.keys())),
+            server_view=server_view,
         )

@@ -94,8 +94,8 @@ class Recovery:
         return bool(self._replacing.away)
 
     @property
-    def view(self) -> int:
-        return self._replacing.view
+    def server_view(self) -> int:
+        return self._replacing.server_view
 
     def afterwards(self, act: Callable[[], None]) -> None:
         """Once all servers are there again."""
@@ -130,7 +130,7 @@ class Recovery:
         self._incarnations[who], self._began[who] = self._short_incarnations(who) + 1, math.inf
         self._listener.recorded(Membership(at=self._node.now(), party=str(who), event="lost", reason=why))
         self._node.lost(who, why)
-        self._node.go_back(self._node.view, undone=False)  # what was being kept for a later snapshot is no more
+        self._node.go_back(self._node.server_view, undone=False)  # what was being kept for a later snapshot is no more
         self._transport.drop(who, incarnation, why)
         assert self.plan is not None
         self._replacing.lost(who.index, copied=self.plan.copied)
@@ -164,7 +164,11 @@ class Recovery:
         departed = tuple(sorted(self.departed))
         returned = tuple(sorted(self._returned - self.departed)) if replacing.undone else ()  # a copy knows them
         return control.Restore(
-            number=replacing.number, view=replacing.view, source=source, departed=departed, returned=returned
+            number=replacing.number,
+            server_view=replacing.server_view,
+            source=source,
+            departed=departed,
+            returned=returned,
         )
 
     def _still_waiting(self, number: int) -> None:
@@ -215,7 +219,7 @@ class Recovery:
         assert self._snapshots is not None
         self._snapshots.release()
         replaced = tuple(who.index for who in back)
-        resume = control.Resume(view=self.view, undone=undone, replaced=replaced)
+        resume = control.Resume(server_view=self.server_view, undone=undone, replaced=replaced)
         self._tell([*(server for server in self._servers if server not in back), *self._others], resume)
         waiting, self._afterwards = self._afterwards, []
         for act in waiting:

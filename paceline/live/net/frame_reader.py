@@ -221,7 +221,7 @@ class FrameReader:
     def _tell(self, prefix: frames.Prefix, head: frames.Header, vectors: Sequence[Any], seconds: float) -> None:
         message = frames.assemble(head.codec, head.scalars, vectors)
         if self._sharing is None or not self._sharing.heard(message):
-            envelope = Envelope(prefix.kind, message, prefix.id, prefix.slice, head.view)
+            envelope = Envelope(prefix.kind, message, prefix.id, prefix.slice, head.server_view)
             envelope.seconds_receiving = seconds
             self._arrived(envelope)
 

@@ -85,7 +85,7 @@ class HubTransport:
             raise PeerLost(f"{self.me} has no connection to {to}")
         self._sent += size(envelope.message)
         envelope.sent_at = time.monotonic()
-        member.post(self, Envelope(envelope.kind, envelope.message, envelope.id, envelope.slice, envelope.view))
+        member.post(self, Envelope(envelope.kind, envelope.message, envelope.id, envelope.slice, envelope.server_view))
 
     def post(self, src: HubTransport, envelope: Envelope) -> None:
         self._inbox.put(lambda: self._deliver(src, envelope))

@@ -30,7 +30,7 @@ PLAIN = re.compile(r"[\w.:/\[\]-]+")
 log = logging.getLogger("paceline.live")
 
 
-def told(transport: Transport, verbose: int, path: Path | None = None) -> Transport:
+def with_logging(transport: Transport, verbose: int, path: Path | None = None) -> Transport:
     """`transport`, or one that tells: of connections from 1 on, of every message from 2 on; into `path`, if given."""
     if verbose < CONNECTIONS:
         return transport

@@ -35,7 +35,7 @@ class EffectLoop:
         self._wanted: Compute | Train | AwaitedSeconds | None = None  # where it stands
         self._anew = False
         self.begun_anew = 0  # how often it was
-        self._view = 0  # that it knows of
+        self._server_view = 0  # that it knows of
 
     def start_anew(self) -> None:
         """Once it is resumed; under the lock."""
@@ -82,7 +82,7 @@ class EffectLoop:
         with self._lock:
             if self._out.stopped is not None:
                 raise self._out.stopped
-            self._view = self._out.view
+            self._server_view = self._out.server_view
             if self._anew:
                 self._anew, self._generator, lost = False, None, None
                 self.begun_anew += 1
@@ -99,7 +99,7 @@ class EffectLoop:
                 began = time.monotonic()
                 return AwaitedSeconds(self._begin(effect), began)
             case Tell():
-                return self._out.tell(effect.to, effect.message, self._view)
+                return self._out.tell(effect.to, effect.message, self._server_view)
             case Reply():
                 return self._reply(self._role(), effect)
             case Start(effect=inner):
@@ -113,4 +113,4 @@ class EffectLoop:
     def _begin(self, effect: Call | Mean) -> PendingReply:
         if isinstance(effect, Mean):
             return self._mean(effect)
-        return self._out.call(effect.to, effect.message, streams=effect.streams, view=self._view)
+        return self._out.call(effect.to, effect.message, streams=effect.streams, server_view=self._server_view)

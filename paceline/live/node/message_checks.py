@@ -63,7 +63,7 @@ class MessageChecks:
         """A later incarnation of a worker: its clocks may be any."""
         self._checker.forget(party.worker(rank))
 
-    def begin_view(self) -> None:
+    def begin_server_view(self) -> None:
         """Servers went back: what was pushed since then is pushed again."""
         self._checker.forget_all()
 

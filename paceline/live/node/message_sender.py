@@ -58,7 +58,7 @@ class MessageSender:
         self.cut = Scatter(NOWHERE)
         self.calls = OutgoingCalls()
         self.neighbours = PeerConnections(self.call, timeout_s)
-        self.view = 0  # grows whenever the servers go back
+        self.server_view = 0  # grows whenever the servers go back
         self.stopped: BaseException | None = None
 
     def send(self, to: Party, envelope: Envelope, part: int) -> None:
@@ -75,43 +75,49 @@ class MessageSender:
             envelope.message = self.stage.outgoing(to, part, envelope.message)
             self._post.send(to, envelope)
 
-    def tell(self, to: To, whole: Any, view: int | None = None) -> None:
-        """`view`: in which it is said, the present one by default."""
-        view = self.view if view is None else view
+    def tell(self, to: To, whole: Any, server_view: int | None = None) -> None:
+        """`server_view`: in which it is said, the present one by default."""
+        server_view = self.server_view if server_view is None else server_view
         self.neighbours.told += 1
         for part, target, at, piece in self.cut.parts(to, whole):
-            self.send(target, Envelope(Kind.TELL, piece, slice=at, view=view), part)
+            self.send(target, Envelope(Kind.TELL, piece, slice=at, server_view=server_view), part)
 
-    def call(self, to: To, whole: Any, *, streams: bool = False, view: int | None = None) -> PendingReply:
+    def call(self, to: To, whole: Any, *, streams: bool = False, server_view: int | None = None) -> PendingReply:
         """`streams`: whoever waits may read what is there while the rest arrives."""
         what = f"the answer of {to} to {type(whole).__name__}"
-        return self.ask(self.cut.parts(to, whole), what, self.cut.edges if streams else (), view)
+        return self.ask(self.cut.parts(to, whole), what, self.cut.edges if streams else (), server_view)
 
     def mean_by_servers(self, effect: Mean) -> PendingReply:
         return self.call(SERVERS, Part.of(effect))
 
     def ask(
-        self, parts: list[tuple[int, Party, int, Any]], what: str, edges: Sequence[int] = (), view: int | None = None
+        self,
+        parts: list[tuple[int, Party, int, Any]],
+        what: str,
+        edges: Sequence[int] = (),
+        server_view: int | None = None,
     ) -> PendingReply:
-        """`view`: in which it is asked, the present one by default; all of it is void when that ends meanwhile."""
+        """`server_view`: in which it is asked, the present one by default; all of it is void when that ends meanwhile."""
         progress = functools.partial(self._progress_of, [target for _, target, _, _ in parts])
         pending = PendingReply(what, len(parts), self.memory, edges=edges, timeout_s=self.timeout_s, progress=progress)
-        view = self.view if view is None else view
+        server_view = self.server_view if server_view is None else server_view
         for part, target, at, piece in parts:
             try:
-                self.send(target, self.asking(target, at, piece, pending, part, view), part)
+                self.send(target, self.asking(target, at, piece, pending, part, server_view), part)
             except PeerLost as error:  # for whoever waits for the answer, now or later
                 pending.fail(error)
         return pending
 
-    def asking(self, target: Party, at: int, piece: Any, pending: PendingReply, part: int, view: int) -> Envelope:
-        """The question, whose answer is part `part` of `pending`. Raises Undone if `view` is over."""
+    def asking(
+        self, target: Party, at: int, piece: Any, pending: PendingReply, part: int, server_view: int
+    ) -> Envelope:
+        """The question, whose answer is part `part` of `pending`. Raises Undone if `server_view` is over."""
         with self._lock:
             if self.stopped is not None and not isinstance(piece, ReadState):
                 raise self.stopped
-            if target.kind == "server" and view != self.view and not isinstance(piece, ReadState):
+            if target.kind == "server" and server_view != self.server_view and not isinstance(piece, ReadState):
                 raise Undone("a server was replaced")  # those servers would not hear it
-            envelope = Envelope(Kind.CALL, piece, self.calls.open(pending, part, target), at, view)
+            envelope = Envelope(Kind.CALL, piece, self.calls.open(pending, part, target), at, server_view)
         pending.sent.append(envelope)
         return envelope
 

@@ -206,14 +206,14 @@ class Node(StateReader):
         if self.peers is not None and src.kind == "worker":
             self.peers.lost(src, why)
 
-    def go_back(self, view: int, *, undone: bool) -> None:
+    def go_back(self, server_view: int, *, undone: bool) -> None:
         """Servers were replaced: what was under way between this party and servers is void.
 
         view: the one that there is now; another one than before if the servers went back.
         undone: they went back to an earlier state, so that the loop box starts anew on that once it is resumed.
         """
         with self._lock:
-            self.out.view = view
+            self.out.server_view = server_view
             calls = self.calls.void()
             role = self._hosted[0].role
             if undone:
@@ -223,16 +223,16 @@ class Node(StateReader):
         for pending in calls:
             pending.fail(Undone("a server was replaced"))
 
-    def begin_view(self, view: int) -> None:
+    def begin_server_view(self, server_view: int) -> None:
         """Between two messages: from now on what belongs to another one is not heard."""
-        self.out.view = view
-        self.admission.begin_view()
+        self.out.server_view = server_view
+        self.admission.begin_server_view()
         self._unanswered.clear()
 
     @property
-    def view(self) -> int:
+    def server_view(self) -> int:
         """Grows whenever the servers go back."""
-        return self.out.view
+        return self.out.server_view
 
     @property
     def stopped(self) -> bool:
@@ -248,7 +248,11 @@ class Node(StateReader):
         id = self._unanswered.oldest(role, effect.to)
         if id is not None:
             with contextlib.suppress(PeerLost):  # nobody waits for it any more
-                self.out.send(party.worker(effect.to), Envelope(REPLY, effect.message, id, view=self.out.view), role.me)
+                self.out.send(
+                    party.worker(effect.to),
+                    Envelope(REPLY, effect.message, id, server_view=self.out.server_view),
+                    role.me,
+                )
         elif not self._unanswered.away(effect.to):
             raise ProtocolError(f"{self.me} answers worker {effect.to}, which has asked nothing: {effect.message!r}")
 
@@ -272,7 +276,7 @@ class Node(StateReader):
             room = functools.partial(self.room_for, src, envelope.kind, envelope.id)
             envelope.message = self.out.stage.incoming(src, envelope.message, room, from_server=src.kind == "server")
         between = "server" in (src.kind, self.me.kind) and not isinstance(envelope.message, PAST_ROLES)
-        if between and envelope.view != self.view:
+        if between and envelope.server_view != self.server_view:
             return  # it is of before the servers went back
         if envelope.kind == REPLY:
             self._answered(src, envelope)
@@ -281,7 +285,7 @@ class Node(StateReader):
             self.exhibits.show(src, envelope)
             return
         with self._lock:
-            if between and envelope.view != self.view:
+            if between and envelope.server_view != self.server_view:
                 return  # the servers went back while it waited for its turn
             if self._left and envelope.kind == CALL:
                 self._decline(src, envelope.id)

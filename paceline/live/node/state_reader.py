@@ -53,9 +53,9 @@ class StateReader:
     def ask(self, who: Party, slice: int, message: Any, what: str) -> PendingReply:
         """Send `message` to one slice of `who`; `what` is named when its answer is waited for in vain."""
         pending = PendingReply(what, 1, self.out.memory)
-        envelope = self.out.asking(who, slice, message, pending, 0, self.out.view)
+        envelope = self.out.asking(who, slice, message, pending, 0, self.out.server_view)
         self.out.send(who, envelope, slice)
         return pending
 
     def tell_slice(self, who: Party, slice: int, message: Any) -> None:
-        self.out.send(who, Envelope(Kind.TELL, message, slice=slice, view=self.out.view), slice)
+        self.out.send(who, Envelope(Kind.TELL, message, slice=slice, server_view=self.out.server_view), slice)

@@ -72,7 +72,7 @@ class Roster:
     """Addresses and hosts by party.
 
     For a newcomer: `incarnations` has one number a worker, by rank. The `gone` take no further part. Those `lost` among
-    them cannot be asked for anything, but may be `coming`, as is this one, which said hello last. `view`: of servers.
+    them cannot be asked for anything, but may be `joining`, as is this one, which said hello last. `server_view`: of servers.
     """
 
     addresses: dict[str, str]
@@ -80,8 +80,8 @@ class Roster:
     incarnations: tuple[int, ...] = ()
     gone: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
-    coming: tuple[int, ...] = ()
-    view: int = 0
+    joining: tuple[int, ...] = ()
+    server_view: int = 0
 
 
 @message("control.Ready", plane="control")
@@ -115,7 +115,7 @@ class Ready:
 class Plan:
     """`seconds_per_step`, `devices` and `hosts` by rank, the first empty when unknown.
 
-    `mean`: who carries the means of this run. `exchange`: how vectors travel. `notes`: what was decided, and why.
+    `allreduce`: who carries the means of this run. `transport`: how vectors travel. `notes`: what was decided, and why.
     `tensors`: their lengths, where the optimizer needs whole ones; no slice cuts any of them then.
     `workers`: how many there can be; those of the highest ranks may come later than at the beginning.
     `replaced`: is a server that is lost replaced by another one? `copied`: is what it answers on the next one first?
@@ -132,8 +132,8 @@ class Plan:
     optimizer: str
     devices: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
-    mean: str = "servers"
-    exchange: str = ""
+    allreduce: str = "servers"
+    transport: str = ""
     notes: tuple[str, ...] = ()
     tensors: tuple[int, ...] = ()
     replaced: bool = False
@@ -365,7 +365,7 @@ class Capture:
 
 @message("control.Restore", plane="control")
 class Restore:
-    """To servers, when one of them was lost: be what your slices were in what `source` has kept, and hear `view` alone.
+    """To servers, when one of them was lost: be what your slices were in what `source` has kept, and hear `server_view` alone.
 
     source: the coordinator, with a snapshot for all servers; a server, with copies for the one in the lost one's place.
     number: of this order.
@@ -374,7 +374,7 @@ class Restore:
     """
 
     number: int
-    view: int
+    server_view: int
     source: str
     departed: tuple[int, ...]
     returned: tuple[int, ...] = ()
@@ -384,11 +384,11 @@ class Restore:
 class Resume:
     """To everybody: all servers are there again, some in the place of others.
 
-    undone: all went back to an earlier state, and what was under way to or from them is void, in `view`. Else what was
+    undone: all went back to an earlier state, and what was under way to or from them is void, in `server_view`. Else what was
     asked of those that were replaced is asked again.
     """
 
-    view: int
+    server_view: int
     undone: bool
     replaced: tuple[int, ...]
 

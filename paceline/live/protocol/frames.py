@@ -1,7 +1,7 @@
 """Frames: how a message becomes bytes and back.
 
     prefix   28 bytes, big-endian: magic "PACE", version, kind, slice, header length, id, body length
-    header   msgpack: [message name, [vector lengths], scalars, [places], [loans over], [forms], view]    at most 64 KiB
+    header   msgpack: [message name, [vector lengths], scalars, [places], [loans over], [forms], server view]    at most 64 KiB
     body     the vectors, float32, one after the other, straight from and into the final buffers
 
 Between processes of one host a vector may stay where it is (`paceline.live.net.zero_copy`): its place says where, and
@@ -75,12 +75,12 @@ class _Header(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     places: tuple[SharedRef | None, ...] = ()
     over: tuple[int, ...] = ()
     forms: tuple[Form | None, ...] = ()
-    view: int = 0
+    server_view: int = 0
 
 
 _KINDS = {int(kind): kind for kind in Kind}
 _NOTHING = b"\xc0"
-_BARE = b"\x90" * 3 + b"\x00"  # no places, no loans that are over, no forms; view 0
+_BARE = b"\x90" * 3 + b"\x00"  # no places, no loans that are over, no forms; server view 0
 _encode = msgspec.msgpack.Encoder().encode
 _decode_header = msgspec.msgpack.Decoder(_Header).decode
 
@@ -138,10 +138,10 @@ def encode(envelope: Envelope, memory: Memory, lender: BufferSharer | None = Non
         travel = [v for v, place in zip(vectors, places, strict=True) if place is None] if places else vectors
         body = [memoryview(v.data) if type(v) is Encoded else memory.bytes_of(v) for v in travel]
     over = lender.over() if lender else ()
-    if not (vectors or over or envelope.view):
+    if not (vectors or over or envelope.server_view):
         return [memoryview(_head(envelope, codec, codec.opening + scalars + _BARE, 0))]
     sizes = tuple(map(len, vectors))
-    header = _encode(_Header(codec.name, sizes, msgspec.Raw(scalars), places, over, forms, envelope.view))
+    header = _encode(_Header(codec.name, sizes, msgspec.Raw(scalars), places, over, forms, envelope.server_view))
     size = sum([view.nbytes for view in body])
     return [memoryview(_head(envelope, codec, header, size)), *[view for view in body if view.nbytes]]
 
@@ -198,7 +198,7 @@ class Header(msgspec.Struct, frozen=True):
     places: tuple[SharedRef | None, ...]
     over: tuple[int, ...]
     forms: tuple[Form | None, ...]
-    view: int
+    server_view: int
 
 
 def decode_header(data: bytes | memoryview, body_bytes: int) -> Header:
@@ -213,12 +213,14 @@ def decode_header(data: bytes | memoryview, body_bytes: int) -> Header:
     if (places and len(places) != len(lengths)) or (forms and len(forms) != len(lengths)):
         raise ProtocolError(f"{codec.name}: {len(places)} places and {len(forms)} forms for {len(lengths)} vectors")
     if not lengths and not codec.vectors and not body_bytes:
-        return Header(codec, lengths, scalars, places, header.over, forms, header.view)  # the usual small message
+        return Header(
+            codec, lengths, scalars, places, header.over, forms, header.server_view
+        )  # the usual small message
     nowhere = (None,) * len(lengths)
     sizes = map(_bytes_sent, lengths, places or nowhere, forms or nowhere)
     if len(lengths) != len(codec.vectors) or min(lengths, default=0) < 0 or sum(sizes) != body_bytes:
         raise ProtocolError(f"{codec.name}: vectors of {list(lengths)} elements do not make {body_bytes} bytes")
-    return Header(codec, lengths, scalars, places, header.over, forms, header.view)
+    return Header(codec, lengths, scalars, places, header.over, forms, header.server_view)
 
 
 def _bytes_sent(length: int, place: SharedRef | None, form: Form | None) -> int:

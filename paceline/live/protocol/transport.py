@@ -42,7 +42,7 @@ TELL, CALL, REPLY, CONTROL, MEAN = Kind
 class Envelope(msgspec.Struct):
     """A message on its way. `id` pairs a REPLY with its CALL; `slice` says for which slice of the receiver it is.
 
-    `view`: since the servers went back last, what belongs to an earlier one counts no more; see `Node.go_back`.
+    `server_view`: since the servers went back last, what belongs to an earlier one counts no more; see `Node.go_back`.
     `queued_at`: when it was handed to the transport, which fills in `sent_at`, when the last byte was handed over, and
     `seconds_receiving`, from the first byte read to the last.
     """
@@ -51,7 +51,7 @@ class Envelope(msgspec.Struct):
     message: Any
     id: int = 0
     slice: int = 0
-    view: int = 0
+    server_view: int = 0
     queued_at: float = 0.0
     sent_at: float = 0.0
     seconds_receiving: float = 0.0

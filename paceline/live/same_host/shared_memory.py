@@ -194,15 +194,15 @@ class Segments:
 _segments: dict[int, Segments] = {}  # by process, as a forked child must not hand out its parent's memory
 
 
-def segments_for(exchange: str) -> Segments | None:
+def segments_for(transport: str) -> Segments | None:
     """This process's, for an exchange that is `auto`, `shm` or `tcp`; None where vectors go through sockets.
 
     Raises ConfigError where memory cannot be shared and shall be.
     """
-    if exchange == "tcp":
+    if transport == "tcp":
         return None
     if not Segments.available():
-        if exchange == "shm":
+        if transport == "shm":
             raise ConfigError("--transport shm shares memory as only Linux 5.1 and later can: use --transport auto")
         return None
     return _segments.setdefault(os.getpid(), Segments())

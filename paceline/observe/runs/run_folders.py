@@ -34,7 +34,7 @@ class RunFolder:
     @property
     def shares(self) -> str:
         """Who got which samples; `uniform` is i.i.d."""
-        return str(self.facts.get("data.shares", "uniform"))
+        return str(self.facts.get("data.partition", "uniform"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class Summary:
     """`seconds_to_target` is None when the target was missed or never set, `test_accuracy` without evaluations.
 
     `driver` is live or sim; `step_ms` the step of a worker with slowdown 1; `bytes_up` is what workers sent;
-    `bytes_shared` what of both passed by shared memory; `exchange` how vectors travelled, if any did live;
+    `bytes_shared` what of both passed by shared memory; `transport` how vectors travelled, if any did live;
     `model_length` the parameters of the model, 0 where nobody knows. `faults`: who was lost, drained or came back while
     training went on; `views`: generations of membership, the first among them. `leased`: what became of the samples of
     leased data; None where they were shared beforehand. `warning`: what is wrong with the model, and the way out, where
@@ -109,7 +109,7 @@ class Summary:
     parameters: dict[str, Any] = field(default_factory=dict)
     model_length: int = 0
     bytes_shared: int = 0
-    exchange: str = ""
+    transport: str = ""
     faults: tuple[Change, ...] = ()
     views: int = 1
     leased: Leased | None = None

@@ -54,7 +54,7 @@ def picture(state: PageState, query: PageQuery) -> dict[str, Any]:
         "workers": len(state.workers),
         "here": sum(worker.here for worker in state.workers),
         "strip": [round(state.strips.first * state.strips.width_s, 3), round(_end(state.strips), 3)],
-        "straggler": told(state, held),
+        "straggler": straggler_data(state, held),
         "collapse": state.collapse(),
         "first": query.first,
         "rows": [row(state, worker, held) for worker in shown],
@@ -234,7 +234,7 @@ def event(record: Decision | Membership | Gated) -> dict[str, Any]:
 
 
 # ---- in words ------------------------------------------------------------------------------------------------
-def told(state: PageState, held: Straggler | None) -> dict[str, Any]:
+def straggler_data(state: PageState, held: Straggler | None) -> dict[str, Any]:
     """Who holds whom up: `sentence` for people, the numbers behind it, `ranks` as a name for what is the matter."""
     if held is None:
         return {"ranks": [], "sentence": exchange_text(state) or _nobody(state)}

@@ -24,7 +24,7 @@ from paceline.config import Config
 from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
 from paceline.core.paramserver.robust_mean import CENTRED
-from paceline.engine.data.partition_plan import parse_shares
+from paceline.engine.data.partition_plan import parse_partition
 from paceline.observe.runs.summary import FAILED, SUMMARY, Summary
 from paceline.observe.trace.trace_file import TRACE
 from paceline.runtime.checkpointing import checkpoint_validation
@@ -55,7 +55,7 @@ def identity(config: Config) -> dict[str, Any]:
         "seed": config.run.seed,
         "workers": config.cluster.workers,
         "servers": config.cluster.servers > 0,
-        "data": [config.data.name, config.data.samples, config.data.shares, config.data.batch_size],
+        "data": [config.data.name, config.data.samples, config.data.partition, config.data.batch_size],
         "optimizer": config.optimizer.name,
         "dropout": config.model.dropout,
         "robust": [config.robust_policy().rule, config.robust_policy().f],
@@ -102,7 +102,9 @@ class ResumePoint:
         """
         scheme, compression = self.config.scheme(), self.config.compression
         plain = compression.up == compression.down == "none" and self.config.robust_policy().rule != CENTRED
-        plain = plain and not parse_shares(self.config.data.shares).leased  # who has which samples is a matter of time
+        plain = (
+            plain and not parse_partition(self.config.data.partition).leased
+        )  # who has which samples is a matter of time
         kept = self.same and self.facts.get("lock_step") and self.facts.get("aligned")
         return bool(kept and plain and scheme.computes and not scheme.trains_locally)
 

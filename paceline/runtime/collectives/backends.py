@@ -76,7 +76,7 @@ def make_carrier(
 
     `coder`: of the codec of this run, if any; the node's `peers` have one of their own.
     """
-    name, peers = plan.mean, session.node.peers
+    name, peers = plan.allreduce, session.node.peers
     if name == "servers" or (peers is None and name in PEERS):
         return None
     rank = spec.who.index

@@ -30,22 +30,31 @@ def meets_for_means(mean: str, scheme: Scheme, servers: int, workers: int) -> bo
     )
 
 
-def choose_mean(
-    ready: Sequence[control.Ready], workers: Sequence[control.Hello], servers: int, *, mean: str, secured: bool = False
+def choose_allreduce(
+    ready: Sequence[control.Ready],
+    workers: Sequence[control.Hello],
+    servers: int,
+    *,
+    wanted: str,
+    secured: bool = False,
 ) -> Choice:
-    """Who carries the means of a run where `mean` is asked for, and why; no reason where there are no means.
+    """Who carries the means of a run where `wanted` is asked for, and why; no reason where there are no means.
 
     secured: connections are under TLS, which NCCL's are not, so that it has to be asked for.
     """
     recipe = Recipe.from_json(ready[0].optimizer)
     scheme = recipe.make_scheme()
-    if recipe.codecs.in_messages and servers and mean == "auto":
+    if recipe.codecs.in_messages and servers and wanted == "auto":
         return Choice("servers", "means by servers: codecs encode what passes through them")
     if servers and not scheme.uses_mean(servers):
         return Choice("servers", "")
     if not meets_for_means("auto", scheme, servers, len(workers)):
-        return Choice("servers" if mean == "auto" else mean, "")
-    chosen = _by_cost(ready, workers, servers, secured) if mean == "auto" else Choice(mean, f"{mean}, as --mean says")
+        return Choice("servers" if wanted == "auto" else wanted, "")
+    chosen = (
+        _by_cost(ready, workers, servers, secured)
+        if wanted == "auto"
+        else Choice(wanted, f"{wanted}, as --allreduce says")
+    )
     if len(workers) == 1 and not servers:
         return Choice("ring", "")
     return Choice(chosen.name, f"means by {chosen.reason}" if scheme.uses_mean(servers) else "")

@@ -42,7 +42,9 @@ NAMES = 1 << 16
 def check_built(mean: str) -> None:
     """Raises ConfigError where that carrier of means is torch's, and this PyTorch lacks it."""
     if mean in TORCH_CARRIERS and not getattr(torch_distributed, f"is_{mean}_available")():
-        raise ConfigError(f"--mean {mean}: this PyTorch was built without it; take --mean ring, or leave it out")
+        raise ConfigError(
+            f"--allreduce {mean}: this PyTorch was built without it; take --allreduce ring, or leave it out"
+        )
 
 
 class CollectiveCarrier:
@@ -78,7 +80,7 @@ class CollectiveCarrier:
         if tuple(sorted(effect.among)) != self._everybody:
             raise ConfigError(
                 f"{effect.tag} is a mean among {len(effect.among)} of {len(self._everybody)} workers, and all-reduce "
-                "carries means over all of them: give --servers 1 or more, and --mean servers"
+                "carries means over all of them: give --servers 1 or more, and --allreduce servers"
             )
         pending = PendingReply(f"Mean {effect.tag} over all workers", 1, FlatMemory())
         self._thread.submit(self._carry, effect, pending)
@@ -217,7 +219,9 @@ def _group(backend: str, store: Any, rank: int, workers: int, bind: str, timeout
         options._devices = [torch_distributed.ProcessGroupGloo.create_device(hostname=bind)]
         return torch_distributed.ProcessGroupGloo(store, rank, workers, options)
     except RuntimeError as error:
-        raise PeerLost(f"gloo on {bind} did not reach the other workers: {error}; --mean ring needs no gloo") from None
+        raise PeerLost(
+            f"gloo on {bind} did not reach the other workers: {error}; --allreduce ring needs no gloo"
+        ) from None
 
 
 def _mpi_group(rank: int, workers: int) -> Any:
@@ -225,7 +229,7 @@ def _mpi_group(rank: int, workers: int) -> Any:
     group = torch_distributed.ProcessGroupMPI.create([])
     if (group.rank(), group.size()) != (rank, workers):
         raise ConfigError(
-            f"--mean mpi: MPI calls worker {rank} of {workers} its rank {group.rank()} of {group.size()}; start the "
-            "workers with mpirun, or take --mean ring or --mean gloo"
+            f"--allreduce mpi: MPI calls worker {rank} of {workers} its rank {group.rank()} of {group.size()}; start the "
+            "workers with mpirun, or take --allreduce ring or --allreduce gloo"
         )
     return group

@@ -54,16 +54,16 @@ class RunStatistics:
         self._leased: Leased | None = None
         self._reason, self._seconds = "", 0.0
         self._recipe, self._model_length = Recipe(scheme=config.run.scheme), 0
-        self._is_started, self._exchange = False, ""
+        self._is_started, self._transport = False, ""
 
     def seated(self, rank: int, device: str, slowdown: float, host: str) -> None:
         worker = self._workers[rank]
         worker.device, worker.slowdown, worker.host = device, slowdown, host
 
-    def started(self, recipe: Recipe, model_length: int, exchange: str = "") -> None:
-        """`exchange`: how vectors travel; nothing when none do, or only on paper."""
+    def started(self, recipe: Recipe, model_length: int, transport: str = "") -> None:
+        """`transport`: how vectors travel; nothing when none do, or only on paper."""
         self._recipe, self._model_length, self._is_started = recipe, model_length, True
-        self._exchange = exchange
+        self._transport = transport
 
     @property
     def has_started(self) -> bool:
@@ -224,7 +224,7 @@ class RunStatistics:
             bytes_up=sum(worker.latest.bytes_up for worker in self._workers),
             bytes_down=sum(worker.latest.bytes_down for worker in self._workers),
             bytes_shared=sum(worker.latest.bytes_shared for worker in self._workers),
-            exchange=self._exchange,
+            transport=self._transport,
             workers=tuple(self._summary_of(rank, worker) for rank, worker in self._known),
             model=config.model.name,
             data=config.data.name,

@@ -221,7 +221,7 @@ class Shard:
             self._session.tell(control.Prepared(number=order.number, failed=True))
             return
         before = self._version()
-        self._node.between_messages(lambda: self._swap(states, order.view))
+        self._node.between_messages(lambda: self._swap(states, order.server_view))
         if first := self._first:
             self._session.reports.tell_settled()
             self._session.tell(control.Restored(done=tuple(first.done)))
@@ -247,14 +247,14 @@ class Shard:
             return None
         return fetch(self._node, who, range(len(self._slices)), COPY)
 
-    def _swap(self, states: list[SliceState], view: int) -> None:
+    def _swap(self, states: list[SliceState], server_view: int) -> None:
         for captures in self._captures.values():
             captures.want(FORGET)
         for at, state in enumerate(states):
             self._become(at, state)
         if self._copies:
             self._copies.forget()
-        self._node.begin_view(view)
+        self._node.begin_server_view(server_view)
 
     @property
     def _first(self) -> ClockedServer | None:

@@ -10,7 +10,7 @@ from torch import nn
 
 from paceline.config import Config
 from paceline.core.errors import ConfigError
-from paceline.engine.data.partition_plan import parse_shares
+from paceline.engine.data.partition_plan import parse_partition
 from paceline.engine.model.mixed_precision import Precision
 from paceline.runtime.worker.steps.step_timer import measured_step
 from paceline.runtime.worker.train_loop import build_model, load_data
@@ -33,10 +33,10 @@ class SimulationSetup:
 
     def __post_init__(self) -> None:
         check(self.config)
-        if parse_shares(self.config.data.shares).leased and self.cluster.hazards:
+        if parse_partition(self.config.data.partition).leased and self.cluster.hazards:
             raise ConfigError(
-                f"--shares {self.config.data.shares}: not where messages are lost; leave out the [hazards] of the "
-                "cluster file, or give --shares uniform"
+                f"--partition {self.config.data.partition}: not where messages are lost; leave out the [hazards] of the "
+                "cluster file, or give --partition uniform"
             )
         if not self.rounds:
             check_end(self.config, timing_only=self.timing_only)

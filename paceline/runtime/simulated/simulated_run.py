@@ -22,7 +22,7 @@ from paceline.core.sharding import lay_out, tensors_by_slice
 from paceline.core.trace import Ended, Evaluated, Membership, Record
 from paceline.core.vector import Ghost, cut
 from paceline.engine.data.batches import Batches, BatchStream
-from paceline.engine.data.partition_plan import PartitionPlan, make_shares, parse_shares
+from paceline.engine.data.partition_plan import PartitionPlan, make_partition, parse_partition
 from paceline.engine.specs import MOMENTUM
 from paceline.engine.vectors.coordinate_sort import Sorting
 from paceline.engine.vectors.flat import norm
@@ -334,9 +334,9 @@ class VirtualRun:
 
     def _carrier(self) -> str:
         """The schedule by which the workers carry means, empty where the servers do."""
-        asked, cluster = self._config.cluster.mean, self._setting.cluster
+        asked, cluster = self._config.cluster.allreduce, self._setting.cluster
         codecs = self._recipe.codecs
-        by_servers = codecs.in_messages and cluster.servers and asked == "auto"  # as `choose_mean` has it
+        by_servers = codecs.in_messages and cluster.servers and asked == "auto"  # as `choose_allreduce` has it
         if by_servers or not self._recipe.make_scheme().uses_mean(cluster.servers):
             return ""
         if asked == "auto":
@@ -414,11 +414,11 @@ class VirtualRun:
         )
 
     def _make_lending(self) -> SimulatedSampleLeases | None:
-        shares, samples = parse_shares(self._config.data.shares), len(self._splits.train)
-        if not shares.leased:
+        partition, samples = parse_partition(self._config.data.partition), len(self._splits.train)
+        if not partition.leased:
             return None
         workers = self._setting.cluster.workers
-        leases = Leases(samples, shares.lease_size(samples, workers, self._config.data.batch_size))
+        leases = Leases(samples, partition.lease_size(samples, workers, self._config.data.batch_size))
         return SimulatedSampleLeases(leases, self._config.data.batch_size, lambda: self.simulation.now, self._note)
 
     def _streams(self) -> list[BatchStream]:
@@ -431,6 +431,6 @@ class VirtualRun:
 
     def _shares(self) -> PartitionPlan:
         train, seconds = self._splits.train, self._setting.cluster.seconds_per_step()
-        return make_shares(
-            self._config.data.shares, len(train), len(seconds), train.y.numpy(), self._recipe.seed, seconds
+        return make_partition(
+            self._config.data.partition, len(train), len(seconds), train.y.numpy(), self._recipe.seed, seconds
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline.config import Config
 from paceline.core.errors import ConfigError
-from paceline.engine.data.partition_plan import parse_shares
+from paceline.engine.data.partition_plan import parse_partition
 from paceline.observe.terminal.number_format import counted
 
 EQUAL = ("uniform", "class")
@@ -22,7 +22,7 @@ def batch_size_note(config: Config, train_samples: int) -> str:
     """A line for the user where no worker has samples enough for a whole mini-batch, or nothing."""
     size, workers = config.data.batch_size, config.cluster.workers
     share = -(-train_samples // workers)
-    if parse_shares(config.data.shares).kind not in EQUAL or size <= share:
+    if parse_partition(config.data.partition).kind not in EQUAL or size <= share:
         return ""
     return (
         f"--batch-size {size} is more than a worker's share of the data: each of {workers} workers has "

@@ -11,7 +11,7 @@ import msgspec
 from paceline.checkpoint.redis_url import NO_SECRETS, StoreSecrets
 from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import HubTransport
-from paceline.live.net.message_log import told
+from paceline.live.net.message_log import with_logging
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node
 from paceline.live.party import Party
@@ -32,7 +32,7 @@ class ProcessSpec:
     store_secrets: of --store, for who writes there.
     judges: whether an evaluator judges the last model, or only saves it.
     resume: folder of the checkpoint to go on from; empty for the beginning. incarnation: its number, from 0.
-    exchange: how vectors pass between processes of one host: auto, shm or tcp.
+    transport: how vectors pass between processes of one host: auto, shm or tcp.
     slot: number among the workers of its host, by which a GPU is found where none is named; -1 where all are on one.
     bind: address to listen on. credentials: folder with this party's key, if connections are under TLS.
     """
@@ -47,10 +47,10 @@ class ProcessSpec:
     slot: int = -1
     step_seconds: float = 0.0
     steps: int = 0
-    exchange: str = "auto"
+    transport: str = "auto"
     bind: str = "127.0.0.1"
     credentials: str = ""
-    mean: str = "auto"
+    allreduce: str = "auto"
     overlap: str = "auto"
     buffers: str = "average"
     streams: int = 0
@@ -81,14 +81,14 @@ class ProcessSpec:
     def from_json(cls, text: str) -> ProcessSpec:
         return msgspec.convert(json.loads(text), cls)
 
-    def transport(self) -> TcpTransport:
+    def open_transport(self) -> TcpTransport:
         """Raises ConfigError where memory cannot be shared and shall be."""
         from paceline.engine.vectors.buffer_pool import (
             take_memory_from,  # torch: not for the supervisor, who hands places out
         )
         from paceline.engine.vectors.flat import FlatMemory
 
-        segments = segments_for(self.exchange)
+        segments = segments_for(self.transport)
         if segments is not None:
             take_memory_from(segments.make)
         return TcpTransport(
@@ -99,7 +99,7 @@ class ProcessSpec:
             tls=Tls(self.credentials, self.who) if self.credentials else None,
             streams=self.streams,
             segments=segments,
-            shared_only=self.exchange == "shm",
+            shared_only=self.transport == "shm",
             incarnation=self.incarnation,
         )
 
@@ -108,5 +108,5 @@ class ProcessSpec:
         from paceline.runtime.spec.row_packing import RowPacker
 
         packer = None if isinstance(transport, HubTransport) else RowPacker()  # in one process nothing is sent
-        transport = told(transport, self.verbose)
+        transport = with_logging(transport, self.verbose)
         return Session(transport, Node(transport, RopeMemory(self.device), timeout_s=self.timeout_s, packer=packer))

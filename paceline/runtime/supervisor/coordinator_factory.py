@@ -13,7 +13,7 @@ from paceline.live.coordinator.listener import CoordinatorListener
 from paceline.live.coordinator.server_recovery import Snapshots
 from paceline.live.node.node import Node
 from paceline.live.protocol.transport import Transport
-from paceline.runtime.collectives.choice import choose_mean
+from paceline.runtime.collectives.choice import choose_allreduce
 from paceline.runtime.spec.job_spec import coordinator_role
 from paceline.runtime.spec.shard_layout import lay_out
 
@@ -35,7 +35,7 @@ def make_coordinator(
     behind: samples of it.
     """
     cluster, stop = config.cluster, config.stop
-    absent = range(cluster.beginning, cluster.workers)
+    not_started = range(cluster.beginning, cluster.workers)
     return Coordinator(
         transport,
         node,
@@ -52,13 +52,15 @@ def make_coordinator(
             target_accuracy=stop.target_accuracy or None,
         ),
         make_role=coordinator_role,
-        choose_mean=functools.partial(choose_mean, mean="servers" if absent else cluster.mean, secured=cluster.secured),
+        choose_allreduce=functools.partial(
+            choose_allreduce, wanted="servers" if not_started else cluster.allreduce, secured=cluster.secured
+        ),
         lay_out=functools.partial(lay_out, shards=cluster.shards, slice_mb=cluster.slice_mb),
         seed=config.run.seed,
         dead_after_s=cluster.dead_after,
         stuck_after_s=cluster.stuck_after or math.inf,
         min_workers=cluster.min_workers,
         snapshots=snapshots,
-        absent=absent,
+        not_started=not_started,
         done=done,
     )

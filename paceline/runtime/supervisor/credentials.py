@@ -50,7 +50,9 @@ def security_note(config: Config, credentials: Credentials | None, mean: str) ->
             f"security: nothing listens beyond this machine ({config.cluster.bind}); both sides prove the run's token"
         )
     but = (
-        f"; but not for means: {mean} sends them in the clear, --mean ring would not" if mean in TORCH_CARRIERS else ""
+        f"; but not for means: {mean} sends them in the clear, --allreduce ring would not"
+        if mean in TORCH_CARRIERS
+        else ""
     )
     shown = f"parties show certificates of this run ({credentials.pin[:19]}...)"
     return f"security: TLS 1.3 on {config.cluster.bind}; {shown}{but}"

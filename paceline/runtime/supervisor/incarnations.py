@@ -33,11 +33,11 @@ class PartyLives:
         self.up: set[Party] = set()  # whose process is, as far as anybody has heard
         self.newcomers_not = ""  # why no worker can come late
 
-    def begin(self, specs: Mapping[Party, ProcessSpec], absent: Collection[Party]) -> None:
+    def begin(self, specs: Mapping[Party, ProcessSpec], not_started: Collection[Party]) -> None:
         """Starts everybody but the absent."""
         self._specs = dict(specs)
         for who in specs:
-            if who not in absent:
+            if who not in not_started:
                 self._start(who)
 
     def next(self, who: Party) -> None:

@@ -21,7 +21,7 @@ from paceline.core.trace import NOT_SAVED, Decision, Membership, Record
 from paceline.live import party
 from paceline.live.control.session import COORDINATOR_GONE
 from paceline.live.coordinator.lifecycle import RunPhase
-from paceline.live.net.message_log import told
+from paceline.live.net.message_log import with_logging
 from paceline.live.node.node import Node
 from paceline.live.numpy_memory import PlainMemory
 from paceline.live.party import Party
@@ -116,7 +116,9 @@ class RunSupervisor:
         node = Node(self._transport, PlainMemory())
         self._snapshots = SnapshotStore(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")
         self._incarnations = PartyLives(config, launcher, lambda line: display.begin((line,)))
-        self._absent = [party.worker(rank) for rank in range(cluster.beginning, cluster.workers)]  # not asked for yet
+        self._not_started = [
+            party.worker(rank) for rank in range(cluster.beginning, cluster.workers)
+        ]  # not asked for yet
         self._accept_joins = accept_joins
         self._coordinator = make_coordinator(
             self._transport,
@@ -166,7 +168,7 @@ class RunSupervisor:
         except OSError as error:
             raise ConfigError(f"--out {self._out}: {error.strerror}") from None
         with (
-            asked_to_grow(self.grow if self._absent else None),
+            asked_to_grow(self.grow if self._not_started else None),
             self._status_file.kept(),
             TemporaryFolder() as folder,
             self._hooks,
@@ -185,7 +187,7 @@ class RunSupervisor:
                     evaluator=self._evaluator,
                     store_secrets=self._store_secrets,
                 )
-                self._incarnations.begin(specs, self._absent)
+                self._incarnations.begin(specs, self._not_started)
                 self._watch()
             except RunFailed as error:
                 raise RunFailed(f"{error}{self._keep(str(error))}") from None
@@ -225,7 +227,7 @@ class RunSupervisor:
         verbose, path = self._config.run.verbose, self._out / "logs" / "coordinator.log"
         if verbose:
             path.parent.mkdir(parents=True, exist_ok=True)
-        return told(transport, verbose, path)
+        return with_logging(transport, verbose, path)
 
     def interrupt(self, signal: str) -> None:
         """First: stop, keep what there is. Second: end at once."""
@@ -264,7 +266,7 @@ class RunSupervisor:
                     self._display.show(self._statistics.snapshot(self._coordinator.node.now()))
                 case Started(notes=notes):
                     self._display.begin(notes)
-                    for _ in self._absent if self._accept_joins else ():
+                    for _ in self._not_started if self._accept_joins else ():
                         self.grow()
                 case Grow():
                     self._grow()
@@ -317,12 +319,12 @@ class RunSupervisor:
         return self._coordinator.survives(who) and not self._incarnations.hopeless(who, trains=self._trains)
 
     def _grow(self) -> None:
-        free = bool(self._absent)
+        free = bool(self._not_started)
         why_not = "nobody trains now" if not self._trains else "" if free else "all places of --workers are taken"
         if why_not:
             self._display.begin((f"no worker is added: {why_not}",))
         else:
-            self._incarnations.next(self._absent.pop(0))
+            self._incarnations.next(self._not_started.pop(0))
 
     @property
     def _trains(self) -> bool:
@@ -380,19 +382,19 @@ class RunSupervisor:
         if recipe.codecs.low_rank or recipe.store is not None:
             lacks = "what the store's other scripts have done" if recipe.store else "the factors of powersgd"
             self._incarnations.newcomers_not = f"lost workers are not started again: they would not know {lacks}"
-            if self._absent:
+            if self._not_started:
                 self.failed(
                     party.COORDINATOR, f"--initial-workers: who comes late would not know {lacks}; leave it out", ""
                 )
-        self._statistics.started(recipe, plan.length, plan.exchange)
+        self._statistics.started(recipe, plan.length, plan.transport)
         if recipe.scheme != self._config.run.scheme:  # a script has chosen its own
             self._status_file.scheme = recipe.scheme
             self._save(recipe.scheme)
         begun = (*self._refused, *filter(None, [self._start.note, self._batch_note]))
         snapshots = filter(None, [self._snapshots.note])
         robust = filter(None, [recipe.robust.note(plan.workers, plan.length)])
-        secured = security_note(self._config, self._credentials, plan.mean)
-        room = [GROWS.format(self._config.cluster)] if self._absent and not self._accept_joins and grows() else []
+        secured = security_note(self._config, self._credentials, plan.allreduce)
+        room = [GROWS.format(self._config.cluster)] if self._not_started and not self._accept_joins and grows() else []
         overlap = filter(None, [overlap_note(self._config, plan)])
         self._events.put(Started((*begun, *plan.notes, *overlap, *room, *robust, *snapshots, secured)))
 

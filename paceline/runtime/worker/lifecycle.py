@@ -161,11 +161,11 @@ class WorkerLifecycle:
     def _meet_workers(self) -> Links:
         """Connect to the other workers where the scheme or its means ask for that; the links, if they matter."""
         spec, session = self._spec, self._session
-        means = meets_for_means(spec.mean, self._scheme, spec.servers, spec.workers)
+        means = meets_for_means(spec.allreduce, self._scheme, spec.servers, spec.workers)
         if means or self._scheme.connects_workers(spec.servers):
             self._node.peers = PeerCarrier(session.transport, FlatMemory(spec.device), FlatAdder(), coder=self._coder())
             session.meet_workers()
-        return measured_links(session) if means and spec.mean == "auto" and not session.late else ()
+        return measured_links(session) if means and spec.allreduce == "auto" and not session.late else ()
 
     def begin(self) -> None:
         """Training starts."""

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from paceline.config.validation import check_leases
+from paceline.config.validation import check_queue
 from paceline.core.effects import Compute, Data, Train
 from paceline.core.errors import ConfigError, PacelineError, PeerLost, Stopped, Undone, ends_well
 from paceline.engine.data.batches import Batches, MapStyle
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.leased_batches import LeasedBatches
-from paceline.engine.data.partition_plan import make_shares, parse_shares
+from paceline.engine.data.partition_plan import make_partition, parse_partition
 from paceline.engine.model.batchnorm_stats import Buffers
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.optim.unused_parameters import ZeroTensors
@@ -39,7 +39,7 @@ from paceline.runtime.worker.progress import ProgressCounters, ResumedProgress
 from paceline.runtime.worker.sample_counts import Allowance, Clock, InRounds
 from paceline.runtime.worker.steps.local_work import LocalWork
 from paceline.runtime.worker.steps.loop_checks import LoopGuard
-from paceline.runtime.worker.steps.lr_watch import LrWatcher, told
+from paceline.runtime.worker.steps.lr_watch import LrWatcher, rate_of
 from paceline.runtime.worker.steps.overlap import Overlap
 from paceline.runtime.worker.steps.step_timer import Stopwatch
 
@@ -144,7 +144,7 @@ class Pace:
         return self._work.samples_wanted
 
     def batches(
-        self, data: Dataset | MapStyle, batch_size: int, *, epochs: int | None = 1, shares: str = "uniform"
+        self, data: Dataset | MapStyle, batch_size: int, *, epochs: int | None = 1, partition: str = "uniform"
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """This worker's mini-batches of its share of `data`, on its device, until the epochs or the run are over.
 
@@ -154,7 +154,7 @@ class Pace:
         """
         stream = self._streams.get(id(data))
         if stream is None:
-            stream = self._streams[id(data)] = self._make_stream(data, batch_size, shares)
+            stream = self._streams[id(data)] = self._make_stream(data, batch_size, partition)
             if isinstance(stream, Batches):
                 self._guard.asks_for(batch_size, stream.share_size, len(data) / self.workers)
             if self._behind.memories is not None:
@@ -186,15 +186,17 @@ class Pace:
             finally:
                 self._watch.rest()
 
-    def _make_stream(self, data: Dataset | MapStyle, batch_size: int, shares: str) -> Batches | LeasedBatches:
-        recipe, seed = parse_shares(shares), self.recipe.seed
+    def _make_stream(self, data: Dataset | MapStyle, batch_size: int, partition: str) -> Batches | LeasedBatches:
+        recipe, seed = parse_partition(partition), self.recipe.seed
         if not recipe.leased:
             labels = data.y.cpu().numpy() if isinstance(data, Dataset) else None
-            cutter = make_shares(shares, len(data), self.workers, labels, seed, self.plan.seconds_per_step)
+            cutter = make_partition(partition, len(data), self.workers, labels, seed, self.plan.seconds_per_step)
             return Batches(data, cutter, self.rank, batch_size, device=self.device)
-        check_leases(shares, self.recipe.make_scheme(), self._spec.servers)
+        check_queue(partition, self.recipe.make_scheme(), self._spec.servers)
         if self._leased is not None:
-            raise ConfigError(f"shares {shares!r}: another data set of this loop is leased; share this one: uniform")
+            raise ConfigError(
+                f"partition {partition!r}: another data set of this loop is leased; share this one: uniform"
+            )
         size = recipe.lease_size(len(data), self.workers, batch_size)
         lender = LeaseClient(self._session, len(data), size, self._spec.timeout_s)
         self._leased = LeasedBatches(data, lender, batch_size, seed=seed, device=self.device)
@@ -365,7 +367,7 @@ class Pace:
         if changed is not None:
             self._warn_of_schedulers()
             self._update.follow(self.recipe.of_rule(changed))
-            self._session.tell_rate(self._spec.servers, told(changed))
+            self._session.tell_rate(self._spec.servers, rate_of(changed))
 
     def _warn_of_schedulers(self) -> None:
         """Once."""

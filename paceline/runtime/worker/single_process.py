@@ -18,7 +18,7 @@ from paceline.live.node.node import Node
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Transport
-from paceline.runtime.collectives.choice import choose_mean
+from paceline.runtime.collectives.choice import choose_allreduce
 from paceline.runtime.server.server import serve
 from paceline.runtime.spec.job_spec import coordinator_role
 from paceline.runtime.spec.process_spec import ProcessSpec
@@ -84,7 +84,7 @@ def sit_together(
         stop_rule=StopRule(),
         make_role=coordinator_role,
         lay_out=lay_out,
-        choose_mean=functools.partial(choose_mean, mean="auto"),
+        choose_allreduce=functools.partial(choose_allreduce, wanted="auto"),
     )
     address = coordinator.open()
 

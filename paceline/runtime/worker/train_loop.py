@@ -92,7 +92,7 @@ def train(config: Config, spec: ProcessSpec, session: Session) -> None:
         if behind.memories is None:
             seed_generators(config.run.seed, rank, spec.incarnation)
         for x_batch, y_batch in pace.batches(
-            splits.train, config.data.batch_size, epochs=None, shares=config.data.shares
+            splits.train, config.data.batch_size, epochs=None, partition=config.data.partition
         ):
             precision.backward(loss_of, x_batch, y_batch)
             pace.step()

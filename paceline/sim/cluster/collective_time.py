@@ -71,7 +71,7 @@ class CollectiveTiming:
 
 
 def choice_for(cluster: Cluster, nbytes: int, *, gathered: bool = False) -> Choice:
-    """What `--mean auto` takes on such a cluster for vectors of `nbytes`; `gathered`: as of `choose`."""
+    """What `--allreduce auto` takes on such a cluster for vectors of `nbytes`; `gathered`: as of `choose`."""
     placements, network = cluster.worker_placements(), cluster.network
     if len(placements) == 1:
         return Choice("servers" if cluster.servers else "ring", "")

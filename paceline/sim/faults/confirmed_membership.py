@@ -196,7 +196,7 @@ class AckedMembership(Members):
         super()._enter(old)
         newcomer = self._sim.world.workers[rank]
         if self.servers:
-            self.streams.views[newcomer.process] = self.servers.replacing.view
+            self.streams.server_views[newcomer.process] = self.servers.replacing.server_view
             self.servers.snapshots.keep_on()
         for dead in self._fences.values():
             self.streams.fence(newcomer, dead)

@@ -78,7 +78,7 @@ class LossyLinks:
             None  # dies when it has handled this message; what it says is not sent any more
         )
         self.injected: Counter[str] = Counter()
-        self.views: dict[tuple[str, int], int] = {}  # of processes that know another one than the first
+        self.server_views: dict[tuple[str, int], int] = {}  # of processes that know another one than the first
         self.loses: Callable[[SimulatedProcess], bool] = lambda party: (
             False
         )  # dies with all that it holds, if it is such a party
@@ -107,7 +107,7 @@ class LossyLinks:
             way = self._ways[src.process, dst.process] = Channel(src, dst)
         if act is self._sim.messaging.asked:
             way.questions = [*(asked for asked in way.questions if not asked[1].done), args]
-        item = (nbytes, act, args, self.views.get(src.process, 0))
+        item = (nbytes, act, args, self.server_views.get(src.process, 0))
         at = self._transmit(way, way.sender.put(item), item)
         self._watch(way)
         return at
@@ -193,9 +193,9 @@ class LossyLinks:
         messaging, servers = self._sim.messaging, self._sim.members.servers
         between_boxes = item[1] in (messaging.asked, messaging.answered, messaging.heard)
         between_boxes = between_boxes or (servers is not None and item[1] == servers.hears_copy)
-        if not self.views or not between_boxes or "server" not in (src.kind, dst.kind):
+        if not self.server_views or not between_boxes or "server" not in (src.kind, dst.kind):
             return True
-        return item[3] == self.views.get(dst.process, 0)
+        return item[3] == self.server_views.get(dst.process, 0)
 
     def _acknowledged(self, src: SimulatedProcess, way: Channel, last: int) -> None:
         if not src.hears:

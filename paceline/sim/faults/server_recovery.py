@@ -49,7 +49,7 @@ class Order:
     """Be what the slices were in the snapshot, or in the copy that a server has."""
 
     number: int
-    view: int
+    server_view: int
     snapshot: Snapshot | None
     keeper: int
 
@@ -290,7 +290,7 @@ class Servers:
         for shard in replacing.concerned():
             keeper, server = replacing.source(shard), self.servers[shard]
             snapshot = self.snapshots.newest if keeper is None else None
-            order = Order(self._number, replacing.view, snapshot, keeper or 0)
+            order = Order(self._number, replacing.server_view, snapshot, keeper or 0)
             nbytes = nbytes_of(snapshot.states[shard]) if snapshot else 0
             self.streams.send(self._control, server.party, nbytes, self._restore, (server, order))
 
@@ -329,7 +329,7 @@ class Servers:
             self.sim.leasing.goes_back(party)
         if server.copies:
             server.copies.forget()
-        self.streams.views[party.process] = order.view
+        self.streams.server_views[party.process] = order.server_view
         self._learns_who_is_here(server, anew=order.snapshot is not None)
         if party.incarnation:
             self._meet_all(server)
@@ -371,7 +371,7 @@ class Servers:
 
     def _go_on(self) -> None:
         replacing, former = self.replacing, tuple(self._former)
-        undone, back, view = replacing.undone, set(replacing.away), replacing.view
+        undone, back, server_view = replacing.undone, set(replacing.away), replacing.server_view
         replacing.done()
         self._former.clear()
         if self.sim.invariants:
@@ -384,20 +384,22 @@ class Servers:
             self.streams.send(self._control, server.party, 0, self._begin, (server, former))
         for party in self.sim.world.workers:
             if party.here:
-                self.streams.send(self._control, party, 0, self._resume, (party, view, undone, former))
+                self.streams.send(self._control, party, 0, self._resume, (party, server_view, undone, former))
             for dead in former if not party.here else ():
                 self.streams.give_up(party, dead)
         waiting, self._afterwards = self._afterwards, []
         for act in waiting:
             act()
 
-    def _resume(self, party: SimulatedProcess, view: int, undone: bool, former: tuple[SimulatedProcess, ...]) -> None:
+    def _resume(
+        self, party: SimulatedProcess, server_view: int, undone: bool, former: tuple[SimulatedProcess, ...]
+    ) -> None:
         """At a worker: ask again, or begin anew."""
         asked = [question for dead in former for question in self.streams.unanswered(party, dead)]
         for dead in former:
             self.streams.fence(party, dead)
         if undone:
-            self.streams.views[party.process] = view
+            self.streams.server_views[party.process] = server_view
             if self.sim.leasing:
                 self.sim.leasing.undone(party)
             party.role.on_rollback()

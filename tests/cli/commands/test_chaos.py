@@ -19,7 +19,7 @@ from paceline.cli.main import main
         (["--points", "inf"], "--points inf: must be finite, and 0.0 or more"),
         (["--workers", "1"], "two workers or more"),
         (["--servers", "0"], "needs --servers 1"),
-        (["--scheme", "esync", "--mean", "ring"], "needs servers"),
+        (["--scheme", "esync", "--allreduce", "ring"], "needs servers"),
         (["--transport", "shm"], "leave partition out"),
         (["--fault", "kill"], "unknown option --fault"),
     ],

@@ -12,7 +12,7 @@ def test_with_copies_a_lost_server_alone_is_made_anew_from_the_next_one() -> Non
     assert replacing.concerned() == [2]
     assert replacing.source(2) == 0
     assert replacing.prepared(2, 1)
-    assert replacing.view == 0, "nobody has to forget anything"
+    assert replacing.server_view == 0, "nobody has to forget anything"
 
 
 def test_without_copies_all_go_back_and_that_begins_a_view() -> None:
@@ -22,7 +22,7 @@ def test_without_copies_all_go_back_and_that_begins_a_view() -> None:
     assert replacing.concerned() == [0, 1, 2]
     assert [replacing.source(server) for server in range(3)] == [None] * 3
     assert [replacing.prepared(server, 4) for server in (0, 2, 1)] == [False, False, True]
-    assert replacing.view == 4
+    assert replacing.server_view == 4
     replacing.done()
     assert not replacing.away
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paceline.core.errors import ConfigError
 from paceline.engine.data.batches import Batches
 from paceline.engine.data.dataset import Dataset
-from paceline.engine.data.partition_plan import make_shares
+from paceline.engine.data.partition_plan import make_partition
 
 
 def numbered(n: int) -> Dataset:
@@ -46,7 +46,7 @@ class ManySquares(Squares):
 @given(st.integers(1, 60), st.integers(1, 5), st.integers(1, 70), st.integers(0, 3))
 def test_every_epoch_hands_out_the_share_once_in_its_order(n: int, workers: int, size: int, epochs: int) -> None:
     workers = min(n, workers)
-    shares = make_shares("uniform", n, workers)
+    shares = make_partition("uniform", n, workers)
     for rank in range(workers):
         batches = Batches(numbered(n), shares, rank, size, epochs=epochs)
         got = [int(i) for _, y in batches for i in y]
@@ -55,36 +55,36 @@ def test_every_epoch_hands_out_the_share_once_in_its_order(n: int, workers: int,
 
 
 def test_the_last_batch_of_an_epoch_is_kept_though_it_is_short() -> None:
-    batches = Batches(numbered(10), make_shares("uniform", 10, 1), 0, 4, epochs=2)
+    batches = Batches(numbered(10), make_partition("uniform", 10, 1), 0, 4, epochs=2)
     assert batches.steps_per_epoch == 3
     assert [len(y) for _, y in batches] == [4, 4, 2, 4, 4, 2]
 
 
 def test_pictures_stay_with_their_labels() -> None:
-    for x, y in Batches(numbered(10), make_shares("uniform", 10, 2), 1, 3, epochs=3):
+    for x, y in Batches(numbered(10), make_partition("uniform", 10, 2), 1, 3, epochs=3):
         assert x.shape == (len(y), 1, 1, 1)
         assert torch.equal(x.flatten(), y.float())
 
 
 def test_the_stream_is_endless_and_counts() -> None:
-    batches = Batches(numbered(10), make_shares("uniform", 10, 1), 0, 4)
+    batches = Batches(numbered(10), make_partition("uniform", 10, 1), 0, 4)
     assert (batches.epoch, batches.samples) == (0, 0)
     assert sum(len(y) for _, y in itertools.islice(batches, 31)) == 104
     assert (batches.epoch, batches.samples) == (10, 104)
 
 
 def test_a_finished_stream_stays_finished() -> None:
-    batches = Batches(numbered(4), make_shares("uniform", 4, 1), 0, 4, epochs=1)
+    batches = Batches(numbered(4), make_partition("uniform", 4, 1), 0, 4, epochs=1)
     assert len(list(batches)) == 1
     assert list(batches) == []
 
 
 def test_an_empty_share_gives_nothing_even_without_an_end() -> None:
-    assert list(Batches(numbered(4), make_shares("fractions:0,1", 4, 2), 0, 4)) == []
+    assert list(Batches(numbered(4), make_partition("fractions:0,1", 4, 2), 0, 4)) == []
 
 
 def test_a_batch_is_not_changed_by_the_next() -> None:
-    batches = Batches(numbered(8), make_shares("uniform", 8, 1), 0, 4)
+    batches = Batches(numbered(8), make_partition("uniform", 8, 1), 0, 4)
     x, y = next(batches)
     kept = x.clone(), y.clone()
     next(batches)
@@ -93,7 +93,7 @@ def test_a_batch_is_not_changed_by_the_next() -> None:
 
 
 def test_samples_and_batches_may_lie_on_different_devices() -> None:
-    shares = make_shares("uniform", 8, 1)
+    shares = make_partition("uniform", 8, 1)
     x, y = next(Batches(numbered(8), shares, 0, 4, device="meta"))
     assert (x.device.type, y.device.type, x.shape) == ("meta", "meta", (4, 1, 1, 1))
     x, _ = next(Batches(numbered(8).to("meta"), shares, 0, 4, device="meta"))
@@ -104,7 +104,7 @@ def test_samples_and_batches_may_lie_on_different_devices() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("home", ["cpu", "cuda"])
 def test_batches_arrive_on_the_gpu_wherever_the_samples_lie(home: str) -> None:
-    shares = make_shares("uniform", 8, 1)
+    shares = make_partition("uniform", 8, 1)
     x, y = next(Batches(numbered(8).to(home), shares, 0, 4, device="cuda"))
     assert x.device.type == y.device.type == "cuda"
     assert y.tolist() == shares.indices(0, 0)[:4].tolist()
@@ -112,7 +112,7 @@ def test_batches_arrive_on_the_gpu_wherever_the_samples_lie(home: str) -> None:
 
 @pytest.mark.parametrize("kind", [Squares, ManySquares])
 def test_a_users_own_data_set_is_collated(kind: type[Squares]) -> None:
-    data, shares = kind(10), make_shares("uniform", 10, 2)
+    data, shares = kind(10), make_partition("uniform", 10, 2)
     got = list(Batches(data, shares, 1, 2, epochs=1))
     assert [tuple(x.shape) for x, _ in got] == [(2, 1), (2, 1), (1, 1)]
     assert [int(i) for _, y in got for i in y] == shares.indices(1, 0).tolist()
@@ -123,11 +123,11 @@ def test_a_users_own_data_set_is_collated(kind: type[Squares]) -> None:
 def test_a_users_items_must_be_pairs() -> None:
     triples = [(1.0, 2, 3)] * 4
     with pytest.raises(TypeError, match=r"must be \(x, y\)"):
-        next(Batches(triples, make_shares("uniform", 4, 1), 0, 2))
+        next(Batches(triples, make_partition("uniform", 4, 1), 0, 2))
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    data, shares = numbered(4), make_shares("uniform", 4, 2)
+    data, shares = numbered(4), make_partition("uniform", 4, 2)
     with pytest.raises(ConfigError, match="batch size 0"):
         Batches(data, shares, 0, 0)
     with pytest.raises(ConfigError, match="-1 epochs"):
@@ -139,7 +139,7 @@ def test_what_makes_no_sense_is_refused() -> None:
 @given(st.integers(1, 40), st.integers(1, 3), st.lists(st.integers(1, 20), max_size=6))
 def test_a_batch_may_have_any_size_and_goes_on_over_the_end_of_an_epoch(n: int, workers: int, sizes: list[int]) -> None:
     workers = min(n, workers)
-    shares = make_shares("uniform", n, workers)
+    shares = make_partition("uniform", n, workers)
     batches = Batches(numbered(n), shares, 0, 4)
     taken = [batches.take(size) for size in sizes]
     assert [len(batch[1]) for batch in taken if batch] == sizes
@@ -150,6 +150,6 @@ def test_a_batch_may_have_any_size_and_goes_on_over_the_end_of_an_epoch(n: int, 
 
 
 def test_only_the_end_of_the_last_epoch_makes_a_batch_smaller_than_was_asked_for() -> None:
-    batches = Batches(numbered(10), make_shares("uniform", 10, 1), 0, 4, epochs=2)
+    batches = Batches(numbered(10), make_partition("uniform", 10, 1), 0, 4, epochs=2)
     taken = [batches.take(8) for _ in range(4)]
     assert [len(batch[1]) if batch else 0 for batch in taken] == [8, 8, 4, 0]

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from paceline.core.errors import ConfigError
 from paceline.engine.data import load
 from paceline.engine.data.batches import Batches
-from paceline.engine.data.partition_plan import make_shares
+from paceline.engine.data.partition_plan import make_partition
 from paceline.engine.models import build
 from paceline.engine.specs import MODELS, DataRecipe, ModelRecipe
 
@@ -105,7 +105,7 @@ def test_every_model_learns_the_digits(name: str, width: float, lr: float, epoch
     splits = load(DataRecipe(name="digits"))
     model = build(ModelRecipe(name=name, width=width), splits.train.shape, 10, seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
-    for x, y in Batches(splits.train, make_shares("uniform", len(splits.train), 1), 0, 32, epochs=epochs):
+    for x, y in Batches(splits.train, make_partition("uniform", len(splits.train), 1), 0, 32, epochs=epochs):
         optimizer.zero_grad()
         cross_entropy(model(x), y).backward()
         optimizer.step()

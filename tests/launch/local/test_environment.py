@@ -32,7 +32,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     servers=st.integers(0, 9),
     step_seconds=st.floats(0, 10),
     transport=st.sampled_from(["auto", "shm", "tcp"]),
-    mean=st.sampled_from(CARRIERS),
+    allreduce=st.sampled_from(CARRIERS),
     device=st.sampled_from(["auto", "cpu", "cuda:3"]),
 )
 def test_a_seat_comes_back_as_it_was(
@@ -42,7 +42,7 @@ def test_a_seat_comes_back_as_it_was(
     servers: int,
     step_seconds: float,
     transport: str,
-    mean: str,
+    allreduce: str,
     device: str,
 ) -> None:
     token = tmp_path_factory.getbasetemp() / "token"
@@ -55,8 +55,8 @@ def test_a_seat_comes_back_as_it_was(
         token=TOKEN,
         device=device,
         step_seconds=step_seconds,
-        exchange=transport,
-        mean=mean,
+        transport=transport,
+        allreduce=allreduce,
     )
     assert spec_from(environment_of(spec, token)) == spec
 

@@ -122,7 +122,12 @@ def test_a_newcomer_calls_those_that_are_here_and_those_that_come_with_it(scene:
         scene.heard[worker(rank)] = recorder
     addresses = {f"worker {rank}": f"hub:worker {rank}" for rank in range(5)}
     roster = control.Roster(
-        addresses=addresses, hosts={}, incarnations=(1, 0, 1, 1, 0), gone=(0, 2, 3, 4), lost=(0, 2, 3), coming=(0, 2, 3)
+        addresses=addresses,
+        hosts={},
+        incarnations=(1, 0, 1, 1, 0),
+        gone=(0, 2, 3, 4),
+        lost=(0, 2, 3),
+        joining=(0, 2, 3),
     )
     scene.session.hello("hub:coordinator", "cpu")
     scene.session.deliver(COORDINATOR, Envelope(Kind.CONTROL, roster))
@@ -301,7 +306,7 @@ def test_a_worker_that_is_gone_is_told_to_the_role_of_a_server(scene: Scene) -> 
 def test_servers_that_go_on_from_an_earlier_state_hear_the_last_learning_rate_again(scene: Scene, undone: bool) -> None:
     scene.begin()
     scene.node.place(Answerer(nothing), PLAN.layout)
-    resume = control.Resume(view=3 if undone else 0, undone=undone, replaced=(1,))
+    resume = control.Resume(server_view=3 if undone else 0, undone=undone, replaced=(1,))
     scene.session.deliver(COORDINATOR, Envelope(Kind.CONTROL, resume))  # none told yet
     scene.session.tell_rate(2, control.Rate(lr=0.5))
     scene.session.tell_rate(2, control.Rate(lr=0.25))

@@ -35,7 +35,7 @@ def test_a_run_is_brought_up_step_by_step(companies: Any) -> None:
         optimizer="sgd",
         devices=("cpu", "cpu"),
         hosts=("here", "here"),
-        mean="ring",
+        allreduce="ring",
         notes=("a reason", "2 workers, 1 servers"),
     )
     company.settled()
@@ -63,14 +63,14 @@ def test_everybody_learns_where_everybody_is(companies: Any) -> None:
     assert sorted(joined) == sorted(map(str, company.everybody))
 
 
-@pytest.mark.parametrize("absent", [S0, W1, EVALUATOR], ids=str)
-def test_whoever_never_says_hello_is_named(companies: Any, absent: Party) -> None:
+@pytest.mark.parametrize("not_started", [S0, W1, EVALUATOR], ids=str)
+def test_whoever_never_says_hello_is_named(companies: Any, not_started: Party) -> None:
     company: Company = companies()
     for who in company.everybody:
-        if who != absent:
+        if who != not_started:
             company.say(who, control.Hello(address="a", pid=1, host="h", device="cpu"))
     company.settled()
-    assert company.coordinator.missing() == [absent]
+    assert company.coordinator.missing() == [not_started]
     assert company.coordinator.phase.value == "waiting for everybody to say hello"
 
 

@@ -37,7 +37,7 @@ def test_who_is_lost_is_told_and_the_others_hear_what_they_must(companies: Any, 
 
 
 def test_the_others_go_on_without_a_worker_that_is_lost(companies: Any) -> None:
-    company: Company = companies(mean="servers")
+    company: Company = companies(allreduce="servers")
     company.train()
     company.kill(W0)
     for who in (S0, EVALUATOR, W1):
@@ -68,7 +68,7 @@ def ends_in_order(company: Company, reason: str, holder: int) -> None:
 
 @pytest.mark.parametrize("mean", ["servers", "ring"])
 def test_a_worker_that_is_killed_while_it_stops_takes_nothing_with_it(companies: Any, mean: str) -> None:
-    company: Company = companies(mean=mean)
+    company: Company = companies(allreduce=mean)
     company.train()
     company.coordinator.stop("interrupted by SIGINT")
     company.settled()
@@ -82,7 +82,7 @@ def test_a_worker_that_is_killed_while_it_stops_takes_nothing_with_it(companies:
 def test_a_worker_that_is_killed_while_others_look_at_the_last_model_is_not_waited_for(
     companies: Any, mean: str
 ) -> None:
-    company: Company = companies(mean=mean)
+    company: Company = companies(allreduce=mean)
     company.train()
     for who in (W0, W1):
         company.say(who, control.Left(reason="steps"))
@@ -92,7 +92,7 @@ def test_a_worker_that_is_killed_while_others_look_at_the_last_model_is_not_wait
 
 
 def test_a_worker_that_is_killed_after_its_last_step_ends_nothing(companies: Any) -> None:
-    company: Company = companies(mean="servers")
+    company: Company = companies(allreduce="servers")
     company.train()
     company.say(W0, control.Left(reason="steps"))
     company.settled()
@@ -104,7 +104,7 @@ def test_a_worker_that_is_killed_after_its_last_step_ends_nothing(companies: Any
 
 
 def test_with_the_one_that_has_the_last_model_the_run_fails(companies: Any) -> None:
-    company: Company = companies(mean="servers")
+    company: Company = companies(allreduce="servers")
     company.train()
     for who in (W0, W1):
         company.say(who, control.Left(reason="steps"))
@@ -114,7 +114,7 @@ def test_with_the_one_that_has_the_last_model_the_run_fails(companies: Any) -> N
 
 
 def test_a_silent_worker_is_given_up_and_nothing_that_it_says_is_heard(companies: Any) -> None:
-    company: Company = companies(workers=2, servers=0, evaluator=False, mean="servers", dead_after_s=1.0)
+    company: Company = companies(workers=2, servers=0, evaluator=False, allreduce="servers", dead_after_s=1.0)
     company.train()
     told: list[Any] = []
     while not told:
@@ -131,7 +131,7 @@ def test_a_silent_worker_is_given_up_and_nothing_that_it_says_is_heard(companies
 
 
 def test_one_whose_numbers_are_bad_is_put_out_for_good(companies: Any) -> None:
-    company: Company = companies(mean="servers")
+    company: Company = companies(allreduce="servers")
     company.train()
     company.say(S0, control.Unfit(rank=0, reason="bad numbers: why"))
     for who in (S0, EVALUATOR, W1):
@@ -150,7 +150,7 @@ def test_one_whose_numbers_are_bad_is_put_out_for_good(companies: Any) -> None:
 
 
 def test_the_failure_of_a_worker_ends_the_run_but_not_of_one_whose_claims_were_refused(companies: Any) -> None:
-    company: Company = companies(mean="servers")
+    company: Company = companies(allreduce="servers")
     company.train()
     company.say(W0, dataclasses.replace(progress(samples=1), steps=-1))
     company.say(W0, control.Failed(cause="worker 0: nonsense", details=""))
@@ -164,7 +164,7 @@ def test_the_failure_of_a_worker_ends_the_run_but_not_of_one_whose_claims_were_r
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_one_that_is_put_out_while_the_run_ends_is_not_waited_for(companies: Any, fails: bool) -> None:
-    company: Company = companies(mean="servers")
+    company: Company = companies(allreduce="servers")
     company.train()
     for who in (W0, W1):  # the last one has the last model
         company.say(who, control.Left(reason="steps"))
@@ -179,7 +179,7 @@ def test_one_that_is_put_out_while_the_run_ends_is_not_waited_for(companies: Any
 
 
 def test_one_whose_loop_hangs_is_asked_where_and_given_up_but_not_one_that_waits(companies: Any) -> None:
-    company: Company = companies(servers=1, evaluator=False, mean="servers", stuck_after_s=0.6)
+    company: Company = companies(servers=1, evaluator=False, allreduce="servers", stuck_after_s=0.6)
     company.train()
     hangs, told = dataclasses.replace(progress(samples=1), seconds_at_batch=1.0), []
     while not any(isinstance(message, control.Gone) for message in told):
@@ -200,7 +200,7 @@ def test_one_whose_loop_hangs_is_asked_where_and_given_up_but_not_one_that_waits
 
 
 def test_one_that_goes_home_is_no_loss_and_may_end_before_the_others_do(companies: Any) -> None:
-    company: Company = companies(mean="servers")
+    company: Company = companies(allreduce="servers")
     company.train()
     company.say(W1, control.Left(reason="SIGTERM", home=True))
     for who in (S0, EVALUATOR, W0):
@@ -244,7 +244,7 @@ class Back:
 
 
 def test_a_lost_worker_comes_back_once_all_know_of_it_and_goes_on_counting(companies: Any) -> None:
-    company: Company = companies(mean="servers", evaluator=False)
+    company: Company = companies(allreduce="servers", evaluator=False)
     Back(company)
     roster = company.hears(W0)
     assert (roster.incarnations, roster.gone, roster.lost) == ((1, 0), (0,), (0,))
@@ -267,7 +267,7 @@ def test_a_lost_worker_comes_back_once_all_know_of_it_and_goes_on_counting(compa
 
 
 def test_a_newcomer_knows_of_another_that_everybody_is_being_told_of(companies: Any) -> None:
-    company: Company = companies(workers=3, mean="servers", evaluator=False)
+    company: Company = companies(workers=3, allreduce="servers", evaluator=False)
     back = Back(company)
     company.kill(W1)
     company.settled()
@@ -279,19 +279,19 @@ def test_a_newcomer_knows_of_another_that_everybody_is_being_told_of(companies: 
 
 
 def test_of_two_newcomers_the_later_one_hears_where_the_other_is(companies: Any) -> None:
-    company: Company = companies(workers=3, mean="servers", evaluator=False)
+    company: Company = companies(workers=3, allreduce="servers", evaluator=False)
     back = Back(company)
-    assert company.hears(W0).coming == (0,)
+    assert company.hears(W0).joining == (0,)
     company.kill(W1)
     company.settled()
     back.hello(who=W1)
     roster = company.hears(W1)
-    assert (roster.gone, roster.coming, roster.incarnations) == ((0, 1), (0, 1), (1, 1, 0))
+    assert (roster.gone, roster.joining, roster.incarnations) == ((0, 1), (0, 1), (1, 1, 0))
     assert roster.addresses["worker 0"] == "hub:again"
 
 
 def test_one_who_is_lost_again_before_it_is_back_is_missed_by_nobody(companies: Any) -> None:
-    company: Company = companies(mean="servers", evaluator=False)
+    company: Company = companies(allreduce="servers", evaluator=False)
     back = Back(company)
     assert isinstance(company.hears(W0), control.Roster)
     company.kill(W0)
@@ -304,7 +304,7 @@ def test_one_who_is_lost_again_before_it_is_back_is_missed_by_nobody(companies: 
 
 
 def test_one_that_was_never_there_comes_as_one_that_was_lost_does(companies: Any) -> None:
-    company: Company = companies(workers=3, absent=(2,), mean="servers")
+    company: Company = companies(workers=3, not_started=(2,), allreduce="servers")
     w2 = worker(2)
     company.train()
     assert (company.plan.workers, len(company.plan.hosts), company.plan.seconds_per_step) == (3, 3, (0.5,) * 3)
@@ -327,7 +327,7 @@ def test_one_that_was_never_there_comes_as_one_that_was_lost_does(companies: Any
 
 
 def test_a_newcomer_with_another_model_is_not_let_in(companies: Any) -> None:
-    company: Company = companies(mean="servers", evaluator=False)
+    company: Company = companies(allreduce="servers", evaluator=False)
     Back(company)
     company.hears(W0)
     company.say(W0, ready(fingerprint="another"))
@@ -337,7 +337,7 @@ def test_a_newcomer_with_another_model_is_not_let_in(companies: Any) -> None:
 
 
 def test_one_who_comes_when_the_run_is_stopping_is_told_so(companies: Any) -> None:
-    company: Company = companies(mean="servers", evaluator=False)
+    company: Company = companies(allreduce="servers", evaluator=False)
     company.train()
     company.kill(W0)
     company.coordinator.stop("enough")
@@ -350,7 +350,7 @@ def test_one_who_comes_when_the_run_is_stopping_is_told_so(companies: Any) -> No
 
 @pytest.mark.parametrize("announced", [False, True])
 def test_one_who_is_not_back_when_the_run_ends_does_not_take_part_any_more(companies: Any, announced: bool) -> None:
-    company: Company = companies(mean="servers", evaluator=False)
+    company: Company = companies(allreduce="servers", evaluator=False)
     Back(company)
     assert isinstance(company.hears(W0), control.Roster)
     if announced:
@@ -374,7 +374,7 @@ def test_one_who_is_not_back_when_the_run_ends_does_not_take_part_any_more(compa
 
 
 def test_fewer_workers_than_asked_for_end_the_run(companies: Any) -> None:
-    company: Company = companies(workers=3, mean="servers", min_workers=2)
+    company: Company = companies(workers=3, allreduce="servers", min_workers=2)
     company.train()
     company.kill(W0)
     company.settled()
@@ -385,7 +385,7 @@ def test_fewer_workers_than_asked_for_end_the_run(companies: Any) -> None:
 
 
 def test_the_last_worker_that_is_lost_ends_the_run(companies: Any) -> None:
-    company: Company = companies(workers=1, mean="servers")
+    company: Company = companies(workers=1, allreduce="servers")
     company.train()
     company.kill(W0)
     assert company.told("failed") == (W0, "lost worker 0: it left", "")
@@ -405,7 +405,7 @@ def test_who_leaves_after_the_end_is_not_lost(companies: Any) -> None:
 def test_how_long_a_step_takes_is_known_from_those_of_this_run_alone(
     companies: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    company: Company = companies(servers=1, evaluator=False, mean="servers")
+    company: Company = companies(servers=1, evaluator=False, allreduce="servers")
     company.train()
     told: list[Any] = []
     members = company.coordinator._members
@@ -420,7 +420,7 @@ def test_how_long_a_step_takes_is_known_from_those_of_this_run_alone(
 
 
 def test_only_a_worker_is_asked_where_its_loop_hangs(companies: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    company: Company = companies(servers=1, evaluator=False, mean="servers")
+    company: Company = companies(servers=1, evaluator=False, allreduce="servers")
     company.train()
     monkeypatch.setattr(company.coordinator._members, "half_stuck", lambda now: [S0, W0])
     assert company.hears(W0) == control.Explain()

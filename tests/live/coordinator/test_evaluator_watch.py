@@ -50,7 +50,7 @@ def ends(company: Company) -> None:
 
 
 def test_training_goes_on_without_it_and_the_next_one_learns_where_all_are(companies: Any) -> None:
-    company: Company = companies(mean="servers")
+    company: Company = companies(allreduce="servers")
     company.train()
     company.say(W0, progress(70))
     company.settled()

@@ -64,7 +64,7 @@ def gathering(workers: int, tls: Tls | None) -> tuple[Coordinator, TcpTransport,
         stop_rule=StopRule(),
         make_role=lambda plan, place: Role(None, place),
         lay_out=lambda ready, hellos: (lay_out(ready[0].length, len(hellos)), ""),
-        choose_mean=lambda ready, hellos, servers: Choice("servers", ""),
+        choose_allreduce=lambda ready, hellos, servers: Choice("servers", ""),
         dead_after_s=30.0,
     )
     return coordinator, transport, ears

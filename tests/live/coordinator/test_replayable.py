@@ -61,7 +61,7 @@ def replica() -> ReplayableCoordinator:
             stop_rule=StopRule(),
             make_role=lambda plan, place: Tally(None, place),
             lay_out=lambda ready, hellos: (lay_out(ready[0].length, len(hellos), 4), "a reason"),
-            choose_mean=lambda ready, hellos, servers: Choice("servers", ""),
+            choose_allreduce=lambda ready, hellos, servers: Choice("servers", ""),
             dead_after_s=5.0,
             snapshots=snapshots,
         )

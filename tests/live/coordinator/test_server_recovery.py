@@ -49,7 +49,7 @@ def companies(companies: Callable[..., Company]) -> Callable[..., Company]:
     """Of two servers, in training."""
 
     def make(snapshots: Snapshot | None = None, **more: Any) -> Company:
-        company = companies(**{"servers": 2, "mean": "servers", "snapshots": snapshots, **more})
+        company = companies(**{"servers": 2, "allreduce": "servers", "snapshots": snapshots, **more})
         company.train()
         return company
 
@@ -91,7 +91,9 @@ def test_all_shards_go_back_together_and_then_everybody_asks_again(companies: An
     assert company.coordinator.phase is RunPhase.TRAINING
     assert snapshot.held, "the snapshot may not change under those who read it"
     order = company.hears(S1)
-    assert order == control.Restore(number=order.number, view=order.view, source="coordinator", departed=())
+    assert order == control.Restore(
+        number=order.number, server_view=order.server_view, source="coordinator", departed=()
+    )
     starts(company, S0)
     assert company.hears(S0) == order
     company.say(S1, control.Prepared(number=order.number, version=42, undone=7))
@@ -100,7 +102,7 @@ def test_all_shards_go_back_together_and_then_everybody_asks_again(companies: An
     company.say(S0, control.Prepared(number=order.number, version=42))
     assert company.hears(S0).at > 0
     for who in (S1, W0, W1, EVALUATOR):
-        assert company.hears(who) == control.Resume(view=order.view, undone=True, replaced=(0,))
+        assert company.hears(who) == control.Resume(server_view=order.server_view, undone=True, replaced=(0,))
     company.settled()
     assert not snapshot.held
     assert events(company) == [("server 0", "lost"), ("server 0", "replaced")]
@@ -127,7 +129,7 @@ def test_another_server_that_is_lost_meanwhile_begins_another_view(companies: An
     company.say(S0, control.Prepared(number=first.number))
     dies(company, S1)
     second = company.hears(S0)
-    assert second.view > first.view
+    assert second.server_view > first.server_view
     starts(company, S1)
     assert company.hears(S1) == second
     company.say(S1, control.Prepared(number=second.number))
@@ -135,7 +137,7 @@ def test_another_server_that_is_lost_meanwhile_begins_another_view(companies: An
     company.settled()
     assert company.heard[W0].delivered.empty(), "server 0 has not done what it was told last"
     company.say(S0, control.Prepared(number=second.number))
-    assert company.hears(W0).view == second.view
+    assert company.hears(W0).server_view == second.server_view
 
 
 def test_lives_that_ended_before_they_said_hello_are_counted(companies: Any) -> None:
@@ -282,7 +284,7 @@ def test_nothing_of_an_earlier_order_counts_when_the_server_that_came_is_lost_as
     company.settled()
     assert company.heard[W0].delivered.empty(), "server 1 has not gone back a second time"
     company.say(S1, control.Prepared(number=second.number))
-    assert company.hears(W0).view == second.view
+    assert company.hears(W0).server_view == second.server_view
     told = company.ears.told
     assert "failed" not in [told.get()[0] for _ in range(told.qsize())], "the time of the second order has just begun"
 
@@ -330,7 +332,7 @@ def test_a_lost_server_is_waited_for_and_the_box_begins_anew_on_what_it_went_bac
     _, node, role, waiting = without_server_1(stage)
     fresh = servers(stage)  # in all places
     for who in (S0, S1, server(2)):
-        stage.nodes[who].begin_view(7)
+        stage.nodes[who].begin_server_view(7)
     assert role.begun == 1
     node.go_back(7, undone=True)
     assert isinstance(waiting(), Compute)
@@ -359,7 +361,7 @@ def test_what_was_said_in_an_earlier_view_is_not_heard(stage: Stage) -> None:
     roles = servers(stage, nothing)
     node = stage.node(W0)
     node.place(Loop(lambda: iter(())), LAYOUT)  # type: ignore[arg-type, return-value]
-    stage.nodes[S0].begin_view(3)
+    stage.nodes[S0].begin_server_view(3)
     pending = node.out.call(SERVERS, Ask(v=vector(*range(10)), n=1))
     assert all(role.heard() for role in roles[1:])
     assert roles[0].came == []
@@ -376,7 +378,7 @@ class TurnAfterGoingBack:
 
     def __enter__(self) -> None:
         self._lock.__enter__()
-        self._node.begin_view(1)
+        self._node.begin_server_view(1)
 
     def __exit__(self, *error: Any) -> None:
         self._lock.__exit__(*error)
@@ -409,7 +411,7 @@ def test_what_a_box_said_before_it_heard_that_servers_went_back_is_not_said_afte
     told: list[int] = []
     node.place(Loop(run), LAYOUT)
     for who in (S0, S1, S2):
-        stage.nodes[who].begin_view(7)
+        stage.nodes[who].begin_server_view(7)
     assert isinstance(node.advance(), Compute)
     assert [[ask.n for _, ask in role.came] for role in roles] == [[-2, 2] if tells_first else [2]] * 3
 
@@ -420,9 +422,11 @@ def test_with_copies_only_the_lost_shard_is_made_anew(companies: Any) -> None:
     dies(company, S1)
     starts(company, S1)
     order = company.hears(S1)
-    assert (order.source, order.view) == ("server 2", 0)
+    assert (order.source, order.server_view) == ("server 2", 0)
     company.say(S1, control.Prepared(number=order.number, version=62))
-    assert [company.hears(who) for who in (S0, S2, W0)] == [control.Resume(view=0, undone=False, replaced=(1,))] * 3
+    assert [company.hears(who) for who in (S0, S2, W0)] == [
+        control.Resume(server_view=0, undone=False, replaced=(1,))
+    ] * 3
     company.settled()
     assert company.ears.records[-1].reason == "it goes on from its copy, at version 62; nothing answered is lost"  # type: ignore[attr-defined]
 
@@ -449,7 +453,7 @@ def test_a_keeper_that_has_not_all_of_it_sends_everybody_to_the_snapshot(compani
     assert first.source == "server 1"
     company.say(S0, control.Prepared(number=first.number, failed=True))
     second = company.hears(S1)
-    assert (second.source, second.view > first.view) == ("coordinator", True)
+    assert (second.source, second.server_view > first.server_view) == ("coordinator", True)
     assert company.hears(S0) == second
 
 

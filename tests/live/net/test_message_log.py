@@ -8,7 +8,7 @@ import pytest
 
 from paceline.core.paramserver.gated_server import Push
 from paceline.live.net.inprocess_transport import Hub
-from paceline.live.net.message_log import log, told
+from paceline.live.net.message_log import log, with_logging
 from paceline.live.party import server, worker
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.fakes import Recorder, take, vector
@@ -18,9 +18,9 @@ def lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, ver
     """Of a worker that pushes to a server and is gone; sorted, since two threads write them."""
     monkeypatch.setattr(log, "level", log.level)  # put back afterwards
     hub, heard = Hub(), Recorder()
-    there = told(hub.transport(server(0)), verbose)
+    there = with_logging(hub.transport(server(0)), verbose)
     there.open(heard)
-    here = told(hub.transport(worker(1)), verbose)
+    here = with_logging(hub.transport(worker(1)), verbose)
     here.open(Recorder())
     here.connect(server(0), there.address)
     here.send(server(0), Envelope(Kind.CALL, Push(g=vector(7, 8, 9), clock=2, samples=32), 5))
@@ -58,7 +58,7 @@ def test_connections_are_told_without_messages(
 
 def test_who_is_not_asked_has_its_own_transport_and_nothing_around_it() -> None:
     transport = Hub().transport(worker(0))
-    assert told(transport, 0) is transport
+    assert with_logging(transport, 0) is transport
     transport.close()
 
 
@@ -66,7 +66,7 @@ def test_words_from_elsewhere_cannot_begin_a_line_of_their_own(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log, "level", logging.DEBUG)
-    transport = told(Hub().transport(worker(0)), 1)
+    transport = with_logging(Hub().transport(worker(0)), 1)
     transport.drop(server(0), 0, "gone\nworker 9 open")
     transport.close()
     assert caplog.messages[0] == 'worker 0 drop whom="server 0" incarnation=0 why="gone\\nworker 9 open"'

@@ -220,12 +220,12 @@ class Now:
 
 def test_that_a_frame_is_taken_is_told_once_so_that_the_next_keeps_its_turn() -> None:
     near, far = tcp_pair()
-    told: list[str] = []
+    with_logging: list[str] = []
     lanes = Striping(
         Now(),  # type: ignore[arg-type]
-        taken=lambda: told.append("taken"),
-        left=lambda: told.append("left"),
-        closed=told.append,
+        taken=lambda: with_logging.append("taken"),
+        left=lambda: with_logging.append("left"),
+        closed=with_logging.append,
     )
     lanes.add(near, called=False)
     far.sendall(HEAD.pack(0, 0, 0))
@@ -233,7 +233,7 @@ def test_that_a_frame_is_taken_is_told_once_so_that_the_next_keeps_its_turn() ->
     lanes._ready(lanes._lanes[0], selectors.EVENT_READ)
     for _ in range(2):
         lanes.send(Outgoing(push(0, numbers(0)), [memoryview(b"header")], [memoryview(bytes(100))]))
-    assert told == ["taken", "left"] * 2
+    assert with_logging == ["taken", "left"] * 2
     near.close()
     far.close()
 

@@ -109,7 +109,7 @@ def test_a_later_life_may_have_any_clock_and_so_may_all_after_servers_went_back(
     scene.push(clock=40)
     scene.admission.came(3)
     assert scene.push(clock=90).clock == 90
-    scene.admission.begin_view()
+    scene.admission.begin_server_view()
     assert scene.push(clock=89).clock == 89
     assert not scene.admission.strikes
 

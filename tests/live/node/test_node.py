@@ -364,7 +364,7 @@ def test_whoever_asks_for_what_was_kept_and_is_no_more_is_told_so(stage: Stage) 
     node.place(None, WHOLE)
     for name in ("/momentum", "snapshot/weights"):
         shows[name] = lambda _: vector(5)
-        stage.nodes[server(0)].begin_view(stage.nodes[server(0)].view + 1)
+        stage.nodes[server(0)].begin_server_view(stage.nodes[server(0)].server_view + 1)
         assert node.read_state(SERVERS, name).tolist() == [5]
         shows.withdraw([name])
         with pytest.raises(Undone, match="server 0 shows no more of what it had kept"):

@@ -87,7 +87,7 @@ def decode(data: bytes) -> Envelope:
         at += len(part)
     assert at == len(data)
     message = frames.assemble(header.codec, header.scalars, vectors)
-    return Envelope(prefix.kind, message, prefix.id, prefix.slice, header.view)
+    return Envelope(prefix.kind, message, prefix.id, prefix.slice, header.server_view)
 
 
 def same(one: Any, other: Any) -> bool:

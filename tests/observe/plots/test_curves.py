@@ -74,7 +74,7 @@ def test_accuracy_by_exchange_counts_those_of_a_worker_and_by_samples_those_of_a
 
 
 def test_data_dealt_out_in_another_way_have_a_panel_of_their_own() -> None:
-    by_class = {"facts": {"data.shares": "class"}}
+    by_class = {"facts": {"data.partition": "class"}}
     figure = curves.accuracy(drawn(run("bsp"), run("bsp", **by_class)), by="time")
     assert figure is not None
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
@@ -171,7 +171,7 @@ EVIL = "</text><script>alert(1)</script>$x$"
 
 
 def test_the_report_asks_nobody_for_anything_and_escapes_every_name() -> None:
-    named = run("bsp", facts={"data.directory": EVIL, "data.shares": "class"}, reason=EVIL)
+    named = run("bsp", facts={"data.directory": EVIL, "data.partition": "class"}, reason=EVIL)
     there = drawn(named, run("bsp"), run("esync", model=EVIL))
     text = report(there, [*PLATES, *timelines(there)], [EVIL])
     page = Page(text)

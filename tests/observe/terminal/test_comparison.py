@@ -39,7 +39,7 @@ def test_runs_that_differ_in_their_seed_only_are_one_group() -> None:
 
 
 def test_what_tells_two_groups_of_one_scheme_apart_is_in_their_names() -> None:
-    wide, narrow = {"data.shares": "uniform", "run.seed": 1}, {"data.shares": "class", "run.seed": 2}
+    wide, narrow = {"data.partition": "uniform", "run.seed": 1}, {"data.partition": "class", "run.seed": 2}
     names = [g.name for g in groups([run("esync", 1, wide), run("esync", 2, narrow), run("bsp", 3, wide)])]
     assert names == ["esync shares=uniform", "esync shares=class", "bsp"]
 
@@ -120,8 +120,8 @@ def test_what_became_of_leased_data_is_told_with_the_workers_of_a_run(
 
 def test_where_no_target_was_set_nobody_is_times_as_fast_and_the_best_is_named_as_in_the_table() -> None:
     none: dict[str, Any] = {"target_accuracy": None, "seconds_to_target": None}
-    wide = run("esync", 1, {"data.shares": "uniform"}, test_accuracy=0.5, **none)
-    narrow = run("esync", 1, {"data.shares": "class"}, test_accuracy=0.25, **none)
+    wide = run("esync", 1, {"data.partition": "uniform"}, test_accuracy=0.5, **none)
+    narrow = run("esync", 1, {"data.partition": "class"}, test_accuracy=0.25, **none)
     found = groups([wide, narrow])
     assert [standing.speedup for standing in standings(found)] == [None, None]
     assert tables(found).splitlines()[-1].startswith("esync shares=uniform ended with the best accuracy, 0.500")

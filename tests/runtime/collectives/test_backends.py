@@ -13,7 +13,7 @@ from paceline.core.errors import ConfigError
 from paceline.engine.specs import OptimizerRecipe
 from paceline.launch.local.launcher import LocalHost
 from paceline.live.protocol.control_messages import Hello, Ready
-from paceline.runtime.collectives.choice import choose_mean, meets_for_means
+from paceline.runtime.collectives.choice import choose_allreduce, meets_for_means
 from paceline.runtime.spec.job_spec import Recipe
 
 MEASURED = (1e-4, 1e-9, 0.0, 0.0)
@@ -34,7 +34,7 @@ def chosen(
         for _ in range(workers)
     ]
     hellos = [Hello(address="", pid=1, host="here", device=device.format(rank=rank)) for rank in range(workers)]
-    choice = choose_mean(ready, hellos, servers, mean=mean, secured=secured)
+    choice = choose_allreduce(ready, hellos, servers, wanted=mean, secured=secured)
     return choice.name, choice.reason.split(" MB")[0]
 
 
@@ -43,8 +43,8 @@ def chosen(
     [
         (("bsp", "auto", 2, 0), "pairwise", "means by pairwise: 100"),
         (("localsgd", "auto", 2, 1), "pairwise", "means by pairwise: 100"),
-        (("bsp", "blocks", 3, 0), "blocks", "means by blocks, as --mean says"),
-        (("bsp", "gloo", 3, 0), "gloo", "means by gloo, as --mean says"),
+        (("bsp", "blocks", 3, 0), "blocks", "means by blocks, as --allreduce says"),
+        (("bsp", "gloo", 3, 0), "gloo", "means by gloo, as --allreduce says"),
         (("bsp", "auto", 2, 1), "servers", ""),  # pushes and pulls, and no means
         (("bsp", "ring", 2, 1), "servers", ""),
         (("bsp", "auto", 1, 0), "ring", ""),
@@ -77,22 +77,20 @@ def test_workers_are_connected_where_they_may_carry_means_and_nowhere_else() -> 
 
 def test_a_carrier_that_makes_no_sense_is_refused_with_the_way_out() -> None:
     with pytest.raises(ConfigError, match="with servers, the workers of asp average nothing"):
-        build({"run": {"scheme": "asp"}, "cluster": {"mean": "ring"}})
+        build({"run": {"scheme": "asp"}, "cluster": {"allreduce": "ring"}})
 
 
 def test_a_carrier_that_torch_was_built_without_is_refused_before_anybody_starts(host: LocalHost) -> None:
     if dist.is_mpi_available():
         pytest.skip("this PyTorch has MPI")
-    config = build({"run": {"scheme": "bsp"}, "cluster": {"mean": "mpi", "servers": 0}})
-    with pytest.raises(ConfigError, match="--mean mpi: this PyTorch was built without it; take --mean ring"):
+    config = build({"run": {"scheme": "bsp"}, "cluster": {"allreduce": "mpi", "servers": 0}})
+    with pytest.raises(ConfigError, match="--allreduce mpi: this PyTorch was built without it; take --allreduce ring"):
         host.launcher().prepare(config)
 
 
 def test_who_reads_a_configuration_does_not_load_torch_for_it() -> None:
     """Such as a coordinator in a process of its own: that would be silent for seconds."""
     read = "import sys; from paceline.config import build; "
-    read += (
-        "build({'run': {'scheme': 'bsp'}, 'cluster': {'mean': 'gloo', 'servers': 0}}); print('torch' in sys.modules)"
-    )
+    read += "build({'run': {'scheme': 'bsp'}, 'cluster': {'allreduce': 'gloo', 'servers': 0}}); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "False\n"

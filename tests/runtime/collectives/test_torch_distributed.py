@@ -96,4 +96,4 @@ def test_a_mean_among_some_of_the_workers_is_refused_naming_who_can_carry_it() -
 
     (told, _) = together(member, member)
     assert told.startswith("half is a mean among 1 of 2 workers")
-    assert "--mean servers" in told
+    assert "--allreduce servers" in told

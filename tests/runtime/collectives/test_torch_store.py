@@ -161,7 +161,7 @@ def test_a_worker_that_does_not_come_is_named_when_time_is_up(join: Join) -> Non
 
 
 def test_an_address_that_is_not_of_this_machine_is_named(join: Join) -> None:
-    with pytest.raises(PeerLost, match="gloo on 192.0.2.1 .*--mean ring"):
+    with pytest.raises(PeerLost, match="gloo on 192.0.2.1 .*--allreduce ring"):
         carrier(0, join(worker(0))[1], bind="192.0.2.1")
 
 
@@ -184,13 +184,13 @@ def test_a_run_under_tls_says_that_gloo_is_not(host: LocalHost, out: Path) -> No
         def begin(self, lines: Sequence[str]) -> None:
             header.extend(lines)
 
-    config = config_for(out, steps=2, servers=0, workers=2, cluster={"mean": "gloo", "tls": "on"})
+    config = config_for(out, steps=2, servers=0, workers=2, cluster={"allreduce": "gloo", "tls": "on"})
     make_supervisor(config, host.launcher(), Heading()).run()
     assert [line.partition("; but ")[2] for line in header if line.startswith("security: TLS")] == [
-        "not for means: gloo sends them in the clear, --mean ring would not"
+        "not for means: gloo sends them in the clear, --allreduce ring would not"
     ]
 
 
 def test_processes_meet_at_the_coordinator(processes: Runner, out: Path) -> None:
-    summary = processes(config_for(out, steps=10, servers=0, workers=2, cluster={"mean": "gloo"}))
+    summary = processes(config_for(out, steps=10, servers=0, workers=2, cluster={"allreduce": "gloo"}))
     assert [worker.steps for worker in summary.workers] == [10, 10]

@@ -153,7 +153,7 @@ def test_a_share_says_which_samples_a_worker_trains_on_and_not_how_many(
 ) -> None:
     (tmp_path / "sharding").write_text("0 0.9\n0.9 1\n")
     summary = threads(
-        config_for(out, steps=0, data={"shares": f"file:{tmp_path}/sharding"}, stop={"epochs": 2.0, "seconds": 60})
+        config_for(out, steps=0, data={"partition": f"file:{tmp_path}/sharding"}, stop={"epochs": 2.0, "seconds": 60})
     )
     large, small = summary.workers
     assert abs(large.steps - small.steps) <= 1
@@ -162,7 +162,7 @@ def test_a_share_says_which_samples_a_worker_trains_on_and_not_how_many(
 
 def test_more_data_for_one_worker_stalls_nobody(runner: Runner, out: Path) -> None:
     config = config_for(
-        out, steps=0, workers=3, data={"shares": "fractions:0.9,0.1,0"}, stop={"epochs": 2.0, "seconds": 20}
+        out, steps=0, workers=3, data={"partition": "fractions:0.9,0.1,0"}, stop={"epochs": 2.0, "seconds": 20}
     )
     summary = runner(config)
     assert summary.seconds < 20

@@ -46,13 +46,13 @@ def test_on_every_fabric(runner: Runner, out: Path, fabric: str) -> None:
 
 @pytest.mark.parametrize("mean", [name for name in CARRIERS if name not in ("auto", "servers", "nccl", "mpi")])
 def test_through_every_carrier(runner: Runner, out: Path, mean: str) -> None:
-    check(runner, out, workers=3, servers=0, optimizer=OPTIMIZERS["nesterov"], cluster={"mean": mean})
+    check(runner, out, workers=3, servers=0, optimizer=OPTIMIZERS["nesterov"], cluster={"allreduce": mean})
 
 
 @pytest.mark.parametrize("fabric", FABRICS)
 def test_with_unequal_batches_it_is_the_mean_weighted_by_samples(runner: Runner, out: Path, fabric: str) -> None:
     """In batches of 48, a tenth of 1437 samples ends its epoch with an odd one every third step, the others later."""
-    shares = {"shares": "fractions:0.7,0.2,0.1", "batch_size": 48}
+    shares = {"partition": "fractions:0.7,0.2,0.1", "batch_size": 48}
     check(runner, out, workers=3, data=shares, optimizer=OPTIMIZERS["nesterov"], **FABRICS[fabric])
 
 

@@ -39,7 +39,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "more workers than batches, bsp": {"scheme": "bsp", "workers": 5, "epochs": 0.05},
     "more workers than batches, asp": {"scheme": "asp", "workers": 5, "epochs": 0.05},
     "more workers than batches, localsgd": {"scheme": "localsgd", "workers": 5, "epochs": 0.05},
-    "unequal shares": {"scheme": "localsgd", "data": {"shares": "fractions:0.9,0.06,0.04"}},
+    "unequal shares": {"scheme": "localsgd", "data": {"partition": "fractions:0.9,0.06,0.04"}},
 }  # fmt: skip
 
 

@@ -102,14 +102,14 @@ def test_what_is_shorter_than_the_limit_is_exact(threads: Runner, out: Path, clu
 def test_means_by_their_factors_are_carried_by_anybody(
     runner: Runner, out: Path, scheme: str, servers: int, mean: str
 ) -> None:
-    settings: dict[str, Any] = {"scheme": scheme, "servers": servers, "cluster": {"mean": mean}}
+    settings: dict[str, Any] = {"scheme": scheme, "servers": servers, "cluster": {"allreduce": mean}}
     summary = run(runner, out, "powersgd(rank=4)", steps=STEPS, **settings)
     assert accuracy(summary) > 0.75
 
 
 @pytest.mark.parametrize("mean", ["ring", "gloo"])
 def test_factors_are_less_than_the_mean(processes: Runner, out: Path, mean: str) -> None:
-    settings: dict[str, Any] = {"servers": 0, "cluster": {"mean": mean}, "workers": 2, "model": {"width": 2.0}}
+    settings: dict[str, Any] = {"servers": 0, "cluster": {"allreduce": mean}, "workers": 2, "model": {"width": 2.0}}
     plain = processes(config_for(out, steps=20, **settings))
     factored = run(processes, out.with_name("factored"), "powersgd(rank=1)", steps=20, **settings)
     assert factored.bytes_up < plain.bytes_up / 3
@@ -118,7 +118,7 @@ def test_factors_are_less_than_the_mean(processes: Runner, out: Path, mean: str)
 @pytest.mark.parametrize("codec", ["bf16", "int8", "topk(ratio=0.05)", "dgc(ratio=0.05, momentum=0.5, warmup=20)"])
 @pytest.mark.parametrize("mean", ["ring", "gloo"])
 def test_means_among_workers_are_encoded_as_well(processes: Runner, out: Path, mean: str, codec: str) -> None:
-    settings: dict[str, Any] = {"servers": 0, "cluster": {"mean": mean}, "workers": 2}
+    settings: dict[str, Any] = {"servers": 0, "cluster": {"allreduce": mean}, "workers": 2}
     plain = processes(config_for(out, steps=60, **settings))
     encoded = run(processes, out.with_name("encoded"), codec, steps=60, **settings)
     assert accuracy(encoded) > 0.3
@@ -177,9 +177,9 @@ WEIGHTS = (
             "--codec-down powersgd: powersgd is for what workers send; give --codec powersgd",
         ),
         (
-            {"compression": {"down": "fp16"}, "scheme": "esync", "cluster": {"mean": "ring"}},
+            {"compression": {"down": "fp16"}, "scheme": "esync", "cluster": {"allreduce": "ring"}},
             "--codec-down fp16: the workers carry the means of esync themselves, and no server sends anything; leave "
-            "it out, or give --servers 1 or more and leave out --mean",
+            "it out, or give --servers 1 or more and leave out --allreduce",
         ),
     ],
 )

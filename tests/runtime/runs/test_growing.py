@@ -55,8 +55,8 @@ def test_nobody_waits_for_those_who_do_not_come(threads: Any, out: Path) -> None
         ({"cluster": {"initial_workers": 5}}, "--initial-workers 5: --workers says 4"),
         ({"cluster": {"initial_workers": 2, "servers": 0}}, "--servers 0 the workers average among themselves"),
         (
-            {"cluster": {"initial_workers": 2, "mean": "ring"}, "run": {"scheme": "esync"}},
-            "--mean ring the workers average",
+            {"cluster": {"initial_workers": 2, "allreduce": "ring"}, "run": {"scheme": "esync"}},
+            "--allreduce ring the workers average",
         ),
         ({"cluster": {"initial_workers": 1, "min_workers": 2}}, "--min-workers 2 would not be there"),
         ({"cluster": {"initial_workers": 2}, "checkpoint": {"resume": "auto"}}, "begins with all workers"),

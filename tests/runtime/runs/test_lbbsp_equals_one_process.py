@@ -11,7 +11,7 @@ from torch import nn
 
 from paceline.core.trace import Span
 from paceline.engine.data.batches import Batches
-from paceline.engine.data.partition_plan import make_shares
+from paceline.engine.data.partition_plan import make_partition
 from paceline.observe.trace.trace_file import read_trace
 from paceline.runtime.worker.train_loop import build_model, load_data
 from tests.runtime.conftest import Runner
@@ -33,7 +33,7 @@ def one_process(config: Any, rounds: list[list[int]]) -> Weights:
     model = build_model(config, splits)
     optimizer = torch_optimizer(config, model)
     workers = config.cluster.workers
-    shares = make_shares("uniform", len(splits.train), workers, None, config.run.seed)
+    shares = make_partition("uniform", len(splits.train), workers, None, config.run.seed)
     streams = [Batches(splits.train, shares, rank, 1) for rank in range(workers)]
     for sizes in rounds:
         batches = [batch for stream, size in zip(streams, sizes, strict=True) if (batch := stream.take(size))]

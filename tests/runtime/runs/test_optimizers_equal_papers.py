@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from paceline.config import Config
 from paceline.engine.data.batches import Batches
-from paceline.engine.data.partition_plan import make_shares
+from paceline.engine.data.partition_plan import make_partition
 from paceline.launch.local.train import Silent
 from paceline.runtime.simulated.setup import SimulationSetup, cluster_of
 from paceline.runtime.simulated.simulated_run import VirtualRun
@@ -89,7 +89,7 @@ def by_the_formulas(config: Config) -> Weights:
     splits, o = load_data(config), config.optimizer
     model = build_model(config, splits)
     n, workers = len(splits.train), config.cluster.workers
-    shares = make_shares(config.data.shares, n, workers, splits.train.y.numpy(), config.run.seed)
+    shares = make_partition(config.data.partition, n, workers, splits.train.y.numpy(), config.run.seed)
     streams = [Batches(splits.train, shares, rank, config.data.batch_size) for rank in range(workers)]
     parameters = list(model.parameters())
     states: list[State] = [{} for _ in parameters]

@@ -43,7 +43,7 @@ LOCK_STEP: dict[str, dict[str, Any]] = {
 
 def carried(row: str) -> dict[str, Any]:
     """Who carries means: by default it is whoever is measured to be faster, and sums have other bits then."""
-    return {"mean": "servers" if LOCK_STEP[row].get("servers", 1) else "ring"}
+    return {"allreduce": "servers" if LOCK_STEP[row].get("servers", 1) else "ring"}
 
 
 @pytest.mark.parametrize("row", LOCK_STEP)

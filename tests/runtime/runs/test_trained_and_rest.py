@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import paceline
-from paceline.engine.data.partition_plan import make_shares
+from paceline.engine.data.partition_plan import make_partition
 from paceline.launch.local.environment import PREFIX
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.own_loops import plain_steps, run_loops, toy_data, toy_model
@@ -64,7 +64,7 @@ def held(model: nn.Module) -> list[nn.Parameter]:
 def shares_of(workers: int, epochs: int) -> list[list[tuple[Tensor, Tensor]]]:
     """Each worker's batches, one after the other."""
     x, y = toy_data().tensors
-    shares = make_shares("uniform", len(x), workers, None, 0)
+    shares = make_partition("uniform", len(x), workers, None, 0)
     return [
         [
             (x[part], y[part])

@@ -20,7 +20,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "one server": {"servers": 1},
     "two servers": {"servers": 2},
     "slices": {"servers": 1, "cluster": {"slice_mb": 0.1}},
-    "peers": {"servers": 0, "cluster": {"mean": "ring"}},
+    "peers": {"servers": 0, "cluster": {"allreduce": "ring"}},
 }
 
 pytestmark = pytest.mark.skipif(not Segments.available(), reason="memory is shared on Linux only")
@@ -43,7 +43,7 @@ def test_shared_memory_gives_the_same_bits_as_tcp_and_as_one_process(
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert_same(ours, one_process(config, STEPS))
-    assert (shared.exchange, plain.exchange) == ("shared memory (same host)", "TCP")
+    assert (shared.transport, plain.transport) == ("shared memory (same host)", "TCP")
     assert plain.bytes_shared == 0
     assert shared.bytes_shared > 0.8 * (shared.bytes_up + shared.bytes_down)
     handed_over = STEPS * config.cluster.workers * sum(4 * tensor.numel() for tensor in ours.values())
@@ -53,7 +53,7 @@ def test_shared_memory_gives_the_same_bits_as_tcp_and_as_one_process(
 
 def test_auto_shares_memory_and_says_so(processes: Runner, out: Path) -> None:
     summary, _ = run(processes, out, "auto", servers=1)
-    assert summary.exchange == "shared memory (same host)"
+    assert summary.transport == "shared memory (same host)"
     assert summary.bytes_shared > 0
 
 

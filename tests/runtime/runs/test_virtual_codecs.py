@@ -52,7 +52,7 @@ def test_a_codec_saves_time_and_bytes() -> None:
 @pytest.mark.parametrize("codec", ["bf16", "int8", "topk(ratio=0.05)"])
 def test_means_among_workers_are_encoded_in_virtual_time_as_well(codec: str) -> None:
     plain, real, ghost = (
-        encoded("bsp", codec_or_none, on={"workers": 3, "servers": 0, "mean": "ring"}, timing_only=timing_only)
+        encoded("bsp", codec_or_none, on={"workers": 3, "servers": 0, "allreduce": "ring"}, timing_only=timing_only)
         for codec_or_none, timing_only in (("none", False), (codec, False), (codec, True))
     )
     assert accuracy(real) > 0.75

@@ -46,9 +46,9 @@ def cluster(*faults: Fault) -> Cluster:
 
 
 def leased(
-    scheme: str, *faults: Fault, timing_only: bool = True, shares: str = "leased", **more: Any
+    scheme: str, *faults: Fault, timing_only: bool = True, partition: str = "queue", **more: Any
 ) -> SimulationSetup:
-    more = {"on": ON, "data": {"shares": shares}, "stop": {"epochs": EPOCHS, "seconds": 3000}, **more}
+    more = {"on": ON, "data": {"partition": partition}, "stop": {"epochs": EPOCHS, "seconds": 3000}, **more}
     return setting(scheme, timing_only, cluster(*faults), **more)
 
 
@@ -139,13 +139,13 @@ def test_the_same_seed_leaves_the_same_bytes_however_often_it_was_shown(
 
 def test_leases_of_a_size_that_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     totals = Totals(monkeypatch)
-    virtual = VirtualRun(leased("bsp", *ELASTIC, shares="leased:50"), Silent())
+    virtual = VirtualRun(leased("bsp", *ELASTIC, shares="queue:50"), Silent())
     totals.check(virtual.run(leave=False), len(virtual._splits.train))
 
 
 def test_where_messages_are_lost_they_are_refused() -> None:
     wanted = leased("asp")
-    with pytest.raises(ConfigError, match=r"--shares leased: not where messages are lost; leave out the \[hazards\]"):
+    with pytest.raises(ConfigError, match=r"--partition queue: not where messages are lost; leave out the \[hazards\]"):
         replace(wanted, cluster=replace(wanted.cluster, hazards=Hazards(lost=0.1)))
 
 

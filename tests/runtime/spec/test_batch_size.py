@@ -14,8 +14,8 @@ from paceline.runtime.spec.batch_size import batch_size_note, check_batch_size
 Capture = pytest.CaptureFixture[str]
 
 
-def config(batch_size: int, workers: int = 4, shares: str = "uniform"):  # type: ignore[no-untyped-def]
-    return build({"data": {"batch_size": batch_size, "shares": shares}, "cluster": {"workers": workers}})
+def config(batch_size: int, workers: int = 4, partition: str = "uniform"):  # type: ignore[no-untyped-def]
+    return build({"data": {"batch_size": batch_size, "partition": partition}, "cluster": {"workers": workers}})
 
 
 def test_a_batch_larger_than_the_data_is_refused() -> None:
@@ -28,7 +28,7 @@ def test_a_batch_larger_than_a_share_is_said_where_shares_are_equal() -> None:
     assert batch_size_note(config(25), 100) == ""
     assert "each of 4 workers has 25 samples" in batch_size_note(config(26), 100)
     assert "has 26 samples at most" in batch_size_note(config(50), 101)
-    assert batch_size_note(config(90, shares="dirichlet:0.1"), 100) == ""  # the worker's log says what it has
+    assert batch_size_note(config(90, partition="dirichlet:0.1"), 100) == ""  # the worker's log says what it has
 
 
 def test_it_is_said_in_a_line_and_before_anything_is_trained(

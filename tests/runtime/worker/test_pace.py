@@ -142,7 +142,7 @@ def test_shares_with_nothing_for_one_hang_nobody(out: Path, scheme: str) -> None
     data = toy_data()
 
     def loop(pace: Pace, model: nn.Module) -> None:
-        for x, y in pace.batches(data, 8, epochs=2, shares="fractions:5,0,1"):
+        for x, y in pace.batches(data, 8, epochs=2, partition="fractions:5,0,1"):
             nn.functional.cross_entropy(model(x), y).backward()
             pace.step()
 

@@ -13,7 +13,7 @@ from torch import nn
 import paceline
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import names
-from paceline.engine.data.partition_plan import make_shares
+from paceline.engine.data.partition_plan import make_partition
 from paceline.launch.local.environment import PREFIX
 from tests.runtime.own_loops import plain_steps, toy_data, toy_model
 
@@ -41,7 +41,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def batches(epochs: int = 2) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     x, y = toy_data().tensors
-    shares = make_shares("uniform", len(x), 1, None, 0)
+    shares = make_partition("uniform", len(x), 1, None, 0)
     for epoch in range(epochs):
         for part in torch.from_numpy(shares.indices(0, epoch)).split(8):
             yield x[part], y[part]

@@ -64,7 +64,7 @@ class LrWatcher:
         return (float(group["lr"]), *[group.get(name) for name in others])
 
 
-def told(recipe: OptimizerRecipe) -> Rate:
+def rate_of(recipe: OptimizerRecipe) -> Rate:
     """The numbers of `recipe` as a worker tells them to the servers."""
     return Rate(**{name: getattr(recipe, name) for name in NUMBERS})
 
