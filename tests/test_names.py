@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -85,6 +86,48 @@ PRIVATE_WORDS = {
 }
 """Former names of classes, each with the standard term that took its place."""
 
+PRIVATE_IDENTIFIERS = {
+    "album": "candidates",
+    "barred": "banned",
+    "begin_with": "initial_workers",
+    "begin_view": "begin_server_view",
+    "belongings": "capture",
+    "churn": "elasticity",
+    "conductor": "supervisor",
+    "conductor_of": "make_supervisor",
+    "course": "run_state",
+    "crew": "launcher",
+    "detour": "proxied",
+    "diary": "position_log",
+    "errand": "call",
+    "exhibit": "read_published",
+    "foretold": "forecast",
+    "holdup": "straggler",
+    "ledger": "statistics",
+    "life": "incarnation",
+    "life_of": "incarnation_of",
+    "lives": "incarnations",
+    "make_shares": "make_partition",
+    "parse_shares": "parse_partition",
+    "peek": "read_state",
+    "peek_model": "read_model",
+    "put_out": "expel",
+    "rider": "timing",
+    "riders": "timings",
+    "roll": "roster",
+    "seat": "spec",
+    "seats": "specs",
+    "send_home": "abort_joins",
+    "storm": "runner",
+    "tally": "totals",
+    "vault": "snapshots",
+    "victims": "targets",
+    "when_kept": "after_replicated",
+}
+"""Former names of functions, parameters and attributes, with or without a leading underscore, and what each is now."""
+
+FORMER_FLAGS = {"--shares": "--partition", "--mean": "--allreduce", "--begin-with": "--initial-workers"}
+
 CALLBACKS = {"how_far", "judged", "adopt"}
 """Former names of what a driver calls on a role: progress_key, on_evaluation, load_join_state."""
 
@@ -98,12 +141,44 @@ def names_in(tree: ast.AST) -> set[str]:
     return found
 
 
+def identifiers_in(tree: ast.AST) -> set[str]:
+    """`names_in`, and what functions, their parameters and keywords are called."""
+    found = names_in(tree)
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
+                found.add(name)
+    return found
+
+
 def test_no_code_uses_a_private_word_for_a_class() -> None:
     left = {
         f"{file.relative_to(ROOT)}: {name}, now {PRIVATE_WORDS[name]}"
         for folder in ("paceline", "tests", "benchmarks", "scripts", "examples")
         for file in sorted((ROOT / folder).rglob("*.py"))
         for name in names_in(ast.parse(file.read_text())) & PRIVATE_WORDS.keys()
+    }
+    assert left == set()
+
+
+def test_no_code_uses_a_private_word_for_anything_else() -> None:
+    left = {
+        f"{file.relative_to(ROOT)}: {name}, now {PRIVATE_IDENTIFIERS[name.strip('_')]}"
+        for folder in ("paceline", "tests", "benchmarks", "scripts", "examples")
+        for file in sorted((ROOT / folder).rglob("*.py"))
+        for name in identifiers_in(ast.parse(file.read_text()))
+        if name.strip("_") in PRIVATE_IDENTIFIERS
+    }
+    assert left == set()
+
+
+def test_no_page_names_a_flag_of_an_earlier_release() -> None:
+    pages = [page for page in (*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")) if page.name != "CHANGELOG.md"]
+    left = {
+        f"{page.relative_to(ROOT)}: {flag}, now {now}"
+        for page in pages
+        for flag, now in FORMER_FLAGS.items()
+        if re.search(rf"(?<![\w-]){flag}(?![\w-])", page.read_text())
     }
     assert left == set()
 

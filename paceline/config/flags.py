@@ -15,6 +15,16 @@ from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.core.scheme import Limits, limits_of, lookup, names, types_of
 
+FORMER_NAMES = {"shares": "partition", "mean": "allreduce", "begin_with": "initial_workers"}
+"""Keys of earlier releases, and what they are called now."""
+
+
+def present_name(key: str) -> str:
+    """What an earlier release's `key`, or flag, is called now; `key` itself where it was never renamed."""
+    dashes = "--" if key.startswith("--") else ""
+    now = FORMER_NAMES.get(key.removeprefix("--").replace("-", "_"))
+    return key if now is None else dashes + (now.replace("_", "-") if dashes else now)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:

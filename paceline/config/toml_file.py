@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.config.config import SECTIONS, Config
-from paceline.config.flags import Flag, settings
+from paceline.config.flags import Flag, present_name, settings
 from paceline.config.parsing import shown
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
@@ -33,7 +33,7 @@ def build(values: Mapping[str, Mapping[str, Any]]) -> Config:
             raise ConfigError(f"unknown section [{shown(section)}]{nearest(section, known)}")
         for key, value in entries.items():
             if key not in known[section]:
-                raise ConfigError(f"unknown key {key!r} in [{section}]{nearest(key, known[section])}")
+                raise ConfigError(f"unknown key {key!r} in [{section}]{nearest(present_name(key), known[section])}")
             checked.setdefault(section, {})[key] = known[section][key].check(value)
     sections = {name: cls(**checked.get(name, {})) for name, cls in SECTIONS.items()}
     parameters = {name: checked[name] for name in names() if name in checked}
@@ -44,7 +44,7 @@ def _section_with(word: str, known: Mapping[str, Mapping[str, Flag]]) -> str:
     """The end of an error message about `word`, a key that stands before any section: where it belongs."""
     for section, entries in known.items():
         for key, setting in entries.items():
-            if word in (key, setting.flag):
+            if present_name(word) in (key, setting.flag):
                 return f"; write it as {key} below [{section}]"
     return nearest(word, known)
 

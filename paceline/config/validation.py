@@ -127,9 +127,9 @@ def check_queue(partition: str, scheme: Scheme, servers: int) -> None:
     """Raises ConfigError where nobody can say which samples came into an update."""
     if not settles(scheme, servers):
         raise ConfigError(
-            f"--partition {partition}: under {scheme.name} with --servers {servers} no server hears which samples came into "
-            "an update; give --partition uniform, or a scheme whose workers push gradients or deltas to servers, such as "
-            "bsp, ssp or asp"
+            f"--partition {partition}: under {scheme.name} with --servers {servers} no server hears which samples came "
+            "into an update; give --partition uniform, or a scheme whose workers push gradients or deltas to servers, "
+            "such as bsp, ssp or asp"
         )
 
 
@@ -186,6 +186,6 @@ def _check_allreduce(config: Config) -> None:
         raise ConfigError("--allreduce nccl needs a GPU of its own for every worker: give --device cuda:0,cuda:1,...")
     if allreduce not in ("auto", "servers") and servers and not config.scheme().uses_mean(servers):
         raise ConfigError(
-            f"--allreduce {allreduce}: with servers, the workers of {config.run.scheme} average nothing among themselves; "
-            "give --servers 0 where it can do without, or leave --allreduce out"
+            f"--allreduce {allreduce}: with servers, the workers of {config.run.scheme} average nothing among "
+            "themselves; give --servers 0 where it can do without, or leave --allreduce out"
         )

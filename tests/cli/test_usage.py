@@ -178,6 +178,9 @@ def test_a_wrong_verb_and_option_and_value_start_nothing_and_leave_nothing(
     monkeypatch.chdir(tmp_path)
     assert "unknown verb 'trian'; did you mean 'train'?" in refused_here(capsys, "trian")
     assert "unknown option --schem; did you mean '--scheme'?" in refused_here(capsys, "train", "--schem", "bsp")
+    for former, now in (("--shares", "--partition"), ("--mean", "--allreduce"), ("--begin-with", "--initial-workers")):
+        assert f"unknown option {former}; did you mean '{now}'?" in refused_here(capsys, "train", former, "2")
+    assert "did you mean 'queue'?" in refused_here(capsys, "train", "--partition", "leased:64")
     assert list(tmp_path.iterdir()) == []
 
 

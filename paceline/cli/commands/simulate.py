@@ -30,8 +30,8 @@ examples:
 Leaves in --out what `train` and `race` leave; `driver` in summary.json is sim. The same options and
 seed give the same run bit for bit, if --step-ms or a cluster says how long a step takes; else a
 step is measured here, once. --threads is for torch on this machine; --device, --timeout, --dead-after,
---stuck-after, --restarts and --min-workers mean nothing here. --allreduce is timed by its schedule on the cluster's links
-(see docs/carriers.md); gloo, nccl and mpi as a ring."""
+--stuck-after, --restarts and --min-workers mean nothing here. --allreduce is timed by its schedule on the cluster's
+links (see docs/carriers.md); gloo, nccl and mpi as a ring."""
 
 
 def main(arguments: list[str]) -> int:

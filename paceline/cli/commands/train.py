@@ -46,13 +46,13 @@ def main(arguments: list[str]) -> int:
     if (external := detect_external(os.environ)) is not None:
         if namespace.watch:
             raise ConfigError("--watch: run `paceline watch` where the run is led; this is one process of several")
-        return _by_hand(external, values_of(namespace))
+        return _detected(external, values_of(namespace))
     config = new_folder(config_of(namespace))
     with page(namespace.watch, config.run.out), LocalHost() as host:
         return run_and_report(make_supervisor(config, host.launcher(), make_display(sys.stderr)))
 
 
-def _by_hand(external: ExternalProcess, values: dict[str, dict[str, Any]]) -> int:
+def _detected(external: ExternalProcess, values: dict[str, dict[str, Any]]) -> int:
     """One party of a run, whose processes torchrun, Slurm, MPI or somebody's hand starts."""
     from paceline.launch.external import follower, rendezvous
     from paceline.launch.external import leader as leading

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from paceline import config as configuration
 from paceline.config import Config, Flag
+from paceline.config.flags import present_name
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.core.scheme import names
@@ -77,7 +78,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _nearest_option(word: str, known: list[str]) -> str:
-    hint = nearest(word, known)
+    hint = nearest(present_name(word), known)
     return hint if "did you mean" in hint else "; see --help"
 
 

@@ -115,7 +115,7 @@ def parse_partition(text: str) -> PartitionRecipe:
     """Take the text form apart; reads no file. Raises ConfigError with the nearest kind or the form to write."""
     kind, colon, argument = text.partition(":")
     if kind not in KINDS:
-        raise ConfigError(f"unknown partition {text!r}{nearest(kind, KINDS)}")
+        raise ConfigError(f"unknown partition {text!r}{nearest(QUEUE if kind == 'leased' else kind, KINDS)}")
     if kind not in _ARGUMENTS:
         if colon:
             raise ConfigError(f"partition {text!r}: {kind} takes nothing after it")

@@ -97,7 +97,7 @@ class MessageSender:
         edges: Sequence[int] = (),
         server_view: int | None = None,
     ) -> PendingReply:
-        """`server_view`: in which it is asked, the present one by default; all of it is void when that ends meanwhile."""
+        """`server_view`: in which it is asked, the present one by default; once that ends, all of it is void."""
         progress = functools.partial(self._progress_of, [target for _, target, _, _ in parts])
         pending = PendingReply(what, len(parts), self.memory, edges=edges, timeout_s=self.timeout_s, progress=progress)
         server_view = self.server_view if server_view is None else server_view

@@ -72,7 +72,7 @@ class Roster:
     """Addresses and hosts by party.
 
     For a newcomer: `incarnations` has one number a worker, by rank. The `gone` take no further part. Those `lost` among
-    them cannot be asked for anything, but may be `joining`, as is this one, which said hello last. `server_view`: of servers.
+    them cannot be asked for anything, but may be `joining`, as is this one, which said hello last.
     """
 
     addresses: dict[str, str]
@@ -365,7 +365,7 @@ class Capture:
 
 @message("control.Restore", plane="control")
 class Restore:
-    """To servers, when one of them was lost: be what your slices were in what `source` has kept, and hear `server_view` alone.
+    """To servers, when one was lost: load your slices from `source`, and hear messages of `server_view` alone.
 
     source: the coordinator, with a snapshot for all servers; a server, with copies for the one in the lost one's place.
     number: of this order.
@@ -384,8 +384,8 @@ class Restore:
 class Resume:
     """To everybody: all servers are there again, some in the place of others.
 
-    undone: all went back to an earlier state, and what was under way to or from them is void, in `server_view`. Else what was
-    asked of those that were replaced is asked again.
+    undone: all went back to an earlier state, and what was under way to or from them is void; `server_view` begins.
+    Else what was asked of those that were replaced is asked again.
     """
 
     server_view: int

@@ -1,7 +1,7 @@
 """Frames: how a message becomes bytes and back.
 
     prefix   28 bytes, big-endian: magic "PACE", version, kind, slice, header length, id, body length
-    header   msgpack: [message name, [vector lengths], scalars, [places], [loans over], [forms], server view]    at most 64 KiB
+    header   msgpack: [message name, [vector lengths], scalars, [places], [loans over], [forms], view]    at most 64 KiB
     body     the vectors, float32, one after the other, straight from and into the final buffers
 
 Between processes of one host a vector may stay where it is (`paceline.live.net.zero_copy`): its place says where, and

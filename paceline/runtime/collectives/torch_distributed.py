@@ -229,7 +229,7 @@ def _mpi_group(rank: int, workers: int) -> Any:
     group = torch_distributed.ProcessGroupMPI.create([])
     if (group.rank(), group.size()) != (rank, workers):
         raise ConfigError(
-            f"--allreduce mpi: MPI calls worker {rank} of {workers} its rank {group.rank()} of {group.size()}; start the "
-            "workers with mpirun, or take --allreduce ring or --allreduce gloo"
+            f"--allreduce mpi: MPI calls worker {rank} of {workers} its rank {group.rank()} of {group.size()}; start "
+            "the workers with mpirun, or take --allreduce ring or --allreduce gloo"
         )
     return group

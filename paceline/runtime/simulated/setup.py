@@ -35,8 +35,8 @@ class SimulationSetup:
         check(self.config)
         if parse_partition(self.config.data.partition).leased and self.cluster.hazards:
             raise ConfigError(
-                f"--partition {self.config.data.partition}: not where messages are lost; leave out the [hazards] of the "
-                "cluster file, or give --partition uniform"
+                f"--partition {self.config.data.partition}: not where messages are lost; leave out the [hazards] of "
+                "the cluster file, or give --partition uniform"
             )
         if not self.rounds:
             check_end(self.config, timing_only=self.timing_only)

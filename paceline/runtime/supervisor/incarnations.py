@@ -20,7 +20,7 @@ from paceline.runtime.supervisor.restart_policy import (
 )
 
 
-class PartyLives:
+class PartyIncarnations:
     """Told by the supervisor; `joined` on the coordinator's thread, all else on the one that watches."""
 
     def __init__(self, config: Config, launcher: Launcher, say: Callable[[str], None]) -> None:

@@ -57,7 +57,7 @@ from paceline.runtime.supervisor.events import (
     StatusLine,
     Taken,
 )
-from paceline.runtime.supervisor.incarnations import PartyLives
+from paceline.runtime.supervisor.incarnations import PartyIncarnations
 from paceline.runtime.supervisor.phase_deadlines import INTERRUPT_SECONDS, Deadline, RunFailed
 from paceline.runtime.supervisor.root_cause import root_of
 
@@ -115,10 +115,8 @@ class RunSupervisor:
         cluster = config.cluster
         node = Node(self._transport, PlainMemory())
         self._snapshots = SnapshotStore(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")
-        self._incarnations = PartyLives(config, launcher, lambda line: display.begin((line,)))
-        self._not_started = [
-            party.worker(rank) for rank in range(cluster.beginning, cluster.workers)
-        ]  # not asked for yet
+        self._incarnations = PartyIncarnations(config, launcher, lambda line: display.begin((line,)))
+        self._not_started = [party.worker(rank) for rank in range(cluster.beginning, cluster.workers)]
         self._accept_joins = accept_joins
         self._coordinator = make_coordinator(
             self._transport,

@@ -91,6 +91,7 @@ def test_a_carrier_that_torch_was_built_without_is_refused_before_anybody_starts
 def test_who_reads_a_configuration_does_not_load_torch_for_it() -> None:
     """Such as a coordinator in a process of its own: that would be silent for seconds."""
     read = "import sys; from paceline.config import build; "
-    read += "build({'run': {'scheme': 'bsp'}, 'cluster': {'allreduce': 'gloo', 'servers': 0}}); print('torch' in sys.modules)"
+    read += "build({'run': {'scheme': 'bsp'}, 'cluster': {'allreduce': 'gloo', 'servers': 0}}); "
+    read += "print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "False\n"
