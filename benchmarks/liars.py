@@ -7,6 +7,10 @@ One live run of `paceline train` (processes, two servers, bsp, digits) for each 
 nonsense; messages that it would not send by itself (Rate, Past, Ask, Want, Aware) come beside its pushes. The claims:
 each of these runs ends with exit code 0 and an accuracy within --bound of the honest run's, no server is lost, nobody
 but the liar is expelled, and where a claim was beyond its bounds the liar is named in the trace and the log.
+
+The learning rate falls to zero (--schedule cosine). At a constant rate the last model is as good as the last mini-batch
+lets it be: of runs whose liar was expelled after 28 to 30 steps those of 118 rounds ended at 0.825 to 0.889, those of
+119 at 0.95, and so did runs in which an honest worker was killed at that step.
 """
 
 from __future__ import annotations
@@ -55,7 +59,16 @@ class Outcome:
 def train(out: Path, lie: str, given: argparse.Namespace) -> Outcome:
     leased = lie in LEASED
     words = ["--workers", str(given.workers), "--servers", "2", "--robust", given.robust, "--scheme", "bsp"]
-    words += ["--epochs", str(given.epochs), "--partition", "queue" if leased else "uniform", "--out", str(out)]
+    words += [
+        "--schedule",
+        "cosine",
+        "--epochs",
+        str(given.epochs),
+        "--partition",
+        "queue" if leased else "uniform",
+        "--out",
+        str(out),
+    ]
     environment = dict(os.environ)
     if lie:
         (out.parent / "site").mkdir(exist_ok=True)

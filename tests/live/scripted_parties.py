@@ -80,6 +80,7 @@ class Company:
         min_workers: int = 1,
         snapshots: Snapshots | None = None,
         not_started: tuple[int, ...] = (),
+        model_on_servers: bool = False,
     ) -> None:
         """`not_started` of the workers say nothing before a test lets them."""
         self.hub, self.ears = Hub(), Ears()
@@ -109,6 +110,7 @@ class Company:
             min_workers=min_workers,
             snapshots=snapshots,
             not_started=not_started,
+            model_on_servers=model_on_servers,
         )
         assert self.coordinator.open() == "hub:coordinator"
         for who in self.everybody:

@@ -73,6 +73,7 @@ class Coordinator:
         snapshots: Snapshots | None = None,
         not_started: Collection[int] = (),
         done: Data = (),
+        model_on_servers: bool = False,
     ) -> None:
         """`lay_out` says which server holds what, and why, from what the workers and the servers said of themselves.
 
@@ -83,6 +84,7 @@ class Coordinator:
         `snapshots`: what servers that are lost are replaced from; without, a lost server ends the run.
         `not_started`: workers, those of the highest ranks, that may come while training goes on.
         `done`: leased samples that an earlier incarnation of the run has behind it.
+        `model_on_servers`: no worker is needed for the last model.
         """
         self.node = node
         self._transport, self._listener = transport, listener
@@ -90,7 +92,7 @@ class Coordinator:
         self._stop_rule, self._make_role, self._seed = stop_rule, make_role, seed
         self._lay_out, self._choose_allreduce = lay_out, choose_allreduce
         self._snapshots = snapshots
-        self._run_state, self._totals = RunState(), ProgressTotals()
+        self._run_state, self._totals = RunState(model_on_servers=model_on_servers), ProgressTotals()
         self._roster = roster = RunRoster(workers, servers, evaluator, not_started)
         self._longest = 0  # elements of the model
         self._answers: dict[Party, Any] = {}  # what each party said in this phase
@@ -247,10 +249,13 @@ class Coordinator:
     def _fails_alone(self, src: Party) -> bool:
         """Is the failure of a worker its own end, as if it had been killed? It is for one whose claims were refused.
 
-        Of any other one the failure ends the run: mostly it is a bug in the user's script, which all have.
+        It also is for any worker once all have trained to their end: then a worker that others can do without fails at
+        the last model or at its files. Of any other one the failure ends the run: mostly it is a bug in the user's
+        script, which all have.
         """
         refused = self.node.admission.strikes[src] or src in self._roster.banned
-        return bool(src.kind == "worker" and refused and self.survives(src))
+        ending = self.phase is RunPhase.FINISHING
+        return bool(src.kind == "worker" and (refused or ending) and self.survives(src))
 
     def _joined(self, src: Party, hello: control.Hello) -> None:
         self._rendezvous.hosts[src] = hello.host

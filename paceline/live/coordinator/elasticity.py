@@ -74,7 +74,8 @@ class Elasticity:
         """Does the run go on without `who`? Or has it already?
 
         It does without a worker while others train, and where a server can be replaced. Where workers carry means
-        themselves, it ends. Once the workers are told to stop, one of them is enough: it has the last model.
+        themselves, it ends. Once the workers are told to stop, one of them is enough: it has the last model. Where the
+        servers have that, it is any one of them.
         """
         roster, run_state = self._roster, self._run_state
         if who.kind == "server":
@@ -84,8 +85,17 @@ class Elasticity:
         if who.kind != "worker" or run_state.phase not in (RunPhase.TRAINING, RunPhase.FINISHING):
             return False
         if run_state.reason or who not in roster.training:
-            return bool(roster.training - {who}) or run_state.holder not in (None, who)
+            return bool(roster.training - {who}) or run_state.holder not in (None, who) or self._others_left(who)
         return len(roster.training) > self._min_workers and self._plan.allreduce == "servers"
+
+    def _others_left(self, who: Party) -> bool:
+        """Have others trained to their end, so that `who` is not needed for a model that the servers have?"""
+        run_state = self._run_state
+        ending = run_state.phase is RunPhase.FINISHING and run_state.model_on_servers
+        return ending and self._other_holder(who) is not None
+
+    def _other_holder(self, who: Party) -> Party | None:
+        return next((other for other in self._roster.workers if other != who and other not in self._roster.lost), None)
 
     def why_last(self, who: Party) -> str:
         """Why the run could otherwise go on without it, but ends; for the end of a line."""
@@ -99,7 +109,10 @@ class Elasticity:
             return  # it has gone home
         if self.survives(who) and who not in self._roster.lost and self._members.state(who) is MembershipState.LEFT:
             self._roster.lost.add(who)  # it trains no more: nobody has to hear of it
-            self._run_state.holder = None if self._run_state.holder == who else self._run_state.holder
+            if self._run_state.holder == who:
+                self._run_state.holder = (
+                    self._other_holder(who) if self._run_state.phase is RunPhase.FINISHING else None
+                )
             told = {"event": "lost", "reason": f"{why}; it had trained to its end"}
             self._listener.recorded(Membership(at=self._node.now(), party=str(who), **told))
         elif self.survives(who):

@@ -37,13 +37,14 @@ def moving_seconds(length: int) -> float:
 class RunState:
     """How far a run is: `reason` and `seconds` say why and when the workers were told to stop.
 
-    `holder`: the worker that left last, who has the last model if workers have it.
+    `holder`: the worker that left last, who has the last model if workers have it. `model_on_servers`: they have not.
     """
 
     phase: RunPhase = RunPhase.GATHERING
     reason: str = ""
     seconds: float = 0.0
     holder: Party | None = None
+    model_on_servers: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

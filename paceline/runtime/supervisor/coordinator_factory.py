@@ -63,4 +63,5 @@ def make_coordinator(
         snapshots=snapshots,
         not_started=not_started,
         done=done,
+        model_on_servers=config.scheme().model_of(cluster.servers) == "servers",
     )

@@ -196,11 +196,12 @@ class WorkerLifecycle:
     def _take_final_model(self, holder: int) -> None:
         """The same for everybody; batch-norm statistics are those of the worker that trained last.
 
-        Where it is not finite the module stays as it is, and raises Diverged, unless an evaluator is there to say so.
+        Where that one is lost meanwhile, and servers have the model, each worker keeps its own statistics. Where it is not finite the module stays as it is, and raises Diverged, unless an evaluator is there to say so.
         """
         if self._rank != holder and len(self._buffers):
-            self._session.reach(party.worker(holder))
-            self._buffers.load(self._node.read_state(holder, "buffers"))
+            with contextlib.suppress(PeerLost):
+                self._session.reach(party.worker(holder))
+                self._buffers.load(self._node.read_state(holder, "buffers"))
         model_of = self._scheme.model_of(self._spec.servers)
         final = final_model(self._session, model_of, holder, self._spec.workers)
         if finite(final):

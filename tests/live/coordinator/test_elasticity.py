@@ -55,13 +55,14 @@ def test_the_others_go_on_without_a_worker_that_is_lost(companies: Any) -> None:
     assert company.told("finished") == "steps"
 
 
-def ends_in_order(company: Company, reason: str, holder: int) -> None:
-    """Those who are left finish."""
-    for who in (S0, EVALUATOR, W0 if holder == 0 else W1):
+def ends_in_order(company: Company, reason: str, holder: int, of: Party | None = None) -> None:
+    """Those who are left finish: worker `of`, who is the holder unless another one is named."""
+    left = of or worker(holder)
+    for who in (S0, EVALUATOR, left):
         while not isinstance(heard := company.hears(who), control.Finish):
             assert isinstance(heard, control.Gone | control.Stop)
         assert heard.holder == holder
-    for who in (S0, EVALUATOR, W0 if holder == 0 else W1):
+    for who in (S0, EVALUATOR, left):
         company.say(who, control.Saved())
     assert company.told("finished") == reason
 
@@ -176,6 +177,55 @@ def test_one_that_is_put_out_while_the_run_ends_is_not_waited_for(companies: Any
     ends_in_order(company, "steps", holder=1)
     told = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
     assert told == ["it asked for what cannot be; it is not started again; it had trained to its end"]
+
+
+def test_a_worker_that_fails_while_others_look_at_the_last_model_is_not_waited_for(companies: Any) -> None:
+    company: Company = companies(allreduce="servers")
+    company.train()
+    for who in (W0, W1):  # the last one has the last model
+        company.say(who, control.Left(reason="steps"))
+    company.settled()
+    company.say(W0, control.Failed(cause="worker 0: a server shows no more", details="where"))
+    ends_in_order(company, "steps", holder=1)
+    told = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    assert told == ["worker 0: a server shows no more; it had trained to its end"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_where_servers_have_the_last_model_no_single_worker_is_needed_for_it(companies: Any, fails: bool) -> None:
+    company: Company = companies(allreduce="servers", model_on_servers=True)
+    company.train()
+    for who in (W0, W1):
+        company.say(who, control.Left(reason="steps"))
+        company.settled()
+    if fails:
+        company.say(W1, control.Failed(cause="worker 1: it left", details="where"))
+    else:
+        company.kill(W1)
+    ends_in_order(company, "steps", holder=1, of=W0)
+    told = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    assert [reason.removeprefix("worker 1: ") for reason in told] == ["it left; it had trained to its end"]
+
+
+def test_the_last_worker_of_all_is_not_lost_in_silence(companies: Any) -> None:
+    company: Company = companies(allreduce="servers", model_on_servers=True)
+    company.train()
+    for who in (W0, W1):
+        company.say(who, control.Left(reason="steps"))
+        company.settled()
+    company.kill(W1)
+    company.say(W0, control.Failed(cause="worker 0: a bug at the end", details="where"))
+    assert company.told("failed") == (W0, "worker 0: a bug at the end", "where")
+
+
+def test_the_failure_of_the_one_that_has_the_last_model_ends_the_run(companies: Any) -> None:
+    company: Company = companies(allreduce="servers")
+    company.train()
+    for who in (W0, W1):
+        company.say(who, control.Left(reason="steps"))
+    company.settled()
+    company.say(W1, control.Failed(cause="worker 1: the disk is full", details="where"))
+    assert company.told("failed") == (W1, "worker 1: the disk is full", "where")
 
 
 def test_one_whose_loop_hangs_is_asked_where_and_given_up_but_not_one_that_waits(companies: Any) -> None:
