@@ -59,16 +59,8 @@ class Outcome:
 def train(out: Path, lie: str, given: argparse.Namespace) -> Outcome:
     leased = lie in LEASED
     words = ["--workers", str(given.workers), "--servers", "2", "--robust", given.robust, "--scheme", "bsp"]
-    words += [
-        "--schedule",
-        "cosine",
-        "--epochs",
-        str(given.epochs),
-        "--partition",
-        "queue" if leased else "uniform",
-        "--out",
-        str(out),
-    ]
+    words += ["--epochs", str(given.epochs), "--schedule", "cosine"]
+    words += ["--partition", "queue" if leased else "uniform", "--out", str(out)]
     environment = dict(os.environ)
     if lie:
         (out.parent / "site").mkdir(exist_ok=True)

@@ -6,7 +6,9 @@ import pytest
 
 from paceline.config import build
 from paceline.core.adaptive.grouping import parse_groups
+from paceline.core.adaptive.regrouping import Move
 from paceline.core.errors import ConfigError
+from paceline.core.paramserver.gated_server import Push
 from paceline.core.scheme import make
 from paceline.core.trace import Applied, Decision, Record
 from paceline.core.vector import Ghost
@@ -188,3 +190,15 @@ def test_a_leaver_told_to_join_a_group_is_not_waited_for_there() -> None:
             before = list(sim.steps)
             sim.run(until=sim.now + 20)
             assert min(b - a for rank, (a, b) in enumerate(zip(before, sim.steps, strict=True)) if rank != leaver) >= 5
+
+
+def test_a_group_does_not_wait_for_a_member_that_moved_and_did_not_push_its_part() -> None:
+    """It repeats a clock at one server alone: there the push is answered and changes nothing."""
+    by_hand = server("gsp", workers=3)
+    push = {"g": np.zeros(1), "samples": 1}
+    for rank in range(3):
+        answers = by_hand.on(rank, Push(clock=1, **push))
+    assert set(answers) == {0, 1, 2}
+    assert set(by_hand.on(2, Push(clock=1, **push))) == {2}
+    assert by_hand.on(0, Push(clock=2, **push)) == by_hand.on(1, Push(clock=2, **push)) == {}
+    assert set(by_hand.on(2, Move(clock=2, group=(2,), number=1, **push))) == {0, 1, 2}

@@ -233,14 +233,19 @@ class GroupedServer(ClockedServer):
 
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
         if isinstance(message, Move) and src in self.clocks and self._clock(src, message.clock) > self.clocks[src]:
+            before = self.rounds[src]
             self._join(src, message.group, message.number)
-            return itertools.chain(super().on(now, src, message), self._go_on_without(now, src))
+            return itertools.chain(super().on(now, src, message), self._go_on_without(now, src, before))
         return super().on(now, src, message)
 
-    def _go_on_without(self, now: float, src: int) -> Iterator[Reply]:
-        """It has joined one group: another one that was to have it, as its members say, does not wait for it."""
+    def _go_on_without(self, now: float, src: int, before: Round) -> Iterator[Reply]:
+        """It has joined one group: no other one waits for it.
+
+        Others are those that were to have it, as their members say, and the one `before`. A worker moves when a round
+        is over, but one that repeats a clock at a single server has done no part of that round there.
+        """
         closed = False
-        for group in self.rounds_of.values():
+        for group in (before, *self.rounds_of.values()):
             if src in group.members and group is not self.rounds.get(src):
                 group.members.discard(src)
                 if group.came and self.enough(group):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -128,7 +129,8 @@ class MeanServer(Role):
     All members go to the same meetings, and have no more of them open than `means_at_once`. So there is always one that
     may still ask for a meeting: the one that the others wait for. If there is none, somebody has asked for a meeting
     that is none, and everybody would wait for ever. Then the meeting that most have come to is the one, and those who
-    are not in it get its result instead of what they asked for, and are not counted.
+    are not in it get its result instead of what they asked for, and are not counted. Where as many have come to another
+    one, those decide who have been outvoted less often before.
     """
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
@@ -139,6 +141,7 @@ class MeanServer(Role):
         self.left: set[int] = set()
         self.asked: dict[int, list[_Meeting]] = {}  # by rank: not answered yet, in the order of the questions
         self.missed: dict[int, list[_Meeting]] = {}  # by newcomer: closed without it, oldest first
+        self.outvoted: Counter[int] = Counter()  # by rank: how often it asked for another meeting than most
 
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
         if not isinstance(message, Part):
@@ -243,13 +246,17 @@ class MeanServer(Role):
         here = (rank for rank in self.workers if rank not in self.left)
         if not several or any(len(self.asked.get(rank, ())) < self.kept_at_most for rank in here):
             return ()
-        agreed = max(self._open(), key=lambda meeting: len(meeting.present))
+        agreed = max(self._open(), key=self._votes)
         for rank in tuple(agreed.absent):
+            self.outvoted[rank] += 1
             asked = self.asked[rank]
             self._gives_up(rank, asked[0])
             asked[0] = agreed
             agreed.excuse(rank)
         return self._close(agreed)
+
+    def _votes(self, meeting: _Meeting) -> tuple[int, int]:
+        return len(meeting.present), -sum(self.outvoted[rank] for rank in meeting.present)
 
     def _gives_up(self, rank: int, meeting: _Meeting) -> None:
         """It does not wait for that one any longer."""

@@ -196,7 +196,8 @@ class WorkerLifecycle:
     def _take_final_model(self, holder: int) -> None:
         """The same for everybody; batch-norm statistics are those of the worker that trained last.
 
-        Where that one is lost meanwhile, and servers have the model, each worker keeps its own statistics. Where it is not finite the module stays as it is, and raises Diverged, unless an evaluator is there to say so.
+        Where that one is lost meanwhile, and servers have the model, each worker keeps its own statistics. Where the
+        model is not finite the module stays as it is, and raises Diverged, unless an evaluator is there to say so.
         """
         if self._rank != holder and len(self._buffers):
             with contextlib.suppress(PeerLost):

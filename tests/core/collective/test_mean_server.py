@@ -45,6 +45,20 @@ def test_a_member_of_several_meetings_is_answered_in_the_order_in_which_it_asked
     assert [(reply.to, float(reply.message.v[0])) for reply in replies] == [(0, 4.0), (0, 6.0), (1, 4.0)]
 
 
+@pytest.mark.parametrize("liar_is_first", [False, True])
+def test_of_two_who_contradict_the_one_that_was_outvoted_before_is_not_followed(
+    meeting: ByHand, liar_is_first: bool
+) -> None:
+    for rank, tag in ((2, "lie"), (0, "t/0"), (1, "t/0")):
+        answers = meeting.on(rank, part(float(rank), tag=tag))
+    assert {rank: answer.v[0] for rank, answer in answers.items()} == {0: 0.5, 1: 0.5, 2: 0.5}
+    meeting.gone(1)
+    said = [(2, "another lie"), (0, "t/1")] if liar_is_first else [(0, "t/1"), (2, "another lie")]
+    for rank, tag in said:
+        answers = meeting.on(rank, part(float(rank), tag=tag))
+    assert {rank: (answer.v[0], answer.weight) for rank, answer in answers.items()} == {0: (0.0, 1.0), 2: (0.0, 1.0)}
+
+
 def test_who_leaves_is_not_waited_for(meeting: ByHand) -> None:
     meeting.on(0, part(1.0))
     meeting.on(1, part(3.0))
