@@ -5,11 +5,16 @@ No torch in here, so that configuration is checked before anything heavy is impo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+
+Option = bool | int | float | tuple[float, ...] | str | None
+"""What a parameter group of an optimizer may say."""
 
 DATASETS = ("digits", "mnist", "fashion-mnist", "synthetic")
 MODELS = ("mlp", "lenet", "cnn", "resnet18")
 OPTIMIZERS = ("sgd", "adam", "adamw", "lars", "lamb")
+BY_PATH = "by path"
+"""The name of a recipe for any other optimizer, which is known by an import path."""
 MOMENTUM = ("sgd", "lars")
 """Those with a momentum; the others have beta1 and beta2."""
 LAYER_WISE = ("lars", "lamb")
@@ -45,6 +50,8 @@ class OptimizerRecipe:
 
     trust: LARS's coefficient. clip_norm: a gradient that is longer is shortened to this before it is used; 0 for none.
     lazy: on servers, rows of sparse embeddings are left alone by updates whose gradient does not have them.
+    groups: the parameter groups, where there are several; the numbers of the recipe itself are then the first one's.
+    by_path: any other optimizer; `name` is then BY_PATH, and of the numbers `lr` alone means something.
     """
 
     name: str = "sgd"
@@ -58,16 +65,55 @@ class OptimizerRecipe:
     lazy: bool = False
     trust: float = 0.001
     clip_norm: float = 0.0
+    groups: tuple[GroupRecipe, ...] = ()
+    by_path: PathRecipe | None = None
 
     @property
     def needs_tensors(self) -> bool:
-        """Does an update need the norms of whole tensors? Then no slice of the model may cut one."""
-        return self.name in LAYER_WISE
+        """Does an update look at whole tensors? Then no slice of the model may cut one."""
+        return self.name in LAYER_WISE or self.by_path is not None
+
+    @property
+    def momentum_max(self) -> float:
+        """The largest momentum of its groups."""
+        return max((group.optimizer.momentum for group in self.groups), default=self.momentum)
+
+    def without_momentum(self) -> OptimizerRecipe:
+        """The same recipe, with no momentum in any group."""
+        groups = tuple(replace(group, optimizer=group.optimizer.without_momentum()) for group in self.groups)
+        return replace(self, momentum=0.0, nesterov=False, groups=groups)
 
     @property
     def needs_model(self) -> bool:
         """Does an update need the norm of the whole gradient? Then the model may be in one slice only."""
         return self.clip_norm > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRecipe:
+    """One parameter group: it has the next `length` numbers of the model's vector, and an optimizer of its own."""
+
+    length: int
+    optimizer: OptimizerRecipe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathRecipe:
+    """An optimizer that is made of whole tensors by what an import path names, `torch.optim:Adadelta` for example.
+
+    path: a class of torch.optim, or a function that is given the named parameters (`module:function`); nothing where
+    only the worker itself makes steps, by `kind`.
+    kind: the class of the optimizer, as the worker has it.
+    groups: the options of each parameter group. counts: how many tensors each has, in the order of the vector.
+    names, shapes: of the tensors.
+    """
+
+    path: str
+    kind: str = ""
+    groups: tuple[dict[str, Option], ...] = ()
+    counts: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    shapes: tuple[tuple[int, ...], ...] = field(default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

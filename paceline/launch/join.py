@@ -72,19 +72,19 @@ def join(
     Raises ConfigError for an unknown scheme or codec, a bad parameter or an optimizer that its numbers do not tell.
     """
     _refuse_second()
+    trained = trained_of(model, optimizer)  # a model that cannot be trained is refused before anything starts
     recipe = Recipe(
         scheme=scheme,
         parameters=make(scheme, parameters).parameters(),
-        optimizer=dataclasses.replace(recipe_of(optimizer), lazy=lazy),
+        optimizer=dataclasses.replace(recipe_of(optimizer, trained), lazy=lazy),
         seed=seed,
         codecs=Codecs(up=codec, down=codec_down),
     )
-    read(codec), read(codec_down)  # a name that is none is refused before anything starts, also alone
-    trained_of(model, optimizer)  # so is a model that cannot be trained
+    read(codec), read(codec_down)  # so is a codec that is none, also alone
     spec, end = find_spec()
     if spec is not None:
         recipe.make_scheme().check(spec.workers, spec.servers)
-        recipe.codecs.check(recipe.make_scheme(), spec.servers, recipe.optimizer.momentum)
+        recipe.codecs.check(recipe.make_scheme(), spec.servers, recipe.optimizer.momentum_max)
     own = str(next(model.parameters()).device)
     spec, session = _sit(spec, own) if spec else sit_alone(recipe.make_scheme(), device=own)
     try:

@@ -13,6 +13,7 @@ from torch.utils.data import TensorDataset
 
 from paceline.config import Config, build
 from paceline.core.scheme import make
+from paceline.engine.model.trainable import trained_of
 from paceline.engine.optim.optimizers import recipe_of
 from paceline.engine.vectors.flat import FlatMemory
 from paceline.launch.local.train import Silent
@@ -106,7 +107,8 @@ class LoopCrew(ThreadCrew):
         model = self.models[spec.who.index] = self._make_model()
         optimizer = self._optimizer(self._held(model))
         scheme = make(self._scheme, self._parameters)
-        recipe = Recipe(scheme=self._scheme, parameters=scheme.parameters(), optimizer=recipe_of(optimizer))
+        told = recipe_of(optimizer, trained_of(model, optimizer))
+        recipe = Recipe(scheme=self._scheme, parameters=scheme.parameters(), optimizer=told)
         session = spec.session(self._hub_of_workers.transport(spec.who))
         session.hello(spec.coordinator, spec.device)
         why = ""

@@ -305,6 +305,7 @@ Speed = Annotated[float, Range(0.0, BYTES_MAX)]
 """Steps, samples or bytes a second."""
 Weight = Annotated[float, Range(0.0, "weight")]
 Real = Annotated[float, Range(-NUMBER_MAX, NUMBER_MAX)]
+Reals = Annotated[tuple[float, ...], Several(Range(-NUMBER_MAX, NUMBER_MAX))]
 Rank = Annotated[int, Identifier(0, "rank")]
 Ranks = Annotated[tuple[int, ...], Several(Identifier(0, "rank"), distinct=True)]
 Slice = Annotated[int, Identifier(0, "slice")]

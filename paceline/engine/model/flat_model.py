@@ -72,7 +72,7 @@ class _Gradient:
 
 
 class FlatModel:
-    """`module` on `device`: what is trained of it in flat form, in the order of `named_parameters()`, tied ones once.
+    """`module` on `device`: what is trained of it in flat form, in the order of `trained_of`, tied ones once.
 
     optimizer: trained is what it holds and what requires a gradient (`paceline.engine.model.trainable`); None: all that
     requires one. The rest of the module stays as it is. Do not move or convert the module afterwards.

@@ -27,6 +27,8 @@ _WORD = 4  # bytes of a float32, which vectors are made of
 def trained_of(module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> dict[str, nn.Parameter]:
     """By name, in the order of `named_parameters()`, tied ones once; `optimizer` None: one that holds all of them.
 
+    Where the optimizer has several parameter groups those of the first come first, then those of the second, and so on.
+
     Raises ConfigError, with the way out, for a module or a parameter that cannot be trained here.
     """
     _refuse_wrapped(module)
@@ -40,7 +42,8 @@ def trained_of(module: nn.Module, optimizer: torch.optim.Optimizer | None = None
             raise ConfigError(
                 "the optimizer holds a parameter that is not in the model: hand over a module that contains all of them"
             )
-        found = {name: p for name, p in found.items() if p in held}
+        number = {p: i for i, group in enumerate(optimizer.param_groups) for p in group["params"]}
+        found = dict(sorted(((name, p) for name, p in found.items() if p in held), key=lambda named: number[named[1]]))
     if not any(p.numel() for p in found.values()):
         raise ConfigError("the model has no parameters to train: none that requires a gradient and is in the optimizer")
     _refuse_untrainable(named, found)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from paceline.engine.optim import lr_schedule as schedules
 from paceline.engine.optim.lars_lamb import LAMB, LARS
 from paceline.engine.optim.optimizer_state import OptimizerState
 from paceline.engine.optim.unused_parameters import Pieces, ZeroTensors, kept, without_numbers
-from paceline.engine.specs import MOMENTUM, OPTIMIZERS, OptimizerRecipe, ScheduleRecipe
+from paceline.engine.specs import MOMENTUM, OPTIMIZERS, GroupRecipe, OptimizerRecipe, ScheduleRecipe
 from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat
 
@@ -148,17 +149,17 @@ class TorchRule(ServerOptimizer):
         self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT, tensors: Sequence[int] = ()
     ) -> None:
         super().__init__(recipe, schedule)
-        self._pieces = Pieces(lambda parameter: torch_optimizer(recipe, parameter, tensors), tensors)
+        self._pieces = Pieces(lambda parameters: torch_optimizer(recipe, parameters[0], tensors), tensors)
 
     def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
         fresh = spare(len(w), w.device)
         w.copy_into(fresh)
-        self._pieces.step(fresh, g.value().to(w.device), lr, unused)
+        self._pieces.step(fresh, g.value().to(w.device), (lr,), unused)
         return Flat(fresh)
 
     def follow(self, recipe: OptimizerRecipe) -> None:
         super().follow(recipe)
-        set_numbers(self._pieces.numbers, recipe)
+        set_numbers(self._pieces.numbers[0], recipe)
 
     def reset(self) -> None:
         self._pieces.reset()
@@ -179,6 +180,10 @@ def make_rule(
     Raises ConfigError for a recipe or schedule that describes none.
     """
     check(recipe)
+    if recipe.groups:
+        from paceline.engine.optim.parameter_groups import GroupedRule  # which is made of the others
+
+        return GroupedRule(recipe, schedule, tensors)
     if recipe.lazy:
         from paceline.engine.optim.lazy_updates import Lazy  # which is made of the others
 
@@ -225,6 +230,8 @@ class LocalOptimizer:
 
 def check(recipe: OptimizerRecipe) -> None:
     """Raises ConfigError when `recipe` describes no optimizer."""
+    for group in recipe.groups:
+        check(group.optimizer)
     if recipe.name not in OPTIMIZERS:
         raise ConfigError(f"optimizer.name = {recipe.name!r}: must be one of {', '.join(OPTIMIZERS)}")
     if recipe.name not in MOMENTUM and (recipe.momentum or recipe.nesterov):
@@ -279,9 +286,11 @@ def _set_state(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, state:
     optimizer.state[parameter] = {k: v.clone() for k, v in state.items() if isinstance(v, Tensor)}
 
 
-def recipe_of(optimizer: torch.optim.Optimizer) -> OptimizerRecipe:
+def recipe_of(optimizer: torch.optim.Optimizer, trained: Mapping[str, nn.Parameter] | None = None) -> OptimizerRecipe:
     """What `optimizer` does, as names and numbers.
 
+    trained: what is trained of the model, by name, in the order of its vector; for optimizers that are more than one
+    group of SGD, Adam or AdamW.
     Raises ConfigError, with the way out, for what a recipe cannot say.
     """
     name = KINDS.get(type(optimizer))
@@ -290,12 +299,22 @@ def recipe_of(optimizer: torch.optim.Optimizer) -> OptimizerRecipe:
             f"{type(optimizer).__name__} is not supported: use torch.optim.SGD, Adam or AdamW, "
             "or LARS or LAMB of paceline.engine.optim.lars_lamb"
         )
-    if len(optimizer.param_groups) != 1:
-        raise ConfigError(f"the optimizer has {len(optimizer.param_groups)} parameter groups: put all into one")
-    group = optimizer.param_groups[0]
+    recipes = [_group_recipe(name, type(optimizer).__name__, group) for group in optimizer.param_groups]
+    if len(recipes) == 1:
+        return recipes[0]
+    wanted = set(trained.values()) if trained is not None else None
+    lengths = [
+        sum(p.numel() for p in group["params"] if p.requires_grad and (wanted is None or p in wanted))
+        for group in optimizer.param_groups
+    ]
+    groups = zip(lengths, recipes, strict=True)
+    return replace(recipes[0], groups=tuple(GroupRecipe(length=n, optimizer=recipe) for n, recipe in groups))
+
+
+def _group_recipe(name: str, kind: str, group: Mapping[str, Any]) -> OptimizerRecipe:
     for option in ("amsgrad", "maximize", "dampening", "differentiable"):
         if group.get(option):
-            raise ConfigError(f"{type(optimizer).__name__}({option}={group[option]}) is not supported: leave it out")
+            raise ConfigError(f"{kind}({option}={group[option]}) is not supported: leave it out")
     lr, weight_decay = float(group["lr"]), float(group["weight_decay"])
     if name in MOMENTUM:
         return OptimizerRecipe(

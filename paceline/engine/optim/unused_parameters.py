@@ -65,28 +65,35 @@ def without_numbers(g: Any, unused: Spans) -> Spans:
 
 
 class Pieces:
-    """A torch optimizer over one flat vector, which it is handed anew for each step."""
+    """A torch optimizer over one flat vector, which it is handed anew for each step.
+
+    The vector may be made of several parameter groups, one after the other; none is empty.
+    """
 
     def __init__(
         self,
-        make: Callable[[nn.Parameter], torch.optim.Optimizer],
+        make: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
         tensors: Sequence[int] = (),
         *,
         like: Tensor | None = None,
+        groups: Sequence[int] = (),
     ) -> None:
-        """tensors: the lengths of those in the vector, where the optimizer looks at whole ones.
+        """make: gets one parameter a group, and puts each into a group of the optimizer.
 
+        tensors: the lengths of those in the vector, where the optimizer looks at whole ones.
         like: a vector as those to come, for optimizers that look at it when they are made.
+        groups: the lengths of the parameter groups, where there are several.
         """
-        self._parameters = [nn.Parameter(torch.empty(0) if like is None else like)]
-        self._starts, self._length = [0], 0
-        self._optimizer = make(self._parameters[0])
+        self._groups = list(itertools.accumulate(groups[:-1], initial=0))  # where they begin
+        self._parameters = [nn.Parameter(torch.empty(0) if like is None else like) for _ in self._groups]
+        self._starts, self._length = list(self._groups), sum(groups)
+        self._optimizer = make(self._parameters)
         self._tensors = tensors
 
     @property
-    def numbers(self) -> dict[str, Any]:
-        """Learning rate, momentum and so on, which whoever has it may change."""
-        return self._optimizer.param_groups[0]
+    def numbers(self) -> list[dict[str, Any]]:
+        """Learning rate, momentum and so on of each group, which whoever has them may change."""
+        return self._optimizer.param_groups
 
     @property
     def lr(self) -> float:
@@ -96,8 +103,8 @@ class Pieces:
     def remember_nothing(self) -> bool:
         return not any(self._optimizer.state.get(p) for p in self._parameters)
 
-    def step(self, w: Tensor, g: Tensor, lr: float, unused: Spans) -> None:
-        """Change `w` in place, but for what is unused."""
+    def step(self, w: Tensor, g: Tensor, rates: Sequence[float], unused: Spans) -> None:
+        """Change `w` in place, but for what is unused; `rates`: the learning rate of each group."""
         self._length = len(w)
         if unused:
             self._cut(unused)
@@ -105,11 +112,20 @@ class Pieces:
             p.grad = None  # of another length before the first call
             p.data = w[start:stop]
             p.grad = None if common(unused, ((start, stop),)) else g[start:stop]
-        self._optimizer.param_groups[0]["lr"] = lr
+        for group, lr in zip(self._optimizer.param_groups, rates, strict=True):
+            group["lr"] = lr
+        self._begin_momentum()
         self._optimizer.step()
         for p in self._parameters:
             p.grad = None  # lest it hold the buffer until the next update
             p.data = torch.empty(0)
+
+    def _begin_momentum(self) -> None:
+        """Torch's fused SGD wants either all momentum buffers or none; one of zeros is the same as none."""
+        for group in self._optimizer.param_groups if isinstance(self._optimizer, torch.optim.SGD) else ():
+            for p in group["params"] if group["momentum"] else ():
+                if p.grad is not None and self._optimizer.state[p].get("momentum_buffer") is None:
+                    self._optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p.grad)
 
     def reset(self) -> None:
         self._optimizer.state.clear()
@@ -137,14 +153,19 @@ class Pieces:
 
     def load_state(self, state: dict[str, Any]) -> None:
         vectors = {k: v for k, v in state.items() if isinstance(v, Tensor) and not k.startswith(_STEP_FROM)}
-        self._optimizer.state[self._parameters[0]] = {k: v.detach().clone() for k, v in vectors.items()}
+        whole = {k: v.detach().clone() for k, v in vectors.items()}
         steps = {int(k.removeprefix(_STEP_FROM)): float(v) for k, v in state.items() if k.startswith(_STEP_FROM)}
-        if steps:
+        if not steps:
+            self._optimizer.state[self._parameters[0]] = whole
+        elif vectors:
             self._length = max(v.numel() for v in vectors.values())
-            self._become(sorted(steps))
+            self._parameters, self._starts = [nn.Parameter(torch.empty(0))], [0]
+            self._optimizer.state.clear()
+            self._optimizer.state[self._parameters[0]] = whole
+            self._become(sorted({*steps, *self._groups}))
             for p, start in zip(self._parameters, self._starts, strict=True):
                 if _STEP in vectors:
-                    self._optimizer.state[p][_STEP] = vectors[_STEP].new_tensor(steps[start])
+                    self._optimizer.state[p][_STEP] = vectors[_STEP].new_tensor(steps.get(start, 0.0))
 
     # ---- pieces ------------------------------------------------------------------------------------------
     @property
@@ -172,10 +193,11 @@ class Pieces:
                     for name, v in states[former].items()
                 }
         self._parameters, self._starts = pieces, starts
-        group = self._optimizer.param_groups[0]
-        group["params"] = pieces
-        if "tensors" in group:
-            group["tensors"] = ()
+        edges = itertools.pairwise([*self._groups, self._length])
+        for group, (start, stop) in zip(self._optimizer.param_groups, edges, strict=True):
+            group["params"] = [p for p, at in zip(pieces, starts, strict=True) if start <= at < stop]
+            if "tensors" in group:
+                group["tensors"] = ()
 
 
 def _copy(v: Any) -> Any:

@@ -338,7 +338,11 @@ class Left:
 
 @message("control.Rate", plane="control")
 class Rate:
-    """From a worker to the servers: new numbers of its optimizer, for what it contributes from now on."""
+    """From a worker to the servers: new numbers of its optimizer, for what it contributes from now on.
+
+    groups: all numbers of all parameter groups, one after the other; nothing where there is one group, whose numbers
+    are the other fields.
+    """
 
     lr: bounds.Real
     momentum: bounds.Real = 0.0
@@ -348,6 +352,7 @@ class Rate:
     beta2: bounds.Real = 0.999
     eps: bounds.Real = 1e-8
     trust: bounds.Real = 0.001
+    groups: bounds.Reals = ()
 
 
 @message("control.Capture", plane="control")

@@ -103,7 +103,7 @@ class _NamedRule(TorchRule):
 
     def _make(self, like: torch.Tensor) -> None:
         kind, numbers = getattr(torch.optim, self._updater.name), self._updater.numbers
-        self._pieces = Pieces(lambda parameter: kind([parameter], **numbers), like=like)
+        self._pieces = Pieces(lambda parameters: kind(parameters, **numbers), like=like)
 
     def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
         if self._pieces.remember_nothing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -51,7 +51,7 @@ class Recipe:
     def of_rule(self, optimizer: OptimizerRecipe) -> OptimizerRecipe:
         """`optimizer`, without momentum where the scheme has one of its own."""
         own = self.make_scheme().own_momentum and optimizer.name == "sgd"
-        return replace(optimizer, momentum=0.0, nesterov=False) if own else optimizer
+        return optimizer.without_momentum() if own else optimizer
 
     def by_rows(self, servers: int) -> bool:
         """May gradients of sparse embeddings travel as rows, so that nobody can tell the difference?

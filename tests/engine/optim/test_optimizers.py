@@ -218,20 +218,15 @@ def test_a_recipe_is_read_off_an_optimizer(recipe: OptimizerRecipe) -> None:
     assert read == dataclasses.replace(recipe, clip_norm=0.0), "clipping is no part of an optimizer of torch"
 
 
-def _two_groups(module: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD([{"params": [p]} for p in module.parameters()], lr=0.1)
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (_two_groups, "4 parameter groups: put all into one"),
         (lambda m: torch.optim.RMSprop(m.parameters()), "RMSprop is not supported: use torch.optim.SGD"),
         (lambda m: torch.optim.Adam(m.parameters(), amsgrad=True), "amsgrad=True"),
         (lambda m: torch.optim.SGD(m.parameters(), lr=0.1, maximize=True), "maximize=True"),
         (lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, dampening=0.5), "dampening=0.5"),
     ],
-    ids=["groups", "kind", "amsgrad", "maximize", "dampening"],
+    ids=["kind", "amsgrad", "maximize", "dampening"],
 )
 def test_an_optimizer_that_no_recipe_describes_is_refused_with_the_way_out(make: object, words: str) -> None:
     with pytest.raises(ConfigError, match=words):

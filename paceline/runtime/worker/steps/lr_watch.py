@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 import torch
 
 from paceline.core.errors import ConfigError
-from paceline.engine.specs import OptimizerRecipe
+from paceline.engine.specs import OptimizerRecipe, Option
 from paceline.live.protocol.control_messages import Rate
 
 REFUSED = ("amsgrad", "maximize", "dampening", "differentiable")
-"""What no recipe can say."""
-NUMBERS = tuple(field.name for field in fields(Rate))
+"""What the recipe of SGD, Adam, AdamW, LARS and LAMB cannot say."""
+NUMBERS = tuple(field.name for field in fields(Rate) if field.name != "groups")
 """What of a recipe a scheduler may change."""
 
 
@@ -23,8 +23,9 @@ class LrWatcher:
     """Notices that somebody has changed the learning rate of `optimizer`, its momentum or another of its numbers."""
 
     def __init__(self, optimizer: torch.optim.Optimizer | None, recipe: OptimizerRecipe) -> None:
-        self._group: dict[str, Any] | None = optimizer.param_groups[0] if optimizer else None
+        self._optimizer = optimizer
         self._recipe = recipe
+        self._count = len(recipe.by_path.groups if recipe.by_path else recipe.groups) or 1
         self._last = self._numbers()
         self.changes = 0
 
@@ -35,43 +36,79 @@ class LrWatcher:
             return None
         self._last = now
         self.changes += 1
-        group = self._group
-        assert group is not None
-        for option in REFUSED:
-            if group.get(option):
-                raise ConfigError(
-                    f"the optimizer's {option} was set to {group[option]} while training: leave it as it was"
-                )
-        own, betas = self._recipe, group.get("betas", (self._recipe.beta1, self._recipe.beta2))
-        self._recipe = replace(
-            own,
-            lr=float(group["lr"]),
-            momentum=float(group.get("momentum", own.momentum)),
-            nesterov=bool(group.get("nesterov", own.nesterov)),
-            weight_decay=float(group.get("weight_decay", own.weight_decay)),
-            beta1=float(betas[0]),
-            beta2=float(betas[1]),
-            eps=float(group.get("eps", own.eps)),
-            trust=float(group.get("trust", own.trust)),
-        )
+        self._recipe = _with_those_of(self._recipe, self._groups())
         return self._recipe
 
-    def _numbers(self) -> tuple[Any, ...]:
-        group = self._group
-        if group is None:
-            return ()
+    def _groups(self) -> list[dict[str, Any]]:
+        """Those that there were at the beginning; what is added later is not trained."""
+        return self._optimizer.param_groups[: self._count] if self._optimizer else []
+
+    def _numbers(self) -> list[tuple[Any, ...]]:
+        if self._recipe.by_path:
+            named = zip(self._recipe.by_path.groups, self._groups(), strict=True)
+            return [tuple(_plain(group.get(name)) for name in options) for options, group in named]
         others = ("momentum", "nesterov", "weight_decay", "betas", "eps", "trust", *REFUSED)
-        return (float(group["lr"]), *[group.get(name) for name in others])
+        return [(float(group["lr"]), *[group.get(name) for name in others]) for group in self._groups()]
 
 
+def _with_those_of(recipe: OptimizerRecipe, groups: Sequence[Mapping[str, Any]]) -> OptimizerRecipe:
+    """`recipe` with the numbers that the parameter groups of an optimizer have now."""
+    if recipe.by_path:
+        pairs = zip(recipe.by_path.groups, groups, strict=True)
+        options: tuple[dict[str, Option], ...] = tuple(
+            {name: _plain(group.get(name, old[name])) for name in old} for old, group in pairs
+        )
+        return replace(
+            recipe, lr=float(groups[0].get("lr", recipe.lr)), by_path=replace(recipe.by_path, groups=options)
+        )
+    first = _with_those_of_one(recipe, groups[0])
+    if not recipe.groups:
+        return first
+    each = (
+        replace(of, optimizer=_with_those_of_one(of.optimizer, group))
+        for of, group in zip(recipe.groups, groups, strict=True)
+    )
+    return replace(first, groups=tuple(each))
+
+
+def _with_those_of_one(own: OptimizerRecipe, group: Mapping[str, Any]) -> OptimizerRecipe:
+    for option in REFUSED:
+        if group.get(option):
+            raise ConfigError(f"the optimizer's {option} was set to {group[option]} while training: leave it as it was")
+    betas = group.get("betas", (own.beta1, own.beta2))
+    return replace(
+        own,
+        lr=float(group["lr"]),
+        momentum=float(group.get("momentum", own.momentum)),
+        nesterov=bool(group.get("nesterov", own.nesterov)),
+        weight_decay=float(group.get("weight_decay", own.weight_decay)),
+        beta1=float(betas[0]),
+        beta2=float(betas[1]),
+        eps=float(group.get("eps", own.eps)),
+        trust=float(group.get("trust", own.trust)),
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A tensor with one number as that number, a list as a tuple."""
+    if isinstance(value, torch.Tensor):
+        return float(value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+# ---- as a message ------------------------------------------------------------------------------------------------
 def rate_of(recipe: OptimizerRecipe) -> Rate:
     """The numbers of `recipe` as a worker tells them to the servers."""
-    return Rate(**{name: getattr(recipe, name) for name in NUMBERS})
+    numbers = {name: getattr(recipe, name) for name in NUMBERS}
+    return Rate(**numbers, groups=tuple(_flat(recipe)) if recipe.groups or recipe.by_path else ())
 
 
 def heard(recipe: OptimizerRecipe, rate: Rate) -> OptimizerRecipe:
-    """`recipe` with the numbers that a worker has told."""
-    return replace(recipe, **{name: getattr(rate, name) for name in NUMBERS})
+    """`recipe` with the numbers that a worker has told; `recipe` itself where they are of another optimizer."""
+    if len(rate.groups) != (len(list(_flat(recipe))) if recipe.groups or recipe.by_path else 0):
+        return recipe
+    own = replace(recipe, **{name: getattr(rate, name) for name in NUMBERS})
+    return _with_flat(own, rate.groups) if rate.groups else own
 
 
 def median_of(recipes: Sequence[OptimizerRecipe]) -> OptimizerRecipe:
@@ -79,4 +116,40 @@ def median_of(recipes: Sequence[OptimizerRecipe]) -> OptimizerRecipe:
     if all(recipe == recipes[0] for recipe in recipes):
         return recipes[0]
     middle = {name: statistics.median_low([getattr(recipe, name) for recipe in recipes]) for name in NUMBERS}
-    return replace(recipes[0], **middle)
+    own = replace(recipes[0], **middle)
+    return _with_flat(own, [statistics.median_low(of) for of in zip(*map(_flat, recipes), strict=True)])
+
+
+def _flat(recipe: OptimizerRecipe) -> Iterator[float]:
+    """All numbers of all groups, in an order that `_with_flat` knows."""
+    for group in recipe.groups:
+        yield from (float(getattr(group.optimizer, name)) for name in NUMBERS)
+    for options in recipe.by_path.groups if recipe.by_path else ():
+        for value in options.values():
+            if isinstance(value, int | float):
+                yield float(value)
+            elif isinstance(value, tuple):
+                yield from map(float, value)
+
+
+def _with_flat(recipe: OptimizerRecipe, numbers: Iterable[float]) -> OptimizerRecipe:
+    left = iter(numbers)
+    groups = []
+    for group in recipe.groups:
+        own = {name: type(getattr(group.optimizer, name))(next(left)) for name in NUMBERS}
+        groups.append(replace(group, optimizer=replace(group.optimizer, **own)))
+    if recipe.by_path is None:
+        return replace(recipe, groups=tuple(groups))
+    options = tuple({name: _next_of(value, left) for name, value in of.items()} for of in recipe.by_path.groups)
+    return replace(recipe, groups=tuple(groups), by_path=replace(recipe.by_path, groups=options))
+
+
+def _next_of(value: Option, left: Iterator[float]) -> Option:
+    if isinstance(value, bool):
+        return bool(next(left))
+    if isinstance(value, int):
+        number = next(left)
+        return int(number) if number.is_integer() else number
+    if isinstance(value, float):
+        return next(left)
+    return tuple(next(left) for _ in value) if isinstance(value, tuple) else value
